@@ -23,9 +23,10 @@ from tests.support.waiting import SceneError
 SETTLE_S = 30.0  # a net: what leaks never settles, and a busy machine is slow to start a worker
 MORE, MORE_NBYTES = 1.05, 6 << 20
 MORE_FDS, MORE_THREADS = 1, 3
-"""What may be more than before the fault: a twentieth of the memory or 6 MiB (what leaks shows in
-the soak), a connection that a client is just renewing, some threads: a pool grows by as many
-as it needs at a time, on a busy machine more. Each of the scheduler's compilers has a descriptor.
+"""Allowance for growth over the time before the fault: a twentieth of the memory or 6 MiB (what
+leaks shows in the soak), a connection that a client is just renewing, some threads: a pool grows by
+as many as it needs at a time, on a busy machine more. Each of the scheduler's compilers has a
+descriptor.
 """
 SHM_NAMES = ("oneflow", "psm_", "wnsm_", "sem.", "torch_")
 ALLOWED_TEMP = re.compile(r"run/oneflow(/(cluster\.json|metrics-\d+\.json|\.[^/]*))?")
@@ -114,7 +115,7 @@ def a4_one_end(watcher: Watcher, now: JobRecord) -> None:
 
 
 def a6_named(watcher: Watcher, now: JobRecord, host: str) -> None:
-    """What went wrong is said in one line: of the job if it failed, and of each attempt that was
+    """Says in one line what went wrong: with the job if it failed, and with each attempt that was
     followed by another.
     """
     for record in ended_attempts(watcher, now):
@@ -137,7 +138,9 @@ def ended_attempts(watcher: Watcher, now: JobRecord) -> list[JobRecord]:
 
 
 def _unnamed(record: JobRecord, host: str) -> list[str]:
-    """What is missing of: reason, cause, code, rank, host, and what of the rank has failed."""
+    """Lists what is missing of: reason, cause, code, rank, host, and what of the rank has
+    failed.
+    """
     reason, cause = record.reason, record.cause
     missing = []
     if reason == "NONE":

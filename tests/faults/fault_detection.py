@@ -1,5 +1,5 @@
-"""How long it takes until a fault is noticed, named and acted on, with the times that are the
-default.
+"""Measures how long it takes until a fault is noticed, named and acted on, with the times that are
+the default.
 
     python -m tests.faults.fault_detection [--faults TEXT] [--turns N] [--json FILE]
 
@@ -36,7 +36,7 @@ KILLED = "killed by SIGKILL"
 
 @dataclass
 class Seen:
-    """In seconds since the fault; None: it was not to be seen, or there is none."""
+    """Seconds since the fault; None: it was not to be seen, or there is none."""
 
     fault: str
     goal_s: float | None
@@ -50,7 +50,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Blame:
-    """What the record must say. words: a pattern of the cause."""
+    """Words that the record must have. words: a pattern of the cause."""
 
     rank: int
     reason: str
@@ -77,7 +77,7 @@ def see(scene: Scene, seen: Seen, struck: Struck, news: str, blame: Blame, wait_
 
 
 def note(seen: Seen, struck: Struck, news: str) -> None:
-    """Who was the first to know."""
+    """The first to know."""
     time.sleep(0.2)  # for what has been written to be read
     found = [(seen.named_s, "record")] if seen.named_s is not None else []
     first = struck.eyes.first(struck.at, news)

@@ -31,7 +31,7 @@ NEWS = re.compile(
     r"has been (stopped|stuck)|goes on|no heartbeat|is back after|ended: [A-Z_]+|the line to the"
     r" scheduler|has been silent|fenced|has not moved"
 )
-"""What daemons and the scheduler say of faults."""
+"""Messages of daemons and the scheduler about faults."""
 
 
 class RealRig(Rig):

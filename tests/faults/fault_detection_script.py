@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
 
 
 def be_stuck() -> None:
-    """As a library does that forgets to release the interpreter's lock."""
+    """Keeps the interpreter's lock, as a library does that forgets to release it."""
     ctypes.PyDLL(None).usleep(int(STUCK_S * 1e6))
 
 

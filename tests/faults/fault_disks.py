@@ -141,7 +141,7 @@ def _full_journal(rig: Rig, ground: Ground, disk: Path) -> str:
 
 
 def full_blobs(ground: Ground) -> str:
-    """What a job brings finds no room: refused, and taken later."""
+    """Brings files that find no room: refused, and taken later."""
     with (
         Disk(ground.folder / "blobdisk", 160 * MIB) as disk,
         ground.cluster(disk.path) as rig,

@@ -34,7 +34,7 @@ JOBS = ("tiny", "dense", "stages", "embedding")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is fed: job files in `folder`, and a cluster if the kind needs one."""
+    """Targets to feed: job files in `folder`, and a cluster if the kind needs one."""
 
     folder: Path
     rig: Any = None
@@ -108,7 +108,7 @@ KINDS = (
     Kind("http", 15, _with_rig(fault_servers.fuzz_http), served=True),
     Kind("health", 2, _with_rig(fault_servers.fuzz_health), served=True),
 )
-"""In thousandths of all inputs. Besides: what is exhaustive, and greedy clients."""
+"""Thousandths of all inputs. Besides: what is exhaustive, and greedy clients."""
 SERVED = frozenset(("greedy", *(kind.name for kind in KINDS if kind.served)))
 
 
@@ -183,7 +183,7 @@ def fuzz_served(
 
 
 def fuzz_all_there_is(only: str, setting: Setting) -> list[Verdict]:
-    """What can be tried exhaustively."""
+    """Inputs that can be tried exhaustively."""
     found = []
     works: tuple[tuple[str, Callable[[Verdict], None]], ...] = (
         ("cut job file", partial(fuzz_jobfiles.truncate_jobfile, sample=setting.jobs[-1])),

@@ -1,4 +1,4 @@
-"""What scenes about resources stand on: a cluster of their own, disks of a given size."""
+"""The ground of scenes about resources: a cluster of their own, disks of a given size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = 120
 
 
 def missing_right() -> str:
-    """Why this cannot be run here, or ""."""
+    """The reason that this cannot be run here, or ""."""
     if os.geteuid() != 0:
         return "mounts and control groups need root"
     if shutil.which("unshare") is None or shutil.which("mount") is None:
@@ -38,7 +38,7 @@ def missing_right() -> str:
 
 @dataclass(frozen=True)
 class Ground:
-    """What scenes share. bits: of an undisturbed run of `dense` with STEPS steps."""
+    """Things that scenes share. bits: of an undisturbed run of `dense` with STEPS steps."""
 
     folder: Path
     jobs: Path

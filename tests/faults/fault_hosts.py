@@ -21,7 +21,7 @@ PORT = 9400
 
 
 def missing_right() -> str:
-    """Why no namespaces can be made here, or ""."""
+    """The reason that no namespaces can be made here, or ""."""
     if shutil.which("ip") is None or shutil.which("nsenter") is None:
         return "the programs ip and nsenter are not installed"
     if os.geteuid() != 0:
@@ -160,7 +160,7 @@ class HostsRig(Rig):
         self.env["ONEFLOW_DATA_ROOTS"] = str(folder)  # where checkpoints are shared
 
     def _page(self, name: str, url: str) -> str:
-        """From within: it is on loopback there."""
+        """Asks from within: it is on loopback there."""
         program = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
         words = [*self.prefix[name], "python3", "-c", program, url]
         return subprocess.run(words, capture_output=True, text=True, timeout=20).stdout

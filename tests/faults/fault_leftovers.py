@@ -1,4 +1,4 @@
-"""What dead processes left behind, who is there already, and journals that are damaged."""
+"""Leftovers of dead processes, services that are there already, and journals that are damaged."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _sleeper(mark: str) -> subprocess.Popen[bytes]:
 
 
 def second_scheduler(ground: Ground) -> str:
-    """On the state directory, or on the port, of one that runs: refused, naming it."""
+    """Starts on the state directory, or on the port, of one that runs: refused, naming it."""
     with ground.cluster() as rig:
         holder = str(rig.pid("scheduler"))
         said = []

@@ -32,7 +32,9 @@ def percentile(times: Sequence[float], share: float) -> float:
 
 
 class Followers:
-    """In a process of their own: their threads would keep our clock waiting, not the scheduler."""
+    """Clients in a process of their own: their threads would keep our clock waiting, not the
+    scheduler.
+    """
 
     def __init__(self, rig: Rig, job_id: str, count: int) -> None:
         words = [rig.address, str(rig.folder / "scheduler" / "token"), job_id, str(count)]

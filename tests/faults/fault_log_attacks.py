@@ -52,7 +52,7 @@ def log_attacks(ground: Ground) -> str:
 
 
 def _escaped(rig: Rig) -> None:
-    """On a terminal, control characters are spelled out."""
+    """Spells control characters out on a terminal."""
     from oneflow.launcher.logs import escape
 
     shown = escape("\x1b[2J\x07\x00\x9b31m")

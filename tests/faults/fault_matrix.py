@@ -170,7 +170,7 @@ class Client:
 def act(
     cluster: Any, job_file: str, job_id: str, phase: str, acted: Callable[[], None] = bool
 ) -> None:
-    """What the client does in a phase. acted: called when the cluster has heard it."""
+    """Acts as the client does in a phase. acted: called when the cluster has heard it."""
     if phase not in ACTED_ON:
         submit(cluster, job_id, job_file, is_long=False).wait(END_S)
         return
@@ -263,7 +263,7 @@ def _strike(rig: Rig, cell: Cell, client: Client, job_id: str) -> tuple[float, W
 
 
 def _wake(cell: Cell, pid: int, at: float, watcher: Watcher) -> None:
-    """After it was noticed, or as long as nobody has to."""
+    """Goes on after it was noticed, or as long as nobody has to."""
     end = at + STOPPED_S[cell.target]
     while time.monotonic() < end and state_of(pid) not in "ZX":
         if watcher.first_after(at, _notices(watcher.attempt)) is not None:
@@ -304,7 +304,7 @@ def _service(rig: Rig, pid: int) -> str:
 
 
 def _target(rig: Rig, cell: Cell, client: Client, held: int) -> int:
-    """Who gets the signal: of the held one's own side, if it has one."""
+    """The process that gets the signal: of the held one's own side, if it has one."""
     owner = _owner(rig, held)
     device = next((d for d in DEVICES if d in owner), DEVICES[0])
     match cell.target:
@@ -369,7 +369,7 @@ def _repair_dead(rig: Rig) -> list[str]:
 
 
 def _expect(cell: Cell, record: JobRecord) -> None:
-    """What the job has to come to."""
+    """The end that the job has to come to."""
     wanted = {"SUCCEEDED"}
     if cell.phase == "cancel":
         # A client killed before its call arrived asked for nothing.

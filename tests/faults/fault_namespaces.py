@@ -143,7 +143,7 @@ def play(rig: HostsRig, scene: Scene, jobs: Path, wanted: Bits, number: int) -> 
 
 
 def submit(rig: HostsRig, jobs: Path, ranks: int, job_id: str) -> Any:
-    """On disks of their own the hosts share only where checkpoints go."""
+    """Gives the hosts disks of their own; they share only where checkpoints go."""
     program = "stages" if ranks == 2 else "dense"
     return rig.client().submit(
         str(jobs / f"{program}.job"),

@@ -124,7 +124,7 @@ class Network:
             init_tls(self.rig.tls, ["127.0.0.1"])
 
     def _far_env(self, number: int) -> dict[str, str]:
-        """As if each daemon were on a host of its own."""
+        """Makes it look as if each daemon were on a host of its own."""
         paths = [str(INJECTED), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
             "ONEFLOW_HOST_IDENTITY": f"host{number}",
@@ -366,7 +366,7 @@ def _difference(bits: Bits, wanted: Bits) -> str:
 
 
 def causes_of(watcher: Watcher) -> list[str]:
-    """Why attempts ended, as far as it was seen."""
+    """Reasons of the attempts' ends, as far as they were seen."""
     said = [f"{r.attempt} {r.state} {r.reason}: {r.cause}" for _, r in watcher.seen if r.cause]
     return list(dict.fromkeys(said))
 
@@ -425,7 +425,7 @@ def _named(watcher: Watcher, now: JobRecord, hosts: tuple[str, ...]) -> None:
 
 
 def _open_files(rig: Rig) -> str:
-    """Of its services, for a report of descriptors that are too many."""
+    """Describes its services, for a report of descriptors that are too many."""
     found = []
     for name in ("scheduler", *DEVICES):
         with suppress(OSError):
@@ -436,7 +436,7 @@ def _open_files(rig: Rig) -> str:
 
 
 def run_scenes(folder: Path, chosen: Sequence[Scene], seed: int = 0) -> list[Outcome]:
-    """By rig; one whose scene fails is replaced."""
+    """Clusters by rig; one whose scene fails is replaced."""
     jobs = folder / "jobs"
     jobs.mkdir(parents=True, exist_ok=True)
     export_jobs(jobs)

@@ -347,7 +347,7 @@ class _Way:
         return data[:at] + bytes([data[at] ^ 1 << self._rng.randrange(8)]) + data[at + 1 :]
 
     def _put(self, data: bytes, late_s: float) -> None:
-        """In order: what comes after something late is late as well."""
+        """Delays in order: what comes after something late is late as well."""
         if not data:
             return
         rate = self._proxy.faults.nbytes_per_s

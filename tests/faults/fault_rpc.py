@@ -41,7 +41,7 @@ LATER_S = 0.05  # a call in flight is still on its way when its failure is known
 
 
 class LostCallError(grpc.RpcError):
-    """What gRPC raises for a broken connection."""
+    """The errors that gRPC raises for a broken connection."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNAVAILABLE
@@ -131,7 +131,7 @@ class User:
         self.unknown: set[str] = set()  # calls of which nobody knows whether they were done
 
     def does_it_all(self) -> dict[str, Any]:
-        """What it saw; equal for every mode."""
+        """Lines that it saw; equal for every mode."""
         found: dict[str, Any] = {}
         found["trained"] = self._trains()
         self._cancels()
@@ -195,7 +195,7 @@ class User:
         return {name: array.tobytes() for name, array in answer.items()}
 
     def _reads_logs(self) -> list[str]:
-        """With a folder of its own, so that something has to be sent and fetched."""
+        """Submits with a folder of its own, so that something has to be sent and fetched."""
         argv = [sys.executable, "say.py"]
         with tempfile.TemporaryDirectory() as folder:
             text = f"print('one'); print('two'); print('three')  # {self._prefix}\n"
@@ -215,7 +215,7 @@ class User:
                 self._ask_once(method, request, whole)
 
     def _ask_once(self, method: str, request: Any, name: str) -> None:
-        """What may be done already is looked at, as the message says."""
+        """Looks at what may be done already, as the message says."""
         before = self._tokens(name)
         for _ in range(TRIES):
             if self._tokens(name) != before:
@@ -282,7 +282,7 @@ def run_modes(folder: Path, seeds: range) -> list[dict[str, Any]]:
 
 @contextmanager
 def _failing_rig(folder: Path, seed: int) -> Iterator[Rig]:
-    """Whose daemons cannot rely on Fetch either."""
+    """A cluster whose daemons cannot rely on Fetch either."""
     found = Rig(folder)
     found.given["scheduler"] = {"fetch_fails": seed}
     try:

@@ -1,4 +1,4 @@
-"""What a running cluster answers to bytes that nobody means: gRPC, HTTP/2, HTTP, slow and greedy
+"""Answers of a running cluster to bytes that nobody means: gRPC, HTTP/2, HTTP, slow and greedy
 clients; while another client asks for its status all the time.
 """
 
@@ -249,7 +249,7 @@ def _make_sense(rng: random.Random, message: Any, method: str) -> None:
 
 
 def _make_request(rng: random.Random, message: Any) -> None:
-    """To the job that answers: mostly of the shape that it takes."""
+    """Requests to the job that answers: mostly of the shape that it takes."""
     message.job_id = "serves"
     message.timeout_s = rng.choice((0.0, 1.0, 10.0, -1.0, float("nan")))
     shape = rng.choice(((4, 3), (1, 3), (9, 3), (0, 3), (4, 2), (2**40, 3), (3,)))

@@ -206,7 +206,7 @@ class Checkpoint:
         (self.folder / MANIFEST_FILE).write_bytes(manifest.to_bytes())
 
     def _pieces(self, rank: int) -> Iterator[tuple[str, Any, Any]]:
-        """What a rank writes: a third of w, and one of the others."""
+        """Tensors that a rank writes: a third of w, and one of the others."""
         from oneflow.core.op import Box
 
         rows = len(self.arrays["w"]) // 3
@@ -286,7 +286,7 @@ def _try_manifest(verdict: Verdict, seed: int, rng: random.Random, checkpoint: C
 
 
 def _try_container(verdict: Verdict, seed: int, rng: random.Random, checkpoint: Checkpoint) -> None:
-    """Of a file that is read for itself; what is taken can be read whole."""
+    """Reads a file for itself; what is taken can be read whole."""
     from oneflow.core.errors import CheckpointError
     from oneflow.io.container import Container
     from oneflow.io.files import Memory
@@ -357,7 +357,7 @@ def _add_more(rng: random.Random, checkpoint: Checkpoint) -> None:
 
 
 def _zeros(rng: random.Random, checkpoint: Checkpoint) -> None:
-    """As a file system leaves it that lost what was not synced."""
+    """Leaves it as a file system does that lost what was not synced."""
     name = rng.choice(_shards(checkpoint))
     data = checkpoint.files[name]
     keep = rng.randrange(len(data))
@@ -541,7 +541,7 @@ def _torch_file(rng: random.Random) -> bytes:
 
 
 def fuzz_data(verdict: Verdict, seeds: range) -> None:
-    """What the data of a job may be in; what is taken can be read to its last row."""
+    """Files that the data of a job may be in; what is taken can be read to its last row."""
     from oneflow.jobs.description import Column
     from oneflow.jobs.errors import JobFileError
     from oneflow.jobs.sources import Access, open_columns

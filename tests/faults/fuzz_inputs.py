@@ -1,4 +1,4 @@
-"""What every fuzzer needs: verdicts over single inputs, and bytes, texts and messages at random."""
+"""Tools of every fuzzer: verdicts over single inputs, and bytes, texts and messages at random."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ class HangError(BaseException):
 
 @dataclass
 class Verdict:
-    """Of one target. ends: how often an input ended how. slowest_s: of one input. grown: bytes of
-    memory of whoever was fed. remark: what else there is to say."""
+    """Figures of one target. ends: how often an input ended how. slowest_s: of one input. grown:
+    bytes of memory of whoever was fed. remark: what else there is to say.
+    """
 
     name: str
     inputs: int = 0
@@ -277,7 +278,7 @@ def _scalar(rng: random.Random, entry: Any) -> Any:
 
 
 def varint(number: int) -> bytes:
-    """As protobuf writes a number."""
+    """A number as protobuf writes it."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)

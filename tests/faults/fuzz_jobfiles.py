@@ -83,7 +83,7 @@ def fuzz_jobfiles(verdict: Verdict, seeds: range, samples: list[Path]) -> None:
 
 
 def _verify(path: Path) -> None:
-    """What is taken can be read to its last byte."""
+    """Reads what is taken to its last byte."""
     from oneflow.jobs.jobfile import JobFile
     from oneflow.jobs.sources import Access
 
@@ -95,7 +95,7 @@ def _verify(path: Path) -> None:
 
 
 def _compile(rng: random.Random, path: Path) -> None:
-    """As the scheduler does with a file that somebody uploaded."""
+    """Reads it as the scheduler does a file that somebody uploaded."""
     from oneflow.core.plan import Plan
     from oneflow.jobs.running import compile_plan
 
@@ -146,7 +146,7 @@ _NAMES = (
 
 
 def _compressed(rng: random.Random, items: list[tuple[str, bytes]]) -> bytes:
-    """As any zip program writes it; now and then with a bomb in it."""
+    """An archive as any zip program writes it; now and then with a bomb in it."""
     buffer = io.BytesIO()
     method = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_STORED))
     with zipfile.ZipFile(buffer, "w", method) as archive:

@@ -27,7 +27,7 @@ NOW_S, WALL_S = 1000.0, 1_700_000_000.0
 
 
 class UnstableError(Exception):
-    """What was decoded, encoded and decoded again is not the same."""
+    """Something that was decoded, encoded and decoded again is not the same."""
 
 
 def fuzz_messages(verdict: Verdict, seeds: range) -> None:
@@ -53,7 +53,7 @@ def fuzz_messages(verdict: Verdict, seeds: range) -> None:
 
 @cache
 def receivers() -> dict[str, Callable[[Any], Any]]:
-    """To whom such a message is for, by its name."""
+    """The one that such a message is for, by its name."""
     from oneflow.core.graph_proto import graph_from_proto
     from oneflow.core.plan import Plan
     from oneflow.launcher.daemon import wire as daemon_wire
@@ -330,7 +330,7 @@ def error(message: Any) -> None:
 
 
 def fuzz_frames(verdict: Verdict, seeds: range) -> None:
-    """What a daemon and its worker say to each other: by pieces, and through real sockets."""
+    """Words between a daemon and its worker: by pieces, and through real sockets."""
     from oneflow.core.frames import FrameDecoder, Frames
     from oneflow.protos import cluster_pb2 as pb
 
@@ -364,7 +364,7 @@ def _decode_pieces(rng: random.Random, decoder: Any, stream: bytes) -> None:
 
 
 def _worker_said(message: Any) -> None:
-    """As a daemon takes what a worker reports."""
+    """Takes what a worker reports, as a daemon does."""
     from oneflow.launcher.daemon.wire import key_of, progressed
 
     if message.WhichOneof("kind") == "progress":

@@ -1,4 +1,4 @@
-"""What ranks of a job say to each other: register contents over TCP, who they are, rendezvous."""
+"""Words between ranks of a job: register contents over TCP, who they are, rendezvous."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _odd_frame(rng: random.Random, frames: list[bytes]) -> bytes:
 
 
 class _Keys:
-    """What a rendezvous would keep. The job goes on until `is_over`."""
+    """A rendezvous as far as it is kept. The job goes on until `is_over`."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -124,7 +124,7 @@ class _Keys:
 
 
 def fuzz_strangers(verdict: Verdict, seeds: range) -> None:
-    """Who connects to a rank and is none of its peers. The peer that comes last is let in."""
+    """Strangers connect to a rank and are none of its peers. The peer that comes last is let in."""
     from oneflow.boxing.transport.mesh import Mesh
 
     keys, found = _Keys(), Counter[str]()

@@ -1,4 +1,4 @@
-"""What people type: the command line, files of settings, variables, times, layouts, texts."""
+"""Words that people type: the command line, files of settings, variables, times, layouts, texts."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def _write_config(rng: random.Random, folder: Path) -> None:
 
 @contextmanager
 def _instead_of_connect(cluster: Any) -> Iterator[None]:
-    """Who asks for no address, or for the cluster's, gets a connection that stays open."""
+    """Asks for no address, or for the cluster's, and gets a connection that stays open."""
     from oneflow.cli import submit
     from oneflow.cluster import client
     from oneflow.cluster.connection import Patience

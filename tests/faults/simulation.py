@@ -44,7 +44,7 @@ Run = tuple[str, int, int]  # id, life, attempt
 
 @dataclass
 class Outcome:
-    """What a run saw; `error` is "" if nothing was wrong."""
+    """Sights of a run; `error` is "" if nothing was wrong."""
 
     seed: int
     error: str = ""
@@ -213,8 +213,8 @@ class Simulation:
         self.world.after(delay_s, lambda: self.scheduler.step(event) and None)
 
     def _remove(self, spec: JobSpec) -> None:
-        """As it may or may not have happened if the scheduler crashes, it counts as removed. Often
-        somebody takes the id for another job then, at once or later.
+        """Removes a job. It may or may not have happened if the scheduler crashes, and counts as
+        done. Often somebody takes the id for another job then, at once or later.
         """
         known = self.scheduler.table.jobs.get(spec.name)
         if known is None or not known.state.is_final or known.spec != spec:
@@ -404,8 +404,8 @@ class Simulation:
             raise Violation("the store does not replay to the state of the table")
 
     def _check_lives(self) -> None:
-        """What a job is said to have done was done by its own ranks, not by those of an earlier job
-        of its id, and nothing of that one is left.
+        """Checks that what a job is said to have done its own ranks did, not those of an earlier
+        job of its id, and nothing of that one is left.
         """
         for record in self.scheduler.table.jobs.values():
             runs = {

@@ -14,7 +14,7 @@ NAMES = [scene.name for scene in SCENES]
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
-    """Of the scenes whose tests were selected, on as few clusters as will do."""
+    """Outcomes of the scenes whose tests were selected, on as few clusters as will do."""
     if why := missing_right():
         pytest.skip(why)
     callspecs = [getattr(item, "callspec", None) for item in request.session.items]

@@ -24,7 +24,7 @@ def test_every_kind_of_fault_is_tried_on_every_line() -> None:
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
-    """Of the scenes whose tests were selected, on as few clusters as will do."""
+    """Outcomes of the scenes whose tests were selected, on as few clusters as will do."""
     callspecs = [getattr(item, "callspec", None) for item in request.session.items]
     chosen = {c.params.get("name") for c in callspecs if c is not None}
     left = [scene for scene in scenes() if scene.name in chosen]

@@ -1,4 +1,4 @@
-"""What the fuzzers have found, each as the smallest input that showed it."""
+"""Findings of the fuzzers, each as the smallest input that showed it."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_values_whose_numbers_are_not_their_own(steps: tuple[int, int], bound: i
 
 
 def archive_of(path: Path, *links: tuple[str, str]) -> Path:
-    """Of links alone: name and target."""
+    """An archive of links alone: name and target."""
     with tarfile.open(path, "w:gz") as tar:
         for name, target in links:
             info = tarfile.TarInfo(name)

@@ -1,4 +1,4 @@
-"""What the ranks of test_gpu_ranks.py run: `gpu_program.py SCENE`; exits 0 if all is right."""
+"""Runs on the ranks of test_gpu_ranks.py: `gpu_program.py SCENE`; exits 0 if all is right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ROWS, STEPS = 8, 4
 
 
 def losses(kind: str, split: bool) -> list[float]:
-    """Of a graph trained on all ranks of placement type `kind`: data-parallel, or whole on each."""
+    """Losses of a graph trained on all ranks of placement type `kind`: data-parallel, or whole on
+    each.
+    """
     everyone = flow.placement(kind, list(range(SIZE)))
     flow.manual_seed(1)
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))

@@ -37,7 +37,7 @@ def _launch(scene: str, **env: str) -> None:
 
 
 def _nccl_env() -> dict[str, str]:
-    """What two ranks need to use NCCL here; skips where they cannot."""
+    """The environment in which two ranks use NCCL here; skips where they cannot."""
     from cupy.cuda import nccl
 
     if not nccl.available:

@@ -39,7 +39,7 @@ def _ones(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _wanted(sample: Sample, inputs: Any) -> tuple[Any, ...]:
-    """Of the very inputs the GPU gets, in float64."""
+    """The reference in float64, of the very inputs the GPU gets."""
     exact = tuple(x.astype(np.float64) if type_of(x).dtype.is_floating_point else x for x in inputs)
     if sample.reference is None:
         return run_whole(sample.op, exact, sample.attrs)

@@ -316,7 +316,9 @@ def _compare_gradients(leaves: list[Any], ours: list[Any], wanted: Any, got: Any
 
 
 def _check_errors(op: Any, ours: Any, limit: int | None) -> Iterator[Finding]:
-    """What PyTorch refuses with an exception is refused here, by an error of the user's."""
+    """Refusals: what PyTorch refuses with an exception is refused here, by an error of the
+    user's.
+    """
     if op.error_inputs_func is None:
         return
     _seed()

@@ -66,7 +66,7 @@ def each(sample: Sample, *names: str) -> dict[str, list[Sample]]:
 
 
 def saved(m: Any) -> Any:
-    """What comes back of a saved dict of tensors."""
+    """Saves a dict of tensors, and returns what comes back."""
     file = io.BytesIO()
     m.save({"a": ramp(m, 2, 3), "b": [ramp(m, 4, dtype="int64")]}, file)
     file.seek(0)

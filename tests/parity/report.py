@@ -1,4 +1,4 @@
-"""What was found about samples, counted."""
+"""Findings about samples, counted."""
 
 from __future__ import annotations
 

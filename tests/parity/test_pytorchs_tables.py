@@ -43,7 +43,7 @@ def known(chosen: list[str]) -> dict[tuple[str, str, str], str]:
 
 @pytest.fixture(scope="module")
 def findings(chosen: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
-    """In a process of its own, which keeps PyTorch to one thread and its seeds to itself."""
+    """Runs in a process of its own, which keeps PyTorch to one thread and its seeds to itself."""
     found = tmp_path_factory.mktemp("parity") / "found.json"
     command = [sys.executable, "-m", "tests.parity", *chosen, "--json", found]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)

@@ -89,7 +89,7 @@ class Browser:
         return data
 
     def problems(self) -> list[str]:
-        """What the page complained of."""
+        """Complaints of the page."""
         found = [e["params"] for e in self.events if e["method"] == "Log.entryAdded"]
         thrown = [e["params"] for e in self.events if e["method"] == "Runtime.exceptionThrown"]
         return [f["entry"]["text"] for f in found] + [str(t) for t in thrown]

@@ -1,4 +1,4 @@
-"""What the ranks of test_collective_failures.py run: eager collectives, and one mistake.
+"""Runs on the ranks of test_collective_failures.py: eager collectives, and one mistake.
 
 Usage: collective_failures_program.py SCENE NEAR_OR_FAR [ARGUMENT...]. far: ranks believe to be on
 different hosts, so that their data go over TCP.

@@ -370,7 +370,9 @@ def mistakes() -> None:
 
 
 def unequal() -> None:
-    """What only the comparison of the ranks can find is a DesyncError on all, with both lines."""
+    """Mistakes that only the comparison of the ranks can find: a DesyncError on all, with both
+    lines.
+    """
     first = RANK == 0
     for text, call in [
         (

@@ -1,4 +1,4 @@
-"""What tests begin with: jobs that leave nothing; a scheduler that records, with its daemons."""
+"""The ground of tests: jobs that leave nothing; a scheduler that records, with its daemons."""
 
 from __future__ import annotations
 

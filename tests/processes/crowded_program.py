@@ -1,4 +1,4 @@
-"""What the ranks of test_crowded_ranks.py run, all on one core: `crowded_program.py SCENE`."""
+"""Runs on the ranks of test_crowded_ranks.py, all on one core: `crowded_program.py SCENE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of test_eager_global.py run: `eager_program.py SCENE`; exits 0 if all is right."""
+"""Runs on the ranks of test_eager_global.py: `eager_program.py SCENE`; exits 0 if all is right."""
 
 from __future__ import annotations
 

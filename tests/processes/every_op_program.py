@@ -1,4 +1,4 @@
-"""What the ranks of test_every_op_global.py run: every op of the registry on global tensors whose
+"""Runs on the ranks of test_every_op_global.py: every op of the registry on global tensors whose
 layouts are drawn from a seed, eagerly, backward, and in graphs; exits 0 if all is right.
 
 Usage: every_op_program [eager] [gradients] [graphs] [all]. all: each op on every placement, forward

@@ -1,4 +1,4 @@
-"""What the ranks of test_failures.py run: a small graph that trains, and one mistake.
+"""Runs on the ranks of test_failures.py: a small graph that trains, and one mistake.
 
 Usage: failing_program.py SCENE [FOLDER] [ARGUMENT...]. A rank that is under way leaves
 FOLDER/RANK.here.
@@ -174,7 +174,7 @@ def different_shapes() -> None:
 
 
 def child_exits() -> None:
-    """What a child of a rank does at its end is no news to the other ranks."""
+    """Ends a child of a rank, which is no news to the other ranks."""
     graph = make()
     train(5, graph)
     child = os.fork()
@@ -239,7 +239,7 @@ class SortRows(Op):
 
 
 def no_signature() -> None:
-    """What is overwritten stays where it lies, here in parts."""
+    """Overwrites what stays where it lies, here in parts."""
 
     class Sort(nn.Graph):
         def __init__(self) -> None:

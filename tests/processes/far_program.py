@@ -1,4 +1,4 @@
-"""What the ranks of test_namespaces.py run.
+"""Runs on the ranks of test_namespaces.py.
 
 Usage: far_program.py SCENE REPORT. Each rank writes what it found to REPORT.RANK.
 """

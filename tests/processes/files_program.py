@@ -1,4 +1,4 @@
-"""What the ranks of test_sharded_files.py run: `files_program.py SCENE FOLDER`; exits 0 if all is
+"""Runs on the ranks of test_sharded_files.py: `files_program.py SCENE FOLDER`; exits 0 if all is
 right. One process can also import it to load what ranks saved."""
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def resume(folder: Path, name: str) -> None:
 
 
 def elsewhere(folder: Path) -> None:
-    """What another number of ranks saved."""
+    """Loads what another number of ranks saved."""
     for other in (2, 4):
         if other != SIZE:
             found = flow.load(folder / str(other) / "tree")
@@ -284,7 +284,7 @@ def elsewhere(folder: Path) -> None:
 
 
 def failures(folder: Path) -> None:
-    """What fails on one rank is an error on all, the older checkpoint stays, nothing is left."""
+    """Fails on one rank: an error on all, the older checkpoint stays, nothing is left."""
     last = SIZE - 1
     x = flow.ones(64, 64, placement=EVERYONE, sbp=S0)
     flow.save({"x": x}, folder / "good")

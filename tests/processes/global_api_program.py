@@ -1,4 +1,4 @@
-"""What the ranks of test_global_api.py run: every scene, one after the other, or those that are
+"""Runs on the ranks of test_global_api.py: every scene, one after the other, or those that are
 named; exits 0 if all is right. Global tensors as a user meets them, in a world of 1, 2 or 4 ranks.
 
 RANKS_PER_HOST: so many ranks take themselves for one host and share memory; others use sockets.

@@ -73,7 +73,7 @@ def shapes_come_from_the_placement() -> None:
 
 
 def the_first_copy_wins() -> None:
-    """In place unless copy; only along broadcast axes."""
+    """Converts in place unless copy; only along broadcast axes."""
     mine = flow.full((2, 2), float(RANK))
     x = mine.to_global(ALL, B)
     same(x.to_local(), np.zeros((2, 2)))

@@ -1,4 +1,4 @@
-"""What the ranks of test_global_indexing.py run: indexing, slicing and writing in place of global
+"""Runs on the ranks of test_global_indexing.py: indexing, slicing and writing in place of global
 tensors whose dims are split, against NumPy, with the bytes that slices may move.
 """
 
@@ -118,7 +118,9 @@ def show(index: Any) -> str:
 
 
 def fewest_bytes(source: Any, result: Any, index: Any) -> int:
-    """What must move to fill the layout of the result: what its ranks do not hold already."""
+    """Bytes that must move to fill the layout of the result: those that its ranks do not hold
+    already.
+    """
     positions = np.arange(X.size).reshape(SHAPE)
     taken = positions[index]
     total = 0
@@ -330,7 +332,7 @@ def in_place(trial: Trial) -> None:
 
 
 def versions(trial: Trial) -> None:
-    """What a backward pass needs and was overwritten is an error, as for local tensors."""
+    """Overwrites what a backward pass needs: an error, as for local tensors."""
 
     def work() -> None:
         for write in (lambda t: t.add_(1.0), lambda t: t.__setitem__(slice(1, 3), 0.0)):

@@ -1,4 +1,4 @@
-"""What the scenes of global_api_program.py share: layouts to try, references, checks."""
+"""Words that the scenes of global_api_program.py share: layouts to try, references, checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def same(got: Any, expected: Any, tolerance: float = 0.0) -> None:
 
 
 def part(whole: np.ndarray, placement: Any, nd_sbp: Any, rank: int = RANK) -> np.ndarray:
-    """What `rank` holds of a tensor that is not partial: balanced parts, axis after axis."""
+    """The part that `rank` holds of a tensor that is not partial: balanced parts, axis after
+    axis.
+    """
     where = np.argwhere(placement.ranks == rank)[0]
     for s, n, i in zip(nd_sbp, placement.ranks.shape, where, strict=True):
         if s.is_split:

@@ -1,4 +1,5 @@
-"""What code inside `nn.Graph.build` is told of its tensors: the same as eager code, on any layout.
+"""Answers that code inside `nn.Graph.build` gets of its tensors: the same as eager code, on any
+layout.
 
 A transformer layer is written as model libraries write them: it asks its tensors for layout and
 placement, and moves them by the answers.
@@ -76,7 +77,7 @@ class Layer(nn.Module):
 
 
 def _of_weights() -> tuple[Any, Any, Any]:
-    """Of a module's parameters along the axis of tensor parallelism."""
+    """Layouts of a module's parameters along the axis of tensor parallelism."""
     return flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
 
 

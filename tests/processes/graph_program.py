@@ -1,4 +1,4 @@
-"""What the ranks of test_graph_ranks.py run: every scene for their number; exits 0 if all is right.
+"""Runs on the ranks of test_graph_ranks.py: every scene for their number; exits 0 if all is right.
 
 Every scene trains or runs one graph in a layout and compares with the same model run eagerly, and
 locally, on the whole batch.
@@ -236,7 +236,7 @@ def dropout() -> None:
 
 
 def resume(folder: Path) -> None:
-    """From a file, to the last bit; also of another layout's optimizer states."""
+    """Goes on from a file, to the last bit; also of another layout's optimizer states."""
 
     def trainer(sbp: Any) -> Train:
         model = make_model(0.3).to_global(EVERYONE, B)
@@ -257,7 +257,9 @@ def resume(folder: Path) -> None:
 
 
 def inference() -> None:
-    """On one rank, on all, and from one rank to another; the others hold nothing of the result."""
+    """Runs on one rank, on all, and from one rank to another; the others hold nothing of the
+    result.
+    """
     model = make_model()
     model.eval()
     expected = model(flow.tensor(X[0])).numpy()

@@ -1,4 +1,4 @@
-"""What the ranks of test_graph_sbp.py run: samples of every op under several layouts, eagerly and
+"""Runs on the ranks of test_graph_sbp.py: samples of every op under several layouts, eagerly and
 in a graph, whose results must lie alike; prints how many pairs of call and layout it compared.
 
 Usage: graph_sbp_program [all]. all: every op on a grid of ranks, too.

@@ -1,4 +1,4 @@
-"""What the ranks of test_rendezvous.py run: a scheduler on rank 0, a client everywhere, one scene.
+"""Runs on the ranks of test_rendezvous.py: a scheduler on rank 0, a client everywhere, one scene.
 
 Usage: rank_program.py SCENE [FOLDER]. Prints what it saw; an uncaught error gives the exit code.
 """

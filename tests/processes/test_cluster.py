@@ -120,8 +120,8 @@ def test_a_second_up_says_so(local: LocalTest) -> None:
 
 
 def test_nothing_listens_but_what_was_announced(local: LocalTest) -> None:
-    """With the page, and two ranks that have met. Others of this machine may connect to nothing
-    that asks for no token, but for /metrics.
+    """A job with the page, and two ranks that have met. Others of this machine may connect to
+    nothing that asks for no token, but for /metrics.
     """
     text = "import oneflow as flow; flow.comm.barrier(); print(os.environ['MASTER_PORT'])"
     job_id = submit(local, local.script("meets.py", f"{text}\ntime.sleep(60)")).stdout.strip()
@@ -228,7 +228,7 @@ def test_a_program_gets_no_token_and_no_descriptor_of_its_daemon(local: LocalTes
 
 
 def _said(local: LocalTest, *argv: str) -> list[str]:
-    """What a program of one rank writes."""
+    """Runs a program of one rank; returns what it writes."""
     done = local.run("job", "submit", "--wait", "--", *argv)
     assert done.returncode == 0, done.stderr
     lines = local.run("job", "logs", done.stdout.split()[0]).stdout.splitlines()

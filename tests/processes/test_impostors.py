@@ -1,5 +1,6 @@
-"""Whoever takes a scheduler's port is told nothing and obeyed in nothing: another user, a process
-of the same user, one that replays what it heard, one that hands each byte on to the real one.
+"""Impostors that take a scheduler's port are told nothing and obeyed in nothing: another user, a
+process of the same user, one that replays what it heard, one that hands each byte on to the real
+one.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def test_what_was_heard_of_one_proof_is_of_no_use_in_another(tmp_path: Path) -> 
 
 
 def _overheard(channel: Any, claim: Claim) -> tuple[list[Any], list[Any]]:
-    """What a client and the scheduler say in a proof."""
+    """Words of a client and the scheduler in a proof."""
     asked: list[Any] = [claim.knock()]
     answered: list[Any] = []
 
@@ -274,7 +275,7 @@ STRANGER_SAYS = (
 
 
 def as_stranger(text: str) -> str:
-    """What a line of Python says on stderr when another user runs it."""
+    """Has another user run a line of Python; returns what it says on stderr."""
     argv = [sys.executable, "-I", "-c", STRANGER_SAYS + text]
     return subprocess.run(argv, capture_output=True, text=True).stderr
 

@@ -158,7 +158,7 @@ def test_waits_have_causes(run: Run) -> None:
 
 
 def test_messages_and_their_bytes_agree(run: Run) -> None:
-    """In shared memory a message is a number of 8 bytes; contents are read in place."""
+    """Counts a message in shared memory as a number of 8 bytes; contents are read in place."""
     sent = [run.value(r, "oneflow_messages_sent_total", transport="shm") for r in (0, 1)]
     received = [run.value(r, "oneflow_messages_received_total", transport="shm") for r in (0, 1)]
     for there, here in zip(sent, received[::-1], strict=True):

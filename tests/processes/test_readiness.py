@@ -1,4 +1,4 @@
-"""Who says that it lives, and who says that it may take work, in each state."""
+"""Answers to "does it live?" and "may it take work?" in each state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(address: str, path: str) -> tuple[int, str]:
 
 
 def states(address: str) -> tuple[int, int]:
-    """Of /healthz and /readyz."""
+    """Status codes of /healthz and /readyz."""
     return ask(address, "/healthz")[0], ask(address, "/readyz")[0]
 
 

@@ -1,4 +1,4 @@
-"""What users bring to the scheduler and fetch from it: files, plans, outputs, traces."""
+"""Things that users bring to the scheduler and fetch from it: files, plans, outputs, traces."""
 
 from __future__ import annotations
 

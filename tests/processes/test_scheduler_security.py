@@ -58,7 +58,7 @@ async def token(scheduler: SchedulerProcess, role: str, name: str = "") -> str:
 
 
 async def code_of(call: Any) -> str:
-    """With which a call ends, whatever its kind is; OK if it is answered or goes on."""
+    """The code with which a call ends, whatever its kind is; OK if it is answered or goes on."""
     import grpc
 
     try:

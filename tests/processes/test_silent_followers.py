@@ -1,4 +1,6 @@
-"""Who waits for longer than a scheduler may be away, and hears nothing, outlives its restart."""
+"""Clients that wait for longer than a scheduler may be away, and hear nothing, outlive its
+restart.
+"""
 
 from __future__ import annotations
 

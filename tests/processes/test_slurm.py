@@ -97,7 +97,7 @@ class Slurm:
         )
 
     def stop(self) -> None:
-        """After a failure jobs are left: they end first, and are not queued again."""
+        """Leaves jobs after a failure: they end first, and are not queued again."""
         self.run("scancel", "--user", "root", check=False)
         deadline = time.monotonic() + WAIT_S
         while self.run("squeue", "-h", check=False) and time.monotonic() < deadline:

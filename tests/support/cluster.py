@@ -49,7 +49,7 @@ COMPILER_WORDS = b"oneflow.jobs.compiling"
 
 @dataclass(frozen=True)
 class Usage:
-    """Of one process. nbytes: resident memory."""
+    """Figures of one process. nbytes: resident memory."""
 
     fds: int
     threads: int
@@ -105,7 +105,7 @@ class SchedulerProcess:
         return done.returncode, done.stderr
 
     def kill(self) -> None:
-        """As if the power had gone."""
+        """Kills it as if the power had gone."""
         assert self.process is not None
         self.process.kill()
         self.wait()
@@ -117,7 +117,7 @@ class SchedulerProcess:
         return self.process.returncode
 
     def stop(self) -> int:
-        """As systemd does it."""
+        """Stops it as systemd does."""
         assert self.process is not None
         self.process.terminate()
         return self.wait()
@@ -336,7 +336,7 @@ class Rig:
         return self.processes[name].pid
 
     def log(self, name: str) -> str:
-        """What one of its processes has said so far."""
+        """Output of one of its processes so far."""
         path = self.folder / "logs" / f"{name.replace(':', '-')}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -408,7 +408,7 @@ class Rig:
         return {n: (p.pid, usage(p.pid)) for n, p in self.processes.items() if self.is_alive(n)}
 
     def temp_names(self) -> set[str]:
-        """What lies in its temporary folder and its runtime folder."""
+        """Files in its temporary folder and its runtime folder."""
         found = {f"tmp/{name}" for name in os.listdir(self.folder / "tmp")}
         for path in (self.folder / "run").rglob("*"):
             found.add(str(path.relative_to(self.folder)))
@@ -462,7 +462,7 @@ class Watcher:
 
 
 def end_in_order() -> None:
-    """For programs: SIGTERM unwinds them, so that no cluster is left behind."""
+    """Makes SIGTERM unwind a program, so that no cluster is left behind."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
@@ -474,7 +474,7 @@ def own_program(name: str) -> list[str]:
 def conclude(
     outcomes: Sequence[Any], table: str, again: Callable[[Any], str], path: Path | None
 ) -> int:
-    """How a program of faults ends: what was seen, what failed and how to see it again. Returns its
+    """Ends a program of faults: what was seen, what failed and how to see it again. Returns its
     exit code.
 
     outcomes: dataclasses with `error`.  again: the flags for one of them.  path: of a JSON file.
@@ -527,7 +527,7 @@ def cmdline(pid: int) -> bytes:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """From the state on; [] if it is gone."""
+    """Fields of /proc/PID/stat from the state on; [] if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

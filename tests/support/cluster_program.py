@@ -133,7 +133,7 @@ def scheduler(given: dict[str, Any]) -> int:
 
 
 def block_the_loop(signum: int, frame: object) -> None:
-    """As code that never gives the loop a turn would."""
+    """Blocks, as code that never gives the loop a turn would."""
     time.sleep(60)
 
 

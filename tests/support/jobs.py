@@ -37,7 +37,7 @@ def without_pauses(stderr: str) -> str:
 
 @dataclass
 class Ended:
-    """How a run ended."""
+    """The end of a run."""
 
     code: int
     out: str
@@ -52,7 +52,7 @@ class Ended:
         return found[0]
 
     def by_rank(self, rank: int) -> str:
-        """What a rank wrote to stderr."""
+        """Text that a rank wrote to stderr."""
         pattern = re.compile(rf"^[^:\s]+:{rank}: ?(.*)$")
         found = [pattern.match(text) for text in self.err.splitlines()]
         return "\n".join(match.group(1) for match in found if match)
@@ -130,7 +130,7 @@ class Jobs:
 
 
 def environment(process: Path) -> set[str]:
-    """Of a process; empty for one that is gone, a zombie or somebody else's."""
+    """Environment of a process; empty for one that is gone, a zombie or somebody else's."""
     try:
         return set((process / "environ").read_bytes().decode(errors="replace").split("\0"))
     except OSError:
@@ -139,7 +139,7 @@ def environment(process: Path) -> set[str]:
 
 @contextmanager
 def running_jobs(folder: Path) -> Iterator[Jobs]:
-    """What is started has ended afterwards, and has left nothing."""
+    """Checks that what is started has ended afterwards, and has left nothing."""
     started = Jobs(folder)
     yield started
     for process in started.running:

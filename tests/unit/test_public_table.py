@@ -86,7 +86,7 @@ def test_no_public_function_of_the_library_lacks_a_row() -> None:
 
 
 def counterpart(row: Row, surface: str, name: str) -> Any:
-    """What PyTorch has for a name of a row; None if it has nothing."""
+    """The counterpart in PyTorch of a row's name; None if it has nothing."""
     space = IN_PLACE.get(surface, surface)
     path = f"{TORCH.get(space, f'{space}.')}{name}" if row.torch == SAME else str(row.torch)
     try:

@@ -49,7 +49,7 @@ ALONE_S = 600.0  # and one without a scheduler for so long stops what it runs
 
 @dataclass
 class Program:
-    """What a job does. failures: attempt -> (step, rank, code, reason)."""
+    """Behaviour of a job. failures: attempt -> (step, rank, code, reason)."""
 
     steps: int
     step_s: float
@@ -65,7 +65,7 @@ class Program:
 
 
 class Scheduler(Protocol):
-    """What a daemon needs to know of the scheduler."""
+    """Things that a daemon needs to know of the scheduler."""
 
     name: str
     is_up: bool

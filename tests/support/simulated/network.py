@@ -62,7 +62,7 @@ class Peer(Protocol):
 
 @dataclass
 class Quality:
-    """How bad a network is. is_stream: what is sent arrives in order, or the connection breaks."""
+    """Faults of a network. is_stream: what is sent arrives in order, or the connection breaks."""
 
     is_stream: bool = True
     delay_s: float = 0.01
@@ -71,7 +71,7 @@ class Quality:
 
 
 class Line:
-    """What lies between a daemon and the scheduler: may be cut in either direction."""
+    """The line between a daemon and the scheduler: may be cut in either direction."""
 
     def __init__(self) -> None:
         self.is_cut_up = False

@@ -194,7 +194,7 @@ class SimulatedScheduler:
             connection.break_off()
 
     def _is_stale(self, message: DaemonBeat) -> bool:
-        """Of a daemon that we do not know as it is: it has to join."""
+        """Refuses a daemon that we do not know as it is: it has to join."""
         known = self.table.daemons.get(message.daemon)
         return known is None or known.epoch != message.epoch
 
@@ -296,7 +296,7 @@ class SimulatedScheduler:
             raise Violation(f"after {event}: {'; '.join(wrong)}")
 
     def _overdue(self) -> list[str]:
-        """What should have been given up by now."""
+        """Lists what should have been given up by now."""
         late, settings = self.world.now - 2 * TICK_S, self.settings
         wrong = [
             f"{known.id} is silent since {known.heard_at:.1f} and {known.state}"

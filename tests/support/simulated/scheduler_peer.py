@@ -81,7 +81,7 @@ class FakeScheduler:
                 self._news.wait(left_s)
 
     def when(self, kind: str) -> float:
-        """When the last message of that kind came."""
+        """Time at which the last message of that kind came."""
         return max(at for at, message in self.heard if message.WhichOneof("kind") == kind)
 
     def prepare(

@@ -85,7 +85,7 @@ class Worker:
         self.frames.send(pb.WorkerCommand(**command))
 
     def hang_up(self) -> None:
-        """As if the daemon were gone."""
+        """Hangs up, as if the daemon were gone."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
@@ -94,7 +94,7 @@ class Worker:
 
     @property
     def failed(self) -> Any:
-        """What it said it would exit with, or None."""
+        """The code that it said it would exit with, or None."""
         found = [m.failed for m in self.messages if m and m.WhichOneof("kind") == "failed"]
         return found[-1] if found else None
 

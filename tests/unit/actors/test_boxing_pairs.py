@@ -36,7 +36,7 @@ LARGE_NBYTES = 1 << 22
 
 
 def parts(whole: Array, nd_sbp: NdSbp, placement: Placement) -> list[Array]:
-    """What each rank holds; summands of partial axes are random but for the first."""
+    """Parts that the ranks hold; summands of partial axes are random but for the first."""
     rng = np.random.default_rng(5)
     axes = [i for i, s in enumerate(nd_sbp) if s.is_partial]
     copies: dict[tuple[int, ...], Array] = {}
@@ -101,7 +101,7 @@ def check(
 
 
 def moved_nbytes(cluster: InProcessCluster) -> int:
-    """What the boxing actors of all ranks read of others in one step."""
+    """Bytes that the boxing actors of all ranks read of others in one step."""
     return sum(
         actor.boxing.remote_nbytes
         for bound in cluster.bound

@@ -1,4 +1,4 @@
-"""What a rank makes of the news that another one has failed."""
+"""Reactions of a rank to the news that another one has failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What actors and buses count besides acts: how long messages take, which embeddings are read."""
+"""Counts of actors and buses besides acts: how long messages take, which embeddings are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the GPU code decides, with a stand-in for CuPy: device numbers, the life of shared
+"""Decisions of the GPU code, with a stand-in for CuPy: device numbers, the life of shared
 registers, when kernels are recorded. No value is computed; no GPU is needed.
 """
 

@@ -1,4 +1,4 @@
-"""What is seen of actors from outside, and what an idle rank puts its time down to."""
+"""Views of actors from outside, and what an idle rank puts its time down to."""
 
 from __future__ import annotations
 

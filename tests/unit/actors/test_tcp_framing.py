@@ -52,7 +52,7 @@ class Pair:
         return len(data)
 
     def parts(self, memory: Mirrors, register: RegisterSpec, slot: int) -> list[Any]:
-        """What rank 1 reads of a register of rank 0."""
+        """Bytes that rank 1 reads of a register of rank 0."""
         arrays = memory.arrays(register, slot)
         return [
             part

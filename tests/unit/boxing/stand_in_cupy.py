@@ -33,7 +33,7 @@ class DeviceArray(np.ndarray):
 
 
 def events() -> list[tuple[Any, ...]]:
-    """What this thread's streams did."""
+    """Acts of this thread's streams."""
     if not hasattr(here, "events"):
         here.events = []
     found: list[tuple[Any, ...]] = here.events

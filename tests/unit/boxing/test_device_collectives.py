@@ -302,7 +302,7 @@ def test_a_target_with_gaps_is_filled_too(run: Any) -> None:
 
 
 def _stream_events(call: Callable[[Any], Any], **options: Any) -> list[tuple[Any, ...]]:
-    """What the streams of one rank do in a call that all ranks have agreed on before."""
+    """Acts of one rank's streams in a call that all ranks have agreed on before."""
     with stand_in_cupy.installed():
         host = InProcessGroup((0,)).collectives(0)
         c = NcclCollectives("streams", 0, (0,), LocalStore(), host, **options)

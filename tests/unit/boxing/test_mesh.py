@@ -116,7 +116,7 @@ def test_strangers_that_say_nothing_hold_nobody_up() -> None:
 
 
 def recorded() -> tuple[bytes, bytes]:
-    """What the dialler and the acceptor of a handshake that went well have said."""
+    """Words of the dialler and the acceptor of a handshake that went well."""
     (near, near_tap), (far_tap, far) = socket.socketpair(), socket.socketpair()
     up, down = bytearray(), bytearray()
     with near, near_tap, far_tap, far:

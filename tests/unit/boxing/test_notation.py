@@ -1,4 +1,4 @@
-"""How changes of layout are written, and what is said of those that are not."""
+"""Notation of changes of layout, and what is said of those that are none."""
 
 from __future__ import annotations
 

@@ -91,7 +91,9 @@ def test_a_sum_may_be_written_over_its_input(p: int) -> None:
 
 
 def test_reductions_of_two_ranks_take_their_operands_in_one_order() -> None:
-    """Which of two NaN or of two zeros comes out depends on the order of the operands."""
+    """Compares results; which of two NaN or zeros comes out depends on the order of the
+    operands.
+    """
     values = np.array([0.0, -0.0, np.nan, -np.nan] * 4000)
 
     def work(c: SharedMemoryCollectives) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What goes over the sockets: who gets which bytes, and what happens to calls that do not fit."""
+"""Traffic over the sockets: who gets which bytes, and what happens to calls that do not fit."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Meter:
         self._barrier = threading.Barrier(p, timeout=20.0)
 
     def received(self, c: TcpCollectives, work: Work) -> int:
-        """What some calls bring into this rank, without headers."""
+        """Bytes that some calls bring into this rank, without headers."""
         numbers, totals = [], []
         for act in (lambda c: None, work):
             act(c)

@@ -1,4 +1,4 @@
-"""Who waits for a job is told why it does not run, and that Ctrl-C does not end it."""
+"""Clients that wait for a job are told why it does not run, and that Ctrl-C does not end it."""
 
 from __future__ import annotations
 

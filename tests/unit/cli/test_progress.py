@@ -1,4 +1,4 @@
-"""How far a job is, and its curve: a line now and then, a bar on a terminal, nothing twice."""
+"""Progress of a job, and its curve: a line now and then, a bar on a terminal, nothing twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORD = JobRecord("j1", SPEC, JobState.RUNNING, attempt=1, total_steps=500, eta
 
 
 class Job:
-    """At another step whenever it is asked, then away."""
+    """A job at another step whenever it is asked, then away."""
 
     id = "j1"
 

@@ -1,4 +1,4 @@
-"""Where a configured value comes from, and what is refused."""
+"""Sources of a configured value, and what is refused."""
 
 from __future__ import annotations
 

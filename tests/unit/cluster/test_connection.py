@@ -1,4 +1,4 @@
-"""What a client makes of a scheduler's errors, and how often it asks again."""
+"""Reactions of a client to a scheduler's errors, and how often it asks again."""
 
 from __future__ import annotations
 

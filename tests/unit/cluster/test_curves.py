@@ -13,7 +13,7 @@ from oneflow.scheduler.jobs.records import JobState
 
 
 def curve(*steps: tuple[int, int]) -> list[MetricPoint]:
-    """Of (attempt, step)."""
+    """Points of (attempt, step)."""
     return [MetricPoint(i, attempt, step, 0.0, {}) for i, (attempt, step) in enumerate(steps)]
 
 

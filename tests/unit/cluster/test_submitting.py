@@ -1,4 +1,4 @@
-"""From flags, files and arguments to a JobSpec."""
+"""The way of flags, files and arguments into a JobSpec."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_job_means_the_devices_there_are(
 def test_a_checkpoint_of_this_machine_must_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where daemons are on other machines, only they can say."""
+    """Leaves it to daemons on other machines: only they can say."""
     sent: list[str] = []
 
     def send_job(connection: object, job_id: str, spec: JobSpec) -> JobRecord:

@@ -8,7 +8,7 @@ from oneflow.core.blame import FOLLOWER_CODE, SETTLE_S, Blame
 
 
 def test_the_first_real_cause_stays_and_a_follower_gives_way() -> None:
-    """In whatever order they are heard, and whoever else is heard."""
+    """Names the same one in whatever order they are heard, and whoever else is heard."""
     heard = [("follows", True), ("fails", False), ("falls", False), ("too", True)]
     for order in itertools.permutations(heard):
         blame: Blame[str] = Blame()

@@ -1,4 +1,4 @@
-"""What a service keeps is its own, whoever else uses the machine."""
+"""Folders of a service are its own, whoever else uses the machine."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TOKEN = "t" * 64
 
 
 def tls_of(token: str) -> JobTls:
-    """As another process would make it: nothing is shared but the token."""
+    """Makes it as another process would: nothing is shared but the token."""
     return _made.__wrapped__(token)
 
 
@@ -120,7 +120,7 @@ def test_what_was_sent_before_closing_arrives() -> None:
 
 
 def events_of(end: socket.socket, wanted: int, until: int = 0) -> int:
-    """What poll tells of it, at once or when one of `until` has come."""
+    """Events that poll tells of it, at once or when one of `until` has come."""
     poll = select.poll()
     poll.register(end, wanted)
 
@@ -133,7 +133,7 @@ def events_of(end: socket.socket, wanted: int, until: int = 0) -> int:
 
 
 def test_a_peer_that_has_done_its_part_is_not_lost() -> None:
-    """As on a TCP connection: no POLLHUP while what it said waits to be read."""
+    """Hangs up as on a TCP connection: no POLLHUP while what it said waits to be read."""
     client, server = joined(tls_of(TOKEN), tls_of(TOKEN))
     said = np.random.default_rng(2).bytes(100_000)
     client.sendall(said)

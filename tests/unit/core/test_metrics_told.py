@@ -1,4 +1,4 @@
-"""What ranks tell of their numbers, and what becomes of it at a daemon."""
+"""Numbers that ranks tell, and what becomes of them at a daemon."""
 
 from __future__ import annotations
 

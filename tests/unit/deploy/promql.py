@@ -42,7 +42,7 @@ COMPUTE: dict[str, Callable[[float, float], float]] = {
 
 
 class Samples:
-    """What was scraped. names: the only metrics that are kept."""
+    """Samples that were scraped. names: the only metrics that are kept."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names

@@ -46,7 +46,7 @@ class Cluster:
         self.scheduler.certificates["scheduler"] = BEGIN + 90 * 86400.0
 
     def minute(self, at_s: float) -> None:
-        """What happens in a minute, all of it well or with the faults."""
+        """Acts a minute, all of it well or with the faults."""
         is_bad = at_s >= FAULT_S
         wrong = self.faults if is_bad else frozenset[str]()
         d, s = self.daemon, self.scheduler
@@ -166,7 +166,7 @@ def test_a_scheduler_that_is_not_scraped_rings(play: Callable[..., Evaluator]) -
 
 
 def test_what_rings_is_named(play: Callable[..., Evaluator]) -> None:
-    """By the labels that its text shows."""
+    """Sorts by the labels that its text shows."""
     found = play(frozenset(FAULTS.values()) - {"scheduler"})
     loaded = yaml.safe_load(RULES.read_text())
     for rule in (r for group in loaded["groups"] for r in group["rules"]):

@@ -1,4 +1,4 @@
-"""What lies in deploy/: it parses, it says what is true of the code, and its schemas fit."""
+"""Files of deploy/ parse, say what is true of the code, and their schemas fit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METRIC = re.compile(r"\boneflow_[a-z0-9_]+")
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Of every series that a scheduler, a daemon or a rank may show."""
+    """Labels of every series that a scheduler, a daemon or a rank may show."""
     monkeypatch.setattr(DAEMON, "node", "n1")
     scheduler = make_scheduler_registry(ClusterMetrics(tmp_path / "cluster.db"))
     found: set[str] = set()

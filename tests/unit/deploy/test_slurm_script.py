@@ -1,4 +1,4 @@
-"""What deploy/slurm/oneflow.sbatch tells its daemons, with programs in the place of ours and
+"""Words of deploy/slurm/oneflow.sbatch to its daemons, with programs in the place of ours and
 Slurm's."""
 
 from __future__ import annotations

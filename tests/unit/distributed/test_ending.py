@@ -1,4 +1,4 @@
-"""How a process ends: exit codes of errors, one line instead of a traceback, what is reported."""
+"""Ends of a process: exit codes of errors, one line instead of a traceback, what is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank tells of its long waits, and when it keeps quiet."""
+"""Reports of a rank about its long waits, and when it keeps quiet."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_broken_line_is_not_judged_here() -> None:
 
 
 def test_a_rank_with_calls_from_two_threads_keeps_quiet() -> None:
-    """What one thread waits for, the other may be about to do."""
+    """Keeps quiet: what one thread waits for, the other may be about to do."""
     waits, client = LongWaits(), Client()
     thread = threading.Thread(target=lambda: waits.add_place("0-2", lambda: 1))
     thread.start()

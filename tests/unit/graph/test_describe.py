@@ -1,4 +1,4 @@
-"""What a graph prints of itself."""
+"""Prints of a graph about itself."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_graph_and_eager_code_give_the_same_bits(case: Any) -> None:
 
 
 def test_layers_of_a_graph_do_not_share_scratch_memory_of_their_steps() -> None:
-    """Of sizes that no other test has, so that the graph is the first to bind the kernel."""
+    """Takes sizes that no other test has, so that the graph is the first to bind the kernel."""
     case = (lambda: nn.LSTM(8, 7, num_layers=2)), (ROW,)
     for found, wanted in zip(run(*case, True), run(*case, False), strict=True):
         np.testing.assert_array_equal(found, wanted)

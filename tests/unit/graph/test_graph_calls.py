@@ -1,4 +1,4 @@
-"""What goes into a graph and comes out: structures, dtypes, sizes, new tensors, refusals."""
+"""Inputs and outputs of a graph: structures, dtypes, sizes, new tensors, refusals."""
 
 from __future__ import annotations
 

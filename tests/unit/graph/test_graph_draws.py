@@ -83,7 +83,7 @@ def eager(model: nn.Module, pieces: int) -> Callable[[Any], Any]:
 
 
 def between(i: int, own: flow.Generator) -> list[Any]:
-    """What others draw between two calls of a graph."""
+    """Draws of others between two calls of a graph."""
     return [flow.randn(2).numpy(), flow.rand(i, generator=own).numpy()]
 
 
@@ -274,7 +274,9 @@ def masks(graph: LogicalGraph, ranks: int, steps: int) -> list[Any]:
 def test_ranks_and_layouts_do_not_change_the_mask(
     ranks: int, pieces: int, layout: Any, dim: int
 ) -> None:
-    """Of a mask and of its gradient, which lie differently; eagerly: call 5, 6, ... of seed 11."""
+    """Draws of a mask and of its gradient, which lie differently; eagerly: call 5, 6, ... of seed
+    11.
+    """
     found = masks(batch_graph(ranks, pieces, layout, dim), ranks, 2)
     flow.manual_seed(11)
     flow.rand(1), flow.rand(1), flow.rand(1), flow.rand(1)

@@ -1,4 +1,4 @@
-"""What a graph writes to its variables where these lie on several ranks: optimizers, statistics,
+"""Writes of a graph to its variables where these lie on several ranks: optimizers, statistics,
 buffers. All ranks run in this process; the reference is eager code on local tensors.
 """
 
@@ -187,7 +187,7 @@ def test_statistics_wherever_they_lie(statistics: Any, batch: Any) -> None:
 def test_micro_batches_write_one_after_the_other(
     momentum: float | None, pieces: int, ranks: int
 ) -> None:
-    """Of each piece both updates come before those of the next one."""
+    """Checks that of each piece both updates come before those of the next one."""
     expected = Twice(momentum=momentum)
     here = flow.placement("cpu", [0]), B
     model = Twice(lambda array: placed(array, (B,)), here, momentum)

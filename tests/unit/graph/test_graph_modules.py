@@ -1,4 +1,4 @@
-"""What a graph hands out for its modules, pipeline stages, and how long deep models take."""
+"""Handles of a graph for its modules, pipeline stages, and how long deep models take."""
 
 from __future__ import annotations
 

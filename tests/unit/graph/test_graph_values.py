@@ -1,4 +1,4 @@
-"""What tensors inside `nn.Graph.build` say of themselves: as eager tensors do."""
+"""Answers of tensors inside `nn.Graph.build` about themselves: as eager tensors do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-place code in build: the values and gradients of the same code run eagerly."""
+"""Runs in-place code in build: the values and gradients of the same code run eagerly."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ CALLS = ("fsync", "replace", "chmod", "unlink", "listdir", "stat")
 
 
 class Stopped(BaseException):
-    """As an interrupt from the keyboard."""
+    """Raises as an interrupt from the keyboard does."""
 
 
 @pytest.mark.parametrize("kind", [OSError, Stopped])

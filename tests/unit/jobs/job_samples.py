@@ -109,7 +109,7 @@ def losses_of(path: Path, num_ranks: int, steps: int = 6) -> list[float]:
 
 
 def losses_here(graph: nn.Graph, declared: Any, steps: int = 6) -> list[float]:
-    """What the graph itself gives, called in a script with the same rows."""
+    """Outputs of the graph itself, called in a script with the same rows."""
     from oneflow.jobs.order import Cursor
 
     x, y = rows()

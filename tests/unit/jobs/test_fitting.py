@@ -1,4 +1,4 @@
-"""What cannot be run as asked is refused before it gets devices."""
+"""Jobs that cannot be run as asked are refused before they get devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job computes is what its script would: counters, detached tensors, byte orders."""
+"""Jobs compute what their scripts would: counters, detached tensors, byte orders."""
 
 from __future__ import annotations
 

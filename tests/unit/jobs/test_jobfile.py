@@ -290,7 +290,7 @@ def test_random_damage_gives_only_our_error(good: Path, tmp_path: Path) -> None:
 
 
 def test_random_damage_of_sealed_graphs_gives_only_our_error(good: Path, tmp_path: Path) -> None:
-    """What a stranger would send: digests fit, the content is any."""
+    """A file as a stranger would send it: digests fit, the content is any."""
     entries, rng = entries_of(good), random.Random(1)
     for name in ("graph.pb", "variables.safetensors", "schedule.safetensors"):
         for _ in range(150):

@@ -1,4 +1,6 @@
-"""What a worker tells of its curve: all of it in few messages, or every k-th point with a count."""
+"""Reports of a worker about its curve: all of it in few messages, or every k-th point with a
+count.
+"""
 
 from __future__ import annotations
 

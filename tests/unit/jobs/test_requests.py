@@ -64,7 +64,7 @@ def test_lists_are_taken_as_tensors_are(interface: Interface) -> None:
 
 
 class Centered(nn.Graph):
-    """As many rows as there are, each of which knows of all; and one number."""
+    """Gives as many rows as there are, each of which knows of all; and one number."""
 
     def build(self, x: Any) -> Any:
         return {"rest": x - x.mean(dim=0), "mean": x.mean(), "twice": 2 * x}

@@ -1,4 +1,4 @@
-"""Which outputs of an inference job have a row for each row of the inputs, of that row alone."""
+"""Outputs of an inference job that have a row for each row of the inputs, of that row alone."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ print(numba.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
 def test_the_first_compilation_agrees_with_the_threads_there_are(
     before: str, wanted: str, tmp_path: object
 ) -> None:
-    """As with an empty cache of compiled kernels: numba reads its settings again then."""
+    """Runs as with an empty cache of compiled kernels: numba reads its settings again then."""
     env = {**os.environ, "NUMBA_NUM_THREADS": "3", "NUMBA_CACHE_DIR": str(tmp_path)}
     program = [sys.executable, "-c", TOLD_LATER.format(before=before)]
     done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""What a worker makes of its daemon's words, and of errors."""
+"""Reactions of a worker to its daemon's words, and to errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_only_mistakes_of_ours_show_where_they_were_found() -> None:
 
 
 class CUDARuntimeError(RuntimeError):
-    """As CuPy calls its own."""
+    """An error named as CuPy's own."""
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_file_is_run_as_what_it_was_exported_for(tmp_path: Path) -> None:
 
 
 def test_threads_are_limited_in_libraries_that_are_loaded() -> None:
-    """In a process of its own: the limit would stay."""
+    """Runs in a process of its own: the limit would stay."""
     code = """
 import ctypes, numpy as np
 from oneflow.jobs.threads import _loaded, limit_threads

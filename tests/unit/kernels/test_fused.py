@@ -24,7 +24,7 @@ def normal(rng: np.random.Generator, *shape: int) -> Any:
 
 
 def generic(name: str) -> int:
-    """Which variant is the plain NumPy kernel."""
+    """The variant that is the plain NumPy kernel."""
     variants = registry.variants(name, "cpu")
     return next(i for i, v in enumerate(variants) if not v.min_elements and not v.dtypes)
 

@@ -1,4 +1,4 @@
-"""When a job is stopped and whose fault it was: events in, signals and verdict out."""
+"""The stop of a job, and whose fault it was: events in, signals and verdict out."""
 
 from __future__ import annotations
 

@@ -443,8 +443,8 @@ def _max_pool(positions: Any) -> Any:
 
 def _avg_pool(positions: Any) -> Any:
     def reference(x: Array, kernel: Any, stride: Any, padding: Any, **rest: Any) -> Array:
-        """For count_include_pad=False or a divisor; padding counts elsewhere are left to finite
-        differences.
+        """A reference for count_include_pad=False or a divisor; padding counts elsewhere are left
+        to finite differences.
         """
         out = np.zeros((*x.shape[:2], *positions))
         ones = (1,) * len(kernel)

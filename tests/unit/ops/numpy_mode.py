@@ -116,7 +116,7 @@ def put_together(parts: list[Array], sbp: Any) -> Array:
 
 @dataclass(eq=False)
 class Value:
-    """What this mode calls a tensor: ops may ask it for `.type` only."""
+    """A tensor of this mode: ops may ask it for `.type` only."""
 
     array: Array
 
@@ -140,7 +140,7 @@ def gradients(
     outs: tuple[Array, ...],
     attrs: Attrs,
 ) -> list[Array | None]:
-    """What `op.grad` says for every input."""
+    """Gradients that `op.grad` gives for every input."""
 
     def value(array: Array | None) -> Value | None:
         return None if array is None else Value(array)

@@ -1,4 +1,4 @@
-"""What a sample of an op is; samples.py and nn_samples.py list them."""
+"""Samples of ops; samples.py and nn_samples.py list them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What declarations refuse, in which words, and which signatures they list where the registry test
+"""Refusals of declarations, in which words, and which signatures they list where the registry test
 cannot tell."""
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def disarmed() -> Iterator[None]:
 
 
 def places() -> dict[str, int]:
-    """How often each name stands in the sources."""
+    """Counts how often each name stands in the sources."""
     found: dict[str, int] = {}
     files = {p.resolve() for room in ROOMS for p in (ROOT / room).rglob("*.py")}
     for path in files - {(ROOT / "oneflow/services/failpoints.py").resolve()}:

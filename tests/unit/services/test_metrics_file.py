@@ -1,4 +1,4 @@
-"""How a script's rank tells its daemon what it counts, and what scripts may put there."""
+"""The way of a script's counts to its daemon, and what scripts may put there."""
 
 from __future__ import annotations
 

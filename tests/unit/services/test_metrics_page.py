@@ -139,7 +139,7 @@ def rank_page(metrics: Metrics | None = None) -> list[Any]:
 
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Metrics:
-    """Of a daemon that has seen everything."""
+    """The page of a daemon that has seen everything."""
     counters = metrics_daemon.DaemonCounters()
     counters.node, counters.device, counters.device_type = "n1", "cpu:0", "cpu"
     counters.certificate = lambda: 2e9

@@ -1,4 +1,4 @@
-"""How eager global ops choose their signature, find it again, and what they refuse."""
+"""Choices of signatures by eager global ops, which are found again, and what they refuse."""
 
 from __future__ import annotations
 

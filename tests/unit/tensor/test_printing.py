@@ -1,4 +1,4 @@
-"""How tensors print: as PyTorch prints the same values, with what is our own behind them."""
+"""Prints of tensors: as PyTorch prints the same values, with what is our own behind them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Rows(Dataset[Any]):
 
 
 class Info(Dataset[Any]):
-    """What the worker that reads a sample knows about itself."""
+    """Things that the worker that reads a sample knows about itself."""
 
     def __len__(self) -> int:
         return 6

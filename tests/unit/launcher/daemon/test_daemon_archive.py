@@ -88,7 +88,7 @@ def test_virtual_environments_stay_behind_as_caches_do(tmp_path: Path) -> None:
 
 
 def test_files_with_several_names_come_out_under_each(tmp_path: Path) -> None:
-    """As package managers and `cp -l` make them."""
+    """Hard links, as package managers and `cp -l` make them."""
     source, same = tree(tmp_path / "source"), tree(tmp_path / "same")
     for name in ("a.py", "pkg/z.py"):
         (source / name).hardlink_to(source / "train.py")

@@ -49,7 +49,7 @@ def test_who_is_awaited_comes_back_in_time() -> None:
 
 
 class Refusal:
-    """What gRPC raises for a message that the scheduler does not take."""
+    """The error that gRPC raises for a message that the scheduler does not take."""
 
     def code(self) -> Any:
         return SimpleNamespace(name="INVALID_ARGUMENT")

@@ -1,4 +1,4 @@
-"""When a daemon makes a new channel to its scheduler, or a new stream."""
+"""Occasions on which a daemon makes a new channel to its scheduler, or a new stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script job runs, and which GPU it sees."""
+"""Command of a script job, and the GPU that it sees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOOTSTRAP = str(bootstrap_path())
 
 
 def run(*argv: str, cwd: Path = Path("/")) -> list[str]:
-    """Of what is run, without the program itself."""
+    """Arguments of what is run, without the program itself."""
     return command(argv, program_env({"PATH": os.environ["PATH"]}), cwd)[1:]
 
 

@@ -1,4 +1,4 @@
-"""What a .onefignore leaves out of a working directory."""
+"""Files that a .onefignore leaves out of a working directory."""
 
 from __future__ import annotations
 

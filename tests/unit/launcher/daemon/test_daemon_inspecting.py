@@ -1,4 +1,4 @@
-"""What a daemon says of a rank that seems stuck."""
+"""Reports of a daemon about a rank that seems stuck."""
 
 from __future__ import annotations
 

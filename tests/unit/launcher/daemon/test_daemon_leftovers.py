@@ -1,4 +1,4 @@
-"""What dead daemons leave is found and removed; what belongs to others stays."""
+"""Leftovers of dead daemons are found and removed; what belongs to others stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was written when, as far as a file beside each log can say."""
+"""Times at which lines were written, as far as a file beside each log can say."""
 
 from __future__ import annotations
 

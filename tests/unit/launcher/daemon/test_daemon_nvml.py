@@ -1,4 +1,4 @@
-"""What the driver of a GPU tells, from a library that answers as NVML does."""
+"""Answers of a GPU's driver, from a library that answers as NVML does."""
 
 from __future__ import annotations
 

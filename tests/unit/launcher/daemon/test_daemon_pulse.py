@@ -29,7 +29,7 @@ STEP_S = 0.25
 def judge_over(
     seconds: float, beats: int | None, state: str, judge: Judge, since: float
 ) -> list[tuple[float, Still]]:
-    """What is new in that time."""
+    """Beats that are new in that time."""
     found = []
     for number in range(round(seconds / STEP_S)):
         now = since + (number + 1) * STEP_S

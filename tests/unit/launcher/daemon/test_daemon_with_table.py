@@ -221,7 +221,7 @@ class SimulatedDaemon:
         self.world.after(self.world.rng.uniform(0.5, 6.0), self.start)
 
     def leave(self) -> None:
-        """In order; somebody starts it again."""
+        """Ends in order; somebody starts it again."""
         self.is_alive = False
         line, self.line = self.line, None
         if line is not None:

@@ -21,7 +21,7 @@ PEER = "ipv4:127.0.0.1:4711"
 
 
 class Context:
-    """As much of gRPC's as the guard looks at."""
+    """A call as far as the guard looks at gRPC's."""
 
     def __init__(self, *metadata: tuple[str, str]) -> None:
         self._metadata = metadata

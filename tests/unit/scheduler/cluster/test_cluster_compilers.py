@@ -1,4 +1,4 @@
-"""What a compiler process says is bounded and checked: it reads what strangers have made."""
+"""Words of a compiler process are bounded and checked: it reads what strangers have made."""
 
 from __future__ import annotations
 

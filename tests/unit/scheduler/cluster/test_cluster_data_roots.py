@@ -1,4 +1,6 @@
-"""Where jobs want to keep checkpoints: judged by what daemons have told of their folders."""
+"""Folders in which jobs want to keep checkpoints: judged by what daemons have told of their
+folders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has no token gets health checks, a few at a time, and is not waited for."""
+"""Strangers without a token get health checks, a few at a time, and are not waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a job will be through, as fast as it goes."""
+"""The time at which a job will be through, as fast as it goes."""
 
 from __future__ import annotations
 

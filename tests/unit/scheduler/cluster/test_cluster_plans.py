@@ -1,4 +1,4 @@
-"""What the scheduler asks of a job file before it takes a job: once for each way to run it."""
+"""Questions of the scheduler to a job file before it takes a job: once for each way to run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a client fetches slowly waits on the scheduler's disk, but never takes the store's room."""
+"""Files that a client fetches slowly wait on the scheduler's disk, but never take the store's
+room.
+"""
 
 from __future__ import annotations
 

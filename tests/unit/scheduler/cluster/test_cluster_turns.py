@@ -1,4 +1,4 @@
-"""Who comes next where only one can be."""
+"""Turns where only one can be next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What actors of ranks wait for: shares of the time between two reports, of the last moment."""
+"""Waits of ranks' actors: shares of the time between two reports, of the last moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What daemons say is checked where it comes in; what the store gets is put together rightly."""
+"""Words of daemons are checked where they come in; what the store gets is put together rightly."""
 
 from __future__ import annotations
 

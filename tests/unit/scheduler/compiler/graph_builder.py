@@ -67,7 +67,7 @@ class Builder(Mode):
             self.add("output", [value], [], value.placement, None, {"index": i})
 
     def run(self, op: type[Op], inputs: tuple[Value, ...], attrs: dict[str, Any]) -> Any:
-        """As a mode: appends one node."""
+        """Appends one node, as a mode does."""
         attrs = op.defaults | attrs
         types = infer_types(op, tuple(v.type for v in inputs), attrs)
         where = next((v.placement for v in inputs if v.type.ndim), inputs[0].placement)

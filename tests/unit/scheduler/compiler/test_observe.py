@@ -1,4 +1,4 @@
-"""What is shown of a compile, and what it must not cost."""
+"""Views of a compile, and what they must not cost."""
 
 from __future__ import annotations
 

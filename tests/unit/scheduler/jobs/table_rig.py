@@ -67,7 +67,7 @@ class Rig:
         return [action for action in self.actions if isinstance(action, kind)]
 
     def pass_time(self, seconds: float) -> list[Action]:
-        """In steps of a second; returns all that was to be done."""
+        """Lets time pass in steps of a second; returns all that was to be done."""
         found = []
         for _ in range(round(seconds)):
             for daemon in list(self.table.daemons):

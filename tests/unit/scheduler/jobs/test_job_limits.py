@@ -1,4 +1,4 @@
-"""What a job may ask for, and what it says as a message."""
+"""Wishes that a job may have, and what it says as a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs next, and where."""
+"""The job that runs next, and its place."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_metric_points_are_numbered_and_bounded(
 
 
 def test_torn_log_loses_whole_transactions_from_its_end_only(path: Path, tmp_path: Path) -> None:
-    """As after a power cut at any moment: what is left is a prefix of what was written."""
+    """Cuts as a power cut does at any moment: what is left is a prefix of what was written."""
     store = SqliteStore(path)
     states = []
     for number in range(8):

@@ -51,7 +51,7 @@ class Dice:
         return self.rng.choice(makers)()
 
     def job(self) -> tuple[str, int]:
-        """With an attempt that is mostly the present one."""
+        """Events with an attempt that is mostly the present one."""
         job_id = self.rng.choice(JOBS)
         record = self.table.jobs.get(job_id)
         attempt = record.attempt if record else 1

@@ -67,11 +67,15 @@ def answer_for_stacks() -> None:
 
 
 def end_undisturbed(error: BaseException) -> None:
-    """A rank that ends for Ctrl-C, or as another rank got it first, shows no second traceback.
+    """A rank that ends for Ctrl-C, or as another rank got it first, shows no second traceback; and
+    one that ends for any error shows it, though the launcher tells it to end meanwhile.
 
     The signal may come while the rank already ends; and what it interrupts is most often the news
-    that another rank was interrupted.
+    that another rank was interrupted. SIGTERM comes as soon as another rank has ended: of ranks
+    that fail alike, the one that has more to say is often the later.
     """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     is_for_ctrl_c = exit_code(error) in (INTERRUPTED, FOLLOWS)
     if is_for_ctrl_c and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

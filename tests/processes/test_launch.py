@@ -21,6 +21,7 @@ from tests.support.waiting import WAIT_S, wait_until
 
 LAUNCH = [sys.executable, "-m", "oneflow.distributed.launch"]
 QUICK = ["--standalone", "--grace-period", "0.5"]
+PATIENT = ["--standalone", "--grace-period", "60"]  # where ranks still have something to say
 
 
 def clean_env(**more: str) -> dict[str, str]:
@@ -102,7 +103,7 @@ def test_without_launcher_the_world_variables_stay_unset() -> None:
 def test_first_failing_rank_gives_the_exit_code(
     tmp_path: Path, how: str, code: int, reason: str
 ) -> None:
-    script = write(tmp_path, f"if rank == 1:\n    {how}\ntime.sleep(60)")
+    script = write(tmp_path, f"if rank == 1:\n    {how}\ntime.sleep(600)")
     done = launch(*QUICK, "--nproc_per_node", "2", script)
     assert done.returncode == code
     (line,) = cause_lines(done.stderr)
@@ -112,11 +113,37 @@ def test_first_failing_rank_gives_the_exit_code(
 
 
 def test_error_record_gives_type_text_and_line(tmp_path: Path) -> None:
-    script = write(tmp_path, "if rank == 1:\n    raise KeyError('missing weight')\ntime.sleep(60)")
+    script = write(tmp_path, "if rank == 1:\n    raise KeyError('missing weight')\ntime.sleep(600)")
     done = launch(*QUICK, "--nproc_per_node", "2", script)
     (line,) = cause_lines(done.stderr)
     assert "KeyError: 'missing weight' (script.py:4)" in line
     assert "worker.py" not in done.stderr  # the traceback shows the script's frames only
+
+
+def test_an_error_is_shown_though_another_rank_ends_first(tmp_path: Path) -> None:
+    """Its end has the launcher tell all to end, those that are about to say why among them."""
+    body = f"""
+def show(kind, error, trace):
+    open(r'{tmp_path}/shows', 'w').close()
+    while os.path.exists('/proc/' + open(r'{tmp_path}/pid').read()):
+        time.sleep(0.005)
+    time.sleep(0.2)
+    print('shown', file=sys.stderr)
+
+if rank == 0:
+    sys.excepthook = show
+    while not os.path.exists(r'{tmp_path}/pid'):
+        time.sleep(0.005)
+    raise ValueError('boom')
+open(r'{tmp_path}/new', 'w').write(str(os.getpid()))
+os.rename(r'{tmp_path}/new', r'{tmp_path}/pid')
+while not os.path.exists(r'{tmp_path}/shows'):
+    time.sleep(0.005)
+sys.exit(3)
+"""
+    done = launch(*PATIENT, "--nproc_per_node", "2", write(tmp_path, body))
+    assert done.returncode == 3
+    assert f"{socket.gethostname()}:0: shown" in done.stderr.splitlines()
 
 
 def test_error_of_ours_gives_its_exit_code_and_reason(tmp_path: Path) -> None:
@@ -127,7 +154,16 @@ def test_error_of_ours_gives_its_exit_code_and_reason(tmp_path: Path) -> None:
 
 
 def test_follower_is_not_the_cause(tmp_path: Path) -> None:
-    body = "if rank == 0:\n    sys.exit(85)\ntime.sleep(0.4)\nsys.exit(9)"
+    """Though it ends first, as here, where the other still has to take its interpreter down."""
+    body = f"""
+path = r'{tmp_path}/here'
+if rank == 0:
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    os._exit(85)
+open(path, 'w').close()
+sys.exit(9)
+"""
     done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, body))
     assert done.returncode == 9
     assert "rank=1" in cause_lines(done.stderr)[0]
@@ -158,7 +194,8 @@ child = subprocess.Popen(['sleep', '300'])
 lost = subprocess.Popen(['sleep', '300'], start_new_session=True)
 open(r'{tmp_path}/pids' + str(rank), 'w').write(f'{{os.getpid()}} {{child.pid}} {{lost.pid}}')
 if rank == 1:
-    while not os.path.exists(r'{tmp_path}/pids0'):
+    path = r'{tmp_path}/pids0'
+    while not (os.path.exists(path) and os.path.getsize(path)):
         time.sleep(0.02)
     os.kill(os.getpid(), 9)
 time.sleep(300)
@@ -270,9 +307,17 @@ def test_prefix_template_and_rank_filter(tmp_path: Path) -> None:
 
 
 def test_redirect_writes_one_file_per_rank_and_stream(tmp_path: Path) -> None:
-    script = write(
-        tmp_path, "print('out', rank)\nprint('err', rank, file=sys.stderr)\nsys.exit(rank)"
-    )
+    body = f"""
+print('out', rank)
+print('err', rank, file=sys.stderr)
+if rank == 0:
+    open(r'{tmp_path}/said', 'w').close()
+    sys.exit(0)
+while not os.path.exists(r'{tmp_path}/said'):  # its end is the end of all
+    time.sleep(0.02)
+sys.exit(1)
+"""
+    script = write(tmp_path, body)
     logs = tmp_path / "logs"
     args = ["--redirect_stdout_and_stderr", "--logdir", str(logs), "--nproc_per_node", "2"]
     done = launch(*QUICK, *args, script)
@@ -294,11 +339,11 @@ try:
     raise ValueError('at work')
 except ValueError:
     open(r'{tmp_path}/here' + str(rank), 'w').close()
-    time.sleep(60)
+    time.sleep(600)
 """,
     )
     with subprocess.Popen(
-        [*LAUNCH, *QUICK, "--nproc_per_node", "2", script],
+        [*LAUNCH, *PATIENT, "--nproc_per_node", "2", script],
         env=clean_env(),
         stderr=subprocess.PIPE,
         text=True,
@@ -386,7 +431,7 @@ def launch_nodes(folder: Path, scene: str) -> list[tuple[int, str, str]]:
     runs = []
     for node in ("1", "0"):
         where = ["--nnodes", "2", "--node_rank", node, "--nproc_per_node", "2"]
-        args = [*where, "--master_port", port, "--grace-period", "0.5", "--rdzv-timeout", "30"]
+        args = [*where, "--master_port", port, "--grace-period", "0.5", "--rdzv-timeout", "120"]
         run = subprocess.Popen(
             [*LAUNCH, *args, program, scene, str(folder)],
             env=env,

@@ -5,7 +5,8 @@
 Standard input is a memory file of one counter.
 
 * The counter stands still for stuck_s: the daemon's loop is stuck. It is asked for its stacks,
-  then killed; one that somebody has stopped (SIGSTOP) is left alone, for it does nothing wrong.
+  then killed; one that somebody has stopped (SIGSTOP), or that wants to run and gets no processor,
+  is left alone, for it does nothing wrong.
 * The daemon is gone: whatever still carries its mark is killed. Its own child has died with it;
   this finds what that one had started. Its control groups and temporary folders go too.
 """
@@ -46,18 +47,34 @@ def watch(daemon: int, pid: int, stuck_s: float, counter: mmap.mmap) -> None:
     """Until the daemon is gone, of itself or by us."""
     poll = select.poll()
     poll.register(daemon, select.POLLIN)
-    last, moved_at = -1, time.monotonic()
-    while True:
-        looked_at = time.monotonic()
-        if poll.poll(LOOK_S * 1000):
-            return
-        now = time.monotonic()
-        moved_at += max(now - looked_at - 2 * LOOK_S, 0.0)  # it was we who slept
+    loop = Loop(time.monotonic())
+    while not poll.poll(LOOK_S * 1000):
         (count,) = struct.unpack("<Q", counter[:8])
-        if count != last or _is_stopped(pid):
-            last, moved_at = count, now
-        elif now - moved_at >= stuck_s:
-            end_stuck(daemon, pid, now - moved_at)
+        still_s = loop.look(time.monotonic(), count, *_main_thread(pid))
+        if still_s >= stuck_s:
+            end_stuck(daemon, pid, still_s)
+
+
+class Loop:
+    """How long the daemon's loop stands still without an excuse: nobody has stopped it, it could
+    have had the processor, and we have looked.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._looked_at = self._moved_at = now
+        self._count = self._ticks = -1
+
+    def look(self, now: float, count: int, state: str, ticks: int) -> float:
+        """Return seconds since it moved.
+
+        count: of its beats. state: of its thread, as /proc has it. ticks: processor time it had.
+        """
+        self._moved_at += max(now - self._looked_at - 2 * LOOK_S, 0.0)  # it was we who slept
+        is_starved = state == "R" and ticks == self._ticks
+        if count != self._count or state in ("T", "t") or is_starved:
+            self._moved_at = now
+        self._looked_at, self._count, self._ticks = now, count, ticks
+        return now - self._moved_at
 
 
 def end_stuck(daemon: int, pid: int, stuck_s: float) -> None:
@@ -86,12 +103,14 @@ def sweep(leftovers: ModuleType, mark: str) -> None:
         time.sleep(0.02)
 
 
-def _is_stopped(pid: int) -> bool:
+def _main_thread(pid: int) -> tuple[str, int]:
+    """State and ticks of processor time of the thread that runs the loop."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = Path(f"/proc/{pid}/task/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] in "Tt"
+        return "", -1
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
 
 
 def _load_leftovers() -> ModuleType:

@@ -159,8 +159,8 @@ class Running:
             "allow_scripts": True,
             "times": QUICK,
             "heartbeat_s": 0.2,
-            "suspect_s": 0.6,
-            "act_s": 2.0,
+            "suspect_s": 10.0,
+            "act_s": 30.0,
         } | settings
         given = {name: value for name, value in given.items() if value is not None}
         env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_")}

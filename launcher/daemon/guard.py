@@ -56,8 +56,8 @@ def watch(daemon: int, pid: int, stuck_s: float, counter: mmap.mmap) -> None:
 
 
 class Loop:
-    """How long the daemon's loop stands still without an excuse: nobody has stopped it, it could
-    have had the processor, and we have looked.
+    """The time for which the daemon's loop stands still without an excuse: nobody has stopped it,
+    it was not kept from the processor, and we have looked.
     """
 
     def __init__(self, now: float) -> None:

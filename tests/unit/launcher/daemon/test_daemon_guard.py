@@ -1,4 +1,4 @@
-"""What a daemon's guard takes for a loop that is stuck, and what it forgives."""
+"""The guard of a daemon: a loop that is stuck, and what may look like one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from oneflow.launcher.daemon.guard import LOOK_S, Loop
 
 
 def seconds_still(looks: list[tuple[int, str, int]], every_s: float = LOOK_S) -> float:
-    """After looks at (beats, state, ticks of processor time), one every so many seconds."""
+    """Return the verdict of the last look. looks: (beats, state, ticks of processor time)."""
     loop, found = Loop(0.0), 0.0
     for number, look in enumerate(looks, 1):
         found = loop.look(number * every_s, *look)

@@ -8,7 +8,7 @@ rate and step number instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -41,6 +41,11 @@ class ParamGroup(dict[str, Any]):
         super().__init__({**default_options, **parameters})
         params = parameters["params"]
         self["params"] = [params] if isinstance(params, Tensor) else list(params)
+        for name, value in self.items():
+            if isinstance(value, Sequence) and not isinstance(value, (str, tuple, list)):
+                self[name] = tuple(
+                    value
+                )  # a sequence of a configuration, which no checkpoint takes
         if "clip_grad_max_norm" in self:
             self.setdefault("clip_grad_norm_type", 2.0)
 

@@ -7,6 +7,7 @@ from oneflow.nn.utils.convert_parameters import parameters_to_vector, vector_to_
 from oneflow.nn.utils.parameters_grouping import ContiguousParamsGroup
 from oneflow.nn.utils.skip_init import skip_init
 from oneflow.nn.utils.weight_norm import remove_weight_norm, weight_norm
+from oneflow.surfaces import accept_paths
 
 __all__ = [
     "ContiguousParamsGroup",
@@ -20,3 +21,6 @@ __all__ = [
     "vector_to_parameters",
     "weight_norm",
 ]
+
+
+accept_paths(__name__)

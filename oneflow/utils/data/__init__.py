@@ -1,5 +1,6 @@
 """Data sets, orders of samples, and loaders of batches."""
 
+from oneflow.surfaces import accept_paths
 from oneflow.utils.data.collate import default_collate, default_convert
 from oneflow.utils.data.dataloader import DataLoader
 from oneflow.utils.data.dataset import (
@@ -43,3 +44,6 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+
+accept_paths(__name__)

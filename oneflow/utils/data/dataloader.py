@@ -143,7 +143,11 @@ class DataLoader:
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def __iter__(self) -> Iterator[Any]:
-        return self._here() if self.num_workers == 0 else self._ahead()
+        """Draw the seed of the workers now, as PyTorch does, and without any: orders do not depend
+        on them, and what a script does to the generator before the first batch counts after it.
+        """
+        seed = host_seed(self.generator)
+        return self._here() if self.num_workers == 0 else self._ahead(seed)
 
     def _work(self, worker_id: int) -> Work:
         return Work(
@@ -158,7 +162,6 @@ class DataLoader:
         )
 
     def _here(self) -> Iterator[Any]:
-        host_seed(self.generator)  # what workers would be given: orders do not depend on them
         fetcher = Fetcher(self._work(0))
         for indices in self._indices():
             try:
@@ -169,13 +172,12 @@ class DataLoader:
 
     # ---- with workers ----------------------------------------------------------------------------
 
-    def _ahead(self) -> Iterator[Any]:
+    def _ahead(self, seed: int) -> Iterator[Any]:
         workers = self._workers if self.persistent_workers else []
         self._epoch += 1
         try:
             if not workers:
                 self._start(workers)
-            seed = host_seed(self.generator)
             for worker in workers:
                 worker.begin_epoch(seed)
             yield from self._in_order(workers, self._epoch)

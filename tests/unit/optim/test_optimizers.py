@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserList
 from typing import Any
 
 import numpy as np
@@ -299,3 +300,10 @@ def test_maximize_climbs(name: str) -> None:
 def test_groups_are_scaled_without_a_schedule() -> None:
     halved = run(lambda p: SGD([{"params": p, "lr_scale": 0.5}], lr=0.2))
     np.testing.assert_allclose(halved, run(lambda p: SGD(p, lr=0.1)))
+
+
+def test_sequences_of_a_configuration_become_tuples() -> None:
+    """As `betas` of OmegaConf: a checkpoint has no form for them."""
+    optimizer = Adam([Parameter(wrap(START))], betas=UserList([0.8, 0.9]))  # type: ignore[arg-type]
+    assert optimizer.param_groups[0]["betas"] == (0.8, 0.9)
+    assert type(optimizer.state_dict()["param_groups"][0]["betas"]) is tuple

@@ -106,6 +106,19 @@ def test_random_sampler_permutes_anew_and_repeats_under_a_seed() -> None:
     assert len(drawn) == 100 and set(drawn) == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterator_draws_its_seed_when_it_is_made(workers: int) -> None:
+    """As PyTorch's: a generator that is set before the first batch is where it was set to."""
+    generator = Generator().manual_seed(5)
+    loader = DataLoader(Squares(4), num_workers=workers, generator=generator)
+    before = generator.position
+    batches = iter(loader)
+    drawn = generator.position
+    assert drawn != before
+    if not workers:
+        assert len(list(batches)) == 4 and generator.position == drawn
+
+
 def test_shuffling_follows_manual_seed() -> None:
     loader = DataLoader(Squares(8), batch_size=3, shuffle=True)
     manual_seed(5)

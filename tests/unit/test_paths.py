@@ -254,7 +254,7 @@ def test_a_path_leads_to_its_names(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["utils.data._utils.worker", "amp.autocast_mode", "nn.utils.rnn"])
 def test_a_path_is_an_attribute_of_what_is_above_it(path: str) -> None:
-    """In a fresh process: LiBai's trainer asks for `flow.utils.data._utils.worker`."""
+    """LiBai asks a fresh process for `flow.utils.data._utils.worker`."""
     code = f"import oneflow; print(oneflow.{path}.{NAMES[path]}.__name__)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip()

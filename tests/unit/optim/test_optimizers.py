@@ -303,7 +303,7 @@ def test_groups_are_scaled_without_a_schedule() -> None:
 
 
 def test_sequences_of_a_configuration_become_tuples() -> None:
-    """As `betas` of OmegaConf: a checkpoint has no form for them."""
+    """Betas of OmegaConf, say: a checkpoint has no form for them."""
     optimizer = Adam([Parameter(wrap(START))], betas=UserList([0.8, 0.9]))  # type: ignore[arg-type]
     assert optimizer.param_groups[0]["betas"] == (0.8, 0.9)
     assert type(optimizer.state_dict()["param_groups"][0]["betas"]) is tuple

@@ -108,7 +108,7 @@ def test_random_sampler_permutes_anew_and_repeats_under_a_seed() -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_iterator_draws_its_seed_when_it_is_made(workers: int) -> None:
-    """As PyTorch's: a generator that is set before the first batch is where it was set to."""
+    """A generator that is set before the first batch is where it was set to."""
     generator = Generator().manual_seed(5)
     loader = DataLoader(Squares(4), num_workers=workers, generator=generator)
     before = generator.position

@@ -170,9 +170,15 @@ PATHS: dict[str, str] = {
     "utils.data._utils": "utils.data.worker utils.data.collate",
     "utils.data._utils.collate": "utils.data.collate",
     "utils.data._utils.fetch": "utils.data.worker",
-    "utils.data._utils.pin_memory": "upstream.inner",
+    "utils.data._utils.pin_memory": "utils.data.dataloader",
     "utils.data._utils.signal_handling": "utils.data.worker",
     "utils.data._utils.worker": "utils.data.worker ExceptionWrapper=utils.data.worker:Failure",
+    "utils.data.datapipes.iter": "utils.data.datapipes",
+    "utils.data.datapipes.map": "SequenceWrapper=utils.data.datapipes:SequenceWrapper "
+    "Mapper=utils.data.datapipes:MapperOfMap Batcher=utils.data.datapipes:BatcherOfMap "
+    "Concater=utils.data.datapipes:ConcaterOfMap Zipper=utils.data.datapipes:ZipperOfMap "
+    "Shuffler=utils.data.datapipes:ShufflerOfMap",
+    "utils.data.decorator": "utils.data.datapipes",
     "utils.hooks": "BackwardHook=nn.backward_hooks:BackwardWatch "
     "RemovableHandle=tensor.tensor:RemovableHandle",
     "utils.tensor.from_or_to_torch_tensor": "utils.tensor",

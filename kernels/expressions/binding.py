@@ -313,6 +313,9 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "kernels")
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has none of the pool's threads
+
+
 def computes_half() -> bool:
     """Has this processor instructions that convert float16? Without them code calls a library."""
     from oneflow.kernels.expressions.native import machine

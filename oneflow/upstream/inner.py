@@ -91,7 +91,7 @@ def parse_boolean_from_env(env_var: str, defalut_value: bool) -> bool:
 
 parse_boolean_form_env = parse_boolean_from_env
 
-# ---- oneflow._utils, _dynamo, ao.quantization, utils.data._utils.pin_memory ----------------------
+# ---- oneflow._utils, _dynamo, ao.quantization -------------------------------------------------
 
 
 class KeyErrorMessage(str):
@@ -106,11 +106,6 @@ class KeyErrorMessage(str):
 def allow_in_graph(fn: T) -> T:
     """Return the function as it is: nothing here compiles Python code."""
     return fn
-
-
-def pin_memory(data: T, device: object = None) -> T:
-    """The data as it is: CPU tensors here need no pinning to be copied."""
-    return data
 
 
 class QuantStub(Identity):

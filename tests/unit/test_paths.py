@@ -225,7 +225,11 @@ utils.data._utils.pin_memory                  pin_memory
 utils.data._utils.signal_handling             Failure
 utils.data._utils.worker                      ExceptionWrapper
 utils.data.dataloader                         DataLoader
+utils.data.datapipes                          IterDataPipe
+utils.data.datapipes.iter                     IterableWrapper
+utils.data.datapipes.map                      SequenceWrapper
 utils.data.dataset                            Dataset
+utils.data.decorator                          functional_datapipe
 utils.data.distributed                        DistributedSampler
 utils.data.sampler                            Sampler
 utils.global_view                             to_global

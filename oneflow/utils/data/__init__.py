@@ -2,12 +2,20 @@
 
 from oneflow.surfaces import accept_paths
 from oneflow.utils.data.collate import default_collate, default_convert
-from oneflow.utils.data.dataloader import DataLoader
+from oneflow.utils.data.dataloader import DataLoader, DatasetKind
+from oneflow.utils.data.datapipes import (
+    IterDataPipe,
+    MapDataPipe,
+    functional_datapipe,
+    guaranteed_datapipes_determinism,
+    non_deterministic,
+)
 from oneflow.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,
     Dataset,
     IterableDataset,
+    StackDataset,
     Subset,
     TensorDataset,
     random_split,
@@ -23,6 +31,8 @@ from oneflow.utils.data.sampler import (
 )
 from oneflow.utils.data.worker import WorkerInfo, get_worker_info
 
+_DatasetKind = DatasetKind
+
 __all__ = [
     "BatchSampler",
     "ChainDataset",
@@ -30,10 +40,13 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DistributedSampler",
+    "IterDataPipe",
     "IterableDataset",
+    "MapDataPipe",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "StackDataset",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
@@ -41,7 +54,10 @@ __all__ = [
     "WorkerInfo",
     "default_collate",
     "default_convert",
+    "functional_datapipe",
     "get_worker_info",
+    "guaranteed_datapipes_determinism",
+    "non_deterministic",
     "random_split",
 ]
 

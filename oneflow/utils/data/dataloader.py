@@ -6,11 +6,12 @@ import itertools
 import multiprocessing
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from types import GenericAlias
 from typing import Any
 
+from oneflow import cuda
 from oneflow.functional.random_state import Generator, host_seed
 from oneflow.utils.data.collate import default_collate, default_convert
 from oneflow.utils.data.dataset import Dataset, IterableDataset, length
@@ -25,6 +26,25 @@ class _Forever:
         return itertools.repeat(None)
 
 
+class DatasetKind:
+    """Kinds of data sets: by index, or streams."""
+
+    Map = 0
+    Iterable = 1
+
+    @staticmethod
+    def create_fetcher(
+        kind: int,
+        dataset: object,
+        auto_collation: bool,
+        collate_fn: Callable[[Any], Any],
+        drop_last: bool,
+    ) -> Fetcher:
+        """An object whose `fetch(indices)` makes a batch in this process."""
+        is_stream = kind == DatasetKind.Iterable
+        return Fetcher(Work(dataset, collate_fn, auto_collation, is_stream, drop_last, None, 0, 0))
+
+
 class DataLoader:
     """An iterable of batches, in the order of the sampler whatever the number of workers.
 
@@ -35,10 +55,11 @@ class DataLoader:
     num_workers: processes that read ahead, 0 for none; each prepares prefetch_factor batches (2 by
     default).
     persistent_workers: keep them between epochs.  timeout: seconds to wait for a batch, 0 for ever.
-    worker_init_fn: called with the worker's number in each worker.  multiprocessing_context:
-    "forkserver" by default, because processes with threads must not be forked; the script is then
-    imported by the workers.  pin_memory is accepted and changes nothing. Raises ValueError for
-    arguments that exclude each other, and a worker's exceptions with its traceback.
+    worker_init_fn: called with the worker's number in each worker.  multiprocessing_context: how
+    workers are started, by default as Python does: forked before 3.14; where they are not, they
+    import the script.  pin_memory: batches are pinned for a GPU, if there is one.  in_order is
+    accepted: batches always come in order. Raises ValueError for arguments that exclude each other,
+    and a worker's exceptions with its traceback.
     """
 
     @classmethod
@@ -65,15 +86,18 @@ class DataLoader:
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         self.dataset = dataset
         self.is_stream = isinstance(dataset, IterableDataset)
+        self._dataset_kind = int(self.is_stream)
         self.batch_size, self.drop_last = batch_size, drop_last
         self.num_workers, self.timeout = num_workers, timeout
         self.worker_init_fn, self.generator = worker_init_fn, generator
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.persistent_workers, self.pin_memory = persistent_workers, pin_memory
         self.multiprocessing_context = multiprocessing_context
+        self.pin_memory_device, self.in_order = pin_memory_device, in_order
         self._check(prefetch_factor, bool(shuffle), sampler, batch_sampler)
         self._choose_samplers(bool(shuffle), sampler, batch_sampler)
         is_batched = self.batch_sampler is not None
@@ -95,6 +119,8 @@ class DataLoader:
             )
         if self.num_workers == 0 and (self.persistent_workers or prefetch_factor is not None):
             raise ValueError("prefetch_factor and persistent_workers need num_workers > 0")
+        if self.num_workers == 0 and self.multiprocessing_context is not None:
+            raise ValueError("multiprocessing_context can only be used with num_workers > 0")
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if self.is_stream and (shuffle or sampler is not None or batch_sampler is not None):
@@ -142,12 +168,16 @@ class DataLoader:
     def _indices(self) -> Iterable[Any]:
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> _BaseDataLoaderIter:
         """Draw the seed of the workers now, as PyTorch does, and without any: orders do not depend
         on them, and what a script does to the generator before the first batch counts after it.
         """
-        seed = host_seed(self.generator)
-        return self._here() if self.num_workers == 0 else self._ahead(seed)
+        return self._get_iterator()
+
+    def _get_iterator(self) -> _BaseDataLoaderIter:
+        if self.num_workers == 0:
+            return _SingleProcessDataLoaderIter(self)
+        return _MultiProcessingDataLoaderIter(self)
 
     def _work(self, worker_id: int) -> Work:
         return Work(
@@ -172,31 +202,47 @@ class DataLoader:
 
     # ---- with workers ----------------------------------------------------------------------------
 
-    def _ahead(self, seed: int) -> Iterator[Any]:
+    def _ahead(self) -> tuple[list[Worker], Iterator[Any]]:
+        """Workers, which are at work before the first batch is asked for, and their batches."""
         workers = self._workers if self.persistent_workers else []
         self._epoch += 1
         try:
             if not workers:
                 self._start(workers)
+            seed = host_seed(self.generator)
             for worker in workers:
                 worker.begin_epoch(seed)
-            yield from self._in_order(workers, self._epoch)
+            queue = _Queue(self, workers)
+            queue.deal()
+        except BaseException:
+            self._discard(workers)
+            raise
+        return workers, self._answers(workers, queue, self._epoch)
+
+    def _answers(self, workers: list[Worker], queue: _Queue, epoch: int) -> Iterator[Any]:
+        try:
+            yield from queue.in_order(lambda: self._check_epoch(epoch))
         except GeneratorExit:  # the caller has left the loop early
-            if not self.persistent_workers:
-                _stop_all(workers)
             raise
         except BaseException:
             self._discard(workers)
             raise
-        if not self.persistent_workers:
-            _stop_all(workers)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if self.persistent_workers and epoch != self._epoch:
+            raise RuntimeError(
+                "DataLoader: a second iteration has taken over the persistent workers of this one; "
+                "finish one loop before the next, or set persistent_workers=False"
+            )
 
     def _start(self, workers: list[Worker]) -> None:
         context = self.multiprocessing_context
         if context is None or isinstance(context, str):
-            context = multiprocessing.get_context(context or _default_start_method())
+            context = multiprocessing.get_context(context)
         for worker_id in range(self.num_workers):
             workers.append(Worker(self._work(worker_id), context))
+        for worker in workers:
+            worker.listen()
         if self.persistent_workers:
             self._kept = weakref.finalize(self, _stop_all, workers)
 
@@ -206,47 +252,107 @@ class DataLoader:
             self._kept = None
         _stop_all(workers)
 
-    def _in_order(self, workers: list[Worker], epoch: int) -> Iterator[Any]:
-        """Deals tasks to the workers in turn and hands out the answers in the same order."""
-        indices = iter(self._indices())
-        idle = deque(workers * self.prefetch_factor)
-        pending: deque[tuple[int, Worker]] = deque()
-        ended: set[int] = set()
 
-        def deal() -> None:
-            while idle:
-                worker = idle.popleft()
-                task = _END if worker.id in ended else next(indices, _END)
-                if task is not _END:
-                    number = next(_task_numbers)
-                    worker.ask(number, task)
-                    pending.append((number, worker))
+class _Queue:
+    """The tasks of one epoch, dealt to the workers in turn; answers come out in the same order."""
 
-        deal()
-        while pending:
-            if self.persistent_workers and epoch != self._epoch:
-                raise RuntimeError(
-                    "DataLoader: a second iteration has taken over the persistent workers of "
-                    "this one; "
-                    "finish one loop before the next, or set persistent_workers=False"
-                )
-            number, worker = pending.popleft()
+    def __init__(self, loader: DataLoader, workers: list[Worker]) -> None:
+        self.timeout = loader.timeout
+        self.indices = iter(loader._indices())
+        self.idle = deque(workers * loader.prefetch_factor)
+        self.pending: deque[tuple[int, Worker]] = deque()
+        self.ended: set[int] = set()
+
+    def deal(self) -> None:
+        """Gives every worker that has nothing to do the next task."""
+        while self.idle:
+            worker = self.idle.popleft()
+            task = _END if worker.id in self.ended else next(self.indices, _END)
+            if task is not _END:
+                number = next(_task_numbers)
+                worker.ask(number, task)
+                self.pending.append((number, worker))
+
+    def in_order(self, check: Callable[[], None]) -> Iterator[Any]:
+        """The batches. check: called before each."""
+        while self.pending:
+            check()
+            number, worker = self.pending.popleft()
             answer = worker.answer(number, self.timeout)
             if answer is None:
-                ended.add(worker.id)
+                self.ended.add(worker.id)
                 continue
-            idle.append(worker)
-            deal()  # before the batch is used, so that workers go on meanwhile
+            self.idle.append(worker)
+            self.deal()  # before the batch is used, so that workers go on meanwhile
             yield answer[0]
+
+
+class _BaseDataLoaderIter(Iterator[Any]):
+    """One pass over a loader; its length is that of the loader."""
+
+    def __init__(self, loader: DataLoader, batches: Iterator[Any]) -> None:
+        self._loader, self._batches = loader, batches
+        self._pins = loader.pin_memory and cuda.is_available()
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        return pin_memory(batch) if self._pins else batch
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """A pass whose batches are made when they are asked for."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        host_seed(loader.generator)  # what workers would be given: orders do not depend on them
+        super().__init__(loader, loader._here())
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    """A pass whose batches workers make ahead of time."""
+
+    _workers: list[Worker]
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._workers, batches = loader._ahead()
+        super().__init__(loader, batches)
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except StopIteration:
+            self._shutdown_workers()
+            raise
+
+    def __del__(self) -> None:
+        if hasattr(self, "_batches"):
+            self._shutdown_workers()
+
+    def _shutdown_workers(self) -> None:
+        """Ends the pass, and its workers unless they are persistent."""
+        if not self._loader.persistent_workers:
+            _stop_all(self._workers)
+
+
+def pin_memory(data: Any, device: object = None) -> Any:
+    """The data in memory that a GPU reads directly: what has a method `pin_memory` is asked for it,
+    inside of containers too.
+    """
+    if hasattr(data, "pin_memory"):
+        return data.pin_memory()
+    if isinstance(data, Mapping):
+        return {key: pin_memory(value) for key, value in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*map(pin_memory, data))
+    if isinstance(data, list | tuple):
+        return type(data)(map(pin_memory, data))
+    return data
 
 
 _END = object()
 _task_numbers = itertools.count()
-
-
-def _default_start_method() -> str:
-    methods = multiprocessing.get_all_start_methods()
-    return "forkserver" if "forkserver" in methods else "spawn"
 
 
 def _stop_all(workers: list[Worker]) -> None:

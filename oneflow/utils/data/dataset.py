@@ -63,6 +63,57 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.tensors[0]) if self.tensors else 0
 
 
+class StackDataset(Dataset[Any]):
+    """Samples of several data sets together: tuples of them, or dicts if they are given by name.
+
+    Raises ValueError unless there is a data set, and all have equally many samples.
+    """
+
+    def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
+        if bool(args) == bool(kwargs):
+            raise ValueError("StackDataset: give data sets either by position or by name")
+        self.datasets: tuple[Any, ...] | dict[str, Any] = args or kwargs
+        sizes = {length(data) for data in self._all()}
+        if len(sizes) > 1:
+            raise ValueError(f"Size mismatch between datasets: they have {sorted(sizes)} samples")
+        self._length = sizes.pop()
+
+    def _all(self) -> Sequence[Any]:
+        return list(self.datasets.values()) if isinstance(self.datasets, dict) else self.datasets
+
+    def _sample(self, parts: Sequence[Any]) -> Any:
+        if isinstance(self.datasets, dict):
+            return dict(zip(self.datasets, parts, strict=True))
+        return tuple(parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sample([data[index] for data in self._all()])
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        """The samples at several indices, read at once by those data sets that can."""
+        columns = [read_several(data, indices) for data in self._all()]
+        return [self._sample(parts) for parts in zip(*columns, strict=True)]
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def read_several(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
+    """The samples at `indices`. Raises ValueError if a data set that reads them at once gives
+    another number.
+    """
+    several = getattr(dataset, "__getitems__", None)
+    if several is None:
+        return [dataset[i] for i in indices]
+    samples: Sequence[Any] = several(indices)
+    if len(samples) != len(indices):
+        raise ValueError(
+            f"{type(dataset).__name__}.__getitems__ gave {len(samples)} samples for "
+            f"{len(indices)} indices"
+        )
+    return samples
+
+
 class ConcatDataset(Dataset[Any]):
     """One data set after another."""
 
@@ -73,6 +124,11 @@ class ConcatDataset(Dataset[Any]):
         if any(isinstance(d, IterableDataset) for d in self.datasets):
             raise TypeError("ConcatDataset does not support IterableDataset; use ChainDataset")
         self.cumulative_sizes = list(accumulate(map(length, self.datasets)))
+
+    @property
+    def cummulative_sizes(self) -> list[int]:
+        """`cumulative_sizes` under its older spelling."""
+        return self.cumulative_sizes
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
@@ -111,6 +167,10 @@ class Subset(Dataset[Any]):
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
+        """The samples at several indices, read at once if the data set can."""
+        return read_several(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)

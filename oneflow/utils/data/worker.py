@@ -1,28 +1,36 @@
 """A data-loading process, and the parent's end of it.
 
 The parent sends `(task number, indices)` or `_NewEpoch` over a pipe and gets `(task number, batch
-or Failure)`. A thread of the parent reads each pipe all the time, so neither side ever waits for
-the other to read. A worker ends when its pipe closes, which happens when the parent dies, however
-it dies.
+or Failure)`, large arrays in shared memory (handing.py). A thread of the parent reads each pipe all
+the time, so neither side ever waits for the other to read. A worker ends when its pipe closes,
+which happens when the parent dies, however it dies.
+
+A worker may be a fork of its parent: it then has what the parent had, but none of its threads.
+Kernels know that (kernels/threads.py); signals get their usual meaning back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import queue
 import random
+import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
 
 from oneflow.functional.random_state import manual_seed
+from oneflow.kernels.threads import set_limit
+from oneflow.utils.data import collate, handing
+from oneflow.utils.data.dataset import read_several
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,22 @@ class Failure:
             f"Caught {self.exc_type.__name__} in DataLoader worker process {self.worker_id}.\n"
             f"Original {self.text}"
         )
+        if issubclass(self.exc_type, KeyError):
+            message = _Message(message)
         try:
             error = self.exc_type(message)
         except Exception:  # a type whose constructor wants something else
             error = RuntimeError(message)
         raise error from None
+
+
+class _Message(str):
+    """The message of a KeyError, which otherwise shows line breaks as backslashes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,7 @@ class Fetcher:
             return self._fetch_next(indices)
         if not work.is_batched:
             return work.collate(work.dataset[indices])
-        return work.collate([work.dataset[i] for i in indices])
+        return work.collate(read_several(work.dataset, indices))
 
     def _fetch_next(self, indices: Any) -> Any:
         stream: Any = self._stream
@@ -125,6 +144,9 @@ class Fetcher:
 def run_worker(work: Work, pipe: Connection) -> None:
     """The worker's main function."""
     state: dict[str, Any] = {"seed": 0}
+    _leave_the_parent()
+    arrays = handing.SharedArrays()
+    collate.new_array = arrays.new_array
     parent = multiprocessing.parent_process()
     sentinel = None if parent is None else parent.sentinel
     try:
@@ -136,18 +158,31 @@ def run_worker(work: Work, pipe: Connection) -> None:
                 return
             answer = _answer(work, message, state)
             if answer is not None:
-                pipe.send_bytes(_pickled(answer, work.worker_id))
+                _send(pipe, answer, work.worker_id, arrays)
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         return  # the parent is gone or has stopped listening
 
 
-def _pickled(answer: tuple[int, Any], worker_id: int) -> Any:
-    """The bytes of an answer, or of the failure to make them."""
+def _leave_the_parent() -> None:
+    """Gives a fork what a process of its own would have: signals that end it, and one thread."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    set_limit(1)  # the workers are the parallelism
+
+
+def _send(
+    pipe: Connection, answer: tuple[int, Any], worker_id: int, arrays: handing.SharedArrays
+) -> None:
+    """Sends an answer, or the failure to pickle it."""
     try:
-        return ForkingPickler.dumps(answer)
+        handing.send(pipe, answer, arrays)
+    except OSError:
+        raise
     except Exception:
         failure = Failure(worker_id, RuntimeError, traceback.format_exc())
-        return ForkingPickler.dumps((answer[0], failure))
+        handing.send(pipe, (answer[0], failure), arrays)
+    finally:
+        arrays.forget()
 
 
 def _answer(work: Work, message: _NewEpoch | tuple[int, Any], state: dict[str, Any]) -> Any:
@@ -187,27 +222,37 @@ class Worker:
 
     def __init__(self, work: Work, context: Any) -> None:
         self.id = work.worker_id
+        self._owner = os.getpid()
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(
             target=run_worker, args=(work, theirs), daemon=True, name=f"DataLoader worker {self.id}"
         )
-        self.process.start()
+        with warnings.catch_warnings():
+            # Python warns of every fork with threads; see the top of this file.
+            warnings.filterwarnings("ignore", "This process", DeprecationWarning)
+            self.process.start()
         theirs.close()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._reader = threading.Thread(
             target=self._read, daemon=True, name=f"reader of worker {self.id}"
         )
+
+    def listen(self) -> None:
+        """Reads answers from now on. To be called when no other worker is yet to be forked."""
         self._reader.start()
 
     def _read(self) -> None:
         while True:
             try:
-                self._answers.put(self._pipe.recv())
+                message = handing.receive(self._pipe)
             except (EOFError, OSError):
                 self._answers.put(None)
                 return
+            try:
+                self._answers.put(handing.value_of(message))
             except Exception as error:  # what it sent cannot be unpickled here
                 self._answers.put((-1, Failure(self.id, type(error), traceback.format_exc())))
+            del message
 
     def begin_epoch(self, seed: int) -> None:
         """Forgets the old stream; samples from now on are of a new epoch."""
@@ -248,16 +293,15 @@ class Worker:
         self.process.join(timeout=1.0)
         return RuntimeError(
             f"DataLoader worker {self.id} (pid {self.process.pid}) exited unexpectedly with "
-            "exit code "
-            f"{self.process.exitcode}; see its output above. Worker processes import the main "
-            "script again, "
-            'so it must start its work under `if __name__ == "__main__":`, and dataset, '
-            "collate_fn and "
-            "worker_init_fn must be picklable"
+            f"exit code {self.process.exitcode}; see its output above. Unless workers are forked, "
+            "they import the main script again, so it must start its work under `if __name__ == "
+            '"__main__":`, and dataset, collate_fn and worker_init_fn must be picklable'
         )
 
     def stop(self) -> None:
         """Ends the process; at once if it does not end by itself within a second."""
+        if os.getpid() != self._owner:
+            return  # a fork that throws away its copy: the worker is not its own
         with contextlib.suppress(OSError):  # it has ended already
             self._pipe.send(None)
         self.process.join(timeout=1.0)

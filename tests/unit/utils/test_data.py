@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch.utils.data as theirs
 
 from oneflow.core.dtype import bool_, float32, float64, int64
 from oneflow.functional.random_state import Generator, manual_seed
@@ -28,9 +29,11 @@ from oneflow.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
     default_collate,
+    default_convert,
     get_worker_info,
     random_split,
 )
+from oneflow.utils.data.collate import collate
 
 
 class Squares(Dataset[int]):
@@ -55,6 +58,9 @@ class Count(IterableDataset[int]):
 
     def __len__(self) -> int:
         return self.size
+
+
+Pair = namedtuple("Pair", "x y")
 
 
 def values(batches: Any) -> list[Any]:
@@ -184,7 +190,7 @@ def test_collate_stacks_and_keeps_containers() -> None:
     assert (
         isinstance(batch["b"], Point)
         and batch["b"].x.dtype is float64
-        and batch["b"].y == ["p", "q"]
+        and batch["b"].y == ("p", "q")
     )
     rows = default_collate([(np.ones(3, np.float32), True), (np.zeros(3, np.float32), False)])
     assert rows[0].shape == (2, 3) and rows[0].dtype is float32 and rows[1].dtype is bool_
@@ -237,3 +243,82 @@ def test_loaders_and_samplers_name_their_items_in_annotations() -> None:
 
     assert issubclass(Own, Sampler)
     assert DataLoader[int].__origin__ is DataLoader
+
+
+class Bag(dict[str, Any]):
+    """A mapping that knows more than its items."""
+
+    note = ""
+
+
+def bag(note: str, **items: Any) -> Bag:
+    made = Bag(items)
+    made.note = note
+    return made
+
+
+SAMPLES: dict[str, list[Any]] = {
+    "numbers": [1, 2, 3],
+    "floats": [1.5, 2.5],
+    "bools": [True, False],
+    "scalars": [np.float32(1.5), np.float32(2)],
+    "texts": ["a", "b"],
+    "arrays": [np.arange(3), np.arange(3) + 1],
+    "arrays without dims": [np.array(2), np.array(3)],
+    "tuples": [(1, "a"), (2, "b")],
+    "lists": [[1, 2.0], [3, 4.0]],
+    "dicts": [{"x": 1, "y": [2]}, {"x": 3, "y": [4]}],
+    "named": [Pair(1, "a"), Pair(2, "b")],
+    "special dicts": [bag("n", x=1), bag("m", x=2)],
+}
+
+
+def plain(value: Any) -> Any:
+    """A batch without tensors; kinds of containers stay visible."""
+    if hasattr(value, "tolist"):
+        return (str(value.dtype).split(".")[-1], value.tolist())
+    if isinstance(value, Bag):
+        return ("Bag", value.note, {k: plain(v) for k, v in value.items()})
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return (type(value).__name__, *map(plain, value))
+    return type(value)(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_batches_are_those_of_pytorch(name: str) -> None:
+    samples = SAMPLES[name]
+    assert plain(default_collate(samples)) == plain(theirs.default_collate(samples))
+    assert plain(default_convert(samples)) == plain(theirs.default_convert(samples))
+
+
+def test_a_row_of_the_table_counts_for_its_type() -> None:
+    class Range:
+        def __init__(self, low: int, high: int) -> None:
+            self.low, self.high = low, high
+
+    def hull(batch: list[Range], *, collate_fn_map: object = None) -> tuple[int, int]:
+        return min(r.low for r in batch), max(r.high for r in batch)
+
+    samples = [{"r": Range(3, 5)}, {"r": Range(1, 4)}]
+    with pytest.raises(TypeError, match="found Range"):
+        default_collate(samples)
+    assert collate(samples, collate_fn_map={Range: hull}) == {"r": (1, 5)}
+
+
+def test_arguments_that_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="multiprocessing_context"):
+        DataLoader(Squares(3), multiprocessing_context="fork")
+    with pytest.raises(ValueError, match="equal size"):
+        default_collate([[1, 2], [3]])
+    with pytest.raises(ValueError, match="equal size"):
+        default_collate([np.zeros(2), np.zeros(3)])
+
+
+def test_fractions_that_do_not_divide_leave_the_rest_to_the_first() -> None:
+    for fractions in ([0.5, 0.5], [0.3, 0.3, 0.4], [0.9, 0.1]):
+        own = random_split(Squares(11), fractions)
+        other = theirs.random_split(range(11), fractions)  # type: ignore[arg-type]
+        assert [len(part) for part in own] == [len(part) for part in other]
+        assert sorted(chain(*(part.indices for part in own))) == list(range(11))

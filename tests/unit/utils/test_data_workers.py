@@ -12,9 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import prange
 
 from oneflow.functional.random_state import Generator
-from oneflow.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from oneflow.kernels.fused.math import vectorized
+from oneflow.tensor.tensor import wrap
+from oneflow.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    default_collate,
+    get_worker_info,
+)
 from tests.support.waiting import wait_until
 
 
@@ -100,6 +109,91 @@ def test_streams_are_shared_by_worker_number_and_may_end_at_different_times() ->
     assert samples[:4] == [0, 3, 1, 4]
 
 
+def test_a_fork_needs_neither_picklable_samples_nor_a_guard() -> None:
+    class Local(Dataset[Any]):
+        def __init__(self) -> None:
+            self.double = lambda i: 2 * i
+
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> int:
+            doubled: int = self.double(index)
+            return doubled
+
+    loader = DataLoader(
+        Local(),
+        2,
+        num_workers=2,
+        multiprocessing_context="fork",
+        collate_fn=lambda samples: sum(samples),
+    )
+    assert list(loader) == [2, 10, 8]
+
+
+@pytest.mark.parametrize(("method", "count"), [("fork", 2), ("spawn", 1)])
+def test_large_batches_arrive_whole(method: str, count: int) -> None:
+    loader = DataLoader(
+        Large(), 2, num_workers=count, multiprocessing_context=method, collate_fn=with_a_copy
+    )
+    kept = list(loader)  # more than one batch of each worker at once
+    for number, (images, names, doubled) in enumerate(kept):
+        first = np.stack([large(2 * number + k) for k in range(2)])
+        assert np.array_equal(images.numpy(), first)
+        assert tuple(names) == (str(2 * number), str(2 * number + 1))
+        assert np.array_equal(doubled, 2 * first)
+        images += 1  # the memory is the caller's now
+        assert np.array_equal(images.numpy(), first + 1)
+    assert no_children()
+
+
+def large(index: int) -> Any:
+    return np.arange(100_000, dtype=np.float32).reshape(100, 1000) * (index + 1)
+
+
+class Large(Dataset[Any]):
+    """Images of 400 kB each, and their names."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return large(index), str(index)
+
+
+def with_a_copy(samples: Any) -> Any:
+    """A batch of which one array lies where batches are made, and another does not."""
+    images, names = default_collate(samples)
+    return images, names, images.numpy() * 2
+
+
+def double(out: Any, x: Any) -> None:
+    """A loop that numba's threads share."""
+    for i in prange(x.size):
+        out[i] = 2 * x[i]
+
+
+def test_a_fork_computes_though_its_parent_has_used_threads() -> None:
+    x = wrap(np.random.default_rng(0).normal(size=1 << 20).astype(np.float32))
+    wide = (x * 2 + x.exp()).numpy()  # by threads, of which a fork has none
+    doubled = vectorized(double)
+    doubled(np.empty(8), np.arange(8.0))  # and by numba's
+
+    class Pooled(Dataset[Any]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, _: int) -> Any:
+            out = np.empty(8)
+            doubled(out, np.arange(8.0))
+            return out, x * 2 + x.exp()
+
+    loader = DataLoader(Pooled(), None, num_workers=1, multiprocessing_context="fork")
+    (((out, computed)),) = list(loader)
+    assert out.tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert np.allclose(computed.numpy(), wide, rtol=1e-6)
+
+
 def test_an_error_comes_out_with_type_and_traceback() -> None:
     loader = DataLoader(Rows(6, bad=3), batch_size=2, num_workers=2)
     with pytest.raises(KeyError, match=r"(?s)worker process 1.*__getitem__.*sample 3 is broken"):
@@ -118,6 +212,10 @@ def test_leaving_the_loop_ends_the_workers() -> None:
     for _ in DataLoader(Rows(100), num_workers=2):
         break
     assert no_children()
+    loop = iter(DataLoader(Rows(100), num_workers=2))  # at work before the first batch is taken
+    assert not no_children()
+    del loop
+    assert no_children()
 
 
 def test_persistent_workers_stay_the_same_processes_between_epochs() -> None:
@@ -128,8 +226,11 @@ def test_persistent_workers_stay_the_same_processes_between_epochs() -> None:
         break
     assert [b.tolist() for b in loader] == first
     assert [w.process.pid for w in loader._workers] == processes
-    old, new = iter(loader), iter(loader)
-    next(old), next(new)
+    old = iter(loader)
+    assert len(old) == 2
+    next(old)
+    new = iter(loader)
+    next(new)
     with pytest.raises(RuntimeError, match="second iteration"):
         next(old)
     del loader, old, new

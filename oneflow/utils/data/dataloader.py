@@ -336,7 +336,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             _stop_all(self._workers)
 
 
-def pin_memory(data: Any, device: object = None) -> Any:
+def pin_memory(data: object, device: object = None) -> Any:
     """The data in memory that a GPU reads directly: what has a method `pin_memory` is asked for it,
     inside of containers too.
     """

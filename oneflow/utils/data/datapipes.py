@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from oneflow.utils.data.collate import default_collate
 from oneflow.utils.data.dataset import Dataset, IterableDataset, length
 
 C = TypeVar("C", bound=type)
+Column: TypeAlias = int | str | Sequence[int | str] | None
+"""The item or items of a sample that a function is given; None: the whole sample."""
+Sample: TypeAlias = Sequence[object] | Mapping[object, object]
+"""A sample of which a function is given some items."""
 
 _deterministic = False
 
@@ -93,7 +97,7 @@ class guaranteed_datapipes_determinism:  # upstream's name
         _deterministic = self.before
 
 
-def non_deterministic(arg: Any) -> Any:
+def non_deterministic(arg: type | Callable[..., bool]) -> Any:
     """Marks a class of pipes whose samples may come in another order each time; or one that does so
     where the function given says True for the pipe's arguments. Making a pipe of it raises
     TypeError while determinism is guaranteed.
@@ -103,17 +107,18 @@ def non_deterministic(arg: Any) -> Any:
     return lambda cls: _refusing(cls, arg)
 
 
-def _refusing(cls: Any, applies: Callable[..., bool]) -> Any:
-    first = cls.__init__
+def _refusing(cls: C, applies: Callable[..., bool]) -> C:
+    changed: Any = cls
+    first = changed.__init__
 
-    def __init__(self: Any, *args: Any, **keywords: Any) -> None:
+    def __init__(self: object, *args: object, **keywords: object) -> None:
         if _deterministic and applies(*args, **keywords):
             raise TypeError(
                 f"{cls.__name__} is non-deterministic, but determinism of data pipes is guaranteed"
             )
         first(self, *args, **keywords)
 
-    cls.__init__ = __init__
+    changed.__init__ = __init__
     return cls
 
 
@@ -133,6 +138,15 @@ class IterableWrapper(IterDataPipe):
         return length(self.iterable)
 
 
+def _columns(column: Column) -> list[Any]:
+    return list(column) if isinstance(column, list | tuple) else [column]
+
+
+def _picked(sample: Sample, columns: list[Any]) -> list[object]:
+    source: Any = sample
+    return [source[c] for c in columns]
+
+
 @functional_datapipe("map")
 class Mapper(IterDataPipe):
     """fn of each sample. input_col: the item, key or tuple of them that fn is given; its result is
@@ -143,21 +157,20 @@ class Mapper(IterDataPipe):
         self,
         datapipe: Iterable[Any],
         fn: Callable[..., Any],
-        input_col: Any = None,
-        output_col: Any = None,
+        input_col: Column = None,
+        output_col: int | str | None = None,
     ) -> None:
         if input_col is None and output_col is not None:
             raise ValueError("map: output_col needs input_col")
         self.datapipe, self.fn = datapipe, fn
         self.input_col, self.output_col = input_col, output_col
 
-    def _applied(self, sample: Any) -> Any:
+    def _applied(self, sample: Sample) -> Any:
         if self.input_col is None:
             return self.fn(sample)
-        several = isinstance(self.input_col, list | tuple)
-        columns = self.input_col if several else [self.input_col]
-        result = self.fn(*(sample[c] for c in columns))
-        kind = type(sample)
+        columns = _columns(self.input_col)
+        result = self.fn(*_picked(sample, columns))
+        kind: Any = type(sample)
         items: Any = dict(sample) if isinstance(sample, Mapping) else list(sample)
         if self.output_col == -1:
             items.append(result)
@@ -181,15 +194,14 @@ class Filter(IterDataPipe):
     """The samples for which filter_fn says True; it is given the items at input_col, if any."""
 
     def __init__(
-        self, datapipe: Iterable[Any], filter_fn: Callable[..., bool], input_col: Any = None
+        self, datapipe: Iterable[Any], filter_fn: Callable[..., bool], input_col: Column = None
     ) -> None:
         self.datapipe, self.filter_fn, self.input_col = datapipe, filter_fn, input_col
 
-    def _passes(self, sample: Any) -> bool:
+    def _passes(self, sample: Sample) -> bool:
         if self.input_col is None:
             return bool(self.filter_fn(sample))
-        columns = self.input_col if isinstance(self.input_col, list | tuple) else [self.input_col]
-        return bool(self.filter_fn(*(sample[c] for c in columns)))
+        return bool(self.filter_fn(*_picked(sample, _columns(self.input_col))))
 
     def __iter__(self) -> Iterator[Any]:
         return filter(self._passes, self.datapipe)
@@ -235,11 +247,12 @@ class UnBatcher(IterDataPipe):
         for sample in self.datapipe:
             yield from self._items(sample, self.unbatch_level)
 
-    def _items(self, sample: Any, level: int) -> Iterator[Any]:
+    def _items(self, sample: object, level: int) -> Iterator[Any]:
         if level == 0 or (level == -1 and not isinstance(sample, list)):
             yield sample
             return
-        for item in sample:
+        items: Iterable[object] = cast("Iterable[object]", sample)
+        for item in items:
             yield from self._items(item, level if level == -1 else level - 1)
 
 
@@ -359,7 +372,7 @@ class SequenceWrapper(MapDataPipe):
     def __init__(self, sequence: Sequence[Any] | Mapping[Any, Any], deepcopy: bool = True) -> None:
         self.sequence = sequence
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> Any:
         return self.sequence[index]
 
     def __len__(self) -> int:
@@ -373,7 +386,7 @@ class MapperOfMap(MapDataPipe):
     def __init__(self, datapipe: MapDataPipe, fn: Callable[[Any], Any] = lambda x: x) -> None:
         self.datapipe, self.fn = datapipe, fn
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> Any:
         return self.fn(self.datapipe[index])
 
     def __len__(self) -> int:
@@ -433,7 +446,7 @@ class ZipperOfMap(MapDataPipe):
     def __init__(self, *datapipes: MapDataPipe) -> None:
         self.datapipes = datapipes
 
-    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         return tuple(pipe[index] for pipe in self.datapipes)
 
     def __len__(self) -> int:

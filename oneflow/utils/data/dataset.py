@@ -86,7 +86,7 @@ class StackDataset(Dataset[Any]):
             return dict(zip(self.datasets, parts, strict=True))
         return tuple(parts)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> Any:
         return self._sample([data[index] for data in self._all()])
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
@@ -98,14 +98,14 @@ class StackDataset(Dataset[Any]):
         return self._length
 
 
-def read_several(dataset: Any, indices: Sequence[Any]) -> Sequence[Any]:
+def read_several(dataset: Dataset[T], indices: Sequence[Any]) -> Sequence[T]:
     """The samples at `indices`. Raises ValueError if a data set that reads them at once gives
     another number.
     """
     several = getattr(dataset, "__getitems__", None)
     if several is None:
         return [dataset[i] for i in indices]
-    samples: Sequence[Any] = several(indices)
+    samples: Sequence[T] = several(indices)
     if len(samples) != len(indices):
         raise ValueError(
             f"{type(dataset).__name__}.__getitems__ gave {len(samples)} samples for "

@@ -22,6 +22,7 @@ from multiprocessing.reduction import ForkingPickler, recvfds, sendfds
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 LARGE = 1 << 16
 """Bytes from which an array does not travel through the pipe."""
@@ -37,7 +38,7 @@ class SharedArrays:
     def __init__(self) -> None:
         self._files: dict[int, tuple[int, int]] = {}  # address -> descriptor, bytes
 
-    def new_array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    def new_array(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray[Any, Any]:
         """An array of that shape, in a file of its own if it is large."""
         kind = np.dtype(dtype)
         nbytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))

@@ -20,10 +20,10 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -120,21 +120,20 @@ class Fetcher:
         self.work = work
         self._stream = iter(work.dataset) if work.is_stream else None
 
-    def fetch(self, indices: Any) -> Any:
+    def fetch(self, indices: object) -> Any:
         """The batch at `indices` (for a stream: of as many samples). Raises StopIteration at a
         stream's end.
         """
         work = self.work
-        if self._stream is not None:
-            return self._fetch_next(indices)
         if not work.is_batched:
-            return work.collate(work.dataset[indices])
-        return work.collate(read_several(work.dataset, indices))
+            one = work.dataset[indices] if self._stream is None else next(self._stream)
+            return work.collate(one)
+        batch = cast("Sequence[object]", indices)
+        if self._stream is not None:
+            return self._next(self._stream, batch)
+        return work.collate(read_several(work.dataset, batch))
 
-    def _fetch_next(self, indices: Any) -> Any:
-        stream: Any = self._stream
-        if not self.work.is_batched:
-            return self.work.collate(next(stream))
+    def _next(self, stream: Iterator[Any], indices: Sequence[object]) -> Any:
         samples = [sample for _, sample in zip(indices, stream, strict=False)]
         if not samples or (self.work.drop_last and len(samples) < len(indices)):
             raise StopIteration

@@ -149,6 +149,10 @@ ROWS: tuple[Row, ...] = (
         row("scaled_dot_product_attention", "F"),
     ),
     *at(
+        "functional.nn_multi_head",
+        row("multi_head_attention_forward", "F"),
+    ),
+    *at(
         "functional.nn_loss",
         row("binary_cross_entropy", "F"),
         row("binary_cross_entropy_with_logits", "F"),
@@ -175,6 +179,13 @@ ROWS: tuple[Row, ...] = (
     ),
     *layers_of((*_ACTIVATIONS, *ELEMENTWISE), "nn.modules.activation"),
     *classes("nn.modules.activation", "nn", "LogSoftmax PReLU RReLU Softmax"),
+    *classes("nn.modules.attention", "nn", "MultiheadAttention"),
+    *classes(
+        "nn.modules.transformer",
+        "nn",
+        "Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder "
+        "TransformerEncoderLayer",
+    ),
     *classes(
         "nn.modules.containers",
         "nn",

@@ -6,10 +6,11 @@ import math
 
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
-from oneflow.functional.arithmetic import add, mul
-from oneflow.functional.elementwise import pick
+from oneflow.functional.arithmetic import add, gt, mul
+from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.nn_activation import dropout, softmax
 from oneflow.functional.promotion import as_type
+from oneflow.functional.reduction import any
 from oneflow.functional.shaping import repeat_interleave, tril
 from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
@@ -33,6 +34,7 @@ def scaled_dot_product_attention(
     e).
     attn_mask: bool (True: may be seen) or a float summand, broadcastable to (..., rows, columns);
     not with is_causal.
+    A row that sees nothing gives zeros.
     is_causal: row i sees columns up to i.  scale: 1/sqrt(d) if None.
     enable_gqa: key and value may have fewer heads, in dim -3; each serves as many heads of the
     query, one after the other.
@@ -59,7 +61,9 @@ def scaled_dot_product_attention(
     if dropout_p > 0.0:
         weights = dropout(weights, dropout_p)
     out: Tensor = matmul(weights, value)
-    return out
+    if attn_mask is None or is_causal:
+        return out
+    return pick(_sees_any(attn_mask), out, 0.0)
 
 
 def _for_each_head(query: Tensor, x: Tensor) -> Tensor:
@@ -77,7 +81,19 @@ def _for_each_head(query: Tensor, x: Tensor) -> Tensor:
 def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return scores
+    hidden = _hidden(scores)
     if mask.dtype.name == "bool":
-        seen: Tensor = pick(mask, scores, -1e30)
+        seen: Tensor = pick(mask, scores, hidden)
         return seen
-    return add(scores, mask)
+    return add(scores, clamp(mask, min=hidden))
+
+
+def _hidden(scores: Tensor) -> float:
+    """The score of what is not to be seen: finite, so that a row without any other is no nan."""
+    return -3e4 if scores.dtype.name == "float16" else -1e30
+
+
+def _sees_any(mask: Tensor) -> Tensor:
+    """True for each row of a mask, (..., rows, 1), that has something to see."""
+    seen = mask if mask.dtype.name == "bool" else gt(mask, -math.inf)
+    return any(seen, dim=-1, keepdim=True)

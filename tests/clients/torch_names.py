@@ -209,6 +209,9 @@ def _vision(name: str, size: int = 64) -> None:
         models = importlib.import_module("torchvision.models")
         model = getattr(models, name)().eval()
         if first:
+            for parameter in model.parameters():
+                if not parameter.any():  # a last layer of zeros would hide all others
+                    parameter.data.normal_(0, 0.02)
             save_model(model, str(folder / "model.safetensors"))
         else:
             load_model(model, str(folder / "model.safetensors"))

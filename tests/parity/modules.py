@@ -72,6 +72,8 @@ def _outcome(
 ) -> tuple[str, str]:
     build, forward = case.constructor_input, case.forward_input
     try:
+        if any(isinstance(value, torch.nn.Module) for value in build.args):
+            raise Unsupported("a layer of PyTorch")
         built = to_flow([build.args, build.kwargs])
         given = to_flow([forward.args, forward.kwargs])
     except Unsupported as reason:

@@ -46,6 +46,9 @@ def to_flow(value: Any, made: dict[int, Any] | None = None) -> Any:
         return flow.device(str(value))
     if isinstance(value, (torch.memory_format, torch.layout)):
         return _named(value)
+    name = getattr(value, "__name__", "")
+    if name and getattr(torch.nn.functional, name, None) is value:
+        return getattr(flow.nn.functional, name)
     if isinstance(value, torch.Generator):
         return flow.Generator("cpu").manual_seed(value.initial_seed())
     if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -20,6 +21,7 @@ from .global_words import (
     SIZE,
     SOME_LAYOUTS,
     B,
+    N,
     P,
     part,
     refuses,
@@ -239,6 +241,29 @@ def modules_change_in_place() -> None:
     assert weight.is_local and weight.is_leaf
     assert weight.shape == part(np.zeros((4, 6)), ALL, (S0,)).shape
     same(weight, np.zeros(weight.shape))
+
+
+def attention_spreads_a_batch() -> None:
+    """A transformer's layer with a mask of padding, against the whole batch on one rank."""
+    flow.manual_seed(5)
+    model = flow.nn.TransformerEncoderLayer(8, 2, 6, 0.0, batch_first=True)
+    random = np.random.default_rng(5)
+    x = random.standard_normal((N, 4, 8)).astype(np.float32)
+    hidden = random.integers(0, 2, (N, 4)).astype(bool)
+    hidden[:, 0] = False
+    expected = model(flow.tensor(x), src_key_padding_mask=flow.tensor(hidden))
+    expected.sin().sum().backward()
+    grads = [p.grad.numpy() for p in model.parameters()]
+    for nd_sbp in (B, S0):
+        spread = copy.deepcopy(model).to_global(ALL, B)
+        spread.zero_grad()
+        whole = [flow.tensor(v, placement=ALL, sbp=nd_sbp) for v in (x, hidden)]
+        out = spread(whole[0], src_key_padding_mask=whole[1])
+        assert out.sbp == (nd_sbp,)
+        out.sin().sum().backward()
+        same(out, expected.numpy(), 1e-5)
+        for p, grad in zip(spread.parameters(), grads, strict=True):
+            same(p.grad, grad, 1e-4)
 
 
 def code_for_one_device_makes_global_tensors() -> None:

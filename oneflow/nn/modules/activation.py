@@ -16,6 +16,7 @@ from oneflow.core.dtype import DTypeLike
 from oneflow.functional.creation import full
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
+from oneflow.nn.modules.attention import MultiheadAttention as MultiheadAttention  # for its path
 from oneflow.nn.parameter import Parameter as Weight
 from oneflow.surfaces import find
 from oneflow.tensor.tensor import Tensor

@@ -63,6 +63,10 @@ class Linear(Module):
         )
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """The dense layer behind attention, a class of its own as in PyTorch."""
+
+
 def reset_weight_and_bias(weight: Tensor, bias: Tensor | None) -> None:
     """The default of dense layers and convolutions: both uniform within 1/√fan_in."""
     init.kaiming_uniform_(weight, a=math.sqrt(5))

@@ -296,3 +296,35 @@ def test_a_shard_is_reshaped_as_the_whole_that_it_is_part_of(kept: int) -> None:
 
     trace = Reshape()._trace_apart(((flow.ones(2),), {}))[0]
     assert trace.graph.of_kind("reshape")[0].outputs[0].type.shape == (1, 1, 32)
+
+
+# ---- attention -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hierarchy", [(2,), (3,)], ids=str)
+def test_attention_trains_on_a_batch_that_is_spread(hierarchy: tuple[int, ...]) -> None:
+    """Heads are cut from and put back into a dim beside the split one; 4 rows lie on 2 and 3
+    ranks.
+    """
+
+    def made() -> nn.Module:
+        flow.manual_seed(0)
+        return nn.TransformerEncoderLayer(8, 2, 6, 0.0, batch_first=True, norm_first=True)
+
+    batches = np.random.default_rng(1).standard_normal((STEPS, 4, 3, 8)).astype(np.float32)
+    expected = made()
+    optimizer = SGD(expected.parameters(), lr=0.1)
+    placed_model = made()
+    for x in [*placed_model.parameters()]:
+        x.data = placed(x.numpy(), (B,))
+    example = placed(batches[0], (S0,))
+    spread = Spread(Step(placed_model, SGD(placed_model.parameters(), lr=0.1)), example, hierarchy)
+    for batch in batches:
+        optimizer.zero_grad()
+        out = expected(flow.tensor(batch))
+        out.sum().backward()
+        optimizer.step()
+        np.testing.assert_allclose(spread(batch), out.numpy(), rtol=1e-4, atol=1e-5)
+    for name, parameter in expected.named_parameters():
+        found = spread.variable(f"model.{name}")
+        np.testing.assert_allclose(found, parameter.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)

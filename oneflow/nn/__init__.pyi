@@ -16,6 +16,7 @@ from oneflow.nn.modules.activation import LogSoftmax as LogSoftmax
 from oneflow.nn.modules.activation import PReLU as PReLU
 from oneflow.nn.modules.activation import RReLU as RReLU
 from oneflow.nn.modules.activation import Softmax as Softmax
+from oneflow.nn.modules.attention import MultiheadAttention as MultiheadAttention
 from oneflow.nn.modules.containers import ModuleDict as ModuleDict
 from oneflow.nn.modules.containers import ModuleList as ModuleList
 from oneflow.nn.modules.containers import ParameterDict as ParameterDict
@@ -123,6 +124,11 @@ from oneflow.nn.modules.shape import Fold as Fold
 from oneflow.nn.modules.shape import Unfold as Unfold
 from oneflow.nn.modules.sparse import Embedding as Embedding
 from oneflow.nn.modules.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
+from oneflow.nn.modules.transformer import Transformer as Transformer
+from oneflow.nn.modules.transformer import TransformerDecoder as TransformerDecoder
+from oneflow.nn.modules.transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from oneflow.nn.modules.transformer import TransformerEncoder as TransformerEncoder
+from oneflow.nn.modules.transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from oneflow.nn.modules.vision import PixelShuffle as PixelShuffle
 from oneflow.nn.modules.vision import Upsample as Upsample
 from oneflow.nn.modules.vision import UpsamplingBilinear2d as UpsamplingBilinear2d

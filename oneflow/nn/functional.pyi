@@ -51,6 +51,7 @@ from oneflow.functional.nn_more_loss import pixel_unshuffle as pixel_unshuffle
 from oneflow.functional.nn_more_loss import poisson_nll_loss as poisson_nll_loss
 from oneflow.functional.nn_more_loss import soft_margin_loss as soft_margin_loss
 from oneflow.functional.nn_more_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+from oneflow.functional.nn_multi_head import multi_head_attention_forward as multi_head_attention_forward
 from oneflow.functional.nn_resizing import interpolate as interpolate
 from oneflow.functional.nn_resizing import interpolate_like as interpolate_like
 from oneflow.functional.nn_resizing import upsample as upsample

@@ -225,13 +225,18 @@ def declare(op: Any) -> Any:
 
 
 def row(
-    name: str, infer: Callable[P, TensorType], *, doc: str, **members: object
+    name: str,
+    infer: Callable[P, TensorType],
+    *,
+    doc: str,
+    base: type[Op] = Op,
+    **members: object,
 ) -> Declared[P, Tensor]:
     """Declare one of a table of ops that differ in little. members: as in the body of a class."""
     body = {k: staticmethod(v) if inspect.isfunction(v) else v for k, v in members.items()}
     body |= {"name": name, "infer": staticmethod(infer), "__doc__": doc}
     title = "".join(part.capitalize() for part in name.split("_"))
-    made: Declared[P, Tensor] = declare(type(title, (Op,), body))
+    made: Declared[P, Tensor] = declare(type(title, (base,), body))
     return made
 
 

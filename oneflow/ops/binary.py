@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oneflow.core.dtype import bool_
 from oneflow.core.expression import apply, symbols
-from oneflow.core.op import elementwise_signatures, row
+from oneflow.core.op import row
 from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import cast, compare, reduce, scalar, unary, where
 from oneflow.ops.checks import (
@@ -21,20 +19,18 @@ from oneflow.ops.checks import (
     require,
     require_same_dtype,
 )
+from oneflow.ops.formulated import Formulated
 
 BinaryFunction = Callable[[Operand, Operand], Tensor]
 Both = tuple[Callable[[], Tensor], Callable[[], Tensor]]
 Gradient = Callable[[Tensor, Tensor, Tensor, Tensor], Both]  # of (d_out, a, b, out)
 
 
-def _binary(
-    name: str, grad: Gradient | None = None, *, accepts: str = NUMBER, partial: tuple[str, ...] = ()
-) -> BinaryFunction:
+def _binary(name: str, grad: Gradient | None = None, *, accepts: str = NUMBER) -> BinaryFunction:
     """Declares one row of the table and returns its function.
 
     grad: gives two functions without arguments, of the broadcast shape; summing to the inputs'
     shapes is done here.
-    partial: signatures with partial sums.
     """
 
     def infer(a: Operand, b: Operand) -> TensorType:
@@ -42,11 +38,7 @@ def _binary(
         require(name, a, accepts)
         return a.type if a.shape == b.shape else TensorType(broadcast(name, a, b), dtype)
 
-    def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
-        sums = () if a.dtype is bool_ else partial
-        return [*elementwise_signatures(a, b), *map(signature, sums)]
-
-    members: dict[str, object] = {"sbp": sbp, "is_named_formula": True}
+    members: dict[str, object] = {"is_named_formula": True}
     root = apply(name, *symbols("a b"))
     members["formula"] = lambda *_: root
     if grad is not None:
@@ -60,7 +52,8 @@ def _binary(
             )
 
         members["grad"] = both
-    return row(name, infer, doc=f"out = {name}(a, b), element by element.", **members)
+    doc = f"out = {name}(a, b), element by element."
+    return row(name, infer, doc=doc, base=Formulated, **members)
 
 
 def _maximum_grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Both:
@@ -106,23 +99,17 @@ def _zero_of(d: Tensor) -> Tensor:
     return unary.full_like(d, value=0)
 
 
-add: BinaryFunction = _binary(
-    "add", lambda d, a, b, y: (lambda: d, lambda: d), accepts=ANY, partial=("P P -> P",)
-)
-sub: BinaryFunction = _binary(
-    "sub", lambda d, a, b, y: (lambda: d, lambda: unary.neg(d)), partial=("P P -> P",)
-)
+add: BinaryFunction = _binary("add", lambda d, a, b, y: (lambda: d, lambda: d), accepts=ANY)
+sub: BinaryFunction = _binary("sub", lambda d, a, b, y: (lambda: d, lambda: unary.neg(d)))
 mul: BinaryFunction = _binary(
     "mul",
     lambda d, a, b, y: (lambda: mul(d, b), lambda: mul(d, a)),
     accepts=ANY,
-    partial=("P B -> P", "B P -> P"),
 )
 div: BinaryFunction = _binary(
     "div",
     lambda d, a, b, y: (lambda: div(d, b), lambda: unary.neg(div(mul(d, y), b))),
     accepts=FIELD,
-    partial=("P B -> P",),
 )
 pow: BinaryFunction = _binary("pow", _pow_grad)
 maximum: BinaryFunction = _binary("maximum", _maximum_grad, accepts=ANY)

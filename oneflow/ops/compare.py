@@ -8,11 +8,11 @@ from collections.abc import Callable
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import Expression, apply, scalar, symbol, symbols
-from oneflow.core.op import Op, declare, elementwise_signatures, row
-from oneflow.core.operand import Attr, Number, Operand, Tensor
-from oneflow.core.sbp import SbpSignature
+from oneflow.core.op import declare, row
+from oneflow.core.operand import Number, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import broadcast, require_same_dtype
+from oneflow.ops.formulated import Formulated
 
 KINDS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -22,12 +22,9 @@ def _comparison(name: str) -> Callable[[Operand, Operand], Tensor]:
         require_same_dtype(name, a, b)
         return TensorType(broadcast(name, a, b), bool_)
 
-    def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
-        return elementwise_signatures(a, b)
-
     root = apply(name, *symbols("a b"))
     doc = f"bool: {name}(a, b), element by element, with broadcasting."
-    return row(name, infer, doc=doc, sbp=sbp, formula=lambda *_: root)
+    return row(name, infer, doc=doc, base=Formulated, formula=lambda *_: root)
 
 
 eq = _comparison("eq")
@@ -41,7 +38,7 @@ logical_or = _comparison("logical_or")
 logical_xor = _comparison("logical_xor")
 
 
-class ScalarCompare(Op):
+class ScalarCompare(Formulated):
     """The result, bool, is x `kind` value, where kind is eq, ne, lt, le, gt or ge. Integers may
     meet a float value.
     """
@@ -57,10 +54,6 @@ class ScalarCompare(Op):
     @staticmethod
     def formula(*_: TensorType, value: Number, kind: str) -> Expression:
         return apply(kind, symbol("x"), scalar("value"))
-
-    @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return elementwise_signatures(x)
 
 
 scalar_compare = declare(ScalarCompare)

@@ -26,7 +26,7 @@ from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
-from oneflow.ops.elementwise import Formulated
+from oneflow.ops.formulated import Formulated
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,25 +15,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import combinations
 from string import ascii_lowercase
 from typing import Any
 
 from oneflow.core.dispatch import call
-from oneflow.core.dtype import DType, bool_
+from oneflow.core.dtype import DType
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import (
-    COLUMN_TOTAL,
     CONSTANT,
     INPUT,
-    ROW,
-    ROW_FUNCTIONS,
     SCALAR,
     Expression,
     constant,
     dtypes_of,
     gradients,
-    is_linear,
     leaves,
     parse,
     row_values,
@@ -42,24 +37,13 @@ from oneflow.core.expression import (
     substitute,
     symbol,
     to_text,
-    walk,
 )
-from oneflow.core.op import REGISTRY, Op, declare, elementwise_signatures, operand_names
+from oneflow.core.op import REGISTRY, Op, declare, operand_names
 from oneflow.core.operand import Attr, Attrs, Gradients, Operand, Tensor
-from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import reduce, unary
 from oneflow.ops.checks import broadcast
-
-_MOST_JOINT = 4  # inputs of which every subset is tried for partial sums
-
-
-class Formulated(Op):
-    """Base of ops with a formula whose gradient is given."""
-
-    @classmethod
-    def sbp(cls, *types: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return formula_signatures(cls, types, attrs)
+from oneflow.ops.formulated import Formulated
 
 
 class Elementwise(Formulated):
@@ -68,50 +52,6 @@ class Elementwise(Formulated):
     @classmethod
     def grad(cls, d_out: Tensor, *tensors: Tensor, **attrs: Attr) -> Gradients:
         return formula_gradients(cls, d_out, tensors[:-1], tensors[-1], attrs)
-
-
-def formula_signatures(
-    op: type[Op], types: tuple[TensorType, ...], attrs: Attrs
-) -> list[SbpSignature]:
-    """Every dim may be split, but for those of a row; sets of inputs that the formula is linear in
-    may be partial sums."""
-    assert op.formula is not None
-    formulas = op.formula(*types, **attrs)
-    roots: tuple[Expression, ...] = formulas if isinstance(formulas, tuple) else (formulas,)
-    names = operand_names(op, len(types))
-    dtypes = {n: t.dtype for n, t in zip(names, types, strict=True)}
-    kinds = {n: v.__class__ for n, v in attrs.items()}
-    numbers = [i for i, t in enumerate(types) if t.dtype is not bool_]
-    functions = {n.function for n in walk(*roots)}
-    if op.per_row or not functions.isdisjoint(ROW_FUNCTIONS):
-        own = op.row_dims(*types, **attrs) + (ROW in functions)
-        result = _row_signatures(op, types, own, roots)
-    else:
-        made = elementwise_signatures(*types)
-        result = [SbpSignature(s.inputs, s.outputs * len(roots)) for s in made]
-    for count in range(1, min(len(numbers), _MOST_JOINT) + 1):
-        for chosen in combinations(numbers, count):
-            some = {names[i] for i in chosen}
-            if all(is_linear(root, some, dtypes, kinds) for root in roots):
-                sbps = tuple(PARTIAL if i in chosen else BROADCAST for i in range(len(types)))
-                result.append(SbpSignature(sbps, (PARTIAL,) * len(roots)))
-    return result
-
-
-def _row_signatures(
-    op: type[Op], types: tuple[TensorType, ...], own: int, roots: tuple[Expression, ...]
-) -> list[SbpSignature]:
-    """Split any dim before the `own` last ones; operands that have only a row's dims are whole, and
-    sums over rows partial."""
-    names = operand_names(op, len(types))
-    lead = [t.ndim if n in op.per_row else t.ndim - own for n, t in zip(names, types, strict=True)]
-    return [
-        SbpSignature(
-            tuple(Split(i) if n else BROADCAST for n in lead),
-            tuple(PARTIAL if r.function == COLUMN_TOTAL else Split(i) for r in roots),
-        )
-        for i in range(max(lead))
-    ]
 
 
 def formula_gradients(

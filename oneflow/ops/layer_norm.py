@@ -9,7 +9,7 @@ from oneflow.core.op import declare
 from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
-from oneflow.ops.elementwise import Formulated
+from oneflow.ops.formulated import Formulated
 
 _X, _GAMMA, _BETA, _D_Y = symbols("x gamma beta d_y")
 _MEAN, _INV_STD, _INV_RMS = symbols("mean inv_std inv_rms")

@@ -9,7 +9,7 @@ from oneflow.core.op import Op, declare, find_op
 from oneflow.core.operand import Attrs, Operand
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
-from oneflow.ops.elementwise import Formulated
+from oneflow.ops.formulated import Formulated
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Protocol
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import Expression, apply, sqrt, symbol
 from oneflow.core.expression import scalar as number
-from oneflow.core.op import elementwise_signatures, row
+from oneflow.core.op import row
 from oneflow.core.operand import Number, Operand, Tensor
-from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
 from oneflow.ops.checks import FIELD, NUMBER, require, require_scalar
+from oneflow.ops.formulated import Formulated
 
 Gradient = Callable[[Tensor, Tensor, Tensor, Number], Tensor]  # of (d_out, x, out, value)
 
@@ -32,7 +32,6 @@ def _scalar(
     grad: Gradient | None = None,
     *,
     accepts: str = NUMBER,
-    linear: bool = False,
     refuses: Callable[[Operand, Number], str] = lambda x, value: "",
 ) -> ScalarFunction:
     """Declares one row of the table and returns its function `f(x, *, value)`.
@@ -48,14 +47,12 @@ def _scalar(
             raise DTypeError(f"{name}: {reason}, got {x} and {value!r}")
         return x.type
 
-    def sbp(x: TensorType, *, value: Number) -> list[SbpSignature]:
-        return elementwise_signatures(x, linear=linear)
-
-    members: dict[str, object] = {"sbp": sbp, "formula": expression}
+    members: dict[str, object] = {"formula": expression}
     if grad is not None:
         rule = grad
         members["grad"] = lambda d, x, out, *, value: (rule(d, x, out, value),)
-    return row(name, infer, doc=f"{formula}, element by element.", **members)
+    doc = f"{formula}, element by element."
+    return row(name, infer, doc=doc, base=Formulated, **members)
 
 
 _X, _VALUE = symbol("x"), number("value")
@@ -93,7 +90,6 @@ scalar_mul: ScalarFunction = _scalar(
     "x * value",
     lambda *_, value: _X * _VALUE,
     lambda d, x, y, v: scalar_mul(d, value=v),
-    linear=True,
 )
 scalar_pow: ScalarFunction = _scalar(
     "scalar_pow", "x ** value", _power, _power_grad, refuses=_negative_power
@@ -110,7 +106,6 @@ scalar_div: ScalarFunction = _scalar(  # a product with 1 / value would round tw
     lambda *_, value: _X / _VALUE,
     lambda d, x, y, v: scalar_div(d, value=v),
     accepts=FIELD,
-    linear=True,
 )
 scalar_rdiv: ScalarFunction = _scalar(
     "scalar_rdiv",

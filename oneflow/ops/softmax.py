@@ -22,7 +22,8 @@ from oneflow.core.op import declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float, require_same
-from oneflow.ops.elementwise import Elementwise, Formulated
+from oneflow.ops.elementwise import Elementwise
+from oneflow.ops.formulated import Formulated
 
 _X, _D, _OUT = symbols("x d_out out")
 

@@ -26,12 +26,12 @@ from oneflow.core.expression import (
     where,
 )
 from oneflow.core.expression import erfcx as scaled_erfc
-from oneflow.core.op import Op, declare, elementwise_signatures, row
+from oneflow.core.op import declare, row
 from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, reduce, scalar, unary
 from oneflow.ops.checks import broadcast, require_float
+from oneflow.ops.formulated import Formulated
 
 _SHIFT = 8  # recurrence steps before an asymptotic series
 
@@ -165,10 +165,6 @@ def _one(name: str) -> Infer:
     return infer
 
 
-def _each(x: TensorType, **_: object) -> list[SbpSignature]:
-    return elementwise_signatures(x)
-
-
 def _formula(made: Expression) -> Callable[..., Expression]:
     """`made`, an expression in float64, in the dtype of the operand."""
 
@@ -203,7 +199,7 @@ erfinv = row(
     "erfinv",
     _one("erfinv"),
     doc="The number whose erf is x; infinite at 1 and -1, NaN beyond.",
-    sbp=_each,
+    base=Formulated,
     formula=_formula(_erfinv(_X)),
     grad=_erfinv_grad,
 )
@@ -211,7 +207,7 @@ erfcx = row(
     "erfcx",
     _one("erfcx"),
     doc="exp(x^2) erfc(x), which does not vanish for large x.",
-    sbp=_each,
+    base=Formulated,
     formula=_formula(_erfcx_anywhere(_X)),
     grad=_erfcx_grad,
 )
@@ -219,7 +215,7 @@ lgamma = row(
     "lgamma",
     _one("lgamma"),
     doc="The logarithm of the absolute value of the gamma function.",
-    sbp=_each,
+    base=Formulated,
     formula=_formula(_log_gamma(_X)),
     grad=_lgamma_grad,
 )
@@ -227,13 +223,13 @@ digamma = row(
     "digamma",
     _one("digamma"),
     doc="The derivative of lgamma.",
-    sbp=_each,
+    base=Formulated,
     formula=_formula(_digamma(_X)),
     grad=_digamma_grad,
 )
 
 
-class Polygamma(Op):
+class Polygamma(Formulated):
     """The derivative of that order of digamma. order: >= 1."""
 
     name = "polygamma"
@@ -242,8 +238,6 @@ class Polygamma(Op):
     def infer(x: Operand, *, order: int) -> TensorType:
         require_float("polygamma", x)
         return x.type
-
-    sbp = staticmethod(_each)
 
     @staticmethod
     def formula(x: TensorType, *, order: int) -> Expression:
@@ -264,7 +258,7 @@ class Polygamma(Op):
 polygamma = declare(Polygamma)
 
 
-class Zeta(Op):
+class Zeta(Formulated):
     """The Hurwitz zeta function: the sum of (q + k)^-s over k = 0, 1, ...; no gradient for s."""
 
     name = "zeta"
@@ -277,10 +271,6 @@ class Zeta(Op):
     @staticmethod
     def formula(s: TensorType, q: TensorType) -> Expression:
         return cast(_zeta(_wide("s"), _wide("q")), s.dtype)
-
-    @staticmethod
-    def sbp(s: TensorType, q: TensorType) -> list[SbpSignature]:
-        return elementwise_signatures(s, q)
 
     @staticmethod
     def grad(d: Tensor, s: Tensor, q: Tensor, out: Tensor) -> Gradients:

@@ -15,8 +15,8 @@ from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import Expression, apply, symbols
 from oneflow.core.expression import scalar as number
-from oneflow.core.op import REGISTRY, Op, declare, elementwise_signatures, row
-from oneflow.core.operand import Attr, Gradients, Number, Operand, Tensor
+from oneflow.core.op import REGISTRY, Op, declare, row
+from oneflow.core.operand import Gradients, Number, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, elementwise, scalar, where
@@ -30,6 +30,7 @@ from oneflow.ops.checks import (
     require_same_dtype,
     require_scalar,
 )
+from oneflow.ops.formulated import Formulated
 
 UnaryFunction = Callable[[Operand], Tensor]
 BinaryFunction = Callable[[Operand, Operand], Tensor]
@@ -53,7 +54,6 @@ def _unary(
     *,
     accepts: str = FLOAT,
     result: DType | None = None,
-    linear: bool = False,
     derived: bool = False,
     formula: Callable[[TensorType], Expression] | None = None,
 ) -> UnaryFunction:
@@ -69,10 +69,7 @@ def _unary(
         require(name, x, accepts)
         return x.type.with_dtype(result) if result else x.type
 
-    def sbp(x: TensorType) -> list[SbpSignature]:
-        return elementwise_signatures(x, linear=linear and x.dtype is not bool_)
-
-    members: dict[str, object] = {"sbp": sbp, "formula": formula or (lambda x: plain)}
+    members: dict[str, object] = {"formula": formula or (lambda x: plain)}
     if derived:
         members["grad"] = lambda d, x, out: elementwise.formula_gradients(
             REGISTRY[name], d, (x,), out, {}
@@ -80,7 +77,8 @@ def _unary(
     elif grad is not None:
         rule = grad
         members["grad"] = lambda d, x, out: (rule(d, x, out),)
-    return row(name, infer, doc=f"out = {name}(x), element by element.", **members)
+    doc = f"out = {name}(x), element by element."
+    return row(name, infer, doc=doc, base=Formulated, **members)
 
 
 def _fused_gradient(
@@ -95,11 +93,8 @@ def _fused_gradient(
         require_same_dtype(name, d, saved)
         return d.type
 
-    def sbp(d: TensorType, saved: TensorType) -> list[SbpSignature]:
-        return elementwise_signatures(d, saved)
-
     doc = f"The gradient of {name[:-5]} at ({saved}) times d."
-    return row(name, infer, doc=doc, sbp=sbp, formula=lambda *_: formula, grad=grad)
+    return row(name, infer, doc=doc, base=Formulated, formula=lambda *_: formula, grad=grad)
 
 
 def _zero(d: Tensor, x: Tensor, out: Tensor) -> Tensor:
@@ -118,7 +113,7 @@ def _sign_formula(x: TensorType) -> Expression:
 
 # ---- the table -----------------------------------------------------------------------------------
 
-neg: UnaryFunction = _unary("neg", lambda d, x, y: neg(d), accepts=NUMBER, linear=True)
+neg: UnaryFunction = _unary("neg", lambda d, x, y: neg(d), accepts=NUMBER)
 abs: UnaryFunction = _unary("abs", lambda d, x, y: binary.mul(d, sign(x)), accepts=NUMBER)
 exp: UnaryFunction = _unary("exp", derived=True)
 exp2: UnaryFunction = _unary("exp2", derived=True)
@@ -161,9 +156,7 @@ bitwise_not: UnaryFunction = _unary("bitwise_not", accepts=INTEGRAL)
 isnan: UnaryFunction = _unary("isnan", accepts=ANY, result=bool_)
 isinf: UnaryFunction = _unary("isinf", accepts=ANY, result=bool_)
 isfinite: UnaryFunction = _unary("isfinite", accepts=ANY, result=bool_)
-copy: UnaryFunction = _unary(
-    "copy", lambda d, x, y: d, accepts=ANY, linear=True, formula=lambda x: _X
-)
+copy: UnaryFunction = _unary("copy", lambda d, x, y: d, accepts=ANY, formula=lambda x: _X)
 
 
 def _acosh_slope(x: Tensor) -> Tensor:
@@ -230,7 +223,7 @@ def _silu_curve(x: Tensor) -> Tensor:
 # ---- with attributes -----------------------------------------------------------------------------
 
 
-class Clamp(Op):
+class Clamp(Formulated):
     """min(max(x, min), max); a bound that is None does not bind. The gradient passes at the
     bounds."""
 
@@ -250,10 +243,6 @@ class Clamp(Op):
     def formula(*_: TensorType, min: Number | None = None, max: Number | None = None) -> Expression:
         above = _X if min is None else expressions.maximum(_X, number("min"))
         return above if max is None else expressions.minimum(above, number("max"))
-
-    @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return elementwise_signatures(x)
 
     @staticmethod
     def grad(

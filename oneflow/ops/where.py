@@ -15,9 +15,10 @@ from oneflow.ops.checks import (
     require_same_dtype,
     require_scalar,
 )
+from oneflow.ops.formulated import Formulated
 
 
-class Where(Op):
+class Where(Formulated):
     """x where condition (bool), else y; all three are broadcast."""
 
     name = "where"
@@ -31,11 +32,6 @@ class Where(Op):
     @staticmethod
     def formula(*_: TensorType) -> Expression:
         return apply("where", *symbols("condition x y"))
-
-    @staticmethod
-    def sbp(condition: TensorType, x: TensorType, y: TensorType) -> list[SbpSignature]:
-        sums = [] if x.dtype is bool_ else [signature("B P P -> P")]
-        return [*elementwise_signatures(condition, x, y), *sums]
 
     @staticmethod
     def grad(d: Tensor, condition: Tensor, x: Tensor, y: Tensor, out: Tensor) -> Gradients:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, mul
@@ -232,7 +233,7 @@ class _Mask:
 
 
 def _shaped(
-    mask: Tensor, like: Tensor, shapes: dict[tuple[int, ...], tuple[int, ...]], name: str
+    mask: Tensor, like: Tensor, shapes: Mapping[tuple[int, ...], tuple[int, ...]], name: str
 ) -> Tensor:
     """A mask as summands, in the shape that belongs to its own."""
     wanted = shapes.get(tuple(mask.shape))

@@ -232,6 +232,9 @@ class ProxyTensor:
     """
 
     __slots__ = ("_graph", "_path", "_tensor")
+    _graph: Graph
+    _path: str
+    _tensor: Tensor
 
     def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
         object.__setattr__(self, "_tensor", tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
@@ -12,6 +12,9 @@ from oneflow.nn.modules.linear import NonDynamicallyQuantizableLinear
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.alike import Kind
 from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PACKED = ("in_proj_weight",)
 SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")

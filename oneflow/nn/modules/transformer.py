@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
@@ -22,6 +22,9 @@ from oneflow.nn.modules.linear import Linear
 from oneflow.nn.modules.normalization import LayerNorm
 from oneflow.tensor.alike import Kind
 from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Activation = str | Callable[[Tensor], Tensor]
 
@@ -54,10 +57,15 @@ class _Layer(Module):
         **kind: Unpack[Kind],
     ) -> None:
         super().__init__()
-        heads = {"dropout": dropout, "bias": bias, "batch_first": batch_first}
-        self.self_attn = MultiheadAttention(d_model, nhead, **heads, **kind)
+
+        def attention() -> MultiheadAttention:
+            return MultiheadAttention(
+                d_model, nhead, dropout, bias, batch_first=batch_first, **kind
+            )
+
+        self.self_attn = attention()
         if self.num_norms == 3:
-            self.multihead_attn = MultiheadAttention(d_model, nhead, **heads, **kind)
+            self.multihead_attn = attention()
         self.linear1 = Linear(d_model, dim_feedforward, bias, **kind)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **kind)

@@ -217,19 +217,25 @@ class PolynomialLR(LRScheduler):
     """lr = (base - end) · (1 - step / decay_batch)^power + end.
 
     cycle: after decay_batch steps go on with the next multiple of decay_batch; else stay at
-    end_learning_rate.
+    end_learning_rate.  steps: the name of decay_batch in older upstream.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        decay_batch: int,
+        decay_batch: int | None = None,
         end_learning_rate: float = 0.0001,
         power: float = 1.0,
         cycle: bool = False,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        steps: int | None = None,
     ) -> None:
+        if (decay_batch is None) == (steps is None):
+            raise TypeError("PolynomialLR takes decay_batch, or steps, its older name")
+        decay_batch = steps if decay_batch is None else decay_batch
+        assert decay_batch is not None
         _require(decay_batch > 0, f"decay_batch must be greater than zero, but got {decay_batch}")
         self.decay_batch = decay_batch
         self.end_learning_rate = end_learning_rate

@@ -88,6 +88,10 @@ CLOSED_FORMS = [
         lambda t: BASE * (1 + math.cos(math.pi * (t % 5) / 5)) / 2 if t < 10 else 0.0,
     ),
     (lambda o: PolynomialLR(o, 10, 0.01, 2.0), lambda t: poly(t, 10, 0.01, 2.0, False)),
+    (
+        lambda o: PolynomialLR(o, steps=10, end_learning_rate=0.01, power=2.0),
+        lambda t: poly(t, 10, 0.01, 2.0, False),
+    ),
     (lambda o: PolynomialLR(o, 10, 0.01, 2.0, True), lambda t: poly(t, 10, 0.01, 2.0, True)),
     (lambda o: LambdaLR(o, lambda t: 1 / (t + 1)), lambda t: BASE / (t + 1)),
     (lambda o: MultiplicativeLR(o, lambda t: t / (t + 1)), lambda t: BASE / (t + 1)),
@@ -211,6 +215,8 @@ def test_groups_have_their_own_rates_functions_and_scales() -> None:
 
 
 def test_mistakes_are_named() -> None:
+    with pytest.raises(TypeError, match="takes decay_batch, or steps"):
+        PolynomialLR(sgd())
     with pytest.raises(TypeError, match="not an Optimizer"):
         StepLR(3, 1)  # type: ignore[arg-type]
     with pytest.raises(KeyError, match="initial_lr"):

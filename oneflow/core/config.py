@@ -61,6 +61,7 @@ class Config:
     debug: bool = False
     move_inputs_together: bool = False  # an eager op brings its global inputs to one placement
     trust_local_sizes: bool = False  # local to global compares nothing, whatever the call says
+    view_may_copy: bool = False  # Tensor.view copies where the strides allow no view
     debug_pass: str = ""  # name of a compiler pass to dump after, or ALL
     dump_dir: str | None = None  # folder for the graph's text after each compiler pass
     progress_bar: bool = False
@@ -110,6 +111,7 @@ class Config:
                 env, "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT"
             ),
             trust_local_sizes=_boolean(env, "ONEFLOW_EAGER_LOCAL_TO_GLOBAL_BALANCED_OVERRIDE"),
+            view_may_copy=_boolean(env, "ONEFLOW_DISABLE_VIEW"),
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
             dump_dir=env.get("ONEFLOW_DUMP") or None,
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from oneflow.core.config import current_config
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import OneFlowError, ShapeError
 from oneflow.core.operand import DimLike, Number, ShapeLike, Tensors
@@ -45,7 +46,7 @@ def view(
     input: Tensor, *sizes: ShapeLike, shape: ShapeLike | None = None, size: ShapeLike | None = None
 ) -> Tensor:
     """The tensor in another shape, as `reshape`, but never a copy. Raises OneFlowError where one
-    would be needed.
+    would be needed, unless ONEFLOW_DISABLE_VIEW is set.
     """
     sizes = given("view", sizes, shape=shape, size=size)
     if len(sizes) == 1 and not isinstance(sizes[0], (int, tuple, list, Tensor)):
@@ -57,10 +58,12 @@ def view(
         and out._array is not None
         and out._placement is None
         and out.type.numel
+        and not current_config().view_may_copy
     ):
         raise OneFlowError(
             "view(): invalid ShapeView: the strides of this tensor do not allow it; "
-            "use .reshape(), or .contiguous() first"
+            "use .reshape(), or .contiguous() first; a program written for copies runs with "
+            "ONEFLOW_DISABLE_VIEW=1"
         )
     return out
 

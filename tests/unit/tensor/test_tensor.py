@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import oneflow as flow
+from oneflow.core.config import Config
+from oneflow.core.errors import OneFlowError
 
 
 def test_import_is_light_and_the_function_survives_the_package() -> None:
@@ -58,6 +60,18 @@ def test_random_numbers_follow_the_seed() -> None:
     assert flow.equal(flow.randn(4), a) and not flow.equal(a, b)
     own = flow.Generator().manual_seed(3)
     assert flow.equal(flow.randn(4, generator=own), a)
+
+
+def test_a_view_that_would_copy_is_an_error_unless_the_user_allows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = flow.tensor(np.arange(6.0).reshape(2, 3))
+    assert x.t().contiguous().view(6).tolist() == [0, 3, 1, 4, 2, 5]
+    with pytest.raises(OneFlowError, match="runs with ONEFLOW_DISABLE_VIEW=1"):
+        x.t().view(6)
+    config = Config.from_env({"ONEFLOW_DISABLE_VIEW": "1"})
+    monkeypatch.setattr("oneflow.core.config._current", config)
+    assert x.t().view(6).tolist() == [0, 3, 1, 4, 2, 5]
 
 
 def test_in_place_methods_on_views() -> None:

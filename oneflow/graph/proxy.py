@@ -232,10 +232,6 @@ class ProxyTensor:
     """
 
     __slots__ = ("_graph", "_path", "_tensor")
-    _graph: Graph
-    _path: str
-    _tensor: Tensor
-
     def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
         object.__setattr__(self, "_tensor", tensor)
         object.__setattr__(self, "_graph", graph)
@@ -252,7 +248,8 @@ class ProxyTensor:
     @property
     def origin(self) -> Tensor:
         """The tensor itself, as older upstream calls it."""
-        return self._tensor
+        tensor: Tensor = self._tensor
+        return tensor
 
     @property
     def config(self) -> GraphTensor:

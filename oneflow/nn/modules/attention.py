@@ -8,7 +8,7 @@ from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
-from oneflow.nn.modules.linear import NonDynamicallyQuantizableLinear
+from oneflow.nn.modules.linear import Linear
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.alike import Kind
 from oneflow.tensor.tensor import Tensor
@@ -68,7 +68,7 @@ class MultiheadAttention(Module):
         for name in SEPARATE if self._qkv_same_embed_dim else PACKED:
             self.register_parameter(name, None)
         self.register_parameter("in_proj_bias", made(3 * embed_dim) if bias else None)
-        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias, **kind)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **kind)
         for name in ("bias_k", "bias_v"):
             self.register_parameter(name, made(1, 1, embed_dim) if add_bias_kv else None)
         self._reset_parameters()

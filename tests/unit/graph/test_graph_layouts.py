@@ -313,12 +313,12 @@ def test_attention_trains_on_a_batch_that_is_spread(hierarchy: tuple[int, ...]) 
 
     batches = np.random.default_rng(1).standard_normal((STEPS, 4, 3, 8)).astype(np.float32)
     expected = made()
-    optimizer = SGD(expected.parameters(), lr=0.1)
+    optimizer = SGD(expected.parameters(), lr=0.01)
     placed_model = made()
     for x in [*placed_model.parameters()]:
         x.data = placed(x.numpy(), (B,))
     example = placed(batches[0], (S0,))
-    spread = Spread(Step(placed_model, SGD(placed_model.parameters(), lr=0.1)), example, hierarchy)
+    spread = Spread(Step(placed_model, SGD(placed_model.parameters(), lr=0.01)), example, hierarchy)
     for batch in batches:
         optimizer.zero_grad()
         out = expected(flow.tensor(batch))

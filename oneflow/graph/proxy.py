@@ -232,6 +232,7 @@ class ProxyTensor:
     """
 
     __slots__ = ("_graph", "_path", "_tensor")
+
     def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
         object.__setattr__(self, "_tensor", tensor)
         object.__setattr__(self, "_graph", graph)

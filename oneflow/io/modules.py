@@ -6,7 +6,7 @@ program's own is code, which no checkpoint holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oneflow.core.errors import CheckpointError
@@ -81,6 +81,29 @@ def rebuilt(name: str, found: Tables) -> Module:
     if type(own["training"]) is not bool or type(own["_non_persistent_buffers_set"]) is not set:
         raise CheckpointError(f"load: nn.{name} does not say whether it trains")
     return made
+
+
+def function_name(value: object) -> str:
+    """Return the name in `oneflow.nn.functional` of a function that a module holds, such as its
+    activation; "" if it is no function of ours.
+    """
+    name = getattr(value, "__name__", "")
+    try:
+        return name if callable(value) and find("F", name) is value else ""
+    except AttributeError:
+        return ""
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """Return the function of that name in `oneflow.nn.functional`. Raises CheckpointError."""
+    try:
+        found = find("F", name)
+    except AttributeError:
+        found = None
+    if not callable(found) or isinstance(found, type):
+        raise CheckpointError(f"load: there is no function oneflow.nn.functional.{name[:80]}")
+    function: Callable[..., Any] = found
+    return function
 
 
 def as_tree(_: str, found: Tables) -> dict[Any, Any]:

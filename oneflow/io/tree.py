@@ -2,8 +2,8 @@
 
 Numbers, strings, True, False and None stand for themselves; everything else is an object with one
 key that says what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}.
-A module of `oneflow.nn` is the name of its class and tables (io/modules.py). Nothing read can name
-other code.
+A module of `oneflow.nn` is the name of its class and tables (io/modules.py), a function that it
+calls the name in `nn.functional`. Nothing read can name other code.
 """
 
 from __future__ import annotations
@@ -141,6 +141,8 @@ class Encoder:
         for kind, name, text in _LEAVES:
             if isinstance(value, kind):
                 return {name: text(value)}
+        if name := modules.function_name(value):
+            return {"function": name}
         self._refuse(
             CheckpointError(
                 f"save: {where or 'the object'} is a "
@@ -287,6 +289,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "device": Device,
     "placement": parse_placement,
     "sbp": parse_sbp,
+    "function": modules.function_named,
 }
 
 

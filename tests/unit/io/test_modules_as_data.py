@@ -36,6 +36,11 @@ def test_every_module_comes_back(case: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(*results)
 
 
+def test_functions_that_modules_call_come_back(tmp_path: Path) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 6, activation=nn.functional.gelu)
+    assert saved_and_loaded(layer, tmp_path / "x").activation is nn.functional.gelu
+
+
 def test_tied_parameters_stay_tied_and_train(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.BatchNorm1d(3))
     model[1].weight = model[0].weight
@@ -90,6 +95,12 @@ def damaged() -> list[Any]:
     forms += [{"module": "ReLU", "attributes": [pair]} for pair in pairs]
     kinds = "parameters", "buffers", "modules"
     return forms + [{"module": "ReLU", kind: [["weight", 3]]} for kind in kinds]
+
+
+@pytest.mark.parametrize("name", ["open", "Module", "../relu", 3, None])
+def test_function_that_is_not_ours_is_refused(name: Any) -> None:
+    with pytest.raises(CheckpointError, match="load: not a function"):
+        assemble({"function": name}, None, None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("form", damaged(), ids=str)

@@ -276,7 +276,7 @@ def pieces() -> None:
 
 def absent() -> None:
     if RANK == 1:
-        time.sleep(60)
+        time.sleep(600)
     train()
 
 

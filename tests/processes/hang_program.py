@@ -13,7 +13,7 @@ from pathlib import Path
 import oneflow as flow
 from oneflow import nn
 
-SLEEP_S = 60.0
+SLEEP_S = 600.0
 
 
 class Sum(nn.Graph):

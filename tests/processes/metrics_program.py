@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PATIENCE_S = 60.0
+PATIENCE_S = 600.0
 
 
 def main() -> None:

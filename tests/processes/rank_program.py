@@ -34,7 +34,7 @@ def pause(folder: Path, name: str) -> None:
 
 def hold_the_interpreter() -> None:
     """Sleeps without letting any other thread of this process run."""
-    ctypes.PyDLL(None).sleep(60)
+    ctypes.PyDLL(None).sleep(600)
 
 
 def play(scene: str, client: ControlClient, folder: Path) -> None:
@@ -65,7 +65,7 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
         case "reported":
             if rank == 1:
                 client.report_failure("ValueError: boom (train.py:3)", 7)
-                time.sleep(60)
+                time.sleep(600)
             client.barrier("never", timeout_s=120)
         case "frozen":
             pause(folder, str(rank))
@@ -87,13 +87,15 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
             if rank == 1:
                 hold_the_interpreter()
             client.barrier("never", timeout_s=120)
-        case "join only":
+        case "join only" | "join at once":
             pass
 
 
 def main() -> None:
     scene, folder = sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else ".")
     config = Config.from_env()
+    if scene == "join at once":
+        pause(folder, str(config.rank))
     if config.rank == 0:
         server = SchedulerServer(config.master_address, config.world_size, double, config)
         server.start()

@@ -29,7 +29,7 @@ from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, St
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.services.traces import merge
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, be_late
 
 from .line_graph import Line
 
@@ -124,7 +124,7 @@ def test_nothing_listens_but_what_was_announced(local: LocalTest) -> None:
     nothing that asks for no token, but for /metrics.
     """
     text = "import oneflow as flow; flow.comm.barrier(); print(os.environ['MASTER_PORT'])"
-    job_id = submit(local, local.script("meets.py", f"{text}\ntime.sleep(60)")).stdout.strip()
+    job_id = submit(local, local.script("meets.py", f"{text}\ntime.sleep(600)")).stdout.strip()
     targets = json.loads(local.run("cluster", "metrics-targets").stdout)
     metrics = {address for target in targets for address in target["targets"]}
     with local.connect() as cluster:
@@ -280,8 +280,8 @@ def test_a_job_that_succeeds(local: LocalTest) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        ("if rank == 1: sys.exit(7)\ntime.sleep(60)", 7, "reason=USER_ERROR rank=1"),
-        ("if rank == 0: os.kill(os.getpid(), 9)\ntime.sleep(60)", 137, "reason=SIGNAL rank=0"),
+        ("if rank == 1: sys.exit(7)\ntime.sleep(600)", 7, "reason=USER_ERROR rank=1"),
+        ("if rank == 0: os.kill(os.getpid(), 9)\ntime.sleep(600)", 137, "reason=SIGNAL rank=0"),
     ],
     ids=["exit", "kill"],
 )
@@ -344,7 +344,7 @@ def test_logs_are_followed_to_the_end(local: LocalTest) -> None:
 
 
 def test_wait_gives_up_and_cancel_ends(local: LocalTest) -> None:
-    job_id = submit(local, local.script("long.py", "time.sleep(120)")).stdout.strip()
+    job_id = submit(local, local.script("long.py", "time.sleep(600)")).stdout.strip()
     done = local.run("job", "wait", "--timeout", "1s", job_id)
     assert done.returncode == 75
     assert local.run("job", "cancel", job_id).returncode == 0
@@ -370,14 +370,21 @@ def test_a_job_is_restarted_after_the_codes_that_were_named(local: LocalTest) ->
 
 
 def test_a_stuck_job_shows_its_stacks_and_the_end_of_its_log(local: LocalTest) -> None:
-    text = "def stuck():\n    print('late', flush=True)\n    time.sleep(120)\n"
-    text += "print('early', flush=True)\ntime.sleep(2.5)\nstuck()"
+    text = "def stuck():\n    print('late', flush=True)\n    time.sleep(600)\n"
+    go_on = local.folder / "go-on"
+    wait = f"while not os.path.exists({str(go_on)!r}): time.sleep(0.02)\n"
+    text += f"print('early', flush=True)\n{wait}stuck()"
     job_id = submit(local, local.script("stuck.py", text), "--env", "A_TOKEN=hidden").stdout.strip()
     with local.connect() as cluster:
         job = cluster.job(job_id)
         lines = job.logs(follow=True, ranks=(1,))
-        assert [next(lines).text, next(lines).text] == ["early", "late"]
-        assert [line.text for line in job.logs(since=time.time() - 1.0, ranks=(1,))] == ["late"]
+        assert next(lines).text == "early"
+        be_late(1.5)  # times of lines are kept with whole seconds between them
+        since = time.time()
+        be_late(0.5)
+        go_on.touch()
+        assert next(lines).text == "late"
+        assert [line.text for line in job.logs(since=since, ranks=(1,))] == ["late"]
         stacks = local.run("debug", "stack", job_id)
         assert stacks.returncode == 0
         assert "rank 0 on" in stacks.stdout and "in stuck" in stacks.stdout
@@ -575,7 +582,7 @@ def test_down_leaves_nothing(tmp_path: Path) -> None:
     processes = local.record.processes
     said = log_path("scheduler", tmp_path / "state").read_text()
     assert "oneflow: the scheduler listens at unix:" in said
-    script = local.script("stays.py", "open('pid', 'w').write(str(os.getpid())); time.sleep(120)")
+    script = local.script("stays.py", "open('pid', 'w').write(str(os.getpid())); time.sleep(600)")
     folder = ["--working-dir", str(tmp_path / "empty")]
     (tmp_path / "empty").mkdir()
     submit(local, script, *folder, devices=1)

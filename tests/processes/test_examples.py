@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from oneflow.scheduler.ports import free_port
+from tests.support.launching import LAUNCH_S
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUTS = [("dp", 2), ("tp", 2), ("pp", 2), ("2d", 4)]
@@ -29,7 +30,7 @@ def start(num_ranks: int, script: Path, *options: str) -> subprocess.CompletedPr
     command = [sys.executable, *(launcher if num_ranks > 1 else []), str(script), *options]
     env = {name: value for name, value in os.environ.items() if name not in WORLD}
     return subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LAUNCH_S, check=False
     )
 
 

@@ -18,6 +18,7 @@ import oneflow as flow
 import oneflow.nn as nn
 from oneflow.scheduler.ports import free_port
 from tests.support.simulated.worker_peer import INFERENCE, Attempt
+from tests.support.waiting import WAIT_S
 
 from .test_job_workers import answer, ask
 
@@ -35,7 +36,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     flags = ["--nproc_per_node", "2", "--master_port", str(free_port())]
     command = [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM), folder]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
     assert result.returncode == 0, result.stderr[-4000:]
     return folder
 

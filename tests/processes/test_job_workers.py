@@ -21,6 +21,8 @@ from tests.support.simulated.worker_peer import INFERENCE, Attempt, pb
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "digits_job.py"
 STEPS = 600
+SLOWLY = {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": "worker.step=sleep:0.03"}
+"""For jobs that must not end before they are disturbed."""
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def test_a_checkpoint_is_one_that_load_reads(undisturbed: Undisturbed) -> None:
 def test_a_killed_rank_and_the_curve_goes_on_to_the_last_bit(
     files: dict[str, Path], undisturbed: Undisturbed, tmp_path: Path, num_ranks: int
 ) -> None:
-    first = Attempt(files["train"], tmp_path, num_ranks)
+    first = Attempt(files["train"], tmp_path, num_ranks, env=SLOWLY)
     checkpoint = first.until_checkpoint(20)
     first.workers[-1].process.send_signal(signal.SIGKILL)
     codes = first.wait()
@@ -139,7 +141,7 @@ def test_told_to_stop_and_resumed_on_another_number_of_ranks(
     before: int,
     after: int,
 ) -> None:
-    first = Attempt(files["train"], tmp_path, before, steps=STEPS)
+    first = Attempt(files["train"], tmp_path, before, steps=STEPS, env=SLOWLY)
     first.until_step(3)
     if before == 2:  # one rank hears of it, all of them stop
         first.workers[1].process.send_signal(signal.SIGTERM)
@@ -251,6 +253,8 @@ def test_requests_are_answered_whatever_comes_between(
     job = Attempt(files["infer"], tmp_path, 2, kind=INFERENCE, plan_file=str(plan))
     rng = np.random.default_rng(0)
     asked = {}
+    for worker in job.workers:  # which finds all of them when it goes on
+        worker.process.send_signal(signal.SIGSTOP)
     for number in range(60):
         count = 200 if number == 7 else int(rng.integers(1, 5))
         asked[number] = rng.standard_normal((count, 64)).astype(np.float32)
@@ -259,6 +263,8 @@ def test_requests_are_answered_whatever_comes_between(
     ask(job, 101, np.zeros((1, 64), np.float64))
     ask(job, 102, np.zeros((1, 64), np.float32), name="z")
     ask(job, 103, np.zeros((1, 64), np.float32), data=b"123")
+    for worker in job.workers:
+        worker.process.send_signal(signal.SIGCONT)
     for number, x in asked.items():
         (scores,) = answer(job, number, number % 2).outputs
         found = np.frombuffer(scores.data, np.float32).reshape(tuple(scores.shape))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import WAIT_S
+
 SCRIPT = """
 import os, sys
 import oneflow as flow
@@ -38,7 +40,7 @@ def run(folder: Path, *args: str) -> tuple[int, str]:
         env=env | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WAIT_S,
     )
     return done.returncode, done.stderr.splitlines()[-1]
 

@@ -14,7 +14,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.sealing import attach_call
 from tests.support.cluster import SchedulerProcess
 from tests.support.simulated.daemon_peer import Client, run
-from tests.support.waiting import CALL_S
+from tests.support.waiting import CALL_S, wait_until
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_message_that_comes_again_is_not_done_again(scheduler: SchedulerProces
     stream = run(scene())
     assert [m.ack for m in stream.heard if m.WhichOneof("kind") == "ack"] == [1, 2, 3]
     assert [m.sequence for m in stream.heard] == list(range(1, len(stream.heard) + 1))
-    assert 'messages_rejected_total{reason="duplicate"} 3.0' in scrape(scheduler)
+    wait_until(lambda: 'messages_rejected_total{reason="duplicate"} 3.0' in scrape(scheduler))
 
 
 @pytest.mark.parametrize("sequence", [4, 0])

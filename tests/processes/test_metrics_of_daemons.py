@@ -214,7 +214,7 @@ def test_pages_keep_the_budget_and_the_scheduler_its_own(run: Run, tmp_path: Pat
 
 def test_ranks_of_a_script_have_pages_of_their_own_if_asked(run: Run) -> None:
     text = "flow.ones(2).to_global(flow.placement('cpu', [0, 1]), flow.sbp.broadcast)"
-    script = run.local.script("pages.py", f"import oneflow as flow\n{text}\ntime.sleep(60)")
+    script = run.local.script("pages.py", f"import oneflow as flow\n{text}\ntime.sleep(600)")
     asked = ["--devices", "2", "--env", "ONEFLOW_METRICS_ADDR=127.0.0.1:0"]
     done = run.local.run("job", "submit", *asked, "--", sys.executable, script)
     assert done.returncode == 0, done.stderr
@@ -258,7 +258,7 @@ while not os.path.exists(STOP):
 if rank == 0:
     os.rename(path, path + ".old")
     os.mkdir(path)  # in its place is now what cannot be read
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

@@ -157,4 +157,4 @@ def test_a_rank_killed_in_a_collective_is_named(
     assert ended[last][0] == -9
     for _, report, stderr in ended[:last]:
         assert f"rank {last} " in report["error"], (report, stderr)
-        assert report["after_s"] < 5.0  # 1 to 2 s; the rest is for a machine that is busy
+        assert report["after_s"] < 60.0, "1 to 2 s, and no time-out: that is 120 s"

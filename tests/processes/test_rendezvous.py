@@ -8,15 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from oneflow.scheduler.ports import free_port
+from tests.support.jobs import without_pauses
 from tests.support.proving import proven
-from tests.support.waiting import WAIT_S, wait_until
+from tests.support.waiting import WAIT_S, be_late, wait_until
 
 PROGRAM = str(Path(__file__).with_name("rank_program.py"))
 
@@ -69,7 +69,7 @@ class Ranks:
     def finish(self, rank: int) -> tuple[int, str, str]:
         """(exit code, stdout, stderr); 1 with the error's name in stderr for an uncaught error."""
         out, err = self.processes[rank].communicate(timeout=WAIT_S)
-        return self.processes[rank].returncode, out, err
+        return self.processes[rank].returncode, out, without_pauses(err)
 
 
 @pytest.fixture
@@ -113,7 +113,9 @@ def test_an_error_of_the_compiler_reaches_all(ranks: Ranks) -> None:
 
 def test_missing_rank_is_named_at_the_deadline(ranks: Ranks) -> None:
     for rank in (0, 2):
-        ranks.start_one(rank, "join only", 3, ONEFLOW_RDZV_TIMEOUT_SECONDS="8")
+        ranks.start_one(rank, "join at once", 3, ONEFLOW_RDZV_TIMEOUT_SECONDS="6")
+    ranks.wait_here()  # they need seconds to start
+    ranks.go()
     for rank in (0, 2):
         code, _, err = ranks.finish(rank)
         assert code == 1 and "RendezvousError: 1 of 3 ranks did not join" in err
@@ -177,10 +179,10 @@ def test_an_early_exit_with_0_is_not_success_for_those_who_need_the_rank(ranks: 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_short_freeze_changes_nothing(ranks: Ranks, victim: int) -> None:
-    ranks.start("frozen")
+    ranks.start("frozen", ONEFLOW_HEARTBEAT_SECONDS="0.8")
     ranks.wait_here()
     ranks.processes[victim].send_signal(signal.SIGSTOP)
-    time.sleep(1.5)  # suspect after 0.9 s, lost after 3 s
+    be_late(2.6)  # suspect after 2.4 s, lost after 8 s
     ranks.processes[victim].send_signal(signal.SIGCONT)
     ranks.go()
     assert [ranks.finish(rank)[0] for rank in (0, 1)] == [0, 0]
@@ -203,7 +205,7 @@ def test_ctrl_c_ends_a_waiting_call_at_once(ranks: Ranks) -> None:
     ranks.start("ctrl-c")
     ranks.wait_here()
     ranks.go()
-    time.sleep(0.2)
+    be_late(0.2)
     for rank in (1, 0):
         ranks.processes[rank].send_signal(signal.SIGINT)
         code, _, err = ranks.finish(rank)

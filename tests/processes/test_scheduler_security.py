@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.protos import cluster_pb2_grpc
+from oneflow.services.line import prove
+from oneflow.services.proof import Claim
 from tests.support.cluster import SchedulerProcess
+from tests.support.proving import Metadata, proven
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 from tests.support.waiting import CALL_S
 
@@ -182,8 +186,8 @@ def test_a_daemons_token_speaks_for_its_own_node_and_reads_its_own_files(
 ) -> None:
     async def scene() -> None:
         bound, other = [await token(scheduler, "daemon", f"d@{n}") for n in ("n7", "n8")]
-        async with Client(scheduler, bound) as client:
-            code, said = await hello_of(client, "n8")
+        with proven(scheduler.known["address"], bound) as (channel, metadata):
+            code, said = await asyncio.to_thread(hello_of, channel, metadata, "n8")
             assert (code, "'d@n7'" in said) == ("PERMISSION_DENIED", True)
         daemon = await FakeDaemon(scheduler, "n9/cpu:0").attach()
         async with Client(scheduler) as admin:
@@ -205,27 +209,32 @@ def test_a_daemons_token_speaks_for_its_own_node_and_reads_its_own_files(
     run(scene())
 
 
-async def hello_of(client: Client, node: str) -> tuple[str, str]:
-    """Code and details of a daemon's hello; said again if the refusal met it half-way."""
-    for _ in range(3):
-        code, said = await _hello_once(client, node)
-        if not code.startswith("INTERNAL"):
-            break
-    return code, said
-
-
-async def _hello_once(client: Client, node: str) -> tuple[str, str]:
+def hello_of(channel: Any, metadata: Metadata, node: str) -> tuple[str, str]:
+    """Code and details of a daemon's hello. channel: not of grpc.aio, which gives a stream that
+    ended while it was written to a code of its own.
+    """
     import grpc
 
     from oneflow.core.control_channel import PROTOCOL
 
     fields = {"daemon": f"{node}/cpu:0", "node": node, "device_type": "cpu", "incarnation": 1}
     hello = pb.Hello(protocol=PROTOCOL, address="127.0.0.1", **fields)
-    stream = client.stubs["Daemons"].Attach(metadata=client.metadata, timeout=CALL_S)
-    with suppress(grpc.RpcError, asyncio.InvalidStateError):  # refused before it has spoken
-        await stream.write(pb.DaemonMessage(hello=hello))
-    code = await code_of(stream)
-    return code, str(await stream.details())
+    is_answered = threading.Event()
+
+    def messages() -> Iterator[Any]:
+        yield pb.DaemonMessage(hello=hello)
+        is_answered.wait()
+
+    stub: Any = cluster_pb2_grpc.DaemonsStub(channel)
+    stream = stub.Attach(messages(), metadata=metadata, timeout=CALL_S)
+    try:
+        next(stream)
+    except grpc.RpcError as error:
+        return str(error.code().name), str(error.details())
+    finally:
+        is_answered.set()
+        stream.cancel()
+    return "OK", ""
 
 
 async def upload(client: Client, data: bytes) -> str:
@@ -287,6 +296,7 @@ def test_each_change_is_in_the_audit_log_with_who_made_it(tmp_path: Path) -> Non
 def test_a_clients_certificate_attaches_no_daemon_and_a_daemons_serves_nobody(
     tmp_path: Path,
 ) -> None:
+    import grpc
     from grpc import aio
 
     from oneflow.scheduler.cluster.tls import SERVER_NAME, channel_credentials, init_tls
@@ -295,16 +305,14 @@ def test_a_clients_certificate_attaches_no_daemon_and_a_daemons_serves_nobody(
     init_tls(folder)
     scheduler = SchedulerProcess(tmp_path, tls=str(folder), listen="localhost:0").start()
 
-    async def attach(part: str) -> str:
-        address = scheduler.known["address"]
-        channel = aio.secure_channel(address, channel_credentials(folder, part))
-        async with Client(scheduler, scheduler.token("daemon.token"), channel) as client:
-            return (await hello_of(client, "n1"))[0]
+    def attach(part: str) -> str:
+        address, token = scheduler.known["address"], scheduler.token("daemon.token")
+        with grpc.secure_channel(address, channel_credentials(folder, part)) as channel:
+            session = prove(channel, Claim(token), CALL_S)
+            return hello_of(channel, session.metadata, "n1")[0]
 
     async def visit_impostor() -> str:
         """A host of the cluster plays the scheduler with the certificate that it has."""
-        import grpc
-
         pair = ((folder / "daemon.key").read_bytes(), (folder / "daemon.crt").read_bytes())
         ca = (folder / "ca.crt").read_bytes()
         server = aio.server()
@@ -324,7 +332,8 @@ def test_a_clients_certificate_attaches_no_daemon_and_a_daemons_serves_nobody(
         return code
 
     async def scene() -> list[str]:
-        return await asyncio.gather(attach("client"), attach("daemon"), visit_impostor())
+        attached = [asyncio.to_thread(attach, part) for part in ("client", "daemon")]
+        return await asyncio.gather(*attached, visit_impostor())
 
     try:
         assert run(scene()) == ["PERMISSION_DENIED", "OK", "UNAVAILABLE"]

@@ -21,8 +21,8 @@ from oneflow.scheduler.jobs.records import JobState
 from tests.support.cluster import SchedulerProcess
 from tests.support.waiting import WAIT_S
 
-PATIENCE = Patience(connect_s=5.0, patience_s=30.0)
-SILENCE_S = 100.0
+PATIENCE = Patience(connect_s=60.0, patience_s=200.0)
+SILENCE_S = 1000.0
 
 
 @pytest.fixture

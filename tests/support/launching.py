@@ -12,6 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = "tests.processes"
+LAUNCH_S = 560.0  # a net: a little less than a test may take
 Done = subprocess.CompletedProcess[str]
 
 
@@ -26,7 +27,7 @@ def launch(num_ranks: int, program: str, *words: str | Path, **env: str) -> Done
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LAUNCH_S,
     )
 
 

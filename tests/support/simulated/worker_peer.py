@@ -51,7 +51,8 @@ class Worker:
         self.frames = Frames(ours, pb.WorkerMessage)
         self.messages: list[Any] = []
         self._news = threading.Condition()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         while True:
@@ -83,6 +84,11 @@ class Worker:
 
     def send(self, **command: Any) -> None:
         self.frames.send(pb.WorkerCommand(**command))
+
+    def close(self) -> None:
+        """After its end: all that it has said is read."""
+        self._reader.join(WAIT_S)
+        self.frames.close()
 
     def hang_up(self) -> None:
         """Hangs up, as if the daemon were gone."""
@@ -169,7 +175,7 @@ class Attempt:
             if worker.process.poll() is None:
                 worker.process.send_signal(signal.SIGKILL)
                 worker.process.wait()
-            worker.frames.close()
+            worker.close()
 
     def until_step(self, step: int, rank: int = 0) -> Any:
         """Waits until so many steps are done."""

@@ -22,7 +22,7 @@ from tests.support.simulated.worker_peer import INFERENCE, Attempt, pb
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "digits_job.py"
 STEPS = 600
 SLOWLY = {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": "worker.step=sleep:0.03"}
-"""For jobs that must not end before they are disturbed."""
+"""Environment of jobs that must not end before they are disturbed."""
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ class Worker:
         self.frames.send(pb.WorkerCommand(**command))
 
     def close(self) -> None:
-        """After its end: all that it has said is read."""
+        """Stop listening, when it has ended and all that it said is read."""
         self._reader.join(WAIT_S)
         self.frames.close()
 

@@ -33,6 +33,8 @@ PATHS: dict[str, str] = {
     "autograd.autograd_mode": "tensor.grad_mode AutoGradMode=tensor.grad_mode:set_grad_enabled",
     "comm.comm_ops": "comm",
     "compiler": "upstream.marks",
+    "core.record": "",
+    "core.record.record_pb2": "protos.record_pb2",
     "cpu": "",
     "cpu.amp": "autocast=upstream.amp:cpu_autocast",
     "cuda.amp": "GradScaler=amp:GradScaler autocast=upstream.amp:cuda_autocast",
@@ -77,6 +79,10 @@ PATHS: dict[str, str] = {
     "nn.graph.proxy": "nn.graph ProxyModule=nn.graph:Proxy",
     "nn.graph.optimizer": "graph.optimizer",
     "nn.graph.util": "upstream.args_tree",
+    "nn.image": "Resize=nn.modules.image_layers:ImageResize "
+    "batch_align=nn.modules.image_layers:ImageBatchAlign "
+    "decode=nn.modules.image_layers:ImageDecode flip=nn.modules.image_layers:ImageFlip "
+    "normalize=nn.modules.image_layers:ImageNormalize",
     "nn.modules._functions": "nn.modules.normalization",
     "nn.modules.affine_grid": "nn.functional",
     "nn.modules.arange": ". arange_op=.:arange",
@@ -90,6 +96,7 @@ PATHS: dict[str, str] = {
     "nn.modules.constant": ". ones_op=.:ones zeros_op=.:zeros ones_like_op=.:ones_like "
     "zeros_like_op=.:zeros_like full_op=.:full",
     "nn.modules.container": "nn",
+    "nn.modules.dataset": "nn.modules.readers nn.modules.image_layers nn.modules.file_readers",
     "nn.modules.einsum": ". einsum_op=.:einsum",
     "nn.modules.empty": ". empty_op=.:empty",
     "nn.modules.expand": ". expand_op=.:expand",

@@ -264,6 +264,24 @@ ROWS: tuple[Row, ...] = (
         "ZeroPad3d",
     ),
     *classes("nn.modules.fused_mlp", "nn", "FusedMLP", unknown=ALL),
+    *at(
+        "nn.modules.readers",
+        row("OFRecordReader OfrecordReader", "nn", torch=None),
+        row("OFRecordRawDecoder OfrecordRawDecoder", "nn", torch=None),
+    ),
+    *classes(
+        "nn.modules.readers",
+        "nn",
+        "OFRecordBytesDecoder OFRecordImageDecoder OFRecordImageDecoderRandomCrop "
+        "OFRecordImageGpuDecoderRandomCropResize CoinFlip CropMirrorNormalize",
+        unknown=ALL,
+    ),
+    *classes(
+        "nn.modules.file_readers",
+        "nn",
+        "COCOReader GPTIndexedBinDataReader RawReader",
+        unknown=ALL,
+    ),
     *classes(
         "nn.modules.quantization",
         "nn",

@@ -37,11 +37,19 @@ class Mode:
     """`widen(x, devices)`: the operand of a function that needs full precision on these kinds of
     devices, in a mode that lowers precision."""
 
+    reads_later: bool = False
+    """Whether input pipelines are to be remembered for each step, in a mode that reads nothing."""
+
     has_memory: bool = True
     """Whether tensors have memory that views share."""
 
     scale_gradient: Callable[[Any], Any] | None = None
     """Scales the gradient with which a call of `backward` begins, in a mode that scales losses."""
+
+    def source(self, read: Callable[[object], Any]) -> Any:
+        """The tensor that `read` makes of new input. Its argument is an object that is another one
+        in each step of the program."""
+        return read(object())
 
     def backward_pass(self) -> AbstractContextManager[object]:
         """The context in which a backward pass computes gradients."""

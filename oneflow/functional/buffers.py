@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +29,20 @@ class BufferTensor:
     """Tensors in an array of a shape of its own; its dtype is `flow.tensor_buffer`."""
 
     dtype: DType = tensor_buffer
+    place: object = None
+    """The ranks that it is spread over, if a reader with a placement made it."""
 
     def __init__(self, shape: Sequence[int], parts: Sequence[Tensor]) -> None:
         self.shape, self.parts = Size(shape), tuple(parts)
         if int(np.prod(self.shape)) != len(self.parts):
             raise ShapeError(f"a buffer of shape {self.shape} cannot hold {len(parts)} tensors")
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The tensors as arrays, in an array of objects of the buffer's shape."""
+        out = np.empty(len(self.parts), object)
+        for i, part in enumerate(self.parts):
+            out[i] = part.numpy()
+        return out.reshape(self.shape)
 
     def numel(self) -> int:
         """Number of tensors that it holds."""

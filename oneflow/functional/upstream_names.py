@@ -260,12 +260,12 @@ def contiguous_(input: Tensor) -> Tensor:
 
 
 def image_flip(x: Tensor, flip_code: Tensor) -> Tensor:
-    """Images (N, H, W, C), of which each is turned around by its code: 0 upside down, 1 left to
-    right, -1 both.
+    """Images (N, H, W, C), of which each is turned around by its code: 0 not, 1 left to right, 2
+    upside down, 3 both.
     """
     codes = shaping.reshape(flip_code, (-1, 1, 1, 1))
-    up = pick(arithmetic.le(codes, 0), shaping.flip(x, 1), x)
-    return pick(arithmetic.ne(codes, 0), shaping.flip(up, 2), up)
+    up = pick(arithmetic.ge(codes, 2), shaping.flip(x, 1), x)
+    return pick(arithmetic.eq(codes % 2, 1), shaping.flip(up, 2), up)
 
 
 def avg_pool2d_nhwc(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.describe import describe, input_names
 from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.sources import Source
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import map_tensors, tensors_of
@@ -35,7 +37,8 @@ class Compiled:
 
     trace: None if the plan was loaded.  variables: the tensors that it reads and overwrites, by
     name.  arguments: of the first call.  outputs: what build returned.  output_values: of the plan,
-    by the number of the output.  randomness: None if the graph calls no generator.
+    by the number of the output.  randomness: None if the graph calls no generator.  sources: input
+    that the graph reads itself.
     """
 
     job: Job
@@ -46,6 +49,7 @@ class Compiled:
     outputs: Any
     output_values: dict[int, Value]
     randomness: GraphRandomness | None
+    sources: Sequence[Source] = ()
 
     def assemble(self, results: dict[int, Array]) -> Any:
         """The outputs of a step in the structure that `build` returned."""
@@ -105,6 +109,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
         built.outputs,
         values,
         _randomness(trace, spanned),
+        trace.sources,
     )
     _say_compiled(graph, job, perf_counter() - start, text)
     return compiled

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from oneflow.core.device import Device
-from oneflow.core.dispatch import Mode, call, use_mode
-from oneflow.core.errors import GraphError, OneFlowError, PlacementError
+from oneflow.core.dispatch import Mode, call, swap_mode, use_mode
+from oneflow.core.errors import GraphError, OneFlowError, PlacementError, ShapeError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value, written_variable
 from oneflow.core.location import locate, user_location, with_location
 from oneflow.core.op import Op, find_op, infer_types, signatures
@@ -27,6 +27,7 @@ from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.proxy import Stage
 from oneflow.graph.recomputing import Part
+from oneflow.graph.sources import Source
 from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
@@ -57,6 +58,8 @@ class Trace(Mode):
     names are known.  owners: those tensors by the id of their array.
     """
 
+    reads_later = True
+
     def __init__(
         self,
         name: str,
@@ -86,6 +89,7 @@ class Trace(Mode):
         self.recomputed: set[int] = set()
         """Modules that are computed again in the backward pass, by id."""
         self._layouts = Layouts()
+        self.sources: list[Source] = []
         self.draws = DrawCounter()
         """The numbers that random ops are given instead of seeds."""
         self.split: dict[int, NdSbp] = {}
@@ -336,6 +340,33 @@ class Trace(Mode):
         placement = self._placement_of(like)
         sbp = like._sbp if like._sbp is not None else all_broadcast(placement.ndim)
         return self._add_input(name, type_, like, placement, sbp)
+
+    def source(self, read: Callable[[object], Any]) -> Any:
+        """An input that the graph feeds itself, with what `read` makes of each step."""
+        mode = swap_mode(None)
+        try:
+            first = read(self)
+        finally:
+            swap_mode(mode)
+        name = f"source.{len(self.sources)}"
+        self.sources.append(Source(name, read, first))
+        return self.pieces_of(name, first)
+
+    def pieces_of(self, name: str, x: Tensor) -> Tensor:
+        """The traced tensor of an input; with more pieces: of one piece of it."""
+        whole = self.input(name, x.type, x)
+        pieces = self.graph.num_pieces
+        if pieces == 1:
+            return whole
+        if not x.type.shape or x.type.shape[0] % pieces:
+            raise ShapeError(
+                f"{name.replace('.', ' ')} {x.type}: dim 0 must be divisible by the {pieces} "
+                "gradient accumulation steps"
+            )
+        shape = (x.type.shape[0] // pieces, *x.type.shape[1:])
+        piece = self.structural("unpack", whole, x.type.with_shape(shape), {})
+        piece.value.sbp = whole.value.sbp
+        return piece
 
     def scalar_input(self, name: str, type_: TensorType, like: Tensor) -> Tensor:
         """A number the caller feeds at each step, on every rank that holds `like`."""

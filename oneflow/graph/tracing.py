@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oneflow.core.errors import GraphError, OneFlowError, ShapeError
+from oneflow.core.errors import GraphError, OneFlowError
 from oneflow.core.location import locate, user_stack
 from oneflow.core.placement import Placement
 from oneflow.distributed.world import world
@@ -60,8 +60,7 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
 
 def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     """Runs `build` and the optimizers, and returns what `build` returned."""
-    pieces = graph.config.num_pieces
-    traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(tensors_of(given))])
+    traced = iter([trace.pieces_of(f"input.{i}", x) for i, x in enumerate(tensors_of(given))])
     args, kwargs = map_tensors(given, lambda _: next(traced))
     buffers = buffers_of(graph)
     scaler = graph._scaler.attach(trace, graph._optimizers) if graph._scaler else None
@@ -83,22 +82,6 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
     return outputs
-
-
-def _feed(trace: Trace, i: int, x: Tensor, pieces: int) -> Tensor:
-    """The traced tensor that stands for input `i`; with more pieces: for one piece of it."""
-    whole = trace.input(f"input.{i}", x.type, x)
-    if pieces == 1:
-        return whole
-    if not x.type.shape or x.type.shape[0] % pieces:
-        raise ShapeError(
-            f"input {i} {x.type}: dim 0 must be divisible by the {pieces} "
-            "gradient accumulation steps"
-        )
-    shape = (x.type.shape[0] // pieces, *x.type.shape[1:])
-    piece = trace.structural("unpack", whole, x.type.with_shape(shape), {})
-    piece.value.sbp = whole.value.sbp
-    return piece
 
 
 def _keep_buffer(module: Module, name: str, buffer: Tensor) -> None:

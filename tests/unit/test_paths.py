@@ -39,6 +39,7 @@ boxing                                        enable_fusion
 boxing.nccl                                   allow_fuse_all_reduce
 comm                                          all_reduce
 comm.comm_ops                                 all_gather
+core.record.record_pb2                        OFRecord
 cpu.amp                                       autocast
 cuda                                          is_available
 cuda._utils                                   _get_device_index
@@ -96,6 +97,7 @@ nn.graph.graph_config                         GraphConfig
 nn.graph.optimizer                            GraphOptimizer
 nn.graph.proxy                                ProxyModule
 nn.graph.util                                 ArgsTree
+nn.image                                      Resize
 nn.init                                       ones_
 nn.modules                                    Linear
 nn.modules._functions                         BatchNorm2d
@@ -113,6 +115,7 @@ nn.modules.container                          Sequential
 nn.modules.conv                               Conv2d
 nn.modules.distance                           PairwiseDistance
 nn.modules.dropout                            Dropout
+nn.modules.dataset                            OFRecordReader
 nn.modules.einsum                             einsum_op
 nn.modules.empty                              empty_op
 nn.modules.expand                             expand_op

@@ -100,9 +100,10 @@ def test_windows_and_sizes_of_upstreams_names(rng: np.random.Generator) -> None:
         compare(wanted, ours(to_flow(x), output_size=[10, 9], **given))
     nhwc = x.permute(0, 2, 3, 1)
     compare(F.avg_pool2d(x, 2).permute(0, 2, 3, 1), C.avg_pool2d_nhwc(to_flow(nhwc), 2))
-    flipped = C.image_flip(to_flow(nhwc), flow.tensor([1, -1]))
+    flipped = C.image_flip(to_flow(nhwc), flow.tensor([1, 3]))
     compare(torch.stack([nhwc[0].flip(1), nhwc[1].flip(0, 1)]), flipped)
-    assert (C.image_flip(to_flow(nhwc), flow.tensor([0, 0])) == to_flow(nhwc.flip(1))).all()
+    assert (C.image_flip(to_flow(nhwc), flow.tensor([2, 2])) == to_flow(nhwc.flip(1))).all()
+    assert (C.image_flip(to_flow(nhwc), flow.tensor([0, 0])) == to_flow(nhwc)).all()
 
 
 def test_parts_of_batch_norm_make_the_whole(rng: np.random.Generator) -> None:

@@ -34,6 +34,9 @@ from oneflow.nn.modules.dropout import Dropout as Dropout
 from oneflow.nn.modules.dropout import Dropout1d as Dropout1d
 from oneflow.nn.modules.dropout import Dropout2d as Dropout2d
 from oneflow.nn.modules.dropout import Dropout3d as Dropout3d
+from oneflow.nn.modules.file_readers import COCOReader as COCOReader
+from oneflow.nn.modules.file_readers import GPTIndexedBinDataReader as GPTIndexedBinDataReader
+from oneflow.nn.modules.file_readers import RawReader as RawReader
 from oneflow.nn.modules.fused_mlp import FusedMLP as FusedMLP
 from oneflow.nn.modules.linear import Identity as Identity
 from oneflow.nn.modules.linear import Linear as Linear
@@ -111,6 +114,16 @@ from oneflow.nn.modules.quantization import FakeQuantization as FakeQuantization
 from oneflow.nn.modules.quantization import MinMaxObserver as MinMaxObserver
 from oneflow.nn.modules.quantization import MovingAverageMinMaxObserver as MovingAverageMinMaxObserver
 from oneflow.nn.modules.quantization import Quantization as Quantization
+from oneflow.nn.modules.readers import CoinFlip as CoinFlip
+from oneflow.nn.modules.readers import CropMirrorNormalize as CropMirrorNormalize
+from oneflow.nn.modules.readers import OFRecordBytesDecoder as OFRecordBytesDecoder
+from oneflow.nn.modules.readers import OFRecordImageDecoder as OFRecordImageDecoder
+from oneflow.nn.modules.readers import OFRecordImageDecoderRandomCrop as OFRecordImageDecoderRandomCrop
+from oneflow.nn.modules.readers import OFRecordImageGpuDecoderRandomCropResize as OFRecordImageGpuDecoderRandomCropResize
+from oneflow.nn.modules.readers import OFRecordRawDecoder as OFRecordRawDecoder
+from oneflow.nn.modules.readers import OFRecordRawDecoder as OfrecordRawDecoder
+from oneflow.nn.modules.readers import OFRecordReader as OFRecordReader
+from oneflow.nn.modules.readers import OFRecordReader as OfrecordReader
 from oneflow.nn.modules.rnn import GRU as GRU
 from oneflow.nn.modules.rnn import GRUCell as GRUCell
 from oneflow.nn.modules.rnn import LSTM as LSTM

@@ -210,7 +210,7 @@ class _Mask:
         n, length, sources = query.shape[0], query.shape[1], key.shape[1]
         parts = []
         if attn_mask is not None:
-            shapes = {
+            shapes: dict[tuple[int, ...], tuple[int, ...]] = {
                 (length, sources): (1, 1, length, sources),
                 (n * num_heads, length, sources): (n, num_heads, length, sources),
             }

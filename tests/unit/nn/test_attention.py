@@ -106,7 +106,8 @@ def test_given_keys_take_the_place_of_projected_ones(rng: np.random.Generator) -
     given = [drawn(rng, N * HEADS, 4, SIZE // HEADS) for _ in range(2)]
     parts = (theirs.in_proj_weight, theirs.in_proj_bias, None, None, True, 0.0)
     last = (theirs.out_proj.weight, theirs.out_proj.bias)
-    args, more = (*x, SIZE, HEADS, *parts, *last), {"static_k": given[0], "static_v": given[1]}
+    args: Any = (*x, SIZE, HEADS, *parts, *last)
+    more: Any = {"static_k": given[0], "static_v": given[1]}
     wanted = torch.nn.functional.multi_head_attention_forward(*args, **more)
     got = nn.functional.multi_head_attention_forward(*to_flow(args), **to_flow(more))
     compare(wanted, got, where="value")

@@ -10,7 +10,8 @@ from oneflow.autograd.replay import replay
 from oneflow.core.dispatch import call, is_default_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
-from oneflow.tensor.grad_mode import set_grad_enabled
+from oneflow.ops.shape import reshape
+from oneflow.tensor.grad_mode import set_grad_enabled, state
 from oneflow.tensor.tape import GradNode, OpNode
 from oneflow.tensor.tensor import Tensor, alias
 
@@ -115,17 +116,25 @@ class Pass:
                 "backward or autograd.grad the first time."
             )
         results = None
+        if self.create_graph:
+            return self._recorded(node, grads, wanted)
         if self.may_replay and node.__class__ is OpNode:
             results = replay(node, grads, wanted)
         if results is None:
-            results = list(node.gradients(grads, wanted))[: len(wanted)]
-        # An entry may be a function that reads what was saved: ask before it is released.
-        for i, result in enumerate(results):
-            if wanted[i] and result is not None and not isinstance(result, Tensor):
-                results[i] = result()
+            results = _made(node, grads, wanted)
         if not self.retain_graph:
             node.release()
         return results
+
+    def _recorded(self, node: GradNode, grads: list[Any], wanted: list[bool]) -> Sequence[Any]:
+        """The gradients, recorded: what has no gradient of its own then refuses another pass."""
+        outer, state.differentiating = state.differentiating, node.name()
+        try:
+            if isinstance(node, OpNode) and node.op.written is not None:
+                return _written(node, grads, wanted)
+            return _made(node, grads, wanted)
+        finally:
+            state.differentiating = outer
 
     def _observe(self, node: GradNode, grads: list[Any]) -> None:
         """Hooks of the node's outputs, kept gradients, and targets that are no leaves."""
@@ -207,6 +216,37 @@ class Pass:
             array = grad._array
         self.held.add(id(array))
         return grad if grad._grad_fn is None else alias(grad)
+
+
+def _made(node: GradNode, grads: list[Any], wanted: list[bool]) -> list[Any]:
+    """The gradients by the node's own rule."""
+    results: list[Any] = list(node.gradients(grads, wanted))[: len(wanted)]
+    # An entry may be a function that reads what was saved: ask before it is released.
+    for i, result in enumerate(results):
+        if wanted[i] and result is not None and not isinstance(result, Tensor):
+            results[i] = result()
+    return results
+
+
+def _written(node: OpNode, grads: list[Any], wanted: list[bool]) -> list[Any]:
+    """The gradients of the op as it is written with others, in a pass of its own."""
+    written = node.op.written
+    assert written is not None
+    # Views of the inputs: one input may have been computed from another.
+    inputs = [
+        reshape(x, shape=x.type.shape) if is_wanted else x
+        for x, is_wanted in zip(node.given(), wanted, strict=True)
+    ]
+    made = written(*inputs, **node.attrs)
+    outs = made if isinstance(made, tuple) else (made,)
+    pairs = [(y, g) for y, g in zip(outs, grads, strict=False) if g is not None]
+    targets = [x for x, is_wanted in zip(inputs, wanted, strict=True) if is_wanted]
+    work = Pass(targets, True, True)
+    work.run([y for y, _ in pairs], [g for _, g in pairs])
+    return [
+        work.found.get(_key(x)) if is_wanted else None
+        for x, is_wanted in zip(inputs, wanted, strict=True)
+    ]
 
 
 def run_hooks(hooks: dict[int, Any], grad: Tensor) -> Tensor:

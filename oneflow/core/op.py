@@ -162,6 +162,15 @@ class Op(metaclass=OpClass):
     """`grad` in ops that have gradients themselves, where `grad` uses one that has none; taken
     where the backward pass is recorded (create_graph)."""
 
+    written: ClassVar[Callable[..., Any] | None] = None
+    """`written(*tensors, **attrs)`: the first outputs as made of ops that have gradients of every
+    order. Where a backward pass is recorded, its gradient is taken instead of `grad`."""
+
+    is_flat: ClassVar[bool] = False
+    """Nothing is lost where the recording of a backward pass ends at the op: its derivative is 0,
+    or is contained in another op's gradient. Any other op without `grad` refuses a second
+    derivative."""
+
     sbp_for: ClassVar[Callable[..., list[SbpSignature]] | None] = None
     """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops
     where that number decides what is valid (reshape). num_ranks: into how many parts one dim may be

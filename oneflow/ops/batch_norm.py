@@ -13,9 +13,12 @@ from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary, unary
 from oneflow.ops.cast import cast
 from oneflow.ops.checks import require_float
-from oneflow.ops.scalar import scalar_add
+from oneflow.ops.reduce import reduce_sum
+from oneflow.ops.scalar import scalar_add, scalar_mul
+from oneflow.ops.shape import reshape
 from oneflow.ops.unary import rsqrt
 
 _CHANNEL = 1
@@ -56,6 +59,7 @@ class BatchSums(Op):
     """
 
     name = "batch_sums"
+    is_flat = True
 
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
@@ -78,6 +82,7 @@ class BatchMoments(Op):
     """
 
     name = "batch_moments"
+    is_flat = True
 
     @staticmethod
     def infer(
@@ -184,6 +189,20 @@ class BatchNormApply(Op):
         return _channel_signatures(x.ndim, 1, len(per_channel), "X", PARTIAL)
 
     @staticmethod
+    def written(x: Tensor, mean: Tensor, inv_std: Tensor, *affine: Tensor, count: int) -> Tensor:
+        like = (1, x.type.shape[1], *(1,) * (x.ndim - 2))
+        if count:
+            mean, inv_std = _statistics_of(x, inv_std, count)
+        wide = cast(x, dtype=inv_std.type.dtype)
+        centred = binary.sub(wide, reshape(mean, shape=like))
+        y = binary.mul(centred, reshape(inv_std, shape=like))
+        if affine:
+            gamma, beta = (reshape(cast(t, dtype=y.type.dtype), shape=like) for t in affine)
+            y = binary.add(binary.mul(y, gamma), beta)
+        out: Tensor = cast(y, dtype=x.type.dtype)
+        return out
+
+    @staticmethod
     def grad(
         d_y: Tensor, x: Tensor, mean: Tensor, inv_std: Tensor, *rest: Tensor, count: int
     ) -> Gradients:
@@ -205,6 +224,23 @@ class BatchNormApply(Op):
 
 
 batch_norm_apply = declare(BatchNormApply)
+
+
+def _statistics_of(x: Tensor, inv_std: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """(mean, 1 / sqrt(variance + eps)) per channel as functions of x, where only the value of the
+    second was kept; eps is what 1 / inv_std^2 has more than the variance.
+    """
+    dtype = inv_std.type.dtype
+    dims = tuple(i for i in range(x.ndim) if i != _CHANNEL)
+    wide = cast(x, dtype=dtype)
+    mean = scalar_mul(reduce_sum(wide, dims=dims, keepdim=True), value=1 / count)
+    square = unary.square(binary.sub(wide, mean))
+    variance = scalar_mul(reduce_sum(square, dims=dims), value=1 / count)
+    total, squares = (scalar_mul(s, value=1 / count) for s in batch_sums(x))
+    constant = binary.sub(squares, unary.square(total))  # no history: batch_sums ends it
+    eps = binary.sub(unary.reciprocal(unary.square(inv_std)), cast(constant, dtype=dtype))
+    flat = reshape(mean, shape=inv_std.type.shape)
+    return flat, rsqrt(binary.add(variance, eps))
 
 
 class BatchNormGradSums(Op):

@@ -25,8 +25,14 @@ from oneflow.core.op import Boxes, Op, declare
 from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary
 from oneflow.ops.checks import require_float
+from oneflow.ops.compare import scalar_compare
 from oneflow.ops.formulated import Formulated
+from oneflow.ops.reduce import reduce_sum
+from oneflow.ops.scalar import scalar_mul
+from oneflow.ops.softmax import log_softmax
+from oneflow.ops.where import masked_fill
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -81,6 +87,19 @@ class SparseSoftmaxCrossEntropy(Formulated):
             spread = total(_LOGITS) * (smoothing / scalar("columns"))
             wanted = wanted * (1 - smoothing) + spread
         return where(_IS_KEPT, lse - wanted, 0), lse
+
+    @staticmethod
+    def written(logits: Tensor, labels: Tensor, **target: Unpack[Target]) -> Tensor:
+        smoothing, ignored = target["label_smoothing"], target["ignore_index"]
+        logs = log_softmax(logits)
+        loss = nll_loss(logs, labels, ignore_index=ignored)
+        if not smoothing:
+            return loss
+        whole = reduce_sum(logs, dims=(1,))
+        is_ignored = scalar_compare(labels, value=ignored, kind="eq")
+        spread = masked_fill(whole, is_ignored, value=0.0)
+        share = scalar_mul(spread, value=smoothing / logits.type.shape[1])
+        return binary.sub(scalar_mul(loss, value=1 - smoothing), share)
 
     @staticmethod
     def grad(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import ShapeError
 from oneflow.core.expression import Expression, apply, column_total, scalar, symbols, total
 from oneflow.core.op import declare
 from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary, unary
+from oneflow.ops.cast import cast
 from oneflow.ops.checks import require_float
 from oneflow.ops.formulated import Formulated
+from oneflow.ops.reduce import reduce_sum
+from oneflow.ops.scalar import scalar_add, scalar_mul
 
 _X, _GAMMA, _BETA, _D_Y = symbols("x gamma beta d_y")
 _MEAN, _INV_STD, _INV_RMS = symbols("mean inv_std inv_rms")
@@ -52,6 +58,31 @@ def _statistics(x: Operand, begin_axis: int) -> TensorType:
     return TensorType(x.shape[:begin_axis], dtype)
 
 
+def _wide(x: Tensor) -> Tensor:
+    out: Tensor = cast(x, dtype=_statistics(x, 0).dtype)
+    return out
+
+
+def _mean_of(x: Tensor, begin_axis: int) -> Tensor:
+    """Over the dims from begin_axis on, which stay with the size 1."""
+    dims = tuple(range(begin_axis, x.ndim))
+    count = math.prod(x.type.shape[begin_axis:])
+    out: Tensor = scalar_mul(reduce_sum(x, dims=dims, keepdim=True), value=1 / max(count, 1))
+    return out
+
+
+def _scaled(
+    x: Tensor, centred: Tensor, affine: tuple[Tensor, ...], begin_axis: int, eps: float
+) -> Tensor:
+    """`centred` over the root of its mean square, times gamma, plus beta, in the dtype of x."""
+    square = _mean_of(unary.square(centred), begin_axis)
+    y = binary.mul(centred, unary.rsqrt(scalar_add(square, value=eps)))
+    for t, op in zip(affine, (binary.mul, binary.add), strict=False):
+        y = op(y, cast(t, dtype=y.type.dtype))
+    out: Tensor = cast(y, dtype=x.type.dtype)
+    return out
+
+
 class LayerNorm(_Norm):
     """y = (x - mean) / sqrt(variance + eps) [* gamma [+ beta]] over the dims from begin_axis on.
 
@@ -85,6 +116,12 @@ class LayerNorm(_Norm):
         if len(types) > 1:
             y = y * _GAMMA
         return (y + _BETA if len(types) > 2 else y), mean, inv_std
+
+    @staticmethod
+    def written(x: Tensor, *affine: Tensor, begin_axis: int, eps: float) -> Tensor:
+        wide = _wide(x)
+        centred = binary.sub(wide, _mean_of(wide, begin_axis))
+        return _scaled(x, centred, affine, begin_axis, eps)
 
     @staticmethod
     def grad(
@@ -161,6 +198,10 @@ class RmsNorm(_Norm):
         inv_rms = _inverse_root(_X * _X)
         y = _X * inv_rms
         return (y * _GAMMA if len(types) > 1 else y), inv_rms
+
+    @staticmethod
+    def written(x: Tensor, *affine: Tensor, begin_axis: int, eps: float) -> Tensor:
+        return _scaled(x, _wide(x), affine, begin_axis, eps)
 
     @staticmethod
     def grad(

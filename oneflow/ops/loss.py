@@ -23,6 +23,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
 from oneflow.ops.activation import softplus
 from oneflow.ops.checks import require_same
+from oneflow.ops.elementwise import Elementwise
 from oneflow.ops.scalar import scalar_add, scalar_mul
 
 _X, _TARGET, _D = symbols("x target d_loss")
@@ -69,7 +70,7 @@ class SmoothL1Loss(_Loss):
         )
 
 
-class SmoothL1LossGrad(_Loss):
+class SmoothL1LossGrad(_Loss, Elementwise):
     """d_x = d_loss * clip((x - target) / beta, -1, 1); the sign if beta is 0."""
 
     name = "smooth_l1_loss_grad"
@@ -123,7 +124,7 @@ class BceWithLogitsLoss(_Loss):
         )
 
 
-class BceWithLogitsLossGrad(_Loss):
+class BceWithLogitsLossGrad(_Loss, Elementwise):
     """d_x = d_loss * ((1 + (pos_weight - 1) t) * sigmoid(x) - pos_weight * t)."""
 
     name = "bce_with_logits_loss_grad"

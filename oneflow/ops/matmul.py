@@ -87,8 +87,8 @@ class MatmulWeightGrad(Op):
     @staticmethod
     def grad(d_out: Tensor, a: Tensor, d: Tensor, out: Tensor, *, transpose: bool) -> Gradients:
         return (
-            lambda: matmul(d, d_out, transpose_b=not transpose),
-            lambda: matmul(a, d_out, transpose_b=transpose),
+            lambda: _rows_times(d, d_out, transpose_b=not transpose),
+            lambda: _rows_times(a, d_out, transpose_b=transpose),
         )
 
 
@@ -127,7 +127,7 @@ class Linear(Op):
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, w: Tensor, b: Tensor, out: Tensor) -> Gradients:
         return (
-            lambda: matmul(d_out, w) if d_out.type.ndim > 1 else _vector_times(d_out, w),
+            lambda: _rows_times(d_out, w),
             lambda: matmul_weight_grad(x, d_out, transpose=True),
             lambda: sum_rows(d_out),
         )
@@ -228,7 +228,10 @@ def _sum_batch(full: Tensor, wanted: TensorType) -> Tensor:
     return out
 
 
-def _vector_times(d_out: Tensor, w: Tensor) -> Tensor:
-    row = reshape(d_out, shape=(1, *d_out.type.shape))
-    out: Tensor = reshape(matmul(row, w), shape=w.type.shape[1:])
+def _rows_times(a: Tensor, w: Tensor, transpose_b: bool = False) -> Tensor:
+    """a @ w, where `a` may be a single row (k,)."""
+    if a.type.ndim > 1:
+        return matmul(a, w, transpose_b=transpose_b)
+    product = matmul(reshape(a, shape=(1, *a.type.shape)), w, transpose_b=transpose_b)
+    out: Tensor = reshape(product, shape=product.type.shape[1:])
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypedDict
 
 from oneflow.core.dtype import int64
@@ -12,6 +13,8 @@ from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
 from oneflow.ops.conv import Sizes, check_spatial
+from oneflow.ops.gather import dim_gather
+from oneflow.ops.shape import reshape
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -151,6 +154,17 @@ class MaxPoolGrad(Op):
     @staticmethod
     def sbp(d_out: TensorType, indices: TensorType, **_: object) -> list[SbpSignature]:
         return [*_by_samples(2), signature("P B -> P")]
+
+    @staticmethod
+    def grad(dd: Tensor, d_out: Tensor, indices: Tensor, d_x: Tensor, **_: object) -> Gradients:
+        def at_maxima() -> Tensor:
+            lead = d_out.type.shape[:2]
+            rows = reshape(dd, shape=(*lead, math.prod(dd.type.shape[2:])))
+            places = reshape(indices, shape=(*lead, math.prod(indices.type.shape[2:])))
+            found: Tensor = reshape(dim_gather(rows, places, dim=2), shape=d_out.type.shape)
+            return found
+
+        return at_maxima, None
 
 
 max_pool_grad = declare(MaxPoolGrad)

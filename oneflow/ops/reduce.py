@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from oneflow.core.op import Op, declare, row
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops import binary, cast, compare, shape, where
+from oneflow.ops import binary, cast, compare, shape, slicing, where
 from oneflow.ops.checks import ANY, BOOL, NUMBER, require, require_dim
 
 Dims = tuple[int, ...]
@@ -61,6 +62,7 @@ def _reduction(
     result: DType | None = None,
     is_sum: bool = False,
     has_identity: bool = True,
+    written: Callable[..., Tensor] | None = None,
 ) -> Reduction:
     """Declares one row of the table. has_identity: an empty reduction has a value."""
 
@@ -86,7 +88,7 @@ def _reduction(
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims, keepdim: bool) -> Gradients:
         return (known(d, x, out, dims, keepdim),)
 
-    return row(name, infer, sbp=sbp, grad=grad, doc=doc)
+    return row(name, infer, sbp=sbp, grad=grad, written=written, doc=doc)
 
 
 def _kept(t: Tensor, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
@@ -123,8 +125,32 @@ def _prod_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> 
     return d_x
 
 
+def _written_prod(x: Tensor, *, dims: Dims, keepdim: bool) -> Tensor:
+    """Products of pairs, again and again: nothing is divided, so zeros have derivatives of every
+    order.
+    """
+    own = x.type.shape
+    kept = tuple(i for i in range(x.ndim) if i not in dims)
+    size = math.prod(own[i] for i in dims)
+    lead = tuple(own[i] for i in kept)
+    rows = shape.reshape(shape.transpose(x, dims=(*kept, *dims)), shape=(*lead, size))
+    power = 1 << max(size - 1, 0).bit_length()
+    none = (0,) * len(kept)
+    rows = shape.pad(rows, pads=(*none, *none, 0, power - size), value=1)
+    while power > 1:
+        power //= 2
+        first, second = (
+            slicing.slice(
+                rows, starts=(*none, start), stops=(*lead, start + power), steps=(1,) * rows.ndim
+            )
+            for start in (0, power)
+        )
+        rows = binary.mul(first, second)
+    return shape.reshape(rows, shape=_reduced_shape(x.type, dims, keepdim))
+
+
 reduce_sum = _reduction("reduce_sum", _sum_grad, is_sum=True)
-reduce_prod = _reduction("reduce_prod", _prod_grad)
+reduce_prod = _reduction("reduce_prod", _prod_grad, written=_written_prod)
 reduce_max = _reduction("reduce_max", _extreme_grad, accepts=ANY, has_identity=False)
 reduce_min = _reduction("reduce_min", _extreme_grad, accepts=ANY, has_identity=False)
 reduce_any = _reduction("reduce_any", accepts=BOOL, result=bool_)

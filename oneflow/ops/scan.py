@@ -9,6 +9,7 @@ from oneflow.core.sbp import SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, gather, shape, unary, where
 from oneflow.ops.checks import require_dim, require_float
+from oneflow.ops.softmax import log_softmax
 
 
 class Cumextreme(Op):
@@ -60,6 +61,22 @@ class Logcumsumexp(Op):
     @staticmethod
     def sbp(x: TensorType, *, dim: int) -> list[SbpSignature]:
         return [s for i, s in enumerate(leading_signatures(x.ndim, 1)) if i != dim]
+
+    @staticmethod
+    def written(x: Tensor, *, dim: int) -> Tensor:
+        """Each sum over all that it is made of, apart: no term is lost beside a larger one."""
+        order = (*(i for i in range(x.ndim) if i != dim), dim)
+        back = tuple(order.index(i) for i in range(x.ndim))
+        rows = shape.transpose(x, dims=order)
+        lead, n = rows.type.shape[:-1], rows.type.shape[-1]
+        terms = shape.expand(shape.reshape(rows, shape=(*lead, 1, n)), shape=(*lead, n, n))
+        later = compare.scalar_compare(
+            shape.tril(unary.full_like(terms, value=1.0)), value=0, kind="eq"
+        )
+        logs = log_softmax(where.masked_fill(terms, later, value=float("-inf")))
+        # log_softmax is term - logarithm of the sum; term i of sum i is never left out.
+        own = shape.diagonal(logs, offset=0)
+        return shape.transpose(binary.sub(rows, own), dims=back)
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:

@@ -21,9 +21,11 @@ from oneflow.core.expression import (
 from oneflow.core.op import declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary, unary
 from oneflow.ops.checks import require_float, require_same
 from oneflow.ops.elementwise import Elementwise
 from oneflow.ops.formulated import Formulated
+from oneflow.ops.reduce import reduce_sum
 
 _X, _D, _OUT = symbols("x d_out out")
 
@@ -110,6 +112,11 @@ class LogSoftmaxGrad(Elementwise):
     @staticmethod
     def formula(*_: TensorType) -> Expression:
         return _D - exp_down(_OUT) * total(_D)
+
+    @staticmethod
+    def written(d_out: Tensor, out: Tensor) -> Tensor:
+        whole = reduce_sum(d_out, dims=(d_out.ndim - 1,), keepdim=True)
+        return binary.sub(d_out, binary.mul(unary.exp(out), whole))
 
 
 log_softmax_grad = declare(LogSoftmaxGrad)

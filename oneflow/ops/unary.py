@@ -259,6 +259,7 @@ class FullLike(Op):
     """A tensor of the type of x, filled with `value`. The values of x are not read."""
 
     name = "full_like"
+    is_flat = True
 
     @staticmethod
     def infer(x: Operand, *, value: Number) -> TensorType:

@@ -13,6 +13,8 @@ R = TypeVar("R")
 
 class GradState(threading.local):
     enabled = True
+    differentiating: str | None = None
+    """The node whose gradients are being computed and recorded (create_graph)."""
     saved_hooks: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = ()
 
 

@@ -131,13 +131,17 @@ class OpNode(GradNode):
     def name(self) -> str:
         return f"{self.op.name}_backward"
 
+    def given(self) -> list[Tensor]:
+        """The inputs that the op was called with."""
+        return [
+            saved[0]
+            if saved.__class__ is tuple and saved[0]._version[0] == saved[1]
+            else _unpack_input(saved, self)
+            for saved in self.inputs
+        ]
+
     def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
-        tensors = list(grads)
-        for saved in self.inputs:
-            if saved.__class__ is tuple and saved[0]._version[0] == saved[1]:
-                tensors.append(saved[0])
-            else:
-                tensors.append(_unpack_input(saved, self))
+        tensors = [*grads, *self.given()]
         for i, saved in enumerate(self.outputs):
             tensors.append(_unpack_output(saved, self, i))
         if state.enabled and self.op.recorded_grad is not None:
@@ -169,6 +173,28 @@ def _conjugate(g: Tensor | None) -> Tensor | None:
 def _conjugated(g: Gradient) -> Gradient:
     """The gradient, or the function that makes it, with its conjugate as the result."""
     return (lambda: _conjugate(g())) if callable(g) else _conjugate(g)
+
+
+class CutNode(GradNode):
+    """A call of an op without a gradient inside a recorded backward pass.
+
+    of: the node whose gradients the op helped to compute.
+    """
+
+    __slots__ = ("of", "op")
+
+    def __init__(self, op: type[Op], of: str, inputs: Sequence[Tensor], num_outputs: int) -> None:
+        super().__init__(inputs, num_outputs)
+        self.op, self.of = op, of
+
+    def name(self) -> str:
+        return f"{self.op.name}_backward"
+
+    def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
+        raise AutogradError(
+            f"there is no second derivative of {self.of.removesuffix('_backward')}: its gradient "
+            f"is computed by {self.op.name}, which has no gradient itself"
+        )
 
 
 class CallNode(GradNode):
@@ -257,8 +283,13 @@ def record(
             x._extra.view.renew(x)
         if x._requires_grad:
             is_wanted = True
-    if is_wanted and op.has_gradient:
+    if not is_wanted:
+        return
+    if op.has_gradient:
         _attach(OpNode(op, inputs, outputs, attrs, call), inputs, outputs)
+    elif state.differentiating is not None and not (op.is_flat or op.mutates):
+        cut = CutNode(op, state.differentiating, inputs, len(outputs))
+        _attach(cut, inputs, outputs)
 
 
 def record_call(

@@ -64,7 +64,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _mean_of(x: Tensor, begin_axis: int) -> Tensor:
-    """Over the dims from begin_axis on, which stay with the size 1."""
+    """The mean over the dims from begin_axis on, which stay with the size 1."""
     dims = tuple(range(begin_axis, x.ndim))
     count = math.prod(x.type.shape[begin_axis:])
     out: Tensor = scalar_mul(reduce_sum(x, dims=dims, keepdim=True), value=1 / max(count, 1))

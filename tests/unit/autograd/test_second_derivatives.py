@@ -230,7 +230,7 @@ def test_second_derivatives_in_a_graph(rng: np.random.Generator) -> None:
 
 
 def mock_of(model: Any) -> Any:
-    """What `build` reads of its graph."""
+    """The attributes that `build` reads of its graph."""
     return types.SimpleNamespace(model=model)
 
 

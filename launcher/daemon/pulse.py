@@ -111,6 +111,11 @@ class Pulse:
     def is_suspect(self) -> bool:
         return self._judge.is_suspect
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the process may still beat: it has neither ended nor become another program."""
+        return self._is_open
+
     def look(self, now: float) -> Still | None:
         """Return what is new: the process stands still, or has done so for too long."""
         return self._judge.look(now, self._beats(), process_state(self._pid))

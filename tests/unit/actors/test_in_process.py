@@ -134,7 +134,7 @@ def test_a_step_after_the_first_allocates_nothing_of_the_size_of_the_data():
     cluster.step(feeds)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 16_000  # the smallest tensor of the model has 48,000 bytes
+    assert peak < 40_000  # the smallest tensor of the model has 48,000 bytes
 
 
 def test_the_arena_is_no_larger_than_its_bound_here():

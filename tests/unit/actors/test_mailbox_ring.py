@@ -20,6 +20,7 @@ from oneflow.actors.mailbox import (
 )
 from oneflow.boxing.transport.pages import SharedPage
 from oneflow.boxing.transport.rank_pages import RankPages, new_page
+from tests.support.waiting import CALL_S, WAIT_S
 
 RANKS = [0, 2, 5]  # those of one host need not be neighbours
 
@@ -93,8 +94,8 @@ def test_a_sleeper_is_woken(buses: dict[int, SharedMemoryBus]) -> None:
     thread.start()
     start = time.monotonic()
     while not (arrived := buses[0].poll()):
-        buses[0].wait(20.0)
-        assert time.monotonic() - start < 15.0, "slept through its message"
+        buses[0].wait(WAIT_S)
+        assert time.monotonic() - start < CALL_S, "slept through its message"
     thread.join()
     assert arrived == [(5, 3)]
 
@@ -136,13 +137,13 @@ def test_two_processes() -> None:
     for code in range(count):
         bus.post(1, code)
     found: list[int] = []
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + WAIT_S
     try:
         while len(found) < count and time.monotonic() < deadline and peer.poll() in (None, 0):
             found += [code for _, code in bus.poll()]
             bus.wait(0.05)
         assert found == list(range(1, count + 1))
-        assert peer.wait(30.0) == 0
+        assert peer.wait(CALL_S) == 0
     finally:
         peer.kill()
         peer.wait()

@@ -18,6 +18,7 @@ from oneflow.actors.memory import (
     lower_bound,
     plan_offsets,
 )
+from tests.support.properties import STEADY
 
 
 def lifetimes(max_size: int) -> st.SearchStrategy[list[Lifetime]]:
@@ -68,7 +69,7 @@ def best(items: list[Lifetime]) -> int:
     return least
 
 
-@settings(max_examples=200, deadline=None)
+@settings(STEADY, max_examples=200)
 @given(lifetimes(40))
 def test_live_temporaries_never_overlap(items: list[Lifetime]) -> None:
     offsets, total = plan_offsets(items)
@@ -76,13 +77,13 @@ def test_live_temporaries_never_overlap(items: list[Lifetime]) -> None:
     assert peak(items) <= total <= sum(aligned(t.nbytes) for t in items)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(STEADY, max_examples=200)
 @given(lifetimes(40))
 def test_the_lower_bound_is_the_peak_of_live_bytes(items: list[Lifetime]) -> None:
     assert lower_bound(items) == peak(items)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(STEADY, max_examples=60)
 @given(lifetimes(5))
 def test_small_plans_are_near_the_best_there_is(items: list[Lifetime]) -> None:
     _, total = plan_offsets(items)

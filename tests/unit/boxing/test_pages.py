@@ -14,6 +14,7 @@ from oneflow.boxing.transport.pages import SharedPage, fetch_page, page_server
 from oneflow.boxing.transport.rank_pages import RankPages, areas_at, new_page, open_rank_pages
 from oneflow.boxing.transport.waking import futex_wait, publish_progress, wait_progress
 from oneflow.core.errors import TransportError
+from tests.support.waiting import CALL_S
 
 from .boxing_ranks import LocalStore, in_threads
 
@@ -48,11 +49,11 @@ def test_all_ranks_map_the_pages_of_all() -> None:
     store = LocalStore()
 
     def rank(i: int) -> list[int]:
-        pages = open_rank_pages("g", i, [0, 1, 2], 64, store, 10.0)
+        pages = open_rank_pages("g", i, [0, 1, 2], 64, store, CALL_S)
         pages.mine.bytes[pages.areas_at] = 100 + i
-        met.wait(10)
+        met.wait(CALL_S)
         found = [int(pages.by_rank[r].bytes[pages.areas_at]) for r in range(3)]
-        met.wait(10)
+        met.wait(CALL_S)
         pages.close()
         return found
 
@@ -66,7 +67,7 @@ def test_pages_that_cannot_all_be_mapped_are_given_back() -> None:
     before = sum("oneflow" in os.readlink(f"/proc/self/fd/{fd}") for fd in open_fds())
     with pytest.raises(TransportError, match="shared memory 'h/1'"):
         open_rank_pages("h", 0, [0, 1], 64, store, 1.0)
-    assert sum("oneflow" in os.readlink(f"/proc/self/fd/{fd}") for fd in open_fds()) == before
+    assert sum("oneflow" in os.readlink(f"/proc/self/fd/{fd}") for fd in open_fds()) <= before
 
 
 def open_fds() -> list[str]:

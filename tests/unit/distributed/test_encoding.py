@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import oneflow as flow
 from oneflow.core.errors import DTypeError, TransportError
 from oneflow.distributed.encoding import MAX_DEPTH, decode, encode
+from tests.support.properties import STEADY
 
 KEYS = st.recursive(
     st.none()
@@ -49,6 +50,7 @@ def travelled(value: Any) -> Any:
     return decode(encode(value))
 
 
+@STEADY
 @given(VALUES)
 def test_values_keep_their_types(value: Any) -> None:
     assert repr(travelled(value)) == repr(value)  # tells 1, 1.0 and True apart, and shows nan

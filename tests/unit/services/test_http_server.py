@@ -11,6 +11,7 @@ import pytest
 
 from oneflow.services import http_server
 from oneflow.services.http_server import PageHandler, PageServer, is_foreign, is_host_allowed
+from tests.support.waiting import CALL_S
 
 HEAD = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n"
 
@@ -24,13 +25,13 @@ class Handler(PageHandler):
     def do_GET(self) -> None:
         if self.path == "/slow":
             self.begun.release()
-            assert self.may_answer.wait(30)
+            assert self.may_answer.wait(CALL_S)
         self.send_page(200, b"here\n", "text/plain")
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
-    monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
+    monkeypatch.setattr(http_server, "REQUEST_S", 60.0)
     monkeypatch.setattr(http_server, "MAX_THREADS", 2)
     found = PageServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
@@ -38,11 +39,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
     yield found
     found.shutdown()
     found.server_close()
-    thread.join(5)
+    thread.join(CALL_S)
 
 
 def connect(server: PageServer) -> socket.socket:
-    return socket.create_connection(server.server_address[:2], timeout=10)
+    return socket.create_connection(server.server_address[:2], timeout=CALL_S)
 
 
 def ask(server: PageServer, request: bytes) -> bytes:
@@ -63,10 +64,9 @@ def test_a_whole_request_is_answered(server: PageServer) -> None:
 
 
 def test_who_is_silent_makes_room_for_who_asks(
-    server: PageServer, monkeypatch: pytest.MonkeyPatch
+    server: PageServer,
 ) -> None:
-    """Sixty connections that never ask hold up nobody, whatever time they are given."""
-    monkeypatch.setattr(http_server, "REQUEST_S", 60.0)
+    """Connections that never ask hold up nobody, whatever time they are given."""
     silent = [connect(server) for _ in range(6)]
     assert ask(server, HEAD + b"\r\n").endswith(b"here\n")
     for line in silent:
@@ -79,7 +79,10 @@ def test_nothing_is_changed_by_other_methods(server: PageServer) -> None:
         assert b" 501 " in answer.split(b"\r\n")[0]
 
 
-def test_who_is_slow_is_hung_up_on_however_often_something_comes(server: PageServer) -> None:
+def test_who_is_slow_is_hung_up_on_however_often_something_comes(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
     with connect(server) as line:
         line.sendall(HEAD)
         stop = threading.Event()
@@ -96,7 +99,7 @@ def test_who_is_slow_is_hung_up_on_however_often_something_comes(server: PageSer
         with suppress(ConnectionResetError):
             assert line.recv(100) == b""
         stop.set()
-        thread.join(5)
+        thread.join(CALL_S)
 
 
 def test_a_long_request_is_not_kept(server: PageServer) -> None:
@@ -111,7 +114,7 @@ def test_so_many_are_answered_at_once_and_no_more(
     with connect(server) as first, connect(server) as second:
         for line in (first, second):
             line.sendall(HEAD.replace(b"/ ", b"/slow ") + b"\r\n")
-            assert Handler.begun.acquire(timeout=30)
+            assert Handler.begun.acquire(timeout=CALL_S)
         assert ask(server, HEAD + b"\r\n") == b""
         Handler.may_answer.set()
         assert first.recv(100)

@@ -14,6 +14,7 @@ from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError
 from oneflow.services import listeners
 from oneflow.services.listeners import check_listener, connected_users, listening_users
+from tests.support.waiting import CALL_S
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
    0: 0100007F:{port:04X} 00000000:0000 {state} 0:0 00:0 0 {uid} 0 7 1
@@ -105,7 +106,7 @@ def test_nothing_is_said_to_another_user() -> None:
             config = Config(rank=1, world_size=2, job_token="t" * 64)
             rank = ControlClient(f"127.0.0.1:{port}", 1, 2, config)
             with pytest.raises(ConfigError, match="user 12345 listens"):
-                rank.join(5.0)
+                rank.join(CALL_S)
             assert process.poll() is None  # nothing came
         finally:
             process.kill()

@@ -250,5 +250,5 @@ def test_the_clock_is_the_one_of_the_acts() -> None:
     before = time.perf_counter_ns()
     origin = clock_origin()
     assert before <= origin["monotonic_ns"] <= time.perf_counter_ns()
-    assert abs(time.monotonic_ns() - time.perf_counter_ns()) < 10_000_000  # one clock on Linux
+    assert time.perf_counter_ns() <= time.monotonic_ns() <= time.perf_counter_ns()  # on Linux
     assert traces.boot_id() == traces.boot_id()

@@ -20,7 +20,7 @@ from oneflow.scheduler.cluster.sealing import attach_call
 from oneflow.scheduler.door import Door
 from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.proof import digest_of
-from tests.support.waiting import until
+from tests.support.waiting import CALL_S, WAIT_S, until
 
 
 def test_a_channel_with_tls_that_never_connected_is_kept_for_a_while(
@@ -58,8 +58,8 @@ def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
         with socket.create_server(("127.0.0.1", port)) as taken:
             stream = attach_call(attachment._channel)()
             with suppress(grpc.RpcError):
-                await asyncio.wait_for(stream.write(pb.DaemonMessage()), 1.0)
-                await asyncio.wait_for(stream.read(), 1.0)
+                await asyncio.wait_for(stream.write(pb.DaemonMessage()), CALL_S)
+                await asyncio.wait_for(stream.read(), CALL_S)
             stream.cancel()
             taken.settimeout(0.5)
             with suppress(TimeoutError):
@@ -67,7 +67,7 @@ def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
         await attachment._close()
         return True, 0
 
-    assert asyncio.run(asyncio.wait_for(scene(), 30)) == (True, 0)
+    assert asyncio.run(asyncio.wait_for(scene(), WAIT_S)) == (True, 0)
 
 
 class Garbling:
@@ -107,5 +107,5 @@ def test_bytes_that_are_no_message_end_the_stream_and_not_the_daemon() -> None:
         return attachment.epoch, garbling.streams
 
     before = DAEMON.messages_rejected["malformed"]
-    assert asyncio.run(asyncio.wait_for(scene(), 30)) == (2, 2)
+    assert asyncio.run(asyncio.wait_for(scene(), WAIT_S)) == (2, 2)
     assert DAEMON.messages_rejected["malformed"] == before + 1

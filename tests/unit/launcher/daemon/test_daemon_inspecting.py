@@ -17,13 +17,14 @@ import pytest
 from oneflow.launcher.daemon.inspecting import Inspector, catches, without_secrets
 from oneflow.launcher.daemon.logs import Limits, LogWriter
 from oneflow.protos import cluster_pb2 as pb
+from tests.support.waiting import CALL_S
 
 HANDLER = """
 import faulthandler, signal, sys, time
 faulthandler.register(signal.SIGUSR2, file=sys.stderr)
 def stuck():
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 stuck()
 """
 
@@ -62,7 +63,7 @@ class Scene:
             attachment,  # type: ignore[arg-type]
         )
 
-    def ask(self, what: str, timeout_s: float = 5.0) -> Any:
+    def ask(self, what: str, timeout_s: float = CALL_S) -> Any:
         id_ = pb.AttemptId(job_id="j1", attempt=1)
         asyncio.run(
             self.inspector.inspect(pb.Inspect(request=7, id=id_, what=what, timeout_s=timeout_s))
@@ -95,7 +96,7 @@ def test_a_program_without_a_handler_is_left_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no py-spy
-    scene = Scene(tmp_path, "import time; print('ready', flush=True); time.sleep(60)")
+    scene = Scene(tmp_path, "import time; print('ready', flush=True); time.sleep(600)")
     try:
         assert not catches(scene.process.pid, signal.SIGUSR2)
         found = scene.ask("stack")

@@ -27,6 +27,7 @@ from oneflow.launcher.daemon.leftovers import (
     sweep_temp_dirs,
 )
 from oneflow.launcher.daemon.shm import SharedMemory
+from tests.support.waiting import CALL_S
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 DEAD = "oneflow-job-2147480000-1-x"
@@ -69,7 +70,7 @@ def test_processes_of_dead_daemons_are_killed(dead_process: tuple[int, int]) -> 
     try:
         assert marked(own_mark()) == [processes[0].pid]
         assert sweep_processes() >= 1
-        assert processes[1].wait(10) == -9
+        assert processes[1].wait(CALL_S) == -9
         assert [p.poll() for p in (processes[0], processes[2])] == [None, None]
     finally:
         for process in processes:
@@ -131,7 +132,7 @@ def test_a_group_finds_and_kills_what_is_in_it() -> None:
     try:
         assert group.pids() == [process.pid]
         group.kill()
-        assert process.wait(10) == -9
+        assert process.wait(CALL_S) == -9
         assert group.pids() == []
     finally:
         process.kill()

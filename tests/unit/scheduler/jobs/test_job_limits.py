@@ -20,6 +20,7 @@ from oneflow.scheduler.jobs.specs import (
     spec_from_proto,
     spec_to_proto,
 )
+from tests.support.properties import STEADY
 
 DIGEST = "0123456789abcdef" * 4
 SCRIPT = JobSpec(argv=("python", "train.py"))
@@ -146,6 +147,7 @@ def test_unknown_state_counts_as_failed() -> None:
     assert record_from_proto(message).state is JobState.FAILED
 
 
+@STEADY
 @given(st.binary(max_size=300))
 def test_any_bytes_give_a_spec_or_a_declared_error(data: bytes) -> None:
     try:

@@ -216,7 +216,7 @@ def _outcome(
         got = ours(given[0], *given[1], **given[2])
         if op.name in ORDERS and _same_up_to_ties(op.name, sample, wanted, got):
             return "passed", ""
-        drawn = op.name in RANDOM or sample.kwargs.get("dropout_p")
+        drawn = _is_drawn(op.name, sample)
         compare(wanted, got, values=not drawn, where="value")
         if with_grad and not drawn:
             _compare_gradients(_leaves(sample), _leaves(given), wanted, got)
@@ -227,6 +227,12 @@ def _outcome(
     except (Exception, SystemError) as error:
         return "failed", f"{type(error).__name__}: {error}"
     return "passed", ""
+
+
+def _is_drawn(name: str, sample: Any) -> bool:
+    """Do the numbers of the result hang on draws, which each library makes in its own way?"""
+    rate = sample.args[9] if name == "nn.functional.multi_head_attention_forward" else 0
+    return bool(name in RANDOM or rate or sample.kwargs.get("dropout_p"))
 
 
 def _same_up_to_ties(name: str, sample: Any, wanted: Any, got: Any) -> bool:

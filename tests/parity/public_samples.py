@@ -46,6 +46,19 @@ def layer(name: str, *args: Any, shape: tuple[int, ...] = (2, 3), **keywords: An
     return [sample]
 
 
+def decoder(m: Any) -> Any:
+    """The output of a stack of two decoder layers that attend to a memory, and its gradient."""
+    stack = m.nn.TransformerDecoder(
+        m.nn.TransformerDecoderLayer(4, 2, 6, 0.0), 2, m.nn.LayerNorm(4)
+    )
+    x, memory = ramp(m, 3, 2, 4), ramp(m, 5, 2, 4).requires_grad_()
+    for i, p in enumerate(stack.parameters()):
+        p.data.copy_(ramp(m, *p.shape) * (0.1 + 0.02 * i))
+    out = stack(x.sin(), memory)
+    (out * out.detach().cos()).sum().backward()
+    return out.detach(), memory.grad
+
+
 def still(name: str, *args: Any) -> list[Sample]:
     """A layer that draws numbers, while it evaluates: then it draws none."""
     dims = {"Dropout1d": (2, 3, 4), "Dropout3d": (2, 3, 4, 5, 2)}.get(name, (2, 3, 4, 5))
@@ -381,6 +394,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "RNNBase": [
         lambda m: [n for n, _ in m.nn.RNNBase("LSTM", 3, 4, num_layers=2).named_parameters()]
     ],
+    "TransformerDecoder": [decoder],
     "RNNCellBase": [lambda m: issubclass(m.nn.LSTMCell, m.nn.modules.rnn.RNNCellBase)],
     "Flatten": [*layer("Flatten", shape=(2, 3, 4)), *layer("Flatten", 0, 1, shape=(2, 3, 4))],
     "PixelShuffle": layer("PixelShuffle", 2, shape=(1, 8, 2, 3)),

@@ -6,6 +6,7 @@ its kind: streams (`IterDataPipe`) or maps from indices to samples (`MapDataPipe
 
 from __future__ import annotations
 
+import builtins  # importing the modules `map` and `iter` below sets their names here
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -132,7 +133,7 @@ class IterableWrapper(IterDataPipe):
         self.iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.iterable)
+        return builtins.iter(self.iterable)
 
     def __len__(self) -> int:
         return length(self.iterable)
@@ -183,7 +184,7 @@ class Mapper(IterDataPipe):
         return items if isinstance(sample, dict | list) else kind(items)
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._applied, self.datapipe)
+        return builtins.map(self._applied, self.datapipe)
 
     def __len__(self) -> int:
         return length(self.datapipe)
@@ -224,7 +225,7 @@ class Batcher(IterDataPipe):
         self.wrapper_class = wrapper_class
 
     def __iter__(self) -> Iterator[Any]:
-        source = iter(self.datapipe)
+        source = builtins.iter(self.datapipe)
         while batch := list(islice(source, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield self.wrapper_class(batch)
@@ -266,7 +267,7 @@ class Collator(IterDataPipe):
         self.datapipe, self.collate_fn = datapipe, collate_fn
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.collate_fn, self.datapipe)
+        return builtins.map(self.collate_fn, self.datapipe)
 
     def __len__(self) -> int:
         return length(self.datapipe)
@@ -337,7 +338,7 @@ class Concater(_OfSeveral):
             yield from pipe
 
     def __len__(self) -> int:
-        return sum(map(length, self.datapipes))
+        return sum(builtins.map(length, self.datapipes))
 
 
 @functional_datapipe("zip")
@@ -348,7 +349,7 @@ class Zipper(_OfSeveral):
         return zip(*self.datapipes, strict=False)
 
     def __len__(self) -> int:
-        return min(map(length, self.datapipes))
+        return min(builtins.map(length, self.datapipes))
 
 
 @functional_datapipe("mux")
@@ -360,7 +361,7 @@ class Multiplexer(_OfSeveral):
             yield from samples
 
     def __len__(self) -> int:
-        return min(map(length, self.datapipes)) * len(self.datapipes)
+        return min(builtins.map(length, self.datapipes)) * len(self.datapipes)
 
 
 # ---- maps ----------------------------------------------------------------------------------------
@@ -436,7 +437,7 @@ class ConcaterOfMap(MapDataPipe):
         raise IndexError(f"index {index} is out of range for {len(self)} samples")
 
     def __len__(self) -> int:
-        return sum(map(length, self.datapipes))
+        return sum(builtins.map(length, self.datapipes))
 
 
 @functional_datapipe("zip")
@@ -450,7 +451,7 @@ class ZipperOfMap(MapDataPipe):
         return tuple(pipe[index] for pipe in self.datapipes)
 
     def __len__(self) -> int:
-        return min(map(length, self.datapipes))
+        return min(builtins.map(length, self.datapipes))
 
 
 class ShufflerOfMap(IterDataPipe):

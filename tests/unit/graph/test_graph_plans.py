@@ -127,7 +127,7 @@ def test_two_graphs_share_modules_and_optimizers(rng: np.random.Generator) -> No
     second.share_from(first)
     before = first.model[0].weight.numpy().copy()
     second(x)
-    assert second.model[0].weight is first.model[0].weight
+    assert second.model[0].weight.origin is first.model[0].weight.origin
     assert np.abs(first.model[0].weight.numpy() - before).max() > 1e-4
     assert second.state_dict()["System-Train-TrainStep"].item() == 4
     assert second._optimizers[0].optim.state["step"] == 4

@@ -17,6 +17,7 @@ ROWS: tuple[Row, ...] = (
         row("expand", "flow tensor _C"),
         row("broadcast_to", "flow tensor"),
         row("broadcast_like", "flow _C", torch=None),
+        row("broadcast_dim_like", "_C", torch=None),
         row("broadcast_shapes", "flow"),
         row("broadcast_tensors", "flow"),
         row("squeeze", "flow tensor"),

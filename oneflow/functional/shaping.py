@@ -183,6 +183,15 @@ def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: DimLike = ()) -> Ten
     return expand(x, like.type.shape)
 
 
+def broadcast_dim_like(x: Tensor, like: Tensor, dim: int, like_dim: int | None = None) -> Tensor:
+    """`x` stretched in one dim to the size of `like` in `like_dim` (default: the same dim)."""
+    at = one_dim(dim, x.ndim, "broadcast_dim_like")
+    source = one_dim(dim if like_dim is None else like_dim, like.ndim, "broadcast_dim_like")
+    shape = list(x.type.shape)
+    shape[at] = like.type.shape[source]
+    return expand(x, shape)
+
+
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape in which shapes meet."""
     return Size(

@@ -36,6 +36,7 @@ from oneflow.graph.scaling import GraphScaler
 from oneflow.graph.state import load_state, state_of
 from oneflow.graph.tracing import Traced, trace_build
 from oneflow.graph.tree import Tree
+from oneflow.graph.upstream_names import UpstreamNames
 from oneflow.jobs.export import save
 from oneflow.nn.module import Module
 from oneflow.optim.lr_scheduler import LRScheduler
@@ -57,7 +58,7 @@ def _no_build(self: Graph, *_: object, **__: object) -> NoReturn:
     )
 
 
-class Graph:
+class Graph(UpstreamNames):
     """Base of user graphs; `build` must be overridden.
 
     debug_v_level: 0 prints the stages of the first call, 1 the modules, 2 a line for each op, 3 the

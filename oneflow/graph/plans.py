@@ -38,6 +38,15 @@ class Plans:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def set_cache_size(self, size: int) -> None:
+        """Keep so many plans from the next one on. Raises ValueError for less than one."""
+        if size < 1:
+            raise ValueError(f"set_cache_size: size must be at least 1, got {size}")
+        self._size = size
+
+    def enable_shared(self, mode: bool = True) -> None:
+        """Says that the plans share their variables; they do in any case."""
+
     def get(self, key: Hashable) -> Compiled | None:
         """The plan for these arguments, which is then the newest; None if there is none."""
         found = self._kept.get(key)
@@ -52,7 +61,6 @@ class Plans:
             self._first = key
         self._kept[key] = compiled
         self.current = key
-        if len(self._kept) > self._size:
-            oldest = next((k for k in self._kept if k not in (self._first, key)), None)
-            if oldest is not None:
-                self._kept.pop(oldest).job.close()
+        others = [k for k in self._kept if k not in (self._first, key)]
+        for oldest in others[: max(len(self._kept) - self._size, 0)]:
+            self._kept.pop(oldest).job.close()

@@ -1,18 +1,31 @@
-"""Nested lists, tuples and dicts of tensors: what goes into a graph and comes out."""
+"""Nested lists, tuples, dicts and dataclasses of tensors: what goes into a graph and comes out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
 from oneflow.tensor.tensor import Tensor
 
 Tree: TypeAlias = object
-"""A tensor, a list, tuple or dict of trees, or anything else: a leaf."""
+"""A tensor, a list, tuple, dict or dataclass of trees, or anything else: a leaf."""
+
+
+def record_of(tree: Tree) -> dict[str, Any] | None:
+    """The arguments that make a dataclass like `tree`, in their order; None for anything else.
+
+    It is asked before whether `tree` is a dict: outputs of diffusers and transformers are both.
+    """
+    if not is_dataclass(tree) or isinstance(tree, type):
+        return None
+    return {field.name: getattr(tree, field.name) for field in fields(tree) if field.init}
 
 
 def flatten(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
     """(path, leaf) in a fixed order; a path looks like `.0.x`."""
+    if (record := record_of(tree)) is not None:
+        return flatten(record, path)
     if isinstance(tree, (list, tuple)):
         return [leaf for i, item in enumerate(tree) for leaf in flatten(item, f"{path}.{i}")]
     if isinstance(tree, dict):
@@ -24,6 +37,9 @@ def map_tensors(tree: Tree, function: Callable[[Tensor], Any]) -> Any:
     """The same structure with every tensor replaced; other leaves stay."""
     if isinstance(tree, Tensor):
         return function(tree)
+    if (record := record_of(tree)) is not None:
+        kind: Any = type(tree)
+        return kind(**map_tensors(record, function)) if tensors_of(record) else tree
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(map_tensors(item, function) for item in tree))
     if isinstance(tree, (list, tuple)):

@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any
 
+from oneflow import __version__
 from oneflow.mock_torch.dummy import DummyModule
 
 TORCH_VERSION = "2.4.0"
@@ -106,18 +107,23 @@ def _dummy(name: str, mock: Mock) -> DummyModule:
 class MockFinder(MetaPathFinder, Loader):
     """Finds the modules of mocked libraries, and their version.
 
-    users: names of the modules whose code has asked a mocked library for something.
+    users: names of the modules whose code has asked a mocked library for something.  asked: names
+    of the other modules that were looked for since the mock came into force.
     """
 
     def __init__(self, mock: Mock) -> None:
         self.mock = mock
         self.users: set[str] = set()
+        self.asked: list[str] = []
 
     def find_spec(
         self, name: str, path: object = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The module that stands for a mocked one; None for any other, or one that is missing."""
-        if not self.mock.covers(name) or not (self.mock.lazy or _exists(self.mock.ours(name))):
+        if not self.mock.covers(name):
+            self.asked.append(name)
+            return None
+        if not (self.mock.lazy or _exists(self.mock.ours(name))):
             return None
         return ModuleSpec(name, self, is_package=True)
 
@@ -133,8 +139,13 @@ class MockFinder(MetaPathFinder, Loader):
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context
     ) -> Iterator[importlib.metadata.Distribution]:
-        """The version of a mocked `torch`, for those who ask the package metadata."""
-        if context.name == "torch" and "torch" in self.mock.libraries:
+        """The version of a mocked `torch`, for those who ask the package metadata. With oneflow's
+        own version as that of `torch` an installed PyTorch answers, as with upstream's mock.
+        """
+        if context.name != "torch" or "torch" not in self.mock.libraries:
+            return
+        installed = importlib.metadata.MetadataPathFinder.find_distributions(context)
+        if self.mock.version != __version__ or not any(True for _ in installed):
             yield _Version(self.mock.version)
 
 

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from oneflow import __version__
 from oneflow.core.config import TRUE_WORDS
+from oneflow.mock_torch.dependants import dependants
 from oneflow.mock_torch.dummy import DummyModule
 from oneflow.mock_torch.importer import TORCH_VERSION, Mock, MockFinder, ModuleWrapper
 
@@ -62,6 +63,7 @@ class _Switch:
         old.modules = {name: sys.modules.pop(name) for name in leaving}
         if old.finder is not None:
             sys.meta_path.remove(old.finder)
+            old.finder.asked = []
         if new.finder is not None:
             sys.meta_path.insert(0, new.finder)
         new.known = frozenset(sys.modules)
@@ -72,6 +74,18 @@ class _Switch:
     def _world_of(self, mock: Mock | None) -> _World:
         key = None if mock is None else repr(mock)
         return self.worlds.setdefault(key, _World(None if mock is None else MockFinder(mock)))
+
+
+class MockEnableDisableMixin:
+    """The place where upstream's users add to the modules that are never imported twice."""
+
+    hazard_list: ClassVar[list[str]] = [
+        "_distutils_hack",
+        "importlib",
+        "regex",
+        "tokenizers",
+        "safetensors._safetensors_rust",
+    ]
 
 
 def _leaving(world: _World, libraries: set[str], dependants: Sequence[str]) -> list[str]:
@@ -85,9 +99,13 @@ def _leaving(world: _World, libraries: set[str], dependants: Sequence[str]) -> l
                 tops.add(name.partition(".")[0])
     tops -= {"oneflow", "__main__"}
 
+    kept = MockEnableDisableMixin.hazard_list
+
     def leaves(name: str) -> bool:
         top = name.partition(".")[0]
-        return top in libraries or (top in tops and name not in world.known)
+        if top in libraries:
+            return True
+        return top in tops and name not in world.known and top not in kept and name not in kept
 
     return [name for name in sys.modules if leaves(name)]
 
@@ -123,6 +141,24 @@ def is_enabled() -> bool:
     return _switch.mock is not None
 
 
+class _Importer:
+    """The state that upstream's users read from `mock_torch.mock_importer._importer`."""
+
+    @property
+    def enable(self) -> bool:
+        """Whether a mock is in force."""
+        return is_enabled()
+
+    @property
+    def delete_list(self) -> list[str]:
+        """Names of the modules that were looked for since the mock came into force."""
+        finder = _switch.current.finder
+        return [] if finder is None else list(finder.asked)
+
+
+_importer = _Importer()
+
+
 class _Change:
     """A switch that a with-block undoes at its end."""
 
@@ -148,8 +184,9 @@ class enable(_Change):
     lazy: a missing name becomes a DummyModule, which raises when it is used, not when it is
     imported (default: ONEFLOW_MOCK_TORCH_LAZY).  verbose: print what is missing
     (ONEFLOW_MOCK_TORCH_VERBOSE).  extra_dict: other libraries and what stands for them.
-    main_pkg, required_dependencies: packages that were imported with PyTorch and are to be
-    imported anew.  mock_version: `torch.__version__`; True for oneflow's own.
+    main_pkg: a package that was imported with PyTorch and is to be imported anew, with all it
+    depends on that depend on a mocked library.  required_dependencies: further such packages.
+    mock_version: `torch.__version__`; True for oneflow's own.
     ONEFLOW_DISABLE_MOCK_TORCH=1 turns all of it off.
     """
 
@@ -171,7 +208,9 @@ class enable(_Change):
             _is_set("ONEFLOW_MOCK_TORCH_VERBOSE") if verbose is None else verbose,
             _version(mock_version),
         )
-        anew = [*required_dependencies, *([main_pkg] if main_pkg else [])]
+        anew = list(required_dependencies)
+        if main_pkg:
+            anew += [main_pkg, *dependants(main_pkg, frozenset(mock.libraries))]
         off = _is_set("ONEFLOW_DISABLE_MOCK_TORCH")
         super().__init__(_switch.mock if off else mock, sys._getframe(1).f_globals, anew)
 

@@ -1,4 +1,4 @@
-"""Arguments as a tree of lists, tuples and dicts, which clients of `framework.args_tree` walk."""
+"""Arguments as a tree of containers, which clients of `framework.args_tree` walk."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from oneflow.graph.tree import record_of
+
 CONTAINERS = (list, tuple, dict, OrderedDict)
 
 
 def _is_container(value: object) -> bool:
-    """Exactly one of these types, or a named tuple: other subclasses are leaves."""
-    return type(value) in CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields"))
+    """Exactly one of these types, a named tuple or a dataclass: other subclasses are leaves."""
+    if type(value) in CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        return True
+    return record_of(value) is not None
 
 
 def _children(value: object) -> list[tuple[str | None, Any]]:
     """(key, member) of a container; the key is None where members have numbers only."""
+    if (record := record_of(value)) is not None:
+        return list(record.items())
     if isinstance(value, dict):
         return list(value.items())
     return [(None, v) for v in value] if isinstance(value, list | tuple) else []
@@ -23,6 +29,9 @@ def _children(value: object) -> list[tuple[str | None, Any]]:
 
 def _with_members(value: object, members: list[Any]) -> Any:
     """A container like `value` with other members."""
+    if (record := record_of(value)) is not None:
+        made: Callable[..., Any] = type(value)
+        return made(**dict(zip(record, members, strict=True)))
     if isinstance(value, dict):
         return type(value)(zip(value, members, strict=True))
     kind: Callable[..., Any] = type(value)

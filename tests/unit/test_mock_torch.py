@@ -18,6 +18,8 @@ import oneflow as flow
 from oneflow.core.errors import OneFlowError
 from oneflow.mock_torch import DummyModule, disable, enable, is_enabled
 from oneflow.mock_torch.__main__ import FOLDER, main
+from oneflow.mock_torch.dependants import dependants
+from oneflow.mock_torch.switching import MockEnableDisableMixin, _importer
 
 REAL = torch
 
@@ -136,6 +138,35 @@ def test_one_package_on_oneflow_beside_pytorch(
     assert found.Net == 5
 
 
+def test_what_a_package_depends_on_is_imported_anew_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`main` requires `middle`, which requires torch; `aside` does not."""
+    for name, needs in (
+        ("mock_main", ["mock-middle>=1.0; extra == 'x'", "mock_aside"]),
+        ("mock_middle", ["torch", "mock_main"]),
+        ("mock_aside", []),
+    ):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        lines = [f"Requires-Dist: {need}" for need in needs]
+        (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n" + "\n".join(lines) + "\n")
+        (tmp_path / f"{name}.py").write_text("import torch\n" * (name != "mock_aside"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert dependants("mock_main", frozenset({"torch"})) == ("mock_middle",)
+    before = [importlib.import_module(f"mock_{n}") for n in ("main", "middle", "aside")]
+    with enable(main_pkg="mock_main"):
+        inside = [importlib.import_module(f"mock_{n}") for n in ("main", "middle", "aside")]
+        assert _importer.enable
+        assert {"mock_main", "mock_middle"} <= set(_importer.delete_list)
+    assert not _importer.enable and _importer.delete_list == []
+    assert [a is b for a, b in zip(before, inside, strict=True)] == [False, False, True]
+    assert inside[1].torch.ones is flow.ones and before[1].torch is REAL
+    monkeypatch.setattr(MockEnableDisableMixin, "hazard_list", ["mock_main"])
+    with enable(main_pkg="mock_main", mock_version="9.9"):  # in which it was never imported
+        assert importlib.import_module("mock_main") is before[0]
+
+
 def test_other_libraries_beside_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stand_in.py").write_text("answer = 42\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -151,8 +182,10 @@ def test_the_version_that_programs_are_told() -> None:
     with enable(mock_version="2.1.0"):
         assert importlib.import_module("torch").__version__ == "2.1.0"
         assert importlib.metadata.version("torch") == "2.1.0"
+    installed = importlib.metadata.version("torch")
     with enable(mock_version=True):
         assert importlib.import_module("torch").__version__ == flow.__version__
+        assert importlib.metadata.version("torch") == installed
     assert importlib.metadata.version("torch").split("+")[0] == REAL.__version__.split("+")[0]
 
 

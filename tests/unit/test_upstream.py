@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,24 @@ def test_a_tree_is_mapped_leaf_by_leaf() -> None:
     mapped = ArgsTree(tree).map_leaf(lambda leaf: None if leaf is None else leaf * 10)
     assert mapped == ([10, {"a": 20}], Point(30, None), {"b": (40,)})
     assert type(mapped[1]) is Point
+
+
+@dataclass
+class Output(OrderedDict[str, Any]):
+    """Made as the outputs of diffusers are: a dict of its fields, too."""
+
+    sample: Any
+    rest: Any = None
+
+    def __post_init__(self) -> None:
+        self["sample"] = self.sample
+
+
+def test_a_dataclass_is_a_container() -> None:
+    mapped = ArgsTree((Output(3, [4]), None)).map_leaf(lambda leaf: leaf and leaf * 10)
+    assert type(mapped[0]) is Output
+    assert (mapped[0].sample, mapped[0].rest, mapped[0]["sample"]) == (30, [40], 30)
+    assert list(ArgsTree(Output(3)).iter_nodes())[1:] == [3, None]
 
 
 def test_nodes_have_names() -> None:

@@ -7,7 +7,7 @@ function's.
 
 from __future__ import annotations
 
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from oneflow.api import ROWS
@@ -56,6 +56,7 @@ def _layer(name: str) -> type[Module]:
         return ", ".join(f"{name}={self.__dict__[name]}" for name in shown)
 
     members = {
+        **{p.name: p.default for p in parameters if p.default is not Parameter.empty},
         "__module__": __name__,
         "__doc__": function.__doc__,
         "__signature__": Signature(parameters),

@@ -51,7 +51,7 @@ class _Conv(Module):
         self.padding = (
             padding if isinstance(padding, str) else per_dim(padding, self.dims, "padding")
         )
-        self._ends = self._padded_ends()
+        self._padded_ends()  # raises for what cannot be
         shape = (out_channels, in_channels // groups, *self.kernel_size)
         self.weight = Parameter(empty(shape, device=device, dtype=dtype))
         self.register_parameter(
@@ -88,10 +88,11 @@ class _Conv(Module):
         return self._convolve(x, self.weight)
 
     def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:
-        padding = tuple(before for before, _ in self._ends)
-        if self.padding_mode != "zeros" or any(a != b for a, b in self._ends):
+        pairs = self._padded_ends()
+        padding = tuple(before for before, _ in pairs)
+        if self.padding_mode != "zeros" or any(a != b for a, b in pairs):
             # the last spatial dim comes first in the arguments of pad
-            ends = [n for pair in reversed(self._ends) for n in pair]
+            ends = [n for pair in reversed(pairs) for n in pair]
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x, padding = F.pad(x, ends, mode=mode), (0,) * self.dims
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]

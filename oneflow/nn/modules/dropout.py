@@ -18,6 +18,7 @@ class Dropout(Module):
     """
 
     function: Any = staticmethod(F.dropout)
+    generator: Generator | None = None
 
     def __init__(
         self, p: float = 0.5, inplace: bool = False, generator: Generator | None = None

@@ -133,6 +133,7 @@ class _AdaptiveAvgPool(Module):
     """
 
     pool: Any
+    data_format: str | None = None
 
     def __init__(self, output_size: OutputSize, data_format: str | None = None) -> None:
         super().__init__()

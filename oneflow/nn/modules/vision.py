@@ -15,6 +15,9 @@ class PixelShuffle(Module):
     upscale_factor: r and s; or h_upscale_factor and w_upscale_factor, one by one.
     """
 
+    h_upscale_factor: int | None = None
+    w_upscale_factor: int | None = None
+
     def __init__(
         self,
         upscale_factor: int | None = None,
@@ -29,7 +32,9 @@ class PixelShuffle(Module):
         self.h_upscale_factor, self.w_upscale_factor = rows, columns
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, columns = self.h_upscale_factor, self.w_upscale_factor
+        rows = self.h_upscale_factor or self.upscale_factor
+        columns = self.w_upscale_factor or self.upscale_factor
+        assert rows is not None and columns is not None
         if rows == columns:
             return F.pixel_shuffle(x, rows)
         n, channels, height, width = x.shape

@@ -248,3 +248,12 @@ def test_all_functions_of_tensors_are_there_too() -> None:
     assert flow._C.relu_ is flow.relu_ and flow._C.rfft is flow.fft.rfft
     assert flow._C.gather is not flow.gather
     assert not hasattr(flow._C, "Module")
+
+
+def test_one_dim_is_stretched_to_that_of_another_tensor(rng: np.random.Generator) -> None:
+    (x,) = tensors(rng, (1, 3))
+    like = flow.ones(5, 3, 4)
+    compare(x.expand(5, 3), C.broadcast_dim_like(to_flow(x), like, dim=0))
+    compare(x.expand(4, 3), C.broadcast_dim_like(to_flow(x), like, 0, like_dim=-1))
+    with pytest.raises(ValueError):
+        C.broadcast_dim_like(to_flow(x), like, dim=1, like_dim=0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,31 @@ def test_structures_go_in_and_come_out() -> None:
     assert out["x"][1][1] is None and out["z"] is None and out["p"].b == 3
     assert isinstance(out["y"], tuple) and isinstance(out["p"], Pair)
     assert not out["y"][0].is_lazy
+
+
+@dataclass
+class Pair(OrderedDict[str, Any]):
+    """A dict of its fields besides, as outputs of diffusers and transformers are."""
+
+    first: Any
+    second: Any = None
+
+    def __post_init__(self) -> None:
+        self.update(first=self.first)
+
+
+def test_dataclasses_go_in_and_come_out() -> None:
+    class Swap(nn.Graph):
+        def build(self, pair: Pair, mode: Any) -> Any:
+            return Pair(pair.second * 2.0, pair.first), mode
+
+    graph, mode = Swap(), Pair(7)
+    for scale in (1.0, 3.0):
+        ones = flow.ones(2) * scale
+        out, kept = graph(Pair(ones, ones + 1.0), mode)
+        assert type(out) is Pair and kept is mode
+        assert out.first.tolist() == out["first"].tolist() == [2.0 * scale + 2.0] * 2
+        assert out.second.tolist() == [scale] * 2
 
 
 def test_arguments_are_matched_by_their_place() -> None:

@@ -78,6 +78,19 @@ def test_the_first_call_in_two_steps(
     assert halves(x)["loss"].item() == wanted
 
 
+def test_names_inside_of_upstreams_graph_are_answered(rng: np.random.Generator) -> None:
+    """As onediff reads them: variables by name, modules, tensors."""
+    graph: Any = Train(make_model())
+    assert graph._c_nn_graph.get_runtime_var_states() == ([], [])
+    graph(batch(rng))
+    names, tensors = graph._c_nn_graph.get_runtime_var_states()
+    assert "model.0.weight" in names
+    assert tensors[names.index("model.0.weight")] is graph.model[0].weight.origin
+    assert list(graph._blocks) == ["model"]
+    assert next(graph._state()) is graph.model[0].weight.origin
+    assert graph._dynamic_input_graph_cache is None
+
+
 # ---- several shapes ------------------------------------------------------------------------------
 
 
@@ -114,6 +127,15 @@ def test_plans_that_were_not_used_go_but_the_first(
     with pytest.raises(AssertionError, match="traced or compiled"):
         graph(batch(rng, 4))
     graph(batch(rng, 5))
+    cache = graph._dynamic_input_graph_cache
+    assert cache is graph._plans
+    cache.enable_shared(True)
+    cache.set_cache_size(1)
+    with pytest.raises(ValueError, match="set_cache_size: size must be at least 1"):
+        cache.set_cache_size(0)
+    monkeypatch.undo()
+    graph(batch(rng, 6))
+    assert len(graph._plans) == 2  # the newest, and the first
     with pytest.raises(ValueError, match="size must be at least 1"):
         nn.Graph.with_dynamic_input_shape(size=0)
 

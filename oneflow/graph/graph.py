@@ -36,7 +36,7 @@ from oneflow.graph.scaling import GraphScaler
 from oneflow.graph.state import load_state, state_of
 from oneflow.graph.tracing import Traced, trace_build
 from oneflow.graph.tree import Tree
-from oneflow.graph.upstream_names import UpstreamNames
+from oneflow.graph.upstream_names import CompiledNames, blocks_of, plans_of, state_tensors
 from oneflow.jobs.export import save
 from oneflow.nn.module import Module
 from oneflow.optim.lr_scheduler import LRScheduler
@@ -58,7 +58,7 @@ def _no_build(self: Graph, *_: object, **__: object) -> NoReturn:
     )
 
 
-class Graph(UpstreamNames):
+class Graph:
     """Base of user graphs; `build` must be overridden.
 
     debug_v_level: 0 prints the stages of the first call, 1 the modules, 2 a line for each op, 3 the
@@ -359,6 +359,12 @@ class Graph(UpstreamNames):
     export = save
     """Writes this graph with its variables, its optimizers' state and its input pipeline to one
     file, which a cluster runs without any code of the user; see `flow.jobs.save`."""
+
+    _dynamic_input_graph_cache = property(plans_of)
+    _c_nn_graph = property(CompiledNames)
+    _blocks = property(blocks_of)
+    _state = state_tensors
+    """Names inside of upstream's graphs; see upstream_names.py."""
 
     @property
     def _steps_done(self) -> int:

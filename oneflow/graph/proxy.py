@@ -4,7 +4,7 @@ the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +244,8 @@ class ProxyTensor:
         """
         if wanted == (GraphTensor,):
             return self.config
-        return self._tensor.to(*wanted, **kwargs)
+        own: Callable[..., Any] = self._tensor.to
+        return own(*wanted, **kwargs)
 
     @property
     def origin(self) -> Tensor:

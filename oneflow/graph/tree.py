@@ -11,6 +11,9 @@ from oneflow.tensor.tensor import Tensor
 Tree: TypeAlias = object
 """A tensor, a list, tuple, dict or dataclass of trees, or anything else: a leaf."""
 
+PLAIN = frozenset((Tensor, list, tuple, dict, type(None), bool, int, float, str))
+"""Kinds that are no dataclasses, told apart at once: each step of a graph walks its arguments."""
+
 
 def record_of(tree: Tree) -> dict[str, Any] | None:
     """The arguments that make a dataclass like `tree`, in their order; None for anything else.
@@ -24,7 +27,7 @@ def record_of(tree: Tree) -> dict[str, Any] | None:
 
 def flatten(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
     """(path, leaf) in a fixed order; a path looks like `.0.x`."""
-    if (record := record_of(tree)) is not None:
+    if type(tree) not in PLAIN and (record := record_of(tree)) is not None:
         return flatten(record, path)
     if isinstance(tree, (list, tuple)):
         return [leaf for i, item in enumerate(tree) for leaf in flatten(item, f"{path}.{i}")]
@@ -37,7 +40,7 @@ def map_tensors(tree: Tree, function: Callable[[Tensor], Any]) -> Any:
     """The same structure with every tensor replaced; other leaves stay."""
     if isinstance(tree, Tensor):
         return function(tree)
-    if (record := record_of(tree)) is not None:
+    if type(tree) not in PLAIN and (record := record_of(tree)) is not None:
         kind: Any = type(tree)
         return kind(**map_tensors(record, function)) if tensors_of(record) else tree
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):

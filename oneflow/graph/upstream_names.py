@@ -27,20 +27,16 @@ class CompiledNames:
         return list(variables), list(variables.values())
 
 
-class UpstreamNames:
-    """The names, as properties and methods of nn.Graph."""
+def plans_of(graph: Graph) -> Plans | None:
+    """Return the plans for several shapes: upstream's `_dynamic_input_graph_cache`."""
+    return graph._plans
 
-    @property
-    def _dynamic_input_graph_cache(self: Graph) -> Plans | None:
-        return self._plans
 
-    @property
-    def _c_nn_graph(self: Graph) -> CompiledNames:
-        return CompiledNames(self)
+def blocks_of(graph: Graph) -> dict[str, Proxy]:
+    """Return the modules by name: upstream's `_blocks`."""
+    return {name: getattr(graph, name) for name in graph._modules}
 
-    @property
-    def _blocks(self: Graph) -> dict[str, Proxy]:
-        return {name: getattr(self, name) for name in self._modules}
 
-    def _state(self: Graph) -> Iterator[Tensor]:
-        yield from model_tensors(self)
+def state_tensors(graph: Graph) -> Iterator[Tensor]:
+    """Yield parameters and buffers: upstream's `_state()`."""
+    yield from model_tensors(graph)

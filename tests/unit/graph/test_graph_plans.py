@@ -79,7 +79,7 @@ def test_the_first_call_in_two_steps(
 
 
 def test_names_inside_of_upstreams_graph_are_answered(rng: np.random.Generator) -> None:
-    """As onediff reads them: variables by name, modules, tensors."""
+    """The names that onediff reads: variables, modules, tensors."""
     graph: Any = Train(make_model())
     assert graph._c_nn_graph.get_runtime_var_states() == ([], [])
     graph(batch(rng))
@@ -117,7 +117,7 @@ def test_a_graph_for_any_shape_has_one_set_of_variables(rng: np.random.Generator
 def test_plans_that_were_not_used_go_but_the_first(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = AnyShape(make_model())
+    graph: Any = AnyShape(make_model())
     for rows in (3, 4, 5):  # of two that are kept, 3 is the first
         graph(batch(rng, rows))
     assert len(graph._plans) == 2

@@ -78,7 +78,7 @@ def test_a_layer_works_with_the_attributes_of_pytorchs(
 ) -> None:
     torch.manual_seed(0)
     theirs: Any = eval(f"torch.nn.{layer}").eval()
-    x = rng.standard_normal(LAYERS[layer]).astype(np.float32)
+    x: Any = rng.standard_normal(LAYERS[layer]).astype(np.float32)
     if layer.startswith("Embedding"):
         x = rng.integers(0, 9, LAYERS[layer])
     inputs = [x, x] if layer.startswith("Bilinear") else [x]

@@ -23,6 +23,9 @@ IN_PLACE = {"flow_": "flow", "tensor_": "tensor", "F_": "F"}
 FORWARDED = ("flow", "F", "linalg", "fft", "special", "tensor")
 """Surfaces whose functions `flow._C` offers too, if it has no other of the name; the first wins."""
 
+WITH_OUT = frozenset(("flow", "linalg", "special", "fft"))
+"""Surfaces whose functions may take `out=`."""
+
 FUNCTIONS = ("oneflow.functional.", "oneflow.ops.")
 """Beginnings of the homes of functions of tensors."""
 
@@ -84,7 +87,9 @@ def _function(key: int) -> Any:
 
         own = widened(own, row.widens)
     renames, order = _spellings(row, own)
-    return _taking(own, renames, order) if renames or order else own
+    writes = row.names[0] in spellings.WRITTEN and not WITH_OUT.isdisjoint(row.surfaces)
+    writes = writes and "out" not in _parameters(own)  # those that every step calls see to it
+    return _taking(own, renames, order, writes) if renames or order or writes else own
 
 
 @cache
@@ -94,12 +99,17 @@ def _made(key: int, in_place: bool) -> Any:
     return writing(_function(key))
 
 
-def _numpy_names(function: object) -> dict[str, str]:
+def _parameters(function: object) -> tuple[str, ...]:
+    """Names of the parameters of a function, or of the one that it wraps."""
     function = getattr(function, "__wrapped__", function)
     if not isinstance(function, FunctionType):
-        return {}
+        return ()
     code = function.__code__
-    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _numpy_names(function: object) -> dict[str, str]:
+    own = _parameters(function)
     return {k: v for k, v in NUMPY_KEYWORDS.items() if v in own and k not in own}
 
 
@@ -120,15 +130,22 @@ def _spellings(row: Row, own: object) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _taking(
-    function: Callable[..., Any], renames: dict[str, str], order: tuple[str, ...]
+    function: Callable[..., Any], renames: dict[str, str], order: tuple[str, ...], writes: bool
 ) -> Callable[..., Any]:
-    """`function` under other spellings of its keywords, and in another positional order."""
+    """`function` under other spellings of its keywords, and in another positional order.
+
+    writes: it takes `out=`, too.
+    """
 
     def apply(*args: Any, **keywords: Any) -> Any:
         if order:
             keywords = {**dict(zip(order, args, strict=False)), **keywords}
             args = args[len(order) :]
         if keywords:
+            if writes and "out" in keywords and (out := keywords.pop("out")) is not None:
+                from oneflow.functional.results import written
+
+                return written(apply(*args, **keywords), out, (*args, *keywords.values()))
             for theirs in renames.keys() & keywords.keys():
                 ours = renames[theirs]
                 if not ours:

@@ -56,3 +56,28 @@ ORDERS: dict[str, str] = {
     "zeros_like": "input dtype",
 }
 """Name -> the parameters that may be given by position, in their order."""
+
+_WRITTEN = """
+    abs acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any
+    arange argmax argmin asin asinh atan atan2 atanh baddbmm bernoulli bitwise_and
+    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil
+    chain_matmul cholesky cholesky_inverse cholesky_solve clamp column_stack complex 
+    conj_physical copysign cos cosh count_nonzero cross cummax cummin cumprod cumsum deg2rad det
+    diag diff digamma div dot dstack eigh eigvalsh empty empty_like entr eq erf erfc erfcx
+    erfinv exp exp2 expit expm1 eye fft fft2 fftfreq fftn float_power floor floor_divide fmax fmin
+    fmod frac frexp full gammaln gather gcd ge gt heaviside hfft hfft2 hfftn histc histogram hstack
+    hypot ifft ifft2 ifftn ihfft ihfft2 ihfftn index_add index_copy index_select inner inv inverse
+    irfft irfft2 irfftn isneginf isposinf kron kthvalue lcm ldexp le lerp lgamma linspace log log10
+    log1p log2 log_ndtr log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not
+    logical_or logical_xor logit logspace logsumexp lt masked_select matmul matrix_norm
+    matrix_power matrix_rank max maximum mean median min minimum mm mode msort mul multi_dot
+    multigammaln multinomial mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow_copy
+    ndtr ndtri ne neg nextafter nonzero norm normal ones ones_like outer pinv polar polygamma pow
+    prod qr quantile rad2deg rand rand_like randint randn randn_like randperm reciprocal remainder
+    renorm rfft rfft2 rfftfreq rfftn round rsqrt scatter scatter_add searchsorted sgn sigmoid sign
+    sin sinc sinh slogdet softmax solve solve_triangular sort sqrt square stack std std_mean sub sum
+    svd svdvals take take_along_dim tan tanh tensordot topk tril triu trunc var var_mean vdot vecdot
+    vector_norm vstack where xlog1py xlogy zeros zeros_like zeta
+"""
+WRITTEN = frozenset(_WRITTEN.split())
+"""Functions that take `out=`, as PyTorch's do: the tensor, or tensors, that the result goes to."""

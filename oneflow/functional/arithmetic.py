@@ -18,6 +18,7 @@ from oneflow.functional.promotion import (
     together,
     with_number,
 )
+from oneflow.functional.results import into
 from oneflow.ops import binary, compare, scalar, unary
 from oneflow.ops import where as where_ops
 from oneflow.tensor.inplace import overwrite
@@ -25,9 +26,16 @@ from oneflow.tensor.tensor import Tensor
 
 
 def add(
-    input: TensorLike, other: TensorLike, *, alpha: Number = 1, inplace: bool = False
+    input: TensorLike,
+    other: TensorLike,
+    *,
+    alpha: Number = 1,
+    inplace: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input + alpha * other."""
+    if out is not None:
+        return into(add(input, other, alpha=alpha), out, (input, other))
     if alpha != 1:
         other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
     if inplace:
@@ -54,9 +62,16 @@ def _numeric(x: Tensor, value: Number) -> Tensor:
 
 
 def sub(
-    input: TensorLike, other: TensorLike, *, alpha: Number = 1, inplace: bool = False
+    input: TensorLike,
+    other: TensorLike,
+    *,
+    alpha: Number = 1,
+    inplace: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """input - alpha * other."""
+    if out is not None:
+        return into(sub(input, other, alpha=alpha), out, (input, other))
     if alpha != 1:
         other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
     result = _sub(input, other)
@@ -78,8 +93,12 @@ def _sub(input: TensorLike, other: TensorLike) -> Tensor:
     return scalar.scalar_add(unary.neg(_numeric(b, a)), value=a)
 
 
-def mul(input: TensorLike, other: TensorLike, *, inplace: bool = False) -> Tensor:
+def mul(
+    input: TensorLike, other: TensorLike, *, inplace: bool = False, out: Tensor | None = None
+) -> Tensor:
     """input * other."""
+    if out is not None:
+        return into(mul(input, other), out, (input, other))
     result = _mul(input, other)
     return _in_place(input, result) if inplace else result
 

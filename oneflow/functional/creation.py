@@ -96,7 +96,7 @@ def _fill(
 P = ParamSpec("P")
 
 PLACES = ("device", "placement", "sbp")
-_IGNORED = frozenset(("layout", "pin_memory", "memory_format", "out"))
+_IGNORED = frozenset(("layout", "pin_memory", "memory_format"))
 
 
 def _where(keywords: Where) -> Place:

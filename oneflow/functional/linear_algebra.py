@@ -13,6 +13,7 @@ from oneflow.functional.dims import listed, one_dim
 from oneflow.functional.joining import stack, unbind
 from oneflow.functional.promotion import as_type, meet
 from oneflow.functional.reduction import sum as total
+from oneflow.functional.results import into
 from oneflow.functional.shaping import diagonal, permute, reshape, unsqueeze
 from oneflow.ops import matmul as ops
 from oneflow.ops import shape as shape_ops
@@ -25,10 +26,13 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
     alpha: float = 1.0,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The matrix product; vectors count as a row on the left and a column on the right; other dims
     are broadcast.
     """
+    if out is not None:
+        return into(matmul(input, other, transpose_a, transpose_b, alpha), out, (input, other))
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         raise TypeError(
             f"matmul() needs two tensors, got {type(input).__name__} and {type(other).__name__}"

@@ -196,3 +196,13 @@ def test_libai_trainer_learns_in_half_precision(libai: list[str], tmp_path: Path
     losses = trained(libai, tmp_path, *STILL, "train.amp.enabled=True", "train.train_iter=40")
     found = list(losses.values())
     assert len(found) == 40 and sum(found[-5:]) < sum(found[:5]) - 1.0
+
+
+def test_onediff_compiles_models_of_diffusers() -> None:
+    """Of the diffusers for which it was written; attention and blocks are its own."""
+    needs = "diffusers==0.29.2 huggingface_hub==0.24.7 importlib-metadata==8.5.0 zipp requests"
+    needs += " urllib3 charset-normalizer idna certifi regex pillow"
+    path = installed("onediff==1.2.0", needs)
+    found = reports([path], ["tests.clients.onediff_models", "unet", "attention", "autoencoder"])
+    assert len(found) == 3
+    assert not failed(found)

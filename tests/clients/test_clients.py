@@ -199,7 +199,7 @@ def test_libai_trainer_learns_in_half_precision(libai: list[str], tmp_path: Path
 
 
 def test_onediff_compiles_models_of_diffusers() -> None:
-    """Of the diffusers for which it was written; attention and blocks are its own."""
+    """The diffusers for which it was written; attention and blocks are its own."""
     needs = "diffusers==0.29.2 huggingface_hub==0.24.7 importlib-metadata==8.5.0 zipp requests"
     needs += " urllib3 charset-normalizer idna certifi regex pillow"
     path = installed("onediff==1.2.0", needs)

@@ -115,7 +115,8 @@ PATHS: dict[str, str] = {
     "nn.modules.math_ops": ".",
     "nn.modules.meshgrid": ". meshgrid_op=.:meshgrid",
     "nn.modules.min_max_observer": "nn.modules.quantization",
-    "nn.modules.module": "nn.module _IncompatibleKeys=nn.module_state:IncompatibleKeys",
+    "nn.modules.module": "nn.module nn.forward_hooks "
+    "_IncompatibleKeys=nn.module_state:IncompatibleKeys",
     "nn.modules.moving_average_min_max_observer": "nn.modules.quantization",
     "nn.modules.nms": ".",
     "nn.modules.nonzero": ". nonzero_op=.:nonzero",

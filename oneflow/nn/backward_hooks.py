@@ -41,9 +41,15 @@ class BackwardWatch:
     grad_output is known.
     """
 
-    def __init__(self, module: Module, hooks: list[Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        hooks: list[Callable[..., Any]],
+        before: list[Callable[..., Any]],
+    ) -> None:
+        """before: hooks `hook(module, grad_output)` that may replace grad_output."""
         self.module = module
-        self.hooks = hooks
+        self.hooks, self.before = hooks, before
         self.grad_output: Grads = ()
         self.has_inputs = False
 
@@ -68,6 +74,10 @@ class BackwardWatch:
         return tuple(next(passed) if isinstance(x, Tensor) else x for x in values)
 
     def _outputs_known(self, grads: Grads) -> Grads:
+        for hook in self.before:
+            changed = hook(self.module, grads)
+            if changed is not None:
+                grads = changed if isinstance(changed, tuple) else (changed,)
         self.grad_output = grads
         if not self.has_inputs:
             for hook in self.hooks:

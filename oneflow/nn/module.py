@@ -1,7 +1,7 @@
 """The base of all layers: a tree of modules that own parameters and buffers.
 
-State dicts are in module_state.py, backward hooks in backward_hooks.py; here are the tree,
-attributes, conversion and the call.
+State dicts are in module_state.py, hooks in forward_hooks.py and backward_hooks.py; here are the
+tree, attributes, conversion and the call.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from oneflow.core.no_effect import without_effect
 from oneflow.core.sbp import SbpLike, as_nd_sbp
 from oneflow.functional.creation import empty_like, zeros_like
 from oneflow.kernels.array import Array
-from oneflow.nn.backward_hooks import BackwardWatch
-from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
+from oneflow.nn.forward_hooks import call_with_hooks, enter, everywhere, with_options
+from oneflow.nn.module_state import (
+    IncompatibleKeys,
+    WithModule,
+    load_own,
+    load_state_dict,
+    save_own,
+    state_dict,
+)
 from oneflow.nn.parameter import Buffer, Parameter
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import check_layout
@@ -49,6 +56,10 @@ class Module:
     """
 
     training: bool
+    call_super_init: bool = False
+    dump_patches: bool = False
+    _version: int = 1
+    """Written into the metadata of state dicts, for `_load_from_state_dict` of later versions."""
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
@@ -71,41 +82,58 @@ class Module:
         call_module = current_mode().call_module
         if call_module is not None:
             return call_module(self, args, kwargs)
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
-            return self._call_with_hooks(args, kwargs)
+        if (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or everywhere.is_used
+        ):
+            return call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        watch = None
-        if self._backward_hooks:
-            watch = BackwardWatch(self, list(self._backward_hooks.values()))
-            args = watch.inputs(args)
-        result = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            changed = hook(self, args, result)
-            if changed is not None:
-                result = changed
-        return result if watch is None else watch.outputs(result)
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(module, args)` before `forward`; what it returns replaces the arguments.
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, args)` before `forward`; what it returns replaces the arguments."""
-        return RemovableHandle(self._forward_pre_hooks, hook)
+        prepend: before the hooks that are there.  with_kwargs: `hook(module, args, kwargs)`, which
+        returns None or both.
+        """
+        return enter(self._forward_pre_hooks, with_options(hook, with_kwargs), prepend)
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, args, output)` after `forward`; what it returns replaces output."""
-        return RemovableHandle(self._forward_hooks, hook)
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
+        """Calls `hook(module, args, output)` after `forward`; what it returns replaces output.
 
-    def register_full_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        prepend: before the hooks that are there.  with_kwargs: `hook(module, args, kwargs,
+        output)`.  always_call: with the output None where `forward` raises, too.
+        """
+        return enter(self._forward_hooks, with_options(hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Calls `hook(module, grad_input, grad_output)` in the backward pass; may return other
         grad_input.
         """
-        return RemovableHandle(self._backward_hooks, hook)
+        return enter(self._backward_hooks, hook, prepend)
 
     register_backward_hook = register_full_backward_hook
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(module, grad_output)` before the module's part of the backward pass; may
+        return other grad_output.
+        """
+        return enter(self._backward_pre_hooks, hook, prepend)
 
     # ---- parts -----------------------------------------------------------------------------------
 
@@ -230,6 +258,31 @@ class Module:
             raise AttributeError(f"{type(self).__name__} has no parameter {target!r}")
         return found
 
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a dotted path. Raises AttributeError."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._buffers.get(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__} has no buffer {target!r}")
+        return found
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Puts a module at a dotted path.  strict: one must be there already. Raises ValueError,
+        AttributeError.
+        """
+        path, _, name = target.rpartition(".")
+        if not name or not isinstance(module, Module):
+            raise ValueError(
+                f"set_submodule: needs a path and a module, got {target!r} and "
+                f"{type(module).__name__}"
+            )
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if not isinstance(getattr(parent, name, module), Module):
+            raise AttributeError(f"`{name}` of {target!r} is not an nn.Module")
+        setattr(parent, name, module)
+
     # ---- walking ---------------------------------------------------------------------------------
 
     def children(self) -> Iterator[Module]:
@@ -352,9 +405,11 @@ class Module:
         *args: DeviceLike | DType | Tensor,
         device: DeviceLike | None = None,
         dtype: DType | None = None,
+        non_blocking: bool = False,
+        memory_format: object = None,
     ) -> Self:
         """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`; dtype changes floating-
-        point tensors only.
+        point tensors only.  non_blocking and memory_format change nothing.
         """
         device, dtype = _parse_to(args, device, dtype)
 
@@ -400,6 +455,10 @@ class Module:
     def to_empty(self: Self, *, device: DeviceLike | None = None, recurse: bool = True) -> Self:
         """Moves all parts to a device, without their values."""
         return self._apply(lambda x: empty_like(x, device=device))
+
+    def compile(self, *_: object, **__: object) -> None:
+        """Warns once: layers run as they are; `nn.Graph` compiles a step."""
+        without_effect("Module.compile", "layers run as they are; nn.Graph compiles a step")
 
     def to_memory_format(self: Self, memory_format: object) -> Self:
         """Returns the module: kernels work on channels before positions."""
@@ -454,19 +513,72 @@ class Module:
         """
         return state_dict(self, destination, prefix, keep_vars)
 
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        """Enters this module's own values, not those of its parts; subclasses may add others."""
+        save_own(self, destination, prefix, keep_vars)
+
     def load_state_dict(
-        self, state_dict: Mapping[str, Tensor | Array], strict: bool = True
+        self,
+        state_dict: Mapping[str, Tensor | Array],
+        strict: bool = True,
+        assign: bool = False,
     ) -> IncompatibleKeys:
         """Copies values (tensors, local or global, or arrays) into parameters and buffers.
 
         strict: every name must be in both. Raises RuntimeError that lists all differences.
+        assign: the values take the place of parameters and buffers instead, with their own dtype
+        and device; optimizers made before know only the old ones.
         Where this module is global every rank must call it, with whole values or global tensors.
         """
-        return load_state_dict(self, state_dict, strict)
+        return load_state_dict(self, state_dict, strict, assign)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Takes this module's own values, not those of its parts; subclasses may change names."""
+        load_own(
+            self,
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
+
+    def get_extra_state(self) -> Any:
+        """Any object that `state_dict()` is to hold besides tensors, in subclasses that define it
+        and `set_extra_state`.
+        """
+        raise RuntimeError(
+            f"{type(self).__name__} calls get_extra_state of Module; a subclass defines both it "
+            "and set_extra_state, or none"
+        )
+
+    def set_extra_state(self, state: object) -> None:
+        """Takes what `get_extra_state` gave."""
+        raise RuntimeError(
+            f"{type(self).__name__} calls set_extra_state of Module; a subclass defines both it "
+            "and get_extra_state, or none"
+        )
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls `hook(module, prefix, keep_vars)` before its part of a state dict is made."""
         return RemovableHandle(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, state_dict, prefix, metadata)` afterwards, which may edit it."""
+        return RemovableHandle(self._state_dict_hooks, hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls `hook(module, state_dict, prefix, metadata)` afterwards; it may return another
@@ -474,11 +586,21 @@ class Module:
         """
         return RemovableHandle(self._state_dict_hooks, hook)
 
-    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(state_dict, prefix, metadata, strict, missing, unexpected, errors)` before
-        loading.
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)`
+        before loading.
         """
-        return RemovableHandle(self._load_state_dict_pre_hooks, hook)
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False
+    ) -> RemovableHandle:
+        """Calls `hook(state_dict, prefix, metadata, strict, missing, unexpected, errors)` before
+        loading.  with_module: the module comes first.
+        """
+        return RemovableHandle(
+            self._load_state_dict_pre_hooks, WithModule(hook, self) if with_module else hook
+        )
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls `hook(module, incompatible_keys)` after loading."""
@@ -506,6 +628,7 @@ HOOK_KINDS = (
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
+    "_backward_pre_hooks",
     "_state_dict_hooks",
     "_state_dict_pre_hooks",
     "_load_state_dict_pre_hooks",

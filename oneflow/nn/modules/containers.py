@@ -67,6 +67,12 @@ class _ModuleSequence(Module):
             self.append(module)
         return self
 
+    def pop(self, index: int | slice) -> Any:
+        """Takes out and returns a module."""
+        found = self[index]
+        del self[index]
+        return found
+
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.isdigit()]
 
@@ -238,6 +244,39 @@ class ParameterDict(Module):
 
     def pop(self, key: str) -> Any:
         return self._parameters.pop(key)
+
+    def popitem(self) -> tuple[str, Any]:
+        """Takes out and returns the last pair."""
+        return self._parameters.popitem()
+
+    def get(self, key: str, default: object = None) -> Any:
+        return self._parameters.get(key, default)
+
+    def setdefault(self, key: str, default: Tensor | None = None) -> Any:
+        """Returns the parameter, which is `default` if there was none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def copy(self) -> ParameterDict:
+        """Another dict of the same parameters."""
+        return ParameterDict(OrderedDict(self.items()))
+
+    def fromkeys(self, keys: Iterable[str], default: Tensor | None = None) -> ParameterDict:
+        """A dict with `default` under each key."""
+        return ParameterDict((key, default) for key in keys)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self))
+
+    def __or__(self, other: Named[Tensor | None]) -> ParameterDict:
+        joined = self.copy()
+        joined.update(other)
+        return joined
+
+    def __ior__(self, other: Named[Tensor | None]) -> ParameterDict:
+        self.update(other)
+        return self
 
     def keys(self) -> Iterable[str]:
         return self._parameters.keys()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import oneflow as flow
 from oneflow.core.dtype import float16, float32, float64, int64
 from oneflow.core.errors import OneFlowError
+from oneflow.core.no_effect import _said
 from oneflow.nn.module import Module
 from oneflow.nn.modules.containers import (
     ModuleDict,
@@ -314,3 +318,190 @@ def test_copies_are_independent() -> None:
     assert net.first.weight.tolist() == [2.0, 2.0] and other.shared is other.first
     again = pickle.loads(pickle.dumps(net))
     assert again.second.weight.tolist() == [3.0, 3.0]
+
+
+# ---- the same script on both libraries -----------------------------------------------------------
+
+LIBRARIES: list[Any] = [torch, flow]
+
+
+def models() -> list[Any]:
+    """One model of each library with the same values."""
+    theirs = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    ours = flow.nn.Sequential(flow.nn.Linear(2, 3), flow.nn.BatchNorm1d(3))
+    ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
+    return [(torch, theirs), (flow, ours)]
+
+
+def test_hooks_with_options_run_as_in_torch() -> None:
+    logs: list[Any] = []
+    for lib in LIBRARIES:
+        log: list[Any] = []
+
+        class Layer(lib.nn.Module):  # type: ignore[name-defined, misc]
+            def forward(self, x: Any, scale: float = 1.0) -> Any:
+                if scale < 0:
+                    raise RuntimeError("no")
+                return x * scale
+
+        layer = Layer()
+        layer.register_forward_pre_hook(lambda m, a, log=log: log.append(("pre", len(a))))
+        layer.register_forward_pre_hook(
+            lambda m, a, k, log=log: log.append(("first", dict(k))) or (a, {"scale": -k["scale"]}),
+            prepend=True,
+            with_kwargs=True,
+        )
+        layer.register_forward_hook(lambda m, a, y, log=log: log.append(("post", y.tolist())))
+        layer.register_forward_hook(
+            lambda m, a, k, y, log=log: log.append(("early", k)) or y + 1,
+            prepend=True,
+            with_kwargs=True,
+        )
+        always = layer.register_forward_hook(
+            lambda m, a, y, log=log: log.append(("always", y is None)), always_call=True
+        )
+        layer(lib.ones(2), scale=-3.0)
+        with pytest.raises(RuntimeError, match="no"):
+            layer(lib.ones(2), scale=2.0)
+        always.remove()
+        logs.append(log)
+    assert logs[0] == logs[1]
+    assert ("post", [4.0, 4.0]) in logs[1] and ("always", True) in logs[1]
+
+
+def test_hooks_of_the_backward_pass_run_as_in_torch() -> None:
+    found = []
+    for lib, model in models():
+        layer, seen = model[0], []
+        layer.register_full_backward_hook(
+            lambda m, gi, go, seen=seen: seen.append(("hook", go[0].tolist()))
+        )
+        layer.register_full_backward_hook(
+            lambda m, gi, go, seen=seen: seen.append(("first", gi[0].shape)), prepend=True
+        )
+        layer.register_full_backward_pre_hook(
+            lambda m, go, seen=seen: seen.append(("pre", go[0].tolist())) or (go[0] * 2,)
+        )
+        x = lib.tensor([[1.0, 2.0]]).requires_grad_()
+        layer(x).sum().backward()
+        seen.append(("grad", layer.bias.grad.tolist()))
+        found.append(seen)
+    assert found[0] == found[1]
+
+
+def test_hooks_of_all_modules() -> None:
+    found = []
+    for lib, model in models():
+        path = "torch.nn.modules.module" if lib is torch else "oneflow.nn.modules.module"
+        space, seen = importlib.import_module(path), []
+        handles = [
+            space.register_module_forward_pre_hook(
+                lambda m, a, seen=seen: seen.append(("pre", type(m).__name__))
+            ),
+            space.register_module_forward_hook(
+                lambda m, a, y, seen=seen: seen.append(("post", type(m).__name__))
+            ),
+        ]
+        model.eval()(lib.ones(1, 2))
+        for handle in handles:
+            handle.remove()
+        model(lib.ones(1, 2))
+        found.append(seen)
+    assert found[0] == found[1] and len(found[1]) == 6
+
+
+def test_values_may_take_the_place_of_parameters() -> None:
+    for lib, model in models():
+        weight = model[0].weight.requires_grad_(False)
+        values = {k: v.clone() for k, v in model.state_dict().items()}
+        values["0.weight"] = lib.ones(3, 2, dtype=lib.float64)
+        values["0.bias"] = lib.nn.Parameter(lib.ones(3))
+        assert not model.load_state_dict(values, assign=True).missing_keys
+        assert model[0].weight is not weight and model[0].weight.dtype is lib.float64
+        assert isinstance(model[0].weight, lib.nn.Parameter)
+        assert not model[0].weight.requires_grad and model[0].bias.requires_grad
+        assert model[0].bias is values["0.bias"]
+        assert model[1].running_mean is values["1.running_mean"]
+        meta = lib.nn.Linear(2, 3, device="meta")
+        meta.load_state_dict(lib.nn.Linear(2, 3).state_dict(), assign=True)
+        assert meta.weight.device.type == "cpu" and meta(lib.ones(1, 2)).shape == (1, 3)
+
+
+def test_subclasses_save_and_load_their_own_way() -> None:
+    for lib in LIBRARIES:
+
+        class Renamed(lib.nn.Linear):  # type: ignore[name-defined, misc]
+            _version = 2
+
+            def _save_to_state_dict(self, destination: Any, prefix: Any, keep_vars: Any) -> None:
+                super()._save_to_state_dict(destination, prefix, keep_vars)
+                destination[prefix + "kernel"] = destination.pop(prefix + "weight")
+
+            def _load_from_state_dict(
+                self, state: Any, prefix: Any, metadata: Any, *rest: Any
+            ) -> None:
+                self.found = metadata.get("version")
+                state[prefix + "weight"] = state.pop(prefix + "kernel")
+                super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+            def get_extra_state(self) -> Any:
+                return {"steps": 3}
+
+            def set_extra_state(self, state: Any) -> None:
+                self.steps = state["steps"]
+
+        model = lib.nn.Sequential(Renamed(2, 3))
+        state = model.state_dict()
+        assert list(state) == ["0.bias", "0._extra_state", "0.kernel"]
+        again = lib.nn.Sequential(Renamed(2, 3))
+        calls: list[Any] = []
+        again[0].register_load_state_dict_pre_hook(
+            lambda m, s, p, *_, calls=calls: calls.append((type(m).__name__, p))
+        )
+        again.load_state_dict(state)
+        assert again[0].found == 2 and again[0].steps == 3 and calls == [("Renamed", "0.")]
+        assert again[0].weight.tolist() == model[0].weight.tolist()
+        with pytest.raises(RuntimeError, match="_extra_state"):
+            again.load_state_dict({k: v for k, v in state.items() if "extra" not in k})
+        extra = dict(state, **{"0.more": lib.ones(1), "9.x": lib.ones(1)})
+        found = again.load_state_dict(extra, strict=False)
+        assert sorted(found.unexpected_keys) == ["0.more", "9.x"] and not found.missing_keys
+
+
+def test_parts_are_put_and_found_by_path() -> None:
+    for lib, model in models():
+        assert model.get_buffer("1.running_var") is model[1].running_var
+        with pytest.raises(AttributeError):
+            model.get_buffer("1.weight")
+        model.set_submodule("1", lib.nn.Identity())
+        assert isinstance(model.get_submodule("1"), lib.nn.Identity)
+        with pytest.raises(ValueError):
+            model.set_submodule("", lib.nn.Identity())
+        with pytest.raises(AttributeError):
+            model.set_submodule("1.a", lib.nn.Identity(), strict=True)
+        assert model.to("cpu", non_blocking=True) is model
+
+
+def test_containers_are_edited_as_in_torch() -> None:
+    found: list[Any] = []
+    for lib in LIBRARIES:
+        parts = lib.nn.ModuleList([lib.nn.Identity(), lib.nn.ReLU(), lib.nn.Tanh()])
+        taken = type(parts.pop(1)).__name__
+        sequence = lib.nn.Sequential(*parts)
+        last = type(sequence.pop(-1)).__name__
+        values = lib.nn.ParameterDict({"a": lib.ones(1), "b": lib.zeros(2)})
+        values.setdefault("c", lib.ones(3))
+        joined = values | {"d": lib.ones(4)}
+        values |= {"e": lib.ones(5)}
+        copied = values.copy()
+        name, _ = values.popitem()
+        fresh = values.fromkeys(["x", "y"], lib.ones(1))
+        found.append([taken, last, len(parts), len(sequence), list(joined), list(copied), name])
+        found[-1] += [list(reversed(values)), values.get("z"), list(fresh), values["c"].tolist()]
+    assert found[0] == found[1]
+
+
+def test_compile_is_taken_and_says_that_it_changes_nothing() -> None:
+    _said.discard("Module.compile")
+    with pytest.warns(UserWarning, match="no effect"):
+        flow.nn.Identity().compile(mode="max-autotune")

@@ -34,15 +34,16 @@ class Everywhere:
         self.before: Hooks = {}
         self.after: Hooks = {}
         self.backward: Hooks = {}
-        self.is_used = False
 
 
 everywhere = Everywhere()
+Hook = Special | Callable[..., Any]
 
 
-def enter(hooks: Hooks, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+def enter(hooks: Hooks, hook: Hook, prepend: bool = False) -> RemovableHandle:
     """Adds a hook behind those that are there, or in front of them."""
-    handle = RemovableHandle(hooks, hook)
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
     if prepend:
         others = [(number, known) for number, known in hooks.items() if number != handle.id]
         for number, known in others:
@@ -51,7 +52,7 @@ def enter(hooks: Hooks, hook: Callable[..., Any], prepend: bool = False) -> Remo
     return handle
 
 
-def with_options(hook: Callable[..., Any], with_kwargs: bool, always: bool = False) -> Any:
+def with_options(hook: Callable[..., Any], with_kwargs: bool, always: bool = False) -> Hook:
     """The hook as the tables hold it: itself if no option is set."""
     return Special(hook, with_kwargs, always) if with_kwargs or always else hook
 
@@ -59,7 +60,7 @@ def with_options(hook: Callable[..., Any], with_kwargs: bool, always: bool = Fal
 def call_with_hooks(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls `forward` between the hooks."""
     hooks = [*everywhere.after.values(), *module._forward_hooks.values()]
-    called: list[Any] = []
+    called: list[Hook] = []
     try:
         return _call(module, args, kwargs, hooks, called)
     except Exception:
@@ -73,8 +74,8 @@ def _call(
     module: Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    hooks: list[Any],
-    called: list[Any],
+    hooks: list[Hook],
+    called: list[Hook],
 ) -> Any:
     for hook in [*everywhere.before.values(), *module._forward_pre_hooks.values()]:
         args, kwargs = _before(hook, module, args, kwargs)
@@ -93,7 +94,7 @@ def _call(
 
 
 def _before(
-    hook: Any, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    hook: Hook, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments, as a hook changes them."""
     if isinstance(hook, Special):
@@ -113,7 +114,7 @@ def _before(
 
 
 def _after(
-    hook: Any, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+    hook: Hook, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
 ) -> Any:
     if not isinstance(hook, Special):
         return hook(module, args, result)
@@ -124,7 +125,6 @@ def _after(
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Calls `hook(module, args)` before the `forward` of every module."""
-    everywhere.is_used = True
     return enter(everywhere.before, hook)
 
 
@@ -132,11 +132,9 @@ def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Calls `hook(module, args, output)` after the `forward` of every module."""
-    everywhere.is_used = True
     return enter(everywhere.after, with_options(hook, with_kwargs, always_call))
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Calls `hook(module, grad_input, grad_output)` in the backward pass of every module."""
-    everywhere.is_used = True
     return enter(everywhere.backward, hook)

@@ -87,7 +87,9 @@ class Module:
             or self._forward_pre_hooks
             or self._backward_hooks
             or self._backward_pre_hooks
-            or everywhere.is_used
+            or everywhere.before
+            or everywhere.after
+            or everywhere.backward
         ):
             return call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)

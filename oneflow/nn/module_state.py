@@ -145,7 +145,7 @@ def load_own(
                 unexpected.append(key)
 
 
-def _fitting(key: str, own: Tensor, value: Any) -> tuple[Any, str]:
+def _fitting(key: str, own: Tensor, value: Tensor | Array) -> tuple[Tensor | Array, str]:
     """The value in the shape of `own`, and what is wrong with it, "" if nothing is."""
     shape = tuple(value.shape if isinstance(value, Tensor) else np.shape(value))
     if own.shape == () and shape == (1,):

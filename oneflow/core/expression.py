@@ -278,8 +278,10 @@ def column_total(x: Operand) -> Expression:
 
 
 def _share(adjoint: Expression, a: Expression, b: Expression) -> Expression:
-    """Return the share of the larger of a and b: all where a > b, half where they are equal."""
-    return where(a > b, adjoint, where(eq(a, b), adjoint * 0.5, 0))
+    """Return a's share as the larger of a and b: all, or half where they are equal. Where one is
+    NaN both have decided, and get all.
+    """
+    return where(a < b, 0, where(eq(a, b), adjoint * 0.5, adjoint))
 
 
 def _reciprocal_root(d: Expression, radicand: Expression) -> Expression:
@@ -340,7 +342,7 @@ FUNCTIONS: dict[str, Rule] = {
     "maximum": Rule(2, lambda d, y, a, b: (_share(d, a, b), _share(d, b, a))),
     "minimum": Rule(2, lambda d, y, a, b: (_share(d, b, a), _share(d, a, b))),
     "fmod": Rule(2, lambda d, y, a, b: (d, -(d * apply("trunc", a / b)))),
-    "floor_divide": Rule(2),
+    "floor_divide": Rule(2, lambda d, y, a, b: (constant(0), constant(0))),
     "atan2": Rule(
         2, lambda d, y, a, b: (d / (a * a + b * b) * b, -(d / (a * a + b * b) * a)), "float"
     ),
@@ -355,7 +357,7 @@ FUNCTIONS: dict[str, Rule] = {
     "logical_not": Rule(1, kind="logic"),
     **{name: Rule(1, kind="bool") for name in ("isnan", "isinf", "isfinite")},
     "hypot": Rule(2, lambda d, y, a, b: (d * (a / y), d * (b / y)), "float"),
-    "copysign": Rule(2, kind="float"),
+    "copysign": Rule(2, lambda d, y, a, b: (where(eq(a, 0), 0, d * (y / a)), constant(0)), "float"),
     "nextafter": Rule(2, kind="float"),
     **{name: Rule(2) for name in ("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm")},
     "bitwise_not": Rule(1),

@@ -69,7 +69,8 @@ def _unary(
         require(name, x, accepts)
         return x.type.with_dtype(result) if result else x.type
 
-    members: dict[str, object] = {"formula": formula or (lambda x: plain)}
+    members: dict[str, object] = {"formula": formula or (lambda *_: plain)}
+    members["is_named_formula"] = formula is None
     if derived:
         members["grad"] = lambda d, x, out: elementwise.formula_gradients(
             REGISTRY[name], d, (x,), out, {}

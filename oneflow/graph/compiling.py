@@ -17,7 +17,7 @@ from oneflow.core.op import find_op
 from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
-from oneflow.graph.describe import describe, input_names
+from oneflow.graph.describe import describe, describe_module, input_names
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.sources import Source
 from oneflow.graph.trace import Trace
@@ -175,13 +175,22 @@ def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
     _say(graph, 2, text)
     if graph._debug_v_level >= 3:
         _say(graph, 3, str(plan))
+    for path, (module, level, ranks) in graph._debugged.items():
+        if _is_heard(ranks):
+            _print(graph, describe_module(graph, path, module, with_ops=level >= 2))
 
 
 def _say(graph: Graph, level: int, text: str) -> None:
     """Prints on the ranks that the user asked to, from level `level` of debugging on."""
-    if graph._debug_v_level < level:
-        return
-    ranks = [0] if graph._debug_ranks is None else graph._debug_ranks
-    listed = [ranks] if isinstance(ranks, int) else ranks
-    if -1 in listed or world().rank in listed:
-        print(f"[GRAPH:{graph.name}] {text}", flush=True)
+    if graph._debug_v_level >= level and _is_heard(graph._debug_ranks):
+        _print(graph, text)
+
+
+def _is_heard(ranks: int | list[int] | None) -> bool:
+    """Whether this rank is among those asked to print: None is rank 0, -1 all."""
+    listed = [ranks or 0] if isinstance(ranks, int | None) else ranks
+    return -1 in listed or world().rank in listed
+
+
+def _print(graph: Graph, text: str) -> None:
+    print(f"[GRAPH:{graph.name}] {text}", flush=True)

@@ -26,6 +26,11 @@ def describe(graph: Graph, *, with_ops: bool = True) -> str:
     return _Description(graph, with_ops).text()
 
 
+def describe_module(graph: Graph, path: str, module: Module, *, with_ops: bool) -> str:
+    """One module of the graph, as in `describe`."""
+    return _Description(graph, with_ops).text_of(path, module)
+
+
 def input_names(graph_name: str, args: Tree, kwargs: Tree) -> list[str]:
     """A name for each input tensor, made of its place among the arguments."""
     leaves = [path for path, leaf in flatten((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -71,6 +76,10 @@ class _Description:
         if compiled is not None:
             self._outputs(compiled)
         self._open(0, ")")
+        return "\n".join(self._lines)
+
+    def text_of(self, path: str, module: Module) -> str:
+        self._module(0, path, module)
         return "\n".join(self._lines)
 
     def _open(self, depth: int, line: str) -> None:

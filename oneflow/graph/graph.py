@@ -30,7 +30,7 @@ from oneflow.graph.describe import describe
 from oneflow.graph.names import model_names
 from oneflow.graph.optimizer import GraphOptimizer
 from oneflow.graph.plans import Plans, key_of
-from oneflow.graph.proxy import Proxy, Stage
+from oneflow.graph.proxy import Proxy, Stage, check_debugging
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
 from oneflow.graph.scaling import GraphScaler
 from oneflow.graph.state import load_state, state_of
@@ -80,6 +80,8 @@ class Graph:
     """Layouts in which ZeRO holds parameters or their states, by the parameter's id."""
     _gathered: dict[int, NdSbp]
     """The layouts that those parameters had which ZeRO has split."""
+    _debugged: dict[str, tuple[Module, int, int | list[int] | None]]
+    """Modules that are printed once compiled, by path: how much of them, and on which ranks."""
 
     def __init__(
         self,
@@ -103,6 +105,7 @@ class Graph:
         set_(self, "_recomputed", set())
         set_(self, "_split", {})
         set_(self, "_gathered", {})
+        set_(self, "_debugged", {})
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
         self._built: Built | None = None
@@ -192,10 +195,7 @@ class Graph:
         op_repr_with_py_stack: bool = False,
     ) -> None:
         """Set how much the first call prints; see the class."""
-        if not -1 <= v_level <= 3:
-            raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
-        if max_py_stack_depth < 0:
-            raise AssertionError(f"max_py_stack_depth must be >= 0, got {max_py_stack_depth}")
+        check_debugging(v_level, max_py_stack_depth)
         self._debug_v_level, self._debug_ranks = v_level, ranks
         tells_stack = v_level >= 2 or op_repr_with_py_stack
         self._stack = (max_py_stack_depth, only_user_py_stack) if tells_stack else None

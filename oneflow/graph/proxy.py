@@ -27,6 +27,14 @@ class Stage:
     placement: Placement | None = None
 
 
+def check_debugging(v_level: int, max_py_stack_depth: int) -> None:
+    """Raises AssertionError, as upstream does, for what `debug` does not take."""
+    if not -1 <= v_level <= 3:
+        raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
+    if max_py_stack_depth < 0:
+        raise AssertionError(f"max_py_stack_depth must be >= 0, got {max_py_stack_depth}")
+
+
 class _Staged:
     """A graph's view of something that has a place in the pipeline."""
 
@@ -113,6 +121,29 @@ class GraphModule(_Staged):
             self._graph._recomputed.add(id(self._module))
         else:
             self._graph._recomputed.discard(id(self._module))
+
+    def debug(
+        self,
+        v_level: int = 0,
+        *,
+        ranks: int | list[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
+        """Print the module, with all in it, once the graph is compiled, from level 2 on with its
+        ops; -1: do not. The ranks and the lines of code are those of `Graph.debug`; lines are kept
+        of the whole graph.
+        """
+        check_debugging(v_level, max_py_stack_depth)
+        graph = self._graph
+        if graph.is_compiled:
+            raise GraphError(f"debug: graph {graph.name} is compiled already")
+        graph._debugged.pop(self._path, None)
+        if v_level >= 0:
+            graph._debugged[self._path] = self._module, v_level, ranks
+        if (v_level >= 2 or op_repr_with_py_stack) and graph._stack is None:
+            graph._stack = max_py_stack_depth, only_user_py_stack
 
     def __repr__(self) -> str:
         return f"(GraphModule:{self._path}(stage_id={self.stage_id}))"

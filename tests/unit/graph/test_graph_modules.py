@@ -134,6 +134,23 @@ def test_tensors_of_a_graph_are_proxies_outside_of_build_only() -> None:
     assert type(model.bias) is nn.Parameter
 
 
+def test_a_module_alone_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    graph: Any = Predict(nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.Linear(3, 2), nn.Tanh())))
+    graph.model[0].to(GraphModule).debug(0)
+    graph.model[0].to(GraphModule).debug(-1)
+    graph.model[1].to(GraphModule).debug(2, max_py_stack_depth=1)
+    graph.model[1][1].to(GraphModule).debug(0, ranks=[5])
+    with pytest.raises(AssertionError, match="the max is 3, got 4"):
+        graph.model[1].to(GraphModule).debug(4)
+    graph(flow.ones(2, 4))
+    printed = capsys.readouterr().out
+    assert printed.count("[GRAPH:") == 1 and "(MODULE:model.1:Sequential" in printed
+    assert "(PARAMETER:model.1.0.weight:" in printed and "MODULE:model.0" not in printed
+    assert "(OPERATOR: model.1.1-tanh-0(" in printed and f"{__file__}" in printed
+    with pytest.raises(OneFlowError, match="compiled already"):
+        graph.model[1].to(GraphModule).debug(0)
+
+
 def test_hooks_of_modules_do_not_run() -> None:
     model, calls = nn.Linear(4, 4), []
     model.register_forward_hook(lambda *_: calls.append(1))

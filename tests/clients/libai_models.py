@@ -31,7 +31,7 @@ def _text(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _config(options: dict[str, Any]) -> Any:
+def usual_config(options: dict[str, Any]) -> Any:
     """The options with LiBai's usual values of all others."""
     from omegaconf import DictConfig
 
@@ -47,7 +47,7 @@ def _config(options: dict[str, Any]) -> Any:
 def gpt() -> Any:
     from libai.models.gpt_model import GPTForPreTraining
 
-    return GPTForPreTraining(_config(_text(num_layers=2, max_seq_length=LENGTH)))
+    return GPTForPreTraining(usual_config(_text(num_layers=2, max_seq_length=LENGTH)))
 
 
 def bert() -> Any:
@@ -58,7 +58,7 @@ def bert() -> Any:
         "intermediate_size": 64, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
         "max_position_embeddings": LENGTH, "num_tokentypes": 2,
     }  # fmt: skip
-    return BertForPreTraining(_config(options))
+    return BertForPreTraining(usual_config(options))
 
 
 def t5() -> Any:
@@ -69,7 +69,7 @@ def t5() -> Any:
         "intermediate_size": 64, "embedding_dropout_prob": 0.0, "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0, "max_position_embeddings": LENGTH,
     }  # fmt: skip
-    return T5ForPreTraining(_config(options))
+    return T5ForPreTraining(usual_config(options))
 
 
 def vit() -> Any:

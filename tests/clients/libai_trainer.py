@@ -3,7 +3,8 @@
 `python -m tests.clients.libai_trainer FOLDER OVERRIDE...` trains with the values of
 libai_config.py, but for the overrides (`train.amp.enabled=True`), and prints the total loss of each
 iteration from rank 0. FOLDER keeps the data set, checkpoints and metrics: a second run with
-`train.resume=True resume_from=2` goes on behind iteration 2.
+`train.resume=True resume_from=2` goes on behind iteration 2; `text=bert` and `text=t5` train these
+on their own data sets.
 """
 
 from __future__ import annotations
@@ -39,15 +40,55 @@ def write_text(prefix: Path) -> None:
     builder.finalize(f"{prefix}.idx")
 
 
-def config_of(folder: Path, overrides: list[str]) -> Any:
-    """The configuration file with this folder's paths."""
+def config_of(folder: Path, text: str, overrides: list[str]) -> Any:
+    """The configuration file with this folder's paths.  text: gpt, bert or t5."""
     from libai.config import LazyConfig
 
     cfg = LazyConfig.load(str(Path(__file__).with_name("libai_config.py")))
     data = cfg.dataloader.train.dataset[0]
     data.data_prefix = data.indexed_dataset.data_prefix = str(folder / "text")
     cfg.train.output_dir = str(folder / "out")
+    if text != "gpt":
+        cfg.dataloader.train.dataset = [masked(text, folder, dict(data))]
+        cfg.model = masked_model(text)
     return LazyConfig.apply_overrides(cfg, overrides)
+
+
+def masked(text: str, folder: Path, data: dict[str, Any]) -> Any:
+    """LiBai's data set of masked words for BERT or T5, with its tokenizer and made-up words."""
+    from libai.config import LazyCall
+    from libai.data.datasets import BertDataset, T5Dataset
+    from libai.tokenizer import BertTokenizer
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(WORDS - 5))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    tokenizer = BertTokenizer(str(folder / "vocab.txt"), do_lower_case=False)
+    shared = {"data_prefix": data["data_prefix"], "indexed_dataset": data["indexed_dataset"]}
+    if text == "bert":
+        return LazyCall(BertDataset)(tokenizer=tokenizer, max_seq_length=32, **shared)
+    more = [f"<extra_id_{i}>" for i in range(10)]
+    tokenizer.add_special_tokens(
+        {"bos_token": "[BOS]", "eos_token": "[EOS]", "additional_special_tokens": more}
+    )
+    lengths = {"max_seq_length": 24, "max_seq_length_dec": 16}
+    return LazyCall(T5Dataset)(tokenizer=tokenizer, **lengths, **shared)
+
+
+def masked_model(text: str) -> Any:
+    """A small BERT or T5 without dropout."""
+    from libai.config import LazyCall
+    from libai.models.bert_model import BertForPreTraining
+    from libai.models.t5_model import T5ForPreTraining
+
+    from .libai_models import usual_config
+
+    sizes = {
+        "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+        "embedding_dropout_prob": 0.0, "max_position_embeddings": 32, "num_tokentypes": 2,
+    }  # fmt: skip
+    kind, layers = (BertForPreTraining, 4) if text == "bert" else (T5ForPreTraining, 2)
+    return LazyCall(kind)(cfg=dict(usual_config({**sizes, "hidden_layers": layers})))
 
 
 def write_metrics(losses: dict[str, Any], data_time: float, prefix: str = "") -> None:
@@ -77,7 +118,9 @@ def train(folder: Path, overrides: list[str]) -> None:
         write_text(folder / "text")
     flow.comm.barrier()
     resume_from = [o.partition("=")[2] for o in overrides if o.startswith("resume_from=")]
-    cfg = config_of(folder, [o for o in overrides if not o.startswith("resume_from=")])
+    texts = [o.partition("=")[2] for o in overrides if o.startswith("text=")]
+    own = [o for o in overrides if not o.startswith(("resume_from=", "text="))]
+    cfg = config_of(folder, texts[0] if texts else "gpt", own)
     dist.setup_dist_util(cfg.train.dist)
     _check_batch_size(cfg)
     out = folder / "out"

@@ -191,6 +191,15 @@ def test_libai_trainer_with_its_switches_has_the_losses_without(
     assert trained(libai, tmp_path / "four", *four, ranks=4) == pytest.approx(two, rel=1e-5)
 
 
+@pytest.mark.parametrize("text", ["bert", "t5"])
+def test_libai_trainer_reads_masked_words(text: str, libai: list[str], tmp_path: Path) -> None:
+    of_text = (f"text={text}", "train.train_iter=8")
+    graph = trained(libai, tmp_path / "graph", *of_text)
+    eager = trained(libai, tmp_path / "eager", *of_text, "graph.enabled=False")
+    assert len(graph) == 8
+    assert eager == pytest.approx(graph, rel=1e-5)
+
+
 def test_libai_trainer_learns_in_half_precision(libai: list[str], tmp_path: Path) -> None:
     """The first steps overflow: LiBai's scale begins at 2 ** 30."""
     losses = trained(libai, tmp_path, *STILL, "train.amp.enabled=True", "train.train_iter=40")

@@ -20,9 +20,9 @@ from oneflow.scheduler.jobs.table import Table
 from tests.support.cluster import DEVICES, Rig, Usage, Watcher, children, cmdline, pids
 from tests.support.waiting import SceneError
 
-SETTLE_S = 30.0  # a net: what leaks never settles, and a busy machine is slow to start a worker
+SETTLE_S = 120.0  # a net: what leaks never settles, and a busy machine is slow to start a worker
 MORE, MORE_NBYTES = 1.05, 6 << 20
-MORE_FDS, MORE_THREADS = 1, 3
+MORE_FDS, MORE_THREADS = 1, 6
 """Allowance for growth over the time before the fault: a twentieth of the memory or 6 MiB (what
 leaks shows in the soak), a connection that a client is just renewing, some threads: a pool grows by
 as many as it needs at a time, on a busy machine more. Each of the scheduler's compilers has a

@@ -264,7 +264,8 @@ def _strike(rig: Rig, cell: Cell, client: Client, job_id: str) -> tuple[float, W
 
 def _wake(cell: Cell, pid: int, at: float, watcher: Watcher) -> None:
     """Goes on after it was noticed, or as long as nobody has to."""
-    end = at + STOPPED_S[cell.target]
+    must_be_noticed = cell.phase in HURT and cell.target in ("worker", "other")
+    end = at + (END_S if must_be_noticed else STOPPED_S[cell.target])
     while time.monotonic() < end and state_of(pid) not in "ZX":
         if watcher.first_after(at, _notices(watcher.attempt)) is not None:
             break

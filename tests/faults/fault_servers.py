@@ -27,7 +27,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.services.line import line_options
 from tests.support.cluster import Rig
 from tests.support.proving import proven
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, WAIT_S, wait_until
 
 from .fuzz_inputs import (
     WORDS,
@@ -49,9 +49,9 @@ DECLARED = frozenset((
 ))  # fmt: skip
 CODES = {200, 204, 400, 401, 403, 404, 405, 408, 411, 413, 414, 417, 421, 429, 431, 501, 503, 505}
 MAX_GROWTH_NBYTES, MAX_MORE = 64 << 20, 8
-SETTLE_S = 30.0
+SETTLE_S = 120.0
 ASK_S = 0.05
-MAX_STATUS_S = 5.0
+MAX_STATUS_S = 60.0
 IDS = ("done", "done", "done", "waits", "nobody", "j1", "../x", "")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -151,7 +151,9 @@ def _still_serves(rig: Rig, verdict: Verdict) -> None:
         verdict.blame("a job that had ended well has not any more")
     _answers(rig)
     for path, code in (("healthz", 200), ("readyz", 200), ("metrics", 200)):
-        with urllib.request.urlopen(f"http://{status.metrics_address}/{path}", timeout=20) as page:
+        with urllib.request.urlopen(
+            f"http://{status.metrics_address}/{path}", timeout=CALL_S
+        ) as page:
             if page.status != code:
                 verdict.blame(f"/{path} says {page.status}")
 
@@ -492,7 +494,7 @@ def _judged_answer(request: Request, answer: bytes) -> str:
 # ---- many lines at a time ------------------------------------------------------------------------
 
 LINES = 24
-LINE_S = 12.0
+LINE_S = 100.0
 
 
 @dataclass
@@ -670,7 +672,7 @@ def _oversize(rig: Rig, scale: float) -> int:
             method = ("Jobs/Get", "Jobs/List", "Jobs/Submit")[number % 3]
             body = pb.JobRequest(job_id="x" * ((2 + 6 * (number % 2)) << 20)).SerializeToString()
             try:
-                channel.unary_unary(f"/oneflow.{method}")(body, timeout=20, metadata=metadata)
+                channel.unary_unary(f"/oneflow.{method}")(body, timeout=CALL_S, metadata=metadata)
             except grpc.RpcError as error:
                 code = error.code().name  # type: ignore[attr-defined]
                 if code not in ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT"):
@@ -690,10 +692,12 @@ def _slow_http(rig: Rig, scale: float) -> int:
     """More of them than there are threads, who must all be gone when their time is over."""
     address = split_address(rig.client().status().metrics_address)
     count = _drip(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n", int(64 * scale), 6 * scale)
-    end = time.monotonic() + 15
+    end = time.monotonic() + WAIT_S
     while True:
         try:
-            with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/healthz", timeout=5):
+            with urllib.request.urlopen(
+                f"http://{address[0]}:{address[1]}/healthz", timeout=CALL_S
+            ):
                 return count
         except OSError as error:
             if time.monotonic() > end:
@@ -728,13 +732,13 @@ def fuzz_health(verdict: Verdict, seeds: range, rig: Rig) -> None:
 
     for seed in watched(seeds):
         with judged(verdict, seed, (OSError,)), socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(5)
+            line.settimeout(CALL_S)
             line.connect(path)
             line.sendall(make(random.Random(seed)))
             line.shutdown(socket.SHUT_WR)
             while line.recv(1 << 16):
                 pass
     with grpc.insecure_channel(f"unix:{path}") as channel:
-        answer = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5)
+        answer = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=CALL_S)
         if not answer:
             verdict.blame("a daemon's health service says nothing")

@@ -17,8 +17,8 @@ from typing import Any
 
 from oneflow.protos import cluster_pb2, control_pb2, graph_pb2, plan_pb2
 
-SLOW_S = 1.0  # of this thread's processor time: the machine may be busy with other things
-HANG_S = 30.0
+SLOW_S = 5.0  # of this thread's processor time, in which a host may count what it took away
+HANG_S = 300.0  # for a few dozen inputs, on a machine that is busy with other things
 MAX_BAD = 200  # that are remembered of one target
 WORDS = (
     "",

@@ -158,10 +158,10 @@ def fuzz_strangers(verdict: Verdict, seeds: range) -> None:
 def _knock(rng: random.Random, address: tuple[str, int]) -> None:
     rank = rng.choice((1, 1, 1, 0, 2, 2**32 - 1))
     data = struct.pack("<I", rank) + rng.randbytes(rng.choice((0, 31, 32, 33, 64, 64, 64, 500)))
-    with socket.create_connection(address, 5) as line:
+    with socket.create_connection(address, 60) as line:
         line.sendall(data[: rng.choice((0, 1, 3, 4, 40, 1000))])
         line.shutdown(socket.SHUT_WR)
-        line.settimeout(10)
+        line.settimeout(60)
         while line.recv(100):
             pass
 
@@ -226,7 +226,7 @@ def _control_answers(verdict: Verdict, address: str, token: str) -> None:
         )
         reply = ask(
             pb.GetRequest(key="nothing", timeout_s=0.01),
-            timeout=5,
+            timeout=60,
             metadata=metadata,
         )
         if not reply.error.type:

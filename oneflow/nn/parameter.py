@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike
+from oneflow.functional.creation import empty
 from oneflow.functional.from_data import tensor
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, adopt
 
 if TYPE_CHECKING:
@@ -42,3 +46,80 @@ class Buffer(Tensor):
         made: Buffer = adopt(cls, source.detach())
         made.persistent = persistent
         return made
+
+
+class _Uninitialized(Tensor):
+    """The common part of parameters and buffers whose shape is not known yet."""
+
+    becomes: type[Tensor]
+
+    def materialize(
+        self,
+        shape: tuple[int, ...],
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        """Gives it a shape and memory, and the class of an initialized one."""
+        with no_grad():
+            self.data = empty(
+                shape,
+                device=self.device if device is None else device,
+                dtype=self.dtype if dtype is None else dtype,
+            )
+        changed: Any = self
+        changed.__class__ = self.becomes
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError(
+            "the shape of an uninitialized parameter or buffer is not known; call the lazy "
+            "layer once, or load its state dict"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A parameter whose shape is not known before `materialize(shape)`."""
+
+    becomes = Parameter
+
+    def __new__(
+        cls,
+        requires_grad: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> UninitializedParameter:
+        blank = empty((0,), device=device, dtype=dtype)
+        made: UninitializedParameter = adopt(cls, blank)
+        made.requires_grad = requires_grad
+        return made
+
+
+class UninitializedBuffer(_Uninitialized, Buffer):
+    """A buffer whose shape is not known before `materialize(shape)`."""
+
+    becomes = Buffer
+
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> UninitializedBuffer:
+        made: UninitializedBuffer = adopt(cls, empty((0,), device=device, dtype=dtype))
+        made.persistent = True
+        made.requires_grad = requires_grad
+        return made
+
+
+def is_lazy(x: object) -> bool:
+    """Whether `x` is a parameter or buffer whose shape is not known yet."""
+    return isinstance(x, _Uninitialized)
+
+
+def materialize(x: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Gives a parameter or buffer its shape, if it has none yet."""
+    if isinstance(x, _Uninitialized):
+        x.materialize(shape)

@@ -72,8 +72,15 @@ def _register_statistics(module: Module, size: int, tracks: bool, where: Kind) -
     """The buffers of running averages; None where there are none."""
     module.register_buffer("running_mean", zeros((size,), **where) if tracks else None)
     module.register_buffer("running_var", ones((size,), **where) if tracks else None)
-    count = zeros((), dtype=int64, device=where["device"]) if tracks else None
-    module.register_buffer("num_batches_tracked", count)
+    if tracks:
+        register_count(module, where["device"])
+    else:
+        module.register_buffer("num_batches_tracked", None)
+
+
+def register_count(module: Module, device: DeviceLike | None) -> None:
+    """The buffer that counts batches."""
+    module.register_buffer("num_batches_tracked", zeros((), dtype=int64, device=device))
 
 
 def _reset_statistics(module: Module) -> None:

@@ -24,7 +24,7 @@ class LazyModuleMixin(Module):
 
     cls_to_become: ClassVar[type[Module] | None] = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)
         self._initialize_hook = self.register_forward_pre_hook(_infer_parameters, with_kwargs=True)
@@ -101,9 +101,9 @@ class _LazyConv(LazyModuleMixin):
         self,
         out_channels: int,
         kernel_size: int | tuple[int, ...],
-        *options: Any,
-        bias: bool = True,
-        **more: Any,
+        *options: object,
+        bias: object = True,
+        **more: object,
     ) -> None:
         # bias stands after groups: (stride, padding, dilation, groups, bias, ...), or for a
         # transposed one (stride, padding, output_padding, groups, bias, ...)
@@ -113,16 +113,16 @@ class _LazyConv(LazyModuleMixin):
         else:
             more["bias"] = False
         groups = given[3] if len(given) > 3 else more.get("groups", 1)
-        if out_channels % groups:
+        if not isinstance(groups, int) or out_channels % groups:
             raise ValueError(
                 f"out_channels must be divisible by groups, got {out_channels} and {groups}"
             )
         super().__init__(groups, groups, kernel_size, *given, **more)
         self.in_channels, self.out_channels = 0, out_channels
-        kind: Kind = {"device": more.get("device"), "dtype": more.get("dtype")}
-        self.register_parameter("weight", UninitializedParameter(**kind))
-        if bias:
-            self.register_parameter("bias", UninitializedParameter(**kind))
+        like = self.weight
+        for name in ("weight", "bias") if bias else ("weight",):
+            blank = UninitializedParameter(device=like.device, dtype=like.dtype)
+            self.register_parameter(name, blank)
 
     def reset_parameters(self) -> None:
         """Draws new first values, once there are shapes."""

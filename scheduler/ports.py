@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import socket
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,11 @@ from oneflow.core.errors import ConfigError
 LISTEN = "0A"  # the state's code in /proc/net/tcp
 QUIET_PORTS = range(15_000, 32_000)
 TRIES = 100
+MAX_CLAIMS = 64
+_claims: deque[int] = deque()
+"""Descriptors of the claims of this process, the oldest first: not sockets, which would complain
+when the interpreter ends.
+"""
 
 
 def check_port_is_free(host: str, port: int) -> None:
@@ -51,10 +57,10 @@ def bind_failure(host: str, port: int, error: OSError) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody uses at this moment.
+    """A port that nobody uses at this moment, and that nobody else is given.
 
     Below the range the kernel takes for outgoing connections, or one of these could take the port
-    before rank 0 does; at random, so that two launchers hardly ever choose the same.
+    before rank 0 does, which comes to it seconds later on a busy machine.
     """
     for _ in range(TRIES):
         port = secrets.choice(QUIET_PORTS)
@@ -62,8 +68,37 @@ def free_port(host: str = "127.0.0.1") -> int:
             check_port_is_free(host, port)
         except ConfigError:
             continue
-        return port
+        if claim(port):
+            return port
     raise ConfigError(f"no free port on {host} in {QUIET_PORTS[0]}..{QUIET_PORTS[-1]}")
+
+
+def claim(port: int) -> bool:
+    """Have others who look for a free port on this machine choose another one; whether nobody has
+    claimed it before. A claim lasts until this process ends or has made MAX_CLAIMS newer ones.
+
+    It is a name of a Unix socket, on which nobody listens: the port itself stays free.
+    """
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        name.bind(f"\0oneflow-port-{port}")
+    except OSError as error:
+        name.close()
+        return error.errno != errno.EADDRINUSE  # without a claim the port is most likely free, too
+    if len(_claims) >= MAX_CLAIMS:
+        os.close(_claims.popleft())
+    _claims.append(name.detach())
+    return True
+
+
+def is_claimed(port: int) -> bool:
+    """Whether somebody has been given this port, and may not have come to use it yet."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as name:
+        try:
+            name.bind(f"\0oneflow-port-{port}")
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def describe_holder(port: int) -> str:

@@ -7,7 +7,7 @@ import socket
 
 from oneflow.core.control_channel import resolve
 from oneflow.core.errors import ConfigError
-from oneflow.scheduler.ports import QUIET_PORTS, TRIES
+from oneflow.scheduler.ports import QUIET_PORTS, TRIES, is_claimed
 
 
 class ReservedPort:
@@ -21,11 +21,13 @@ class ReservedPort:
             try:
                 self._socket.bind((address, secrets.choice(QUIET_PORTS)))
                 self.port: int = self._socket.getsockname()[1]
-                return
+                if not is_claimed(self.port):
+                    return
+                problem = "all that were tried are claimed"
             except OSError as error:
-                self._socket.close()
-                problem = error
-        raise ConfigError(f"no free port on {host}: {problem.strerror}")
+                problem = error.strerror or str(error)
+            self._socket.close()
+        raise ConfigError(f"no free port on {host}: {problem}")
 
     def release(self) -> None:
         """Now the rank may take it."""

@@ -16,9 +16,10 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
+from oneflow.scheduler.ports import free_port
 from oneflow.services.proof import digest_of, name_of
 from tests.support.cluster import Running
-from tests.support.waiting import WAIT_S, wait_until
+from tests.support.waiting import CALL_S, WAIT_S, wait_until
 
 
 class FakeScheduler:
@@ -28,7 +29,7 @@ class FakeScheduler:
     """
 
     def __init__(self, token: str, port: int = 0) -> None:
-        self.token, self.port = token, port
+        self.token, self.port = token, port or free_port()  # its own while it is stopped, too
         self.refused: list[str] = []
         self.door = Door(
             self._digest, lambda error, peer: self.refused.append(str(error)), self._address
@@ -49,11 +50,11 @@ class FakeScheduler:
     # -- for tests ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        wait_for(self._start(), 10)
+        wait_for(self._start(), CALL_S)
 
     def stop(self) -> None:
         if self._server is not None:
-            wait_for(self._stop(), 10)
+            wait_for(self._stop(), CALL_S)
 
     def say(self, message: pb.SchedulerMessage, daemon: str = "n1/cpu:0") -> None:
         loop, outbox = self._loop, wait_until(lambda: self._outboxes.get(daemon), daemon)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import deque
 
 import pytest
 
 from oneflow.core.errors import ConfigError
+from oneflow.scheduler import ports
 from oneflow.scheduler.ports import check_port_is_free, free_port, port_holder
 
 
@@ -28,3 +30,22 @@ def test_an_address_of_another_machine_is_refused() -> None:
 
 def test_free_port_is_free() -> None:
     check_port_is_free("127.0.0.1", free_port())
+
+
+def test_a_free_port_is_given_to_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though who was given it has not come to use it."""
+    given = free_port()
+    assert ports.is_claimed(given)
+    monkeypatch.setattr(ports, "QUIET_PORTS", [given])
+    with pytest.raises(ConfigError, match="no free port"):
+        free_port()
+
+
+def test_claims_of_a_process_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims: deque[int] = deque()
+    monkeypatch.setattr(ports, "_claims", claims)
+    monkeypatch.setattr(ports, "MAX_CLAIMS", 3)
+    assert len({free_port() for _ in range(10)}) == 10
+    assert len(claims) == 3
+    for fd in claims:
+        os.close(fd)

@@ -12,11 +12,13 @@ ROWS: tuple[Row, ...] = (
         row("is_grad_enabled", "flow autograd"),
     ),
     *classes("graph.graph", "nn", "Graph", unknown="Graph"),
-    *classes("optim.adam", "optim", "Adam AdamW LAMB", unknown="LAMB"),
-    *classes("optim.adaptive", "optim", "Adadelta Adagrad RMSprop"),
+    *classes("optim.adafactor", "optim", "Adafactor"),
+    *classes("optim.adam", "optim", "Adam AdamW Adamax LAMB NAdam RAdam", unknown="LAMB"),
+    *classes("optim.adaptive", "optim", "Adadelta Adagrad RMSprop Rprop"),
     *classes("optim.lbfgs", "optim", "LBFGS"),
+    *classes("optim.muon", "optim", "Muon"),
     *classes("optim.optimizer", "optim", "Optimizer ParamGroup", unknown="ParamGroup"),
-    *classes("optim.sgd", "optim", "SGD"),
+    *classes("optim.sgd", "optim", "ASGD SGD"),
     *classes("autograd.api", "autograd", "backward grad"),
     *classes(
         "autograd.functional", "autograd", "hessian hvp jacobian jvp vhp vjp", unknown=ALL

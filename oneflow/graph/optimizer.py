@@ -14,6 +14,7 @@ from oneflow.core.dtype import DType, float64, int64
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.binary import sub
+from oneflow.ops.scalar import scalar_add
 from oneflow.optim.lr_scheduler import LRScheduler
 from oneflow.optim.optimizer import Optimizer, ParamGroup
 from oneflow.tensor.grad_mode import no_grad
@@ -41,7 +42,7 @@ class GraphOptimizer:
                 raise ValueError("lr_scheduler doesn't match optimizer.")
         self.optim, self.lr_sch, self.number = optim, lr_sch, number
         self._rates: dict[tuple[int, Placement], Tensor] = {}
-        self._steps: dict[Placement, Tensor] = {}
+        self._steps: dict[tuple[Placement, int], Tensor] = {}
 
     def parameters(self) -> Iterator[Tensor]:
         for group in self.optim.param_groups:
@@ -92,13 +93,16 @@ class GraphOptimizer:
         return self._rates[key]
 
     def _step(self, trace: Trace, scaler: TracedScaler | None, parameter: Tensor) -> Tensor:
-        """The number of the update; steps that a scaler left out do not count."""
-        key = trace._placement_of(parameter)
+        """The number of the update; steps that a scaler left out do not count, and those that the
+        parameter, added later or without a gradient, took no part in.
+        """
+        missed = self.optim.state["step"] - self.optim.state[parameter]["step"]
+        key = trace._placement_of(parameter), missed
         if key not in self._steps:
             number = self._scalar(trace, f"step.{self.number}", int64, parameter)
             if scaler is not None:
                 number = sub(number, scaler.skipped(self, number))
-            self._steps[key] = number
+            self._steps[key] = scalar_add(number, value=-missed) if missed else number
         return self._steps[key]
 
     def _scalar(self, trace: Trace, name: str, dtype: DType, parameter: Tensor) -> Tensor:
@@ -116,11 +120,18 @@ class GraphOptimizer:
 
     def advance(self) -> None:
         """Counts an update."""
-        self.optim.state["step"] += 1
+        self._count(1)
 
     def resume(self, step: int) -> None:
-        """So many updates were made before."""
-        self.optim.state["step"] = step
+        """Let `step` updates have been made before."""
+        self._count(step - self.optim.state["step"])
+
+    def _count(self, steps: int) -> None:
+        state = self.optim.state
+        state["step"] += steps
+        for parameter in self.parameters():
+            if state[parameter]:
+                state[parameter]["step"] += steps
 
     def _rate_at(self, step: int, index: int, group: ParamGroup) -> float:
         if self.lr_sch is None:

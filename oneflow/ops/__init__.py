@@ -2,6 +2,7 @@
 
 from oneflow.ops import (  # noqa: F401
     activation,
+    adam_update,
     assign,
     batch_norm,
     binary,

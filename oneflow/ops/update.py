@@ -14,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oneflow.core.dtype import float32, float64
+from oneflow.core.dtype import float32
 from oneflow.core.errors import ShapeError
 from oneflow.core.expression import (
     Expression,
-    apply,
-    cast,
     maximum,
     minimum,
     scalar,
+    sign,
     sqrt,
+    symbol,
     symbols,
-    total,
     where,
 )
 from oneflow.core.op import Op, declare
@@ -38,18 +37,20 @@ from oneflow.ops.checks import require_float
 from oneflow.ops.scalar import scalar_mul
 
 Formulas = tuple[Expression, ...]
-_PARAM, _GRAD, _M, _V = symbols("param grad m v")
-_LR, _STEP = scalar("lr"), scalar("step")
+NUMBERS = ("lr", "step", "mu_product", "eta", "mu")
+"""Operands that are one number, whole on every rank."""
+PARAM, GRAD = symbols("param grad")
+LR, STEP = scalar("lr"), scalar("step")
 
 
-class _Update(Op):
+class Update(Op):
     """Common part of all updates. grad is input 1; states follow it, then lr and step."""
 
     has_effect = True
 
     @classmethod
     def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
-        arrays = sum(name not in ("lr", "step") for name in cls.operands)
+        arrays = sum(name not in NUMBERS for name in cls.operands)
         scalars = (BROADCAST,) * (len(types) - arrays)
         return [
             SbpSignature((Split(i),) * arrays + scalars, (Split(i),) * (arrays - 1))
@@ -57,7 +58,7 @@ class _Update(Op):
         ]
 
 
-def _check(
+def check_update(
     name: str, param: Operand, grad: Operand, states: tuple[Operand, ...], *scalars: Operand
 ) -> None:
     require_float(name, param)
@@ -75,17 +76,17 @@ def _check(
             raise ShapeError(f"{name}: lr and step must be scalars, got {number.type}")
 
 
-def _gradient(attrs: Mapping[str, Any], *, decays: bool = True) -> Expression:
+def with_decay(attrs: Mapping[str, Any], *, decays: bool = True) -> Expression:
     """The gradient with its sign, and weight decay added."""
-    g = -_GRAD if attrs["maximize"] else _GRAD
-    return g + scalar("weight_decay") * _PARAM if decays and attrs["weight_decay"] else g
+    g = -GRAD if attrs["maximize"] else GRAD
+    return g + scalar("weight_decay") * PARAM if decays and attrs["weight_decay"] else g
 
 
-def _average(state: Expression, value: Expression, decay: str) -> Expression:
+def average(state: Expression, value: Expression, decay: str) -> Expression:
     return scalar(decay) * state + (1 - scalar(decay)) * value
 
 
-class SgdUpdate(_Update):
+class SgdUpdate(Update):
     """param -= lr * (grad + weight_decay * param)."""
 
     name = "sgd_update"
@@ -100,18 +101,18 @@ class SgdUpdate(_Update):
         weight_decay: float = 0.0,
         maximize: bool = False,
     ) -> TensorType:
-        _check("sgd_update", param, grad, (), lr)
+        check_update("sgd_update", param, grad, (), lr)
         return param.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
-        return (_PARAM - _LR * _gradient(attrs),)
+        return (PARAM - LR * with_decay(attrs),)
 
 
 sgd_update = declare(SgdUpdate)
 
 
-class MomentumUpdate(_Update):
+class MomentumUpdate(Update):
     """buf = momentum * buf + (1 - dampening) * g;  param -= lr * buf, or lr * (g + momentum * buf)
     if nesterov. buf starts as 0, and the first update is like any other.
     """
@@ -132,123 +133,59 @@ class MomentumUpdate(_Update):
         weight_decay: float = 0.0,
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType]:
-        _check("momentum_update", param, grad, (buf,), lr)
+        check_update("momentum_update", param, grad, (buf,), lr)
         return param.type, buf.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
-        (buf,) = symbols("buf")
-        g = _gradient(attrs)
-        fresh = (1 - scalar("dampening")) * g if attrs["dampening"] else g
-        new = scalar("momentum") * buf + fresh
-        move = g + scalar("momentum") * new if attrs["nesterov"] else new
-        return _PARAM - _LR * move, new
+        share = 1 - scalar("dampening") if attrs["dampening"] else None
+        return _with_momentum(attrs, share)
 
 
 momentum_update = declare(MomentumUpdate)
 
 
-def _adam(attrs: Mapping[str, Any], v_max: Expression | None = None) -> Formulas:
-    """(m' / (sqrt(v') + eps), m, v[, v_max]); v_max: takes the place of v in the denominator."""
-    g = _gradient(attrs, decays=not attrs["decoupled"])
-    m = _average(_M, g, "beta1")
-    v = _average(_V, g * g, "beta2")
-    states = (m, v) if v_max is None else (m, v, maximum(v_max, v))
-    root, top = sqrt(states[-1]), m
-    if attrs["do_bias_correction"]:
-        # Numbers of the call are computed once; then every element has two products, no quotient.
-        root = root * (1 / sqrt(1 - scalar("beta2") ** _STEP))
-        top = m * (1 / (1 - scalar("beta1") ** _STEP))
-    return top / (root + scalar("eps")), *states
+def _with_momentum(attrs: Mapping[str, Any], share: Expression | None) -> Formulas:
+    """share: of the gradient, that goes into buf; None: all of it."""
+    (buf,) = symbols("buf")
+    g = with_decay(attrs)
+    new = scalar("momentum") * buf + (g if share is None else share * g)
+    move = g + scalar("momentum") * new if attrs["nesterov"] else new
+    return PARAM - LR * move, new
 
 
-def _descended(move: Expression, attrs: Mapping[str, Any]) -> Expression:
-    """param - lr * move, and - lr * weight_decay * param if that is decoupled."""
-    decays = attrs["decoupled"] and attrs["weight_decay"]
-    kept = (1 - _LR * scalar("weight_decay")) * _PARAM if decays else _PARAM
-    return kept - _LR * move
+class DampenedUpdate(Update):
+    """momentum_update whose first update takes the whole gradient into buf, as PyTorch's does."""
 
-
-class AdamUpdate(_Update):
-    """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
-    param -= lr * m' / (sqrt(v') + eps).
-
-    m' and v' are m / (1 - beta1^step) and v / (1 - beta2^step) if do_bias_correction, else m and v.
-    decoupled: param -= lr * weight_decay * param instead of adding to the gradient (AdamW).
-    Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019.
-    """
-
-    name = "adam_update"
-    mutates = {0: 0, 1: 2, 2: 3}
+    name = "dampened_update"
+    mutates = {0: 0, 1: 2}
 
     @staticmethod
     def infer(
         param: Operand,
         grad: Operand,
-        m: Operand,
-        v: Operand,
+        buf: Operand,
         lr: Operand,
         step: Operand,
         *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
+        momentum: float,
+        dampening: float = 0.0,
+        nesterov: bool = False,
         weight_decay: float = 0.0,
-        decoupled: bool = False,
-        do_bias_correction: bool = True,
         maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        _check("adam_update", param, grad, (m, v), lr, step)
-        return param.type, m.type, v.type
+    ) -> tuple[TensorType, TensorType]:
+        check_update("dampened_update", param, grad, (buf,), lr, step)
+        return param.type, buf.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
-        move, *states = _adam(attrs)
-        return _descended(move, attrs), *states
+        return _with_momentum(attrs, 1 - minimum(STEP - 1, 1) * scalar("dampening"))
 
 
-adam_update = declare(AdamUpdate)
+dampened_update = declare(DampenedUpdate)
 
 
-class AmsgradUpdate(_Update):
-    """adam_update with the running maximum of v in the denominator (Reddi, Kale, Kumar, ICLR
-    2018)."""
-
-    name = "amsgrad_update"
-    mutates = {0: 0, 1: 2, 2: 3, 3: 4}
-
-    @staticmethod
-    def infer(
-        param: Operand,
-        grad: Operand,
-        m: Operand,
-        v: Operand,
-        v_max: Operand,
-        lr: Operand,
-        step: Operand,
-        *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled: bool = False,
-        do_bias_correction: bool = True,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        _check("amsgrad_update", param, grad, (m, v, v_max), lr, step)
-        return param.type, m.type, v.type, v_max.type
-
-    @staticmethod
-    def formula(*_: TensorType, **attrs: Attr) -> Formulas:
-        (v_max,) = symbols("v_max")
-        move, *states = _adam(attrs, v_max)
-        return _descended(move, attrs), *states
-
-
-amsgrad_update = declare(AmsgradUpdate)
-
-
-class AdagradUpdate(_Update):
+class AdagradUpdate(Update):
     """sum += g^2;  param -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(sum) + eps)."""
 
     name = "adagrad_update"
@@ -267,26 +204,27 @@ class AdagradUpdate(_Update):
         weight_decay: float = 0.0,
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType]:
-        _check("adagrad_update", param, grad, (sum,), lr, step)
+        check_update("adagrad_update", param, grad, (sum,), lr, step)
         return param.type, sum.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
         (squares,) = symbols("sum")
-        g = _gradient(attrs)
+        g = with_decay(attrs)
         new = squares + g * g
-        rate = _LR / (1 + (_STEP - 1) * scalar("lr_decay"))
-        return _PARAM - rate * (g / (sqrt(new) + scalar("eps"))), new
+        rate = LR / (1 + (STEP - 1) * scalar("lr_decay"))
+        return PARAM - rate * (g / (sqrt(new) + scalar("eps"))), new
 
 
 adagrad_update = declare(AdagradUpdate)
 
 
-class RmspropUpdate(_Update):
+class RmspropUpdate(Update):
     """ms = alpha ms + (1 - alpha) g^2;  mean = alpha mean + (1 - alpha) g if centered;
     buf = momentum buf + lr * g / sqrt(ms [- mean^2] + eps);  param -= buf.
 
-    mean and buf stay as they are unless centered, or momentum is not 0.
+    mean and buf stay as they are unless centered, or momentum is not 0. eps_in_root=False:
+    g / (sqrt(ms [- mean^2]) + eps), and lr is a factor of buf, not of what it takes in.
     """
 
     name = "rmsprop_update"
@@ -307,29 +245,31 @@ class RmspropUpdate(_Update):
         centered: bool = False,
         weight_decay: float = 0.0,
         maximize: bool = False,
+        eps_in_root: bool = True,
     ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        _check("rmsprop_update", param, grad, (ms, mean, buf), lr)
+        check_update("rmsprop_update", param, grad, (ms, mean, buf), lr)
         return param.type, ms.type, mean.type, buf.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
         ms, mean, buf = symbols("ms mean buf")
-        g = _gradient(attrs)
-        new_ms = _average(ms, g * g, "alpha")
-        new_mean = _average(mean, g, "alpha") if attrs["centered"] else mean
+        g = with_decay(attrs)
+        new_ms = average(ms, g * g, "alpha")
+        new_mean = average(mean, g, "alpha") if attrs["centered"] else mean
         spread = new_ms - new_mean * new_mean if attrs["centered"] else new_ms
-        move = _LR * (g / sqrt(spread + scalar("eps")))
+        in_root = attrs["eps_in_root"]
+        move = g / (sqrt(spread + scalar("eps")) if in_root else sqrt(spread) + scalar("eps"))
+        move = LR * move if in_root else move
+        new_buf = buf
         if attrs["momentum"]:
             move = new_buf = scalar("momentum") * buf + move
-        else:
-            new_buf = buf
-        return _PARAM - move, new_ms, new_mean, new_buf
+        return PARAM - (move if in_root else LR * move), new_ms, new_mean, new_buf
 
 
 rmsprop_update = declare(RmspropUpdate)
 
 
-class AdadeltaUpdate(_Update):
+class AdadeltaUpdate(Update):
     """sq = rho sq + (1 - rho) g^2;  d = g * sqrt(acc + eps) / sqrt(sq + eps);
     acc = rho acc + (1 - rho) d^2;  param -= lr * d.
     """
@@ -350,80 +290,128 @@ class AdadeltaUpdate(_Update):
         weight_decay: float = 0.0,
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
-        _check("adadelta_update", param, grad, (sq, acc), lr)
+        check_update("adadelta_update", param, grad, (sq, acc), lr)
         return param.type, sq.type, acc.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
         sq, acc = symbols("sq acc")
-        g = _gradient(attrs)
-        new_sq = _average(sq, g * g, "rho")
+        g = with_decay(attrs)
+        new_sq = average(sq, g * g, "rho")
         move = g * (sqrt(acc + scalar("eps")) / sqrt(new_sq + scalar("eps")))
-        return _PARAM - _LR * move, new_sq, _average(acc, move * move, "rho")
+        return PARAM - LR * move, new_sq, average(acc, move * move, "rho")
 
 
 adadelta_update = declare(AdadeltaUpdate)
 
 
-class LambUpdate(_Update):
-    """Adam's step, scaled by |param| / |step| where both are positive (You et al., ICLR 2020).
-
-    decoupled: weight decay is added to Adam's step, before scaling; else to the gradient. The norms
-    are of the whole parameter, so it runs on whole parameters only.
+class AsgdUpdate(Update):
+    """param = (1 - lambd * eta) * param - eta * g;  ax += mu * (param - ax): the average of the
+    parameters so far (Polyak and Juditsky, SIAM J. Control Optim. 30(4), 1992).
     """
 
-    name = "lamb_update"
-    mutates = {0: 0, 1: 2, 2: 3}
-
-    @staticmethod
-    def row_dims(param: TensorType, *_: TensorType, **attrs: Attr) -> int:
-        return param.ndim
+    name = "asgd_update"
+    mutates = {0: 0, 1: 2}
 
     @staticmethod
     def infer(
         param: Operand,
         grad: Operand,
-        m: Operand,
-        v: Operand,
+        ax: Operand,
+        eta: Operand,
+        mu: Operand,
+        *,
+        lambd: float = 1e-4,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> tuple[TensorType, TensorType]:
+        check_update("asgd_update", param, grad, (ax,), eta, mu)
+        return param.type, ax.type
+
+    @staticmethod
+    def formula(*_: TensorType, **attrs: Attr) -> Formulas:
+        ax, eta = symbol("ax"), scalar("eta")
+        new = (1 - scalar("lambd") * eta) * PARAM - eta * with_decay(attrs)
+        return new, ax + scalar("mu") * (new - ax)
+
+
+asgd_update = declare(AsgdUpdate)
+
+
+class AsgdRates(Update):
+    """eta = lr / (1 + lambd * lr * step)^alpha;  mu = 1 / max(1, step - t0): of the next update."""
+
+    name = "asgd_rates"
+    mutates = {0: 0, 1: 1}
+
+    @staticmethod
+    def infer(
+        old_eta: Operand,
+        old_mu: Operand,
         lr: Operand,
         step: Operand,
         *,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled: bool = True,
-        do_bias_correction: bool = True,
-        maximize: bool = False,
-    ) -> tuple[TensorType, TensorType, TensorType]:
-        _check("lamb_update", param, grad, (m, v), lr, step)
-        return param.type, m.type, v.type
-
-    @classmethod
-    def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
-        return []
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+    ) -> tuple[TensorType, TensorType]:
+        return old_eta.type, old_mu.type
 
     @staticmethod
-    def formula(*types: TensorType, **attrs: Attr) -> Formulas:
-        move, *states = _adam(attrs)
-        if attrs["decoupled"] and attrs["weight_decay"]:
-            move = move + scalar("weight_decay") * _PARAM
-        own, other = _square_norm(_PARAM), _square_norm(move)
-        both = apply("logical_and", own > 0, other > 0)
-        trust = sqrt(where(both, own / where(both, other, 1), 1)) * _LR
-        dtype = types[0].dtype if types[0].dtype.bytes >= 4 else float32
-        return _PARAM - cast(trust, dtype) * move, *states
+    def formula(*_: TensorType, **attrs: Attr) -> Formulas:
+        eta = LR / (1 + scalar("lambd") * LR * STEP) ** scalar("alpha")
+        mu = 1 / maximum(STEP - scalar("t0"), 1.0)
+        # An output has the shape of what it reads.
+        return symbol("old_eta") * 0 + eta, symbol("old_mu") * 0 + mu
 
 
-lamb_update = declare(LambUpdate)
+asgd_rates = declare(AsgdRates)
 
 
-def _square_norm(x: Expression) -> Expression:
-    wide = cast(x, float64)
-    return total(wide * wide)
+class RpropUpdate(Update):
+    """Steps of a size per element, whatever the size of the gradient (Riedmiller and Braun, ICNN
+    1993).
+
+    size *= etaplus where g has the sign of prev, etaminus where it has the other one; it stays in
+    [size_min, size_max].  param -= sign(g) * size, but where the sign changed: there g counts as 0.
+    prev = g.
+    """
+
+    name = "rprop_update"
+    mutates = {0: 0, 1: 2, 2: 3}
+
+    @staticmethod
+    def infer(
+        param: Operand,
+        grad: Operand,
+        prev: Operand,
+        size: Operand,
+        *,
+        etaminus: float = 0.5,
+        etaplus: float = 1.2,
+        size_min: float = 1e-6,
+        size_max: float = 50.0,
+        maximize: bool = False,
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        check_update("rprop_update", param, grad, (prev, size))
+        return param.type, prev.type, size.type
+
+    @staticmethod
+    def formula(*_: TensorType, **attrs: Attr) -> Formulas:
+        prev, size = symbols("prev size")
+        g = -GRAD if attrs["maximize"] else GRAD
+        turn = sign(g * prev)
+        grown = where(turn < 0, size * scalar("etaminus"), size)
+        grown = where(turn > 0, size * scalar("etaplus"), grown)
+        new = minimum(maximum(grown, scalar("size_min")), scalar("size_max"))
+        kept = where(turn < 0, 0, g)
+        return PARAM - sign(kept) * new, kept, new
 
 
-class FtrlUpdate(_Update):
+rprop_update = declare(RpropUpdate)
+
+
+class FtrlUpdate(Update):
     """Follow the regularised leader (McMahan et al., KDD 2013): sparse weights through an L1 term.
 
     With n the accumulator and p = -lr_power:
@@ -449,21 +437,21 @@ class FtrlUpdate(_Update):
         weight_decay: float = 0.0,
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
-        _check("ftrl_update", param, grad, (accumulator, z), lr)
+        check_update("ftrl_update", param, grad, (accumulator, z), lr)
         return param.type, accumulator.type, z.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
         n, z = symbols("accumulator z")
-        g = _gradient(attrs)
+        g = with_decay(attrs)
         new_n = n + g * g
         power = -scalar("lr_power")
         is_root = attrs["lr_power"] == -0.5
         old_root, root = (sqrt(n), sqrt(new_n)) if is_root else (n**power, new_n**power)
-        new_z = z + g - (root - old_root) / _LR * _PARAM
+        new_z = z + g - (root - old_root) / LR * PARAM
         # -(z - clip(z, -l1, l1)) is 0 exactly where |z| <= l1.
         inside = minimum(maximum(new_z, -scalar("l1")), scalar("l1"))
-        below = (root + scalar("beta")) / _LR + scalar("l2")
+        below = (root + scalar("beta")) / LR + scalar("l2")
         return (inside - new_z) / below, new_n, new_z
 
 

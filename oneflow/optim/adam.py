@@ -1,60 +1,76 @@
-"""Optimizers with running means of the gradient and of its square: Adam, AdamW, LAMB."""
+"""Optimizers with running means of the gradient and of its square: Adam and its kin."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from oneflow.core.operand import Attrs
+from oneflow.ops.adam_update import (
+    AdamaxUpdate,
+    AdamUpdate,
+    AmsgradUpdate,
+    LambUpdate,
+    RadamUpdate,
+    adam_update,
+    nadam_product,
+    nadam_update,
+)
 from oneflow.ops.binary import add, div, mul, sub
 from oneflow.ops.cast import cast
 from oneflow.ops.compare import scalar_compare
 from oneflow.ops.scalar import scalar_mul
 from oneflow.ops.unary import full_like, neg, sqrt
-from oneflow.ops.update import (
-    AdamUpdate,
-    AmsgradUpdate,
-    LambUpdate,
-    adam_update,
-    sgd_update,
-    square_sum,
-)
+from oneflow.ops.update import sgd_update, square_sum
 from oneflow.ops.where import where
 from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, gradient_of
+from oneflow.optim.options import EVERY_OPTION, UNFUSED, Settings, Unfused, implementation
 from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Adam(Optimizer):
     """Adam (Kingma and Ba, ICLR 2015):  w -= lr · m' / (√v' + eps).
 
-    weight_decay is added to the gradient.  amsgrad: v' never gets smaller.  do_bias_correction: m'
-    and v' are m and v over 1 - beta^step, else m and v themselves.  maximize: climbs instead.
+    weight_decay is added to the gradient, or with decoupled_weight_decay is a step of its own.
+    amsgrad: v' never gets smaller.  do_bias_correction: m' and v' are m and v over 1 - beta^step,
+    else m and v themselves.  maximize: climbs instead.  The other options: see options.py.
     """
 
-    decoupled = False
+    decouples: ClassVar[bool] = False
+    """Whether weight decay is a step of its own by default."""
 
     def __init__(
         self,
         params: Params,
-        lr: float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
+        lr: float | Tensor = 0.001,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         do_bias_correction: bool = True,
         contiguous_params: bool = False,
-        fused: bool = False,
+        fused: bool | None = None,
         maximize: bool = False,
+        decoupled_weight_decay: bool | None = None,
+        **given: Unpack[Unfused],
     ) -> None:
+        chosen = implementation({**given, "fused": fused}, *EVERY_OPTION)
         options = {
             "lr": lr,
             "betas": betas,
             "eps": eps,
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
+            "maximize": maximize,
+            **chosen,
+            "decoupled_weight_decay": (
+                self.decouples if decoupled_weight_decay is None else decoupled_weight_decay
+            ),
             "do_bias_correction": do_bias_correction,
             "contiguous_params": contiguous_params,
-            "fused": fused,
-            "maximize": maximize,
         }
         super().__init__(params, options)
 
@@ -65,7 +81,7 @@ class Adam(Optimizer):
     def rule(self, group: ParamGroup) -> Rule:
         names = ("eps", "weight_decay", "do_bias_correction", "maximize")
         attrs = _with_betas(group, names)
-        attrs["decoupled"] = self.decoupled
+        attrs["decoupled"] = group["decoupled_weight_decay"]
         return AmsgradUpdate if group["amsgrad"] else AdamUpdate, attrs
 
 
@@ -74,7 +90,7 @@ class AdamW(Adam):
     Hutter, ICLR 2019).
     """
 
-    decoupled = True
+    decouples = True
 
 
 class LAMB(Optimizer):
@@ -89,8 +105,8 @@ class LAMB(Optimizer):
     def __init__(
         self,
         params: Params,
-        lr: float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
+        lr: float | Tensor = 0.001,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         adam_w_mode: bool = True,
@@ -121,7 +137,9 @@ class LAMB(Optimizer):
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        sbps = param.sbp if param.is_global else ()
+        # ZeRO may split the states alone: norms are of the whole parameter all the same.
+        held = (param, *states.values())
+        sbps = [s for x in held if isinstance(x, Tensor) and x.is_global for s in x.sbp]
         if any(s.is_split for s in sbps) and not any(s.is_partial for s in sbps):
             self._update_split(group, param, states, lr, step)
             return
@@ -133,7 +151,8 @@ class LAMB(Optimizer):
         """The same out of smaller ops: norms are of the whole parameter, the rest is of shards."""
         decay = scalar_mul(param, value=float(group["weight_decay"]))
         decays_step = group["adam_w_mode"]
-        below = full_like(param, value=0.0)  # takes Adam's step from 0, so it becomes -step
+        # Laid out as the states; takes Adam's step from 0, so it becomes -step.
+        below = full_like(states["exp_avg"], value=0.0)
         adam_update(
             below,
             gradient_of(param) if decays_step else add(gradient_of(param), decay),
@@ -141,8 +160,8 @@ class LAMB(Optimizer):
             states["exp_avg_sq"],
             full_like(lr, value=1.0),
             step,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
+            beta1=float(group["betas"][0]),
+            beta2=float(group["betas"][1]),
             eps=group["eps"],
             do_bias_correction=group["do_bias_correction"],
         )
@@ -151,10 +170,150 @@ class LAMB(Optimizer):
         sgd_update(param, mul(move, trust), lr)
 
 
+class Adamax(Optimizer):
+    """Adam with the largest gradient, slowly forgotten, in the denominator (Kingma and Ba, ICLR
+    2015):  u = max(beta2 · u, |g| + eps);  w -= lr / (1 - beta1^step) · m / u.
+    """
+
+    state_names = ("exp_avg", "exp_inf")
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        **given: Unpack[Settings],
+    ) -> None:
+        options = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            **implementation({**given, "foreach": foreach}, *UNFUSED),
+        }
+        super().__init__(params, options)
+
+    def rule(self, group: ParamGroup) -> Rule:
+        return AdamaxUpdate, _with_betas(group, ("eps", "weight_decay", "maximize"))
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov momentum that grows from beta1 / 2 to beta1 (Dozat, ICLR workshop 2016).
+
+    momentum_decay: how fast it grows.  decoupled_weight_decay: weight decay is a step of its own,
+    else is added to the gradient.  maximize: climbs instead.
+    """
+
+    state_names = ("mu_product", "exp_avg", "exp_avg_sq")
+    number_states = ("mu_product",)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 0.004,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+        **given: Unpack[Unfused],
+    ) -> None:
+        options = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            **implementation(given, *UNFUSED),
+        }
+        super().__init__(params, options)
+
+    def check_options(self, group: ParamGroup) -> None:
+        super().check_options(group)
+        if not group["momentum_decay"] >= 0.0:
+            raise ValueError(f"Invalid momentum_decay: {group['momentum_decay']}; at least 0")
+
+    def initial_value(self, group: ParamGroup, name: str) -> float:
+        return 1.0 if name == "mu_product" else 0.0
+
+    def update_param(
+        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
+    ) -> None:
+        beta1, beta2 = map(float, group["betas"])
+        growth = group["momentum_decay"]
+        product = nadam_product(states["mu_product"], step, beta1=beta1, momentum_decay=growth)
+        nadam_update(
+            param,
+            gradient_of(param),
+            states["exp_avg"],
+            states["exp_avg_sq"],
+            product,
+            lr,
+            step,
+            beta1=beta1,
+            beta2=beta2,
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            momentum_decay=growth,
+            decoupled=group["decoupled_weight_decay"],
+            maximize=group["maximize"],
+        )
+
+
+class RAdam(Optimizer):
+    """Adam that moves along m alone while v is the mean of few gradients, and is rectified later
+    (Liu et al., ICLR 2020).
+
+    decoupled_weight_decay: weight decay is a step of its own, else is added to the gradient.
+    maximize: climbs instead.
+    """
+
+    state_names = ("exp_avg", "exp_avg_sq")
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+        **given: Unpack[Unfused],
+    ) -> None:
+        options = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            **implementation(given, *UNFUSED),
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, options)
+
+    def rule(self, group: ParamGroup) -> Rule:
+        attrs = _with_betas(group, ("eps", "weight_decay", "maximize"))
+        attrs["decoupled"] = group["decoupled_weight_decay"]
+        return RadamUpdate, attrs
+
+
 def _with_betas(group: ParamGroup, names: Sequence[str]) -> Attrs:
     """Options of a group as attributes of an update."""
     beta1, beta2 = group["betas"]
-    return {"beta1": beta1, "beta2": beta2, **{name: group[name] for name in names}}
+    options = {name: group[name] for name in names}
+    return {"beta1": float(beta1), "beta2": float(beta2), **options}
 
 
 def _trust(param: Tensor, move: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ rate and step number instead.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -24,14 +25,24 @@ from oneflow.functional.initial import assign
 from oneflow.kernels.cuda_device import use_device
 from oneflow.nn.module import zero_gradients
 from oneflow.nn.utils.clip_grad import clip_grad_norm_
+from oneflow.optim.hooks import Hooks, with_hooks
+from oneflow.optim.options import warn_of_effects
 from oneflow.optim.together import GroupPass
 from oneflow.tensor.grad_mode import enable_grad, no_grad
-from oneflow.tensor.tensor import Tensor, device_type, wrap, wrap_global
+from oneflow.tensor.tensor import RemovableHandle, Tensor, device_type, wrap, wrap_global
 
 Rule: TypeAlias = tuple[type[Op], Attrs]
 
 Params: TypeAlias = "Iterable[Tensor] | Iterable[dict[str, Any]]"
 """Parameters, or groups of them: dicts {"params": ..., options}."""
+
+
+OLD_NAMES = {
+    "momentum_buf": "momentum_buffer",
+    "square_avgs": "square_avg",
+    "acc_deltas": "acc_delta",
+}
+"""Names of states in OneFlow's state dicts -> PyTorch's, which are ours."""
 
 
 class ParamGroup(dict[str, Any]):
@@ -40,12 +51,15 @@ class ParamGroup(dict[str, Any]):
     def __init__(self, parameters: dict[str, Any], default_options: dict[str, Any]) -> None:
         super().__init__({**default_options, **parameters})
         params = parameters["params"]
-        self["params"] = [params] if isinstance(params, Tensor) else list(params)
+        listed = [params] if isinstance(params, Tensor) else list(params)
+        if listed and all(isinstance(p, tuple) for p in listed):
+            self["param_names"] = [name for name, _ in listed]
+            listed = [p for _, p in listed]
+        self["params"] = listed
         for name, value in self.items():
-            if isinstance(value, Sequence) and not isinstance(value, (str, tuple, list)):
-                self[name] = tuple(
-                    value
-                )  # a sequence of a configuration, which no checkpoint takes
+            if isinstance(value, Sequence) and not isinstance(value, str | tuple | list):
+                # A sequence of a configuration, which no checkpoint takes.
+                self[name] = tuple(value)
         if "clip_grad_max_norm" in self:
             self.setdefault("clip_grad_norm_type", 2.0)
 
@@ -73,12 +87,36 @@ class ParamGroup(dict[str, Any]):
         return "clip_grad_max_norm" in self
 
 
+class States(dict[Any, Any]):
+    """The states of every parameter by name; empty for one that has none yet.
+
+    `states["step"]` counts the updates made; it is no entry, so that a loop finds parameters alone.
+    """
+
+    steps = 0
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            if key == "step":
+                return self.steps
+            raise KeyError(key)
+        made: dict[str, Any] = {}
+        super().__setitem__(key, made)
+        return made
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(key, str) and key == "step":
+            self.steps = int(value)
+        else:
+            super().__setitem__(key, value)
+
+
 class Optimizer:
     """Holds what it updates in `param_groups` and what it remembers in `state`.
 
     params: an iterable of leaf tensors, or of dicts {"params": ..., options of this group}.
-    options: the defaults. `state[param]` is a dict of tensors laid out like the parameter;
-    `state["step"]` counts the updates made.
+    defaults: options and their values. `state[param]` is a dict of tensors, most laid out like the
+    parameter, and the number "step" of its updates; `state["step"]` counts the steps made.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
@@ -86,18 +124,28 @@ class Optimizer:
     otherwise.
     """
 
+    number_states: ClassVar[tuple[str, ...]] = ()
+    """Those of the states that are one number, float64[]."""
+
+    saves_steps: ClassVar[bool] = True
+    """Whether a state dict has the number of each parameter's updates."""
+
     _has_rule: ClassVar[bool] = False
     """Whether `update_param` does what `rule` says, and no more that concerns local parameters."""
 
     def __init_subclass__(cls) -> None:
+        if "step" in vars(cls):
+            cls.step = with_hooks(vars(cls)["step"])  # type: ignore[method-assign]
         first = next(c for c in cls.__mro__ if {"rule", "update_param"} & vars(c).keys())
         cls._has_rule = "rule" in vars(first) and first is not Optimizer
 
-    def __init__(self, params: Params, options: dict[str, Any]) -> None:
-        self.defaults = dict(options)
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []
-        self.state: dict[Any, Any] = {"step": 0}
+        self.state = States()
         self._passes: dict[int, GroupPass] = {}
+        self._hooks = Hooks()
+        warn_of_effects(defaults)
         for group in self._groups_of(params):
             self.add_param_group(group)
 
@@ -111,7 +159,7 @@ class Optimizer:
         _refuse_set(params)
         listed = list(params)
         groups: list[Any] = listed
-        return groups if listed and isinstance(listed[0], dict) else [{"params": listed}]
+        return groups if listed and isinstance(listed[0], dict) else [{"params": groups}]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds {"params": ..., options}. Raises TypeError, ValueError for what is no leaf or is
@@ -121,6 +169,11 @@ class Optimizer:
             raise TypeError(f"param group must be a dict with 'params', got {param_group!r}")
         _refuse_set(param_group["params"])
         group = ParamGroup(param_group, self.defaults)
+        if any(("param_names" in g) != ("param_names" in group) for g in self.param_groups):
+            raise ValueError(
+                "all optimizer param groups should be with/without names: some have names, this "
+                "one differs"
+            )
         known = {id(p) for g in self.param_groups for p in g.parameters}
         for param in group.parameters:
             if not isinstance(param, Tensor):
@@ -140,11 +193,14 @@ class Optimizer:
 
     def check_options(self, group: ParamGroup) -> None:
         """Raises ValueError for options out of range. Subclasses add theirs."""
+        if isinstance(group.get("lr"), Tensor) and group["lr"].numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
         for name, low in (("lr", 0.0), ("eps", 0.0), ("weight_decay", 0.0), ("momentum", 0.0)):
-            if group.get(name, low) < low:
-                raise ValueError(f"Invalid {name}: {group[name]}; it must be at least {low}")
+            value = group.get(name, low)
+            if not isinstance(value, tuple) and not value >= low:
+                raise ValueError(f"Invalid {name}: {value}; it must be at least {low}")
         for i, beta in enumerate(group.get("betas", ())):
-            if not 0.0 <= beta < 1.0:
+            if not 0.0 <= float(beta) < 1.0:
                 raise ValueError(
                     f"Invalid beta parameter at index {i}: {beta}; it must be in [0, 1)"
                 )
@@ -159,18 +215,23 @@ class Optimizer:
         """The states that parameters of a group need."""
         return self.state_names
 
-    def init_state(self, param: Tensor) -> dict[str, Tensor]:
+    def init_state(self, param: Tensor) -> dict[str, Any]:
         """The states of a parameter; made, where there are none yet, in its dtype and layout."""
-        if param not in self.state:
+        states = self.state[param]
+        if not states:
             group = self._group_of(param)
-            self.state[param] = {
-                name: filled_like(param, self.initial_value(group, name))
-                for name in self.state_names_of(group)
-            }
-        states: dict[str, Tensor] = self.state[param]
+            states["step"] = 0
+            for name in self.state_names_of(group):
+                states[name] = self.new_state(param, name, self.initial_value(group, name))
         return states
 
     state_of = init_state
+
+    def new_state(self, param: Tensor, name: str, value: float) -> Tensor:
+        """A new state of a parameter, filled with `value`."""
+        if name in self.number_states:
+            return scalar_beside(param, value, float64)
+        return filled_like(param, value)
 
     def _group_of(self, param: Tensor) -> ParamGroup:
         for group in self.param_groups:
@@ -194,7 +255,7 @@ class Optimizer:
     ) -> None:
         """Updates one parameter, whose `grad` is there, and its states in place."""
         op, attrs = self.rule(group)
-        numbers = (lr, step) if "step" in op.operands else (lr,)
+        numbers = [x for name, x in (("lr", lr), ("step", step)) if name in op.operands]
         call(op, param, gradient_of(param), *self._listed(group, states), *numbers, **attrs)
 
     def _listed(self, group: ParamGroup, states: dict[str, Tensor]) -> list[Tensor]:
@@ -205,7 +266,8 @@ class Optimizer:
         lr_of: Callable[[ParamGroup, Tensor], Tensor],
         step_of: Callable[[Tensor], Tensor],
     ) -> None:
-        """Updates all parameters that have gradients. Ops only, so that it can be traced.
+        """Updates all parameters that have gradients. Ops only, so that it can be traced: numbers
+        of updates are the caller's to count (`advance`).
 
         lr_of(group, param): float64[] in the parameter's placement.  step_of(param): int64[], 1 for
         the first update.
@@ -225,6 +287,7 @@ class Optimizer:
                 states = self.init_state(param)
                 self.update_param(group, param, states, lr_of(group, param), step_of(param))
 
+    @with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update. closure: evaluates the model, calls backward and returns the loss, which is
         returned.
@@ -233,7 +296,6 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        number = self.state["step"] + 1
         scalars: dict[Any, Tensor] = {}
 
         def scalar(param: Tensor, value: float, dtype: DType) -> Tensor:
@@ -245,28 +307,37 @@ class Optimizer:
 
         with no_grad():
             for group in self.param_groups:
-                if not self._update_together(group, number):
+                if not self._update_together(group):
                     self._update_group(
                         group,
                         lambda group, param: scalar(param, group.rate, float64),
-                        lambda param: scalar(param, number, int64),
+                        lambda param: scalar(param, self.state[param]["step"] + 1, int64),
                     )
-        self.state["step"] = number
+        self.advance()
         return loss
 
-    def _update_together(self, group: ParamGroup, number: int) -> bool:
+    def advance(self) -> None:
+        """Count an update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            for param in group.parameters:
+                if param.grad is not None:
+                    self.state[param]["step"] += 1
+        self.state["step"] += 1
+
+    def _update_together(self, group: ParamGroup) -> bool:
         """Updates a group in one pass, without dispatch; False if that cannot be done."""
         if not self._has_rule:
             return False
-        rows = []
+        rows, steps = [], []
         for param in group.parameters:
             if param.grad is not None:
-                states = self._listed(group, self.init_state(param))
-                rows.append((param, param.grad, *states))
+                states = self.init_state(param)
+                rows.append((param, param.grad, *self._listed(group, states)))
+                steps.append(states["step"] + 1)
         found = self._passes.get(id(group))
         if found is None:
             found = self._passes[id(group)] = GroupPass()
-        return found.run(*self.rule(group), rows, group.rate, number)
+        return found.run(*self.rule(group), rows, group.rate, steps)
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clears all gradients: to zeros, or to None."""
@@ -299,20 +370,35 @@ class Optimizer:
         return False
 
     def state_dict(self) -> dict[str, Any]:
-        """{"state": {"step": n, parameter number: its states}, "param_groups": options and
-        parameter numbers}.
+        """{"state": {parameter number: its states}, "param_groups": options and parameter numbers},
+        in PyTorch's form: "step" is float32[].
         """
+        self._hooks.run("state_dict_pre", self)
         index = self._indices()
-        state = {index[id(k)] if isinstance(k, Tensor) else k: v for k, v in self.state.items()}
+        state = {
+            index[id(k)] if isinstance(k, Tensor) else k: self._saved(v)
+            for k, v in self.state.items()
+            if v
+        }
         groups = [
             {**g.options, "params": [index[id(p)] for p in g.parameters]} for g in self.param_groups
         ]
-        return {"state": state, "param_groups": groups}
+        made = {"state": {k: v for k, v in state.items() if v}, "param_groups": groups}
+        return self._hooks.replaced("state_dict_post", self, made)
+
+    def _saved(self, states: dict[str, Any]) -> dict[str, Any]:
+        """The states of a parameter as a state dict has them."""
+        if not isinstance(states, dict) or not isinstance(states.get("step"), int):
+            return states
+        if not self.saves_steps:
+            return {k: v for k, v in states.items() if k != "step"}
+        return {**states, "step": wrap(np.array(states["step"], np.float32))}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Inverse of `state_dict`; values are copied into this optimizer's layout. Raises
-        ValueError.
+        """Inverse of `state_dict`; values are copied into this optimizer's layout. PyTorch's state
+        dicts and those of OneFlow, with one "step" for all, are taken too. Raises ValueError.
         """
+        state_dict = self._hooks.replaced("load_state_dict_pre", self, dict(state_dict))
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise ValueError(
@@ -330,15 +416,75 @@ class Optimizer:
             by_number.update(zip(other["params"], group.parameters, strict=True))
         for group, other in zip(self.param_groups, saved, strict=True):
             group.update({k: v for k, v in other.items() if k != "params"})
-        for key, value in state_dict["state"].items():
+        known = state_dict["state"]
+        whole = int(known["step"]) if "step" in known else None
+        for key, value in known.items():
             param = by_number.get(int(key) if str(key).isdigit() else key)
-            if param is None:
+            if param is not None:
+                self._load_states(param, value, whole)
+            elif key != "step":
                 self.state[key] = value
+        steps = [s.get("step", 0) for s in self.state.values() if isinstance(s, dict)]
+        self.state["step"] = max(map(int, steps), default=0) if whole is None else whole
+        self._hooks.run("load_state_dict_post", self)
+
+    def _load_states(self, param: Tensor, saved: dict[str, Any], whole: int | None) -> None:
+        """whole: the number of updates of all parameters, of a state dict that has but one."""
+        states = self.init_state(param)
+        named = {OLD_NAMES.get(name, name): state for name, state in saved.items()}
+        states["step"] = int(named.pop("step", 1 if whole is None else whole))
+        for name, state in named.items():
+            own = states.get(name)
+            if state is None or not (name in states or self._keeps_unknown):
                 continue
-            states = self.init_state(param)
-            for name, saved_state in value.items():
-                if name in states:
-                    assign(states[name], saved_state)
+            if isinstance(own, Tensor):
+                assign(own, state)
+            else:
+                states[name] = copy.deepcopy(state)
+
+    @property
+    def _keeps_unknown(self) -> bool:
+        """Whether states that no name announces are kept: of a subclass with a step of its own."""
+        return type(self).step is not Optimizer.step
+
+    # ---- hooks -----------------------------------------------------------------------------------
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(optimizer, args, kwargs) before every step; the (args, kwargs) that it returns,
+        if any, take the place of the step's own.
+        """
+        return self._hooks.add("step_pre", hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(optimizer, args, kwargs) after every step."""
+        return self._hooks.add("step_post", hook)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer) before `state_dict`."""
+        return self._hooks.add("state_dict_pre", hook, prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer, state dict); the dict that it returns, if any, is the result."""
+        return self._hooks.add("state_dict_post", hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer, state dict); the dict that it returns, if any, is loaded."""
+        return self._hooks.add("load_state_dict_pre", hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer) after `load_state_dict`."""
+        return self._hooks.add("load_state_dict_post", hook, prepend)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -380,8 +526,13 @@ def filled_like(param: Tensor, value: float) -> Tensor:
 
 def scalar_beside(param: Tensor, value: float, dtype: DType) -> Tensor:
     """A 0-d tensor on the parameter's device, or whole on all ranks of its placement."""
-    array = _array_module(param).full((), value, dtype.np)
+    return whole_beside(param, TensorType((), dtype), value)
+
+
+def whole_beside(param: Tensor, type: TensorType, value: float) -> Tensor:
+    """A tensor of one number on the parameter's device, or whole on all ranks of its placement."""
+    array = _array_module(param).full(type.shape, value, type.dtype.np)
     if param.is_global:
         sbp = all_broadcast(param.placement.ndim)
-        return wrap_global(array, TensorType((), dtype), param.placement, sbp)
+        return wrap_global(array, type, param.placement, sbp)
     return wrap(array, param.device)

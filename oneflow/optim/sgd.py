@@ -1,9 +1,16 @@
-"""Gradient descent, with or without momentum."""
+"""Gradient descent, with or without momentum, and with the average of its parameters."""
 
 from __future__ import annotations
 
-from oneflow.ops.update import MomentumUpdate, SgdUpdate
-from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule
+from typing import TYPE_CHECKING
+
+from oneflow.ops.update import DampenedUpdate, MomentumUpdate, SgdUpdate, asgd_rates, asgd_update
+from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, gradient_of
+from oneflow.optim.options import UNFUSED, Unfused, implementation
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class SGD(Optimizer):
@@ -11,22 +18,29 @@ class SGD(Optimizer):
     buf = momentum · buf + (1 - dampening) · g and w -= lr · buf (nesterov: w -= lr · (g + momentum
     · buf)).
 
-    buf starts as 0, so dampening acts in the first step too. maximize: climbs instead.
-    contiguous_params and fused are accepted and change nothing.
+    buf starts as 0, so dampening acts in the first step too; dampens_first=False: the first buf is
+    g, as in PyTorch. maximize: climbs instead. contiguous_params and the options of options.py are
+    accepted and change nothing.
     """
+
+    saves_steps = False
 
     def __init__(
         self,
         params: Params,
-        lr: float = 0.001,
+        lr: float | Tensor = 0.001,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
         maximize: bool = False,
         contiguous_params: bool = False,
-        fused: bool = False,
+        fused: bool | None = None,
+        *,
+        dampens_first: bool = True,
+        **given: Unpack[Unfused],
     ) -> None:
+        chosen = implementation({**given, "fused": fused}, "foreach", "differentiable", "fused")
         options = {
             "lr": lr,
             "momentum": momentum,
@@ -34,8 +48,9 @@ class SGD(Optimizer):
             "weight_decay": weight_decay,
             "nesterov": nesterov,
             "maximize": maximize,
+            **chosen,
             "contiguous_params": contiguous_params,
-            "fused": fused,
+            "dampens_first": dampens_first,
         }
         super().__init__(params, options)
 
@@ -45,7 +60,7 @@ class SGD(Optimizer):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
 
     def state_names_of(self, group: ParamGroup) -> tuple[str, ...]:
-        return ("momentum_buf",) if group["momentum"] else ()
+        return ("momentum_buffer",) if group["momentum"] else ()
 
     def rule(self, group: ParamGroup) -> Rule:
         attrs = {"weight_decay": group["weight_decay"], "maximize": group["maximize"]}
@@ -53,4 +68,65 @@ class SGD(Optimizer):
             return SgdUpdate, attrs
         for name in ("momentum", "dampening", "nesterov"):
             attrs[name] = group[name]
-        return MomentumUpdate, attrs
+        is_plain = group["dampens_first"] or not group["dampening"]
+        return MomentumUpdate if is_plain else DampenedUpdate, attrs
+
+
+class ASGD(Optimizer):
+    """Stochastic gradient descent with a rate that falls, lr / (1 + lambd · lr · step)^alpha, and
+    in state "ax" the average of the parameters from step t0 on (Polyak and Juditsky, SIAM J.
+    Control Optim. 30(4), 1992).
+
+    lambd: decay of the parameters.  maximize: climbs instead.
+    """
+
+    state_names = ("eta", "mu", "ax")
+    number_states = ("eta", "mu")
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.01,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        given = {
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        options = {
+            "lr": lr,
+            "lambd": lambd,
+            "alpha": alpha,
+            "t0": t0,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            **implementation(given, *UNFUSED),
+        }
+        super().__init__(params, options)
+
+    def initial_value(self, group: ParamGroup, name: str) -> float:
+        return {"eta": group.rate, "mu": 1.0}.get(name, 0.0)
+
+    def update_param(
+        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
+    ) -> None:
+        eta, mu, lambd = states["eta"], states["mu"], group["lambd"]
+        asgd_update(
+            param,
+            gradient_of(param),
+            states["ax"],
+            eta,
+            mu,
+            lambd=lambd,
+            weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
+        )
+        asgd_rates(eta, mu, lr, step, lambd=lambd, alpha=group["alpha"], t0=group["t0"])

@@ -6,7 +6,7 @@ updates took 375 us of a step of 1,800. Here the kernels are bound once; a step 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from oneflow.kernels.quiet import run_quietly
 from oneflow.kernels.registry import select
 from oneflow.tensor.tensor import Tensor
 
-_NUMBERS = TensorType((), float64), TensorType((), int64)
+_NUMBERS = {"lr": TensorType((), float64), "step": TensorType((), int64)}
 
 
 class GroupPass:
@@ -43,10 +43,11 @@ class GroupPass:
         attrs: Attrs,
         rows: Sequence[tuple[Tensor, ...]],
         rate: float,
-        step: int,
+        steps: Sequence[int],
     ) -> bool:
         """Updates each row: a parameter, its gradient, its states. False, with nothing done, if one
-        of them is no local tensor on the CPU."""
+        of them is no local tensor on the CPU. steps: the number of each row's update.
+        """
         types, arrays = [], []
         for row in rows:
             for x in row:
@@ -57,10 +58,9 @@ class GroupPass:
         if types != self._types or attrs != self._attrs or op is not self._op:
             self._kernels = _bind(op, attrs, [tuple([x.type for x in row]) for row in rows])
             self._op, self._attrs, self._types = op, attrs, types
-        numbers = [np.array(rate)]
-        if "step" in op.operands:
-            numbers.append(np.array(step, np.int64))
-        run_quietly(_run, self._kernels, arrays, numbers)
+        for row_arrays, numbers in zip(arrays, _numbers(op, rate, steps), strict=True):
+            row_arrays += numbers
+        run_quietly(_run, self._kernels, arrays)
         written = op.mutates.values()
         for row in rows:
             for i in written:
@@ -68,16 +68,26 @@ class GroupPass:
         return True
 
 
-def _run(kernels: list[BoundOp], rows: list[list[Any]], numbers: list[Any]) -> None:
+def _run(kernels: list[BoundOp], rows: list[list[Any]]) -> None:
     for kernel, arrays in zip(kernels, rows, strict=True):
-        kernel.run(np, arrays + numbers)
+        kernel.run(np, arrays)
+
+
+def _numbers(op: type[Op], rate: float, steps: Sequence[int]) -> Iterator[list[Any]]:
+    """The scalars of each row, in the order of the op's operands: equal ones are one array."""
+    start = [np.array(rate)] if "lr" in op.operands else []
+    if "step" not in op.operands:
+        yield from (start for _ in steps)
+        return
+    known = {number: [*start, np.array(number, np.int64)] for number in set(steps)}
+    yield from (known[number] for number in steps)
 
 
 @located
 def _bind(op: type[Op], attrs: Attrs, rows: list[tuple[TensorType, ...]]) -> list[BoundOp]:
     """A kernel for each row: the one for all the elements of the group, which are one job."""
     attrs = op.defaults | attrs
-    numbers = _NUMBERS if "step" in op.operands else _NUMBERS[:1]
+    numbers = [_NUMBERS[name] for name in ("lr", "step") if name in op.operands]
     elements = sum([row[0].numel for row in rows])
     kernels = []
     for row in rows:

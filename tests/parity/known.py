@@ -81,7 +81,6 @@ _OTHERS = {
         "linalg.pinv.hermitian",
         "function",
     ): "the samples are not symmetric: the gradient goes to the triangle that is read",
-    ("optimizers", "RMSprop", "step"): "eps stands inside the root, as OneFlow has it",
 }
 
 KNOWN: dict[tuple[str, str, str], str] = {
@@ -121,6 +120,5 @@ LATER: dict[tuple[str, str, str], str] = {
         "nn.functional.grid_sample",
         "function",
     ): "mode nearest gives the grid no gradient, PyTorch gives zeros",
-    ("optimizers", "SGD", "step"): "the first step is dampened too, as OneFlow has it",
 }
 """The same for entries whose first samples agree."""

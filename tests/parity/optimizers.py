@@ -20,6 +20,9 @@ STEPS = 3
 IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")
 
 
+# Keywords that choose PyTorch's arithmetic where OneFlow's is another.
+CHOICES = {"RMSprop": {"eps_in_root": False}, "SGD": {"dampens_first": False}}
+
 RATES = ("lr", "eps", "weight_decay", "alpha", "rho")
 
 
@@ -64,6 +67,7 @@ def _outcome(theirs: Any, ours: Any, case: Any, dtype: torch.dtype) -> tuple[str
         optimizer = theirs(wanted, **kwargs)
         # The defaults of some rates are OneFlow's, which are other numbers.
         kwargs = {**{k: optimizer.defaults[k] for k in RATES if k in optimizer.defaults}, **kwargs}
+        kwargs.update(CHOICES.get(theirs.__name__, {}))
         for gradients in _gradients(dtype):
             for parameter, gradient in zip(wanted, gradients, strict=True):
                 parameter.grad = gradient

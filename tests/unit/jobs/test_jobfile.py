@@ -82,7 +82,7 @@ def test_all_of_a_graph_is_there(good: Path) -> None:
             np.testing.assert_array_equal(
                 file.variables.read(f"model.{name}"), weights[name].numpy()
             )
-        assert "model.0.weight-momentum_buf" in file.variables.entries
+        assert "model.0.weight-momentum_buffer" in file.variables.entries
 
 
 def test_equal_jobs_make_equal_files(tmp_path: Path, good: Path) -> None:

@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 def variables(value: float = 1.0) -> dict[str, Variable]:
     arrays = {
         "model.weight": np.full((4, 3), value, np.float32),
-        "model.weight-momentum_buf": np.arange(12, dtype=np.float32).reshape(4, 3) * value,
+        "model.weight-momentum_buffer": np.arange(12, dtype=np.float32).reshape(4, 3) * value,
         "count": np.array(int(value)),
     }
     place = Placement("cpu", [0])

@@ -90,7 +90,8 @@ def test_every_kernel_that_is_launched_is_defined_and_the_other_way_round() -> N
 
 FORMULAS: list[tuple[str, dict[str, object]]] = [
     *((f"{name}_update", {"weight_decay": 0.1, "maximize": True}) for name in
-      ("sgd", "adam", "amsgrad", "adagrad", "adadelta")),
+      ("sgd", "adam", "amsgrad", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd")),
+    ("rprop_update", {}), ("asgd_rates", {}), ("nadam_product", {}),
     ("momentum_update", {"momentum": 0.9, "dampening": 0.1, "nesterov": True}),
     ("adam_update", {"weight_decay": 0.1, "decoupled": True, "do_bias_correction": False}),
     ("rmsprop_update", {"momentum": 0.9, "centered": True}),

@@ -11,7 +11,7 @@ from oneflow import nn
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Sbp, Split
 from oneflow.functional.random_state import manual_seed
-from oneflow.optim import LAMB, SGD, Adam, Optimizer
+from oneflow.optim import LAMB, SGD, Adam, Optimizer, RAdam
 from oneflow.tensor.tensor import Tensor, wrap
 
 HERE = Placement("cpu", [0])
@@ -50,6 +50,7 @@ def train(model: nn.Sequential, optimizer: Optimizer, place: Any) -> list[float]
         lambda p: Adam(p, lr=0.05, weight_decay=0.1),
         lambda p: LAMB(p, lr=0.05, weight_decay=0.1),
         lambda p: LAMB(p, lr=0.05, weight_decay=0.1, adam_w_mode=False),
+        lambda p: RAdam(p, lr=0.05, weight_decay=0.1, decoupled_weight_decay=True),
     ],
 )
 @pytest.mark.parametrize("weight_sbp", [BROADCAST, Split(0)])
@@ -65,7 +66,9 @@ def test_training_is_as_local(optimize: Any, weight_sbp: Sbp) -> None:
     losses = train(model, optimizer, lambda array: globally(array, Split(0)))
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     last = model[3].weight
-    for state in optimizer.init_state(last).values():
+    states = optimizer.init_state(last)
+    assert states.pop("step") == len(X)
+    for state in states.values():
         assert state.sbp == (weight_sbp,) and state.placement == HERE
     for name, value in local.state_dict().items():
         found = model.state_dict()[name].numpy()

@@ -9,7 +9,22 @@ import pytest
 
 from oneflow import nn
 from oneflow.functional.random_state import manual_seed
-from oneflow.optim import LAMB, SGD, Adadelta, Adagrad, Adam, AdamW, RMSprop
+from oneflow.optim import (
+    ASGD,
+    LAMB,
+    SGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Muon,
+    NAdam,
+    RAdam,
+    RMSprop,
+    Rprop,
+)
 from oneflow.optim.lr_scheduler import ExponentialLR, LambdaLR, WarmUpLR
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -71,6 +86,13 @@ OPTIMIZERS = [
     lambda p: Adagrad(p, lr=0.05, lr_decay=0.1),
     lambda p: RMSprop(p, lr=0.01, centered=True, momentum=0.5),
     lambda p: Adadelta(p, lr=0.5),
+    lambda p: Adamax(p, lr=0.05, weight_decay=0.1),
+    lambda p: NAdam(p, lr=0.05, weight_decay=0.1),
+    lambda p: RAdam(p, lr=0.05, betas=(0.9, 0.7)),
+    lambda p: ASGD(p, lr=0.05, lambd=0.1, t0=1),
+    lambda p: Rprop(p, lr=0.01),
+    lambda p: Adafactor(p, lr=0.05, weight_decay=0.1),
+    lambda p: Muon([x for x in p if x.ndim == 2], lr=0.05),
 ]
 
 

@@ -144,6 +144,15 @@ TORCH_CASES = [
     ("AdamW", {"lr": 0.1, "weight_decay": 0.1}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1}),
     ("Adadelta", {"lr": 0.5, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Adamax", {"lr": 0.1, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "momentum_decay": 0.1}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "betas": (0.9, 0.8)}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("ASGD", {"lr": 0.1, "weight_decay": 0.1, "lambd": 0.3, "t0": 2}),
+    ("Rprop", {"lr": 0.1, "etas": (0.4, 1.3), "step_sizes": (0.05, 0.12)}),
+    ("Adafactor", {"lr": 0.1, "weight_decay": 0.1, "d": 1.5}),
 ]
 
 
@@ -159,7 +168,8 @@ def test_steps_are_those_of_torch(name: str, kwargs: Any) -> None:
         theirs.grad = torch.tensor(grad)
         optimizer.step()
     ours = run(lambda p: getattr(oneflow.optim, name)(p, **kwargs))
-    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-9)
+    rtol = 2e-6 if name in ("NAdam", "ASGD") else 1e-9  # PyTorch holds numbers in float32 there
+    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=rtol)
 
 
 def test_a_loaded_state_goes_on_where_it_was() -> None:
@@ -178,7 +188,7 @@ def test_a_loaded_state_goes_on_where_it_was() -> None:
     steps(first, optimizer, GRADS[:3])
     saved = optimizer.state_dict()
     assert saved["param_groups"][0]["params"] == [0]
-    assert set(saved["state"]) == {"step", 0} and saved["state"]["step"] == 3
+    assert set(saved["state"]) == {0} and saved["state"][0]["step"].item() == 3.0
     second, other = make()
     second.data[...] = first.data
     other.param_groups[0]["lr"] = 7.0

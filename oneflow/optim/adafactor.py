@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from oneflow.core.dtype import float64
 from oneflow.ops.binary import add, div, minimum, mul, sub
@@ -67,8 +68,8 @@ class Adafactor(Optimizer):
         if not group["d"] >= 1.0:
             raise ValueError(f"Clipping threshold d should be >= 1 but is: {group['d']}")
 
-    def init_state(self, param: Tensor) -> dict[str, Tensor]:
-        states = self.state[param]
+    def init_state(self, param: Tensor) -> dict[str, Any]:
+        states: dict[str, Any] = self.state[param]
         if not states:
             shape = param.type.shape
             states["step"] = 0

@@ -217,7 +217,7 @@ class Optimizer:
 
     def init_state(self, param: Tensor) -> dict[str, Any]:
         """The states of a parameter; made, where there are none yet, in its dtype and layout."""
-        states = self.state[param]
+        states: dict[str, Any] = self.state[param]
         if not states:
             group = self._group_of(param)
             states["step"] = 0

@@ -40,6 +40,11 @@ class GraphOptimizer:
                 raise TypeError(f"lr_sch must be an LRScheduler, got {type(lr_sch).__name__}")
             if lr_sch.optimizer is not optim:
                 raise ValueError("lr_scheduler doesn't match optimizer.")
+            if getattr(lr_sch, "cycle_momentum", False):
+                raise ValueError(
+                    f"{type(lr_sch).__name__}: a graph keeps the momentum that it was traced with; "
+                    "give cycle_momentum=False"
+                )
         self.optim, self.lr_sch, self.number = optim, lr_sch, number
         self._rates: dict[tuple[int, Placement], Tensor] = {}
         self._steps: dict[tuple[Placement, int], Tensor] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from oneflow.tensor.tensor import RemovableHandle
 
@@ -71,12 +71,16 @@ def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
     return RemovableHandle(EVERY["step_post"], hook)
 
 
+class _Hooked(Protocol):
+    _hooks: Hooks
+
+
 def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """A `step` that calls the optimizer's hooks around itself; a step inside a step does not."""
 
     @functools.wraps(step)
-    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks: Hooks = self._hooks
+    def stepped(self: _Hooked, *args: object, **kwargs: object) -> Any:
+        hooks = self._hooks
         if not hooks or hooks.is_stepping:
             return step(self, *args, **kwargs)
         hooks.is_stepping = True
@@ -95,7 +99,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     return stepped
 
 
-def _checked(hook: Hook, found: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _checked(hook: Hook, found: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(found, tuple) and len(found) == 2:
         args, kwargs = found
         return args, kwargs

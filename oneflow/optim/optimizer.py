@@ -95,7 +95,7 @@ class States(dict[Any, Any]):
 
     steps = 0
 
-    def __missing__(self, key: Any) -> Any:
+    def __missing__(self, key: object) -> Any:
         if isinstance(key, str):
             if key == "step":
                 return self.steps
@@ -104,9 +104,9 @@ class States(dict[Any, Any]):
         super().__setitem__(key, made)
         return made
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(key, str) and key == "step":
-            self.steps = int(value)
+    def __setitem__(self, key: object, value: object) -> None:
+        if isinstance(key, str) and key == "step" and isinstance(value, int):
+            self.steps = value
         else:
             super().__setitem__(key, value)
 
@@ -135,7 +135,8 @@ class Optimizer:
 
     def __init_subclass__(cls) -> None:
         if "step" in vars(cls):
-            cls.step = with_hooks(vars(cls)["step"])  # type: ignore[method-assign]
+            name = "step"
+            setattr(cls, name, with_hooks(vars(cls)[name]))
         first = next(c for c in cls.__mro__ if {"rule", "update_param"} & vars(c).keys())
         cls._has_rule = "rule" in vars(first) and first is not Optimizer
 

@@ -15,6 +15,7 @@ from oneflow.optim.lr_scheduler.closed_form import (
     StepLR,
 )
 from oneflow.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR, WarmUpLR, WarmupLR
+from oneflow.optim.lr_scheduler.cyclic import CyclicLR, OneCycleLR
 from oneflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from oneflow.optim.lr_scheduler.swa import SWALR
 
@@ -27,12 +28,14 @@ __all__ = [
     "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts",
     "CosineDecayLR",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
     "MultiplicativeLR",
+    "OneCycleLR",
     "PolynomialLR",
     "ReduceLROnPlateau",
     "SequentialLR",

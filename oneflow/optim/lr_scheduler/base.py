@@ -7,11 +7,15 @@ touching the Python object, and a resumed run needs nothing but the step number.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from operator import methodcaller
+from typing import Any, ClassVar
 
 from oneflow.optim.optimizer import Optimizer
+from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.tensor import Tensor
 
 
 class LRScheduler(ABC):
@@ -19,18 +23,33 @@ class LRScheduler(ABC):
     step (step 0).
 
     last_step: number of the last step taken, -1 for a new run; to go on from another, each group
-    must have `initial_lr`.
+    must have `initial_lr`. PyTorch's name for it, `last_epoch`, is taken too.
     verbose: print the rates at each step.
+    A subclass gives `get_lr(base_lr, step)`; or, as in PyTorch, a `get_lr()` that returns the
+    rates of all groups at `self.last_epoch`.
     Raises TypeError for anything but an Optimizer, KeyError for a missing `initial_lr`.
     """
 
     _not_saved: tuple[str, ...] = ("optimizer",)
+    _asks_for_all: ClassVar[bool] = False
+    """Whether `get_lr` is PyTorch's, which takes nothing and returns every group's rate."""
 
-    def __init__(self, optimizer: Optimizer, last_step: int = -1, verbose: bool = False) -> None:
+    def __init_subclass__(cls) -> None:
+        if "get_lr" in vars(cls):
+            cls._asks_for_all = vars(cls)["get_lr"].__code__.co_argcount == 1
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        last_step: int = -1,
+        verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
+    ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"{type(optimizer).__name__} is not an Optimizer object")
         self.optimizer = optimizer
-        self.last_step = last_step
+        self.last_step = last_step if last_epoch is None else last_epoch
         self.verbose = verbose
         self.base_lrs = self._read_base_lrs()
         self._last_lr: list[float] = []
@@ -40,37 +59,71 @@ class LRScheduler(ABC):
         groups = self.optimizer.param_groups
         if self.last_step == -1:
             for group in groups:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", float(group["lr"]))
         for i, group in enumerate(groups):
             if "initial_lr" not in group:
                 raise KeyError(
                     f"param 'initial_lr' is not specified in param_groups[{i}] when resuming "
                     "an optimizer"
                 )
-        return [group["initial_lr"] for group in groups]
+        return [float(group["initial_lr"]) for group in groups]
+
+    @property
+    def last_epoch(self) -> int:
+        """PyTorch's name for `last_step`."""
+        return self.last_step
+
+    @last_epoch.setter
+    def last_epoch(self, step: int) -> None:
+        self.last_step = step
+
+    @property
+    def _step_count(self) -> int:
+        """Number of calls of `step`, the constructor's included."""
+        return self.last_step + 1
 
     @abstractmethod
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         """The rate at step number `step` (0 for the first update) of a group that starts with
         `base_lr`.
         """
 
-    def group_lr(self, index: int, step: int) -> float:
-        """The rate of group number `index` at `step`, without its `lr_scale`."""
-        return self.get_lr(self.base_lrs[index], step)
+    def lr_of(self, base_lr: float, index: int, step: float) -> float:
+        """The rate at `step` of group number `index`, if it starts with `base_lr`."""
+        return self.get_lr(base_lr, step)
 
-    def step(self) -> None:
-        """Goes on by one step and sets the groups' rates."""
-        self.last_step += 1
-        self._set_lrs([self.group_lr(i, self.last_step) for i in range(len(self.base_lrs))])
+    def group_lr(self, index: int, step: float) -> float:
+        """The rate of group number `index` at `step`, without its `lr_scale`."""
+        if self._asks_for_all:
+            return self._all_at(step)[index]
+        return self.lr_of(self.base_lrs[index], index, step)
+
+    def _all_at(self, step: float) -> list[float]:
+        """What a `get_lr` without arguments returns at `step`."""
+        now, self.last_step = self.last_step, int(step)
+        try:
+            rates: list[float] = methodcaller("get_lr")(self)
+            return rates
+        finally:
+            self.last_step = now
+
+    def step(self, epoch: float | None = None) -> None:
+        """Goes on by one step, or to `epoch`, and sets the groups' rates."""
+        at = self.last_step + 1 if epoch is None else epoch
+        self.last_step = math.floor(at)
+        if self._asks_for_all:
+            self._set_lrs(self._all_at(at))
+        else:
+            self._set_lrs([self.group_lr(i, at) for i in range(len(self.base_lrs))])
 
     def _set_lrs(self, lrs: list[float]) -> None:
         self._last_lr = []
         for i, (group, lr) in enumerate(zip(self.optimizer.param_groups, lrs, strict=True)):
-            group["lr"] = lr * group.get("lr_scale", 1.0)
-            self._last_lr.append(group["lr"])
+            scaled = lr * group.get("lr_scale", 1.0)
+            set_rate(group, scaled)
+            self._last_lr.append(scaled)
             if self.verbose:
-                self.print_lr(i, group["lr"])
+                self.print_lr(i, scaled)
 
     def get_last_lr(self) -> list[float]:
         """The rates set by the last step, one per group."""
@@ -82,11 +135,24 @@ class LRScheduler(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on, but the optimizer and functions: plain values."""
-        return {k: v for k, v in self.__dict__.items() if k not in self._not_saved}
+        saved = {k: v for k, v in self.__dict__.items() if k not in self._not_saved}
+        return {**saved, "last_epoch": self.last_step, "_step_count": self._step_count}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
-        self.__dict__.update(state_dict)
+        """Inverse of `state_dict`; PyTorch's is taken too."""
+        step = state_dict.get("last_step", state_dict.get("last_epoch", self.last_step))
+        skipped = ("last_step", "last_epoch", "_step_count", *self._not_saved)
+        self.__dict__.update({k: v for k, v in state_dict.items() if k not in skipped})
+        self.last_step = step
+
+
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Give a group a learning rate; one that is a tensor is filled."""
+    if isinstance(group["lr"], Tensor):
+        with no_grad():
+            group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 def per_group(

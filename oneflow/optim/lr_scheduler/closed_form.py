@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from oneflow.optim.lr_scheduler.base import LRScheduler, per_group
 from oneflow.optim.optimizer import Optimizer
@@ -27,14 +28,16 @@ class StepLR(LRScheduler):
         gamma: float = 0.1,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         _require(step_size > 0, f"step_size must be greater than zero, but got {step_size}")
         _require(gamma > 0.0, f"gamma must be greater than zero, but got {gamma}")
         self.step_size = step_size
         self.gamma = gamma
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         return base_lr * float(self.gamma ** (step // self.step_size))
 
 
@@ -48,29 +51,42 @@ class MultiStepLR(LRScheduler):
         gamma: float = 0.1,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         self.milestones = list(milestones)
         ordered = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
         _require(ordered, f"milestones must be strictly increasing, but got {self.milestones}")
         _require(gamma > 0.0, f"gamma must be greater than zero, but got {gamma}")
         self.gamma = gamma
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         return base_lr * float(self.gamma ** bisect_right(self.milestones, step))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        if isinstance(self.milestones, Mapping):  # PyTorch's: how many there are at each step
+            self.milestones = sorted(s for s, n in self.milestones.items() for _ in range(n))
 
 
 class ExponentialLR(LRScheduler):
     """lr = base · gamma^step."""
 
     def __init__(
-        self, optimizer: Optimizer, gamma: float, last_step: int = -1, verbose: bool = False
+        self,
+        optimizer: Optimizer,
+        gamma: float,
+        last_step: int = -1,
+        verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         _require(gamma > 0.0, f"gamma must be greater than zero, but got {gamma}")
         self.gamma = gamma
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         return base_lr * float(self.gamma**step)
 
 
@@ -84,13 +100,15 @@ class ConstantLR(LRScheduler):
         total_iters: int = 5,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         _require(0 <= factor <= 1, f"factor must be between 0 and 1, but got {factor}")
         self.factor = factor
         self.total_iters = total_iters
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         return base_lr * (self.factor if step < self.total_iters else 1.0)
 
 
@@ -105,6 +123,8 @@ class LinearLR(LRScheduler):
         total_iters: int = 5,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         _require(0 < start_factor <= 1, f"start_factor must be in (0, 1], but got {start_factor}")
         _require(0 <= end_factor <= 1, f"end_factor must be in [0, 1], but got {end_factor}")
@@ -112,9 +132,9 @@ class LinearLR(LRScheduler):
         self.start_factor = start_factor
         self.end_factor = end_factor
         self.total_iters = total_iters
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         done = min(step, self.total_iters) / self.total_iters
         return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * done)
 
@@ -129,14 +149,16 @@ class CosineDecayLR(LRScheduler):
         alpha: float = 0.0,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         _require(decay_steps > 0, f"decay_steps must be greater than zero, but got {decay_steps}")
         _require(alpha >= 0.0, f"alpha must not be negative, but got {alpha}")
         self.decay_steps = decay_steps
         self.alpha = alpha
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         if step >= self.decay_steps:
             return base_lr * self.alpha
         cosine = 0.5 * (1.0 + math.cos(math.pi * step / self.decay_steps))
@@ -153,13 +175,15 @@ class CosineAnnealingLR(LRScheduler):
         eta_min: float = 0.0,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         _require(T_max > 0, f"T_max must be greater than zero, but got {T_max}")
         self.T_max = T_max
         self.eta_min = eta_min
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         cosine = 0.5 * (1.0 + math.cos(math.pi * step / self.T_max))
         return self.eta_min + (base_lr - self.eta_min) * cosine
 
@@ -181,6 +205,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         restart_limit: int = 0,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         _require(T_0 > 0, f"T_0 must be a positive integer, but got {T_0}")
         _require(T_mult >= 1, f"T_mult must be an integer of at least 1, but got {T_mult}")
@@ -190,12 +216,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.eta_min = eta_min
         self.decay_rate = decay_rate
         self.restart_limit = restart_limit
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def _locate(self, step: int) -> tuple[int, int, int]:
+    def _locate(self, step: float) -> tuple[int, float, int]:
         """Return the cycle a step falls into, where in it, and the cycle's length."""
         if self.T_mult == 1:
-            return step // self.T_0, step % self.T_0, self.T_0
+            return int(step // self.T_0), step % self.T_0, self.T_0
         cycle, length = 0, self.T_0
         while step >= length:
             step -= length
@@ -203,7 +229,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             cycle += 1
         return cycle, step, length
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         cycle, inside, length = self._locate(step)
         if 0 < self.restart_limit <= cycle:
             return self.eta_min
@@ -217,33 +243,38 @@ class PolynomialLR(LRScheduler):
     """lr = (base - end) · (1 - step / decay_batch)^power + end.
 
     cycle: after decay_batch steps go on with the next multiple of decay_batch; else stay at
-    end_learning_rate.  steps: the name of decay_batch in older upstream.
+    end_learning_rate.  steps: the name of decay_batch in older upstream.  PyTorch's form:
+    total_iters=, and an end of 0.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
         decay_batch: int | None = None,
-        end_learning_rate: float = 0.0001,
+        end_learning_rate: float | None = None,
         power: float = 1.0,
         cycle: bool = False,
         last_step: int = -1,
         verbose: bool = False,
         *,
         steps: int | None = None,
+        total_iters: int = 5,
+        last_epoch: int | None = None,
     ) -> None:
-        if (decay_batch is None) == (steps is None):
+        if decay_batch is not None and steps is not None:
             raise TypeError("PolynomialLR takes decay_batch, or steps, its older name")
-        decay_batch = steps if decay_batch is None else decay_batch
-        assert decay_batch is not None
+        given = steps if decay_batch is None else decay_batch
+        decay_batch = total_iters if given is None else given
+        if end_learning_rate is None:
+            end_learning_rate = 0.0 if given is None else 0.0001
         _require(decay_batch > 0, f"decay_batch must be greater than zero, but got {decay_batch}")
         self.decay_batch = decay_batch
         self.end_learning_rate = end_learning_rate
         self.power = power
         self.cycle = cycle
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def get_lr(self, base_lr: float, step: float) -> float:
         length = self.decay_batch
         if self.cycle:
             length *= max(1, math.ceil(step / length))
@@ -262,16 +293,18 @@ class LambdaLR(LRScheduler):
         lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         self.lr_lambdas = per_group(lr_lambda, len(optimizer.param_groups), "lr_lambdas")
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
-        """Return the rate by the first group's function; `group_lr` knows them all."""
-        return base_lr * self.lr_lambdas[0](step)
+    def get_lr(self, base_lr: float, step: float) -> float:
+        """Return the rate by the first group's function; `lr_of` knows them all."""
+        return self.lr_of(base_lr, 0, step)
 
-    def group_lr(self, index: int, step: int) -> float:
-        return self.base_lrs[index] * self.lr_lambdas[index](step)
+    def lr_of(self, base_lr: float, index: int, step: float) -> float:
+        return base_lr * self.lr_lambdas[index](int(step))
 
 
 class MultiplicativeLR(LRScheduler):
@@ -285,20 +318,22 @@ class MultiplicativeLR(LRScheduler):
         lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         self.lr_lambdas = per_group(lr_lambda, len(optimizer.param_groups), "lr_lambdas")
         self._products: list[list[float]] = [[1.0] for _ in self.lr_lambdas]
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def _product(self, index: int, step: int) -> float:
+    def _product(self, index: int, step: float) -> float:
         known = self._products[index]
         while len(known) <= step:
             known.append(known[-1] * self.lr_lambdas[index](len(known)))
         return known[step]
 
-    def get_lr(self, base_lr: float, step: int) -> float:
-        """Return the rate by the first group's function; `group_lr` knows them all."""
-        return base_lr * self._product(0, step)
+    def get_lr(self, base_lr: float, step: float) -> float:
+        """Return the rate by the first group's function; `lr_of` knows them all."""
+        return self.lr_of(base_lr, 0, step)
 
-    def group_lr(self, index: int, step: int) -> float:
-        return self.base_lrs[index] * self._product(index, step)
+    def lr_of(self, base_lr: float, index: int, step: float) -> float:
+        return base_lr * self._product(index, int(step))

@@ -17,8 +17,12 @@ class _Composed(LRScheduler):
     stepped.
     """
 
-    _not_saved = ("optimizer", "schedulers")
+    _not_saved = ("optimizer", "schedulers", "_schedulers")
     schedulers: list[LRScheduler]
+
+    def get_lr(self, base_lr: float, step: float) -> float:
+        """Return the rate of the first group; `lr_of` knows them all."""
+        return self.lr_of(base_lr, 0, step)
 
     def _check(self, schedulers: Iterable[LRScheduler], optimizer: Optimizer) -> list[LRScheduler]:
         checked = list(schedulers)
@@ -37,8 +41,11 @@ class _Composed(LRScheduler):
         return {**super().state_dict(), "schedulers": [s.state_dict() for s in self.schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        inner = state_dict["schedulers"]
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "schedulers"})
+        theirs = state_dict.get("_schedulers", ())
+        inner = state_dict.get("schedulers", theirs)
+        # PyTorch's ChainedScheduler counts no steps of its own: those of what it holds are.
+        last = {"last_step": inner[0]["last_epoch"]} if "last_epoch" in [*inner, {}][0] else {}
+        super().load_state_dict({**last, **state_dict})
         for scheduler, state in zip(self.schedulers, inner, strict=True):
             scheduler.load_state_dict(state)
 
@@ -58,6 +65,8 @@ class SequentialLR(_Composed):
         interval_rescaling: bool | Sequence[bool] = False,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         self.schedulers = self._check(schedulers, optimizer)
         self.milestones = list(milestones)
@@ -70,7 +79,7 @@ class SequentialLR(_Composed):
         if any(a >= b for a, b in zip([0, *self.milestones], self.milestones, strict=False)):
             raise ValueError(f"milestones must be strictly increasing, but got {self.milestones}")
         self.interval_rescaling = self._rescaling(interval_rescaling)
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def _rescaling(self, value: bool | Sequence[bool]) -> list[bool]:
         if isinstance(value, bool):
@@ -82,35 +91,34 @@ class SequentialLR(_Composed):
             )
         return list(value)
 
-    def _active(self, step: int) -> tuple[LRScheduler, int]:
+    def _active(self, step: float) -> tuple[LRScheduler, float]:
         """The schedule in force at `step`, and the step number it is to be asked for."""
         i = bisect_right(self.milestones, step)
         if i and self.interval_rescaling[i - 1]:
             step -= self.milestones[i - 1]
         return self.schedulers[i], step
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def lr_of(self, base_lr: float, index: int, step: float) -> float:
         scheduler, inner_step = self._active(step)
-        return scheduler.get_lr(base_lr, inner_step)
-
-    def group_lr(self, index: int, step: int) -> float:
-        scheduler, inner_step = self._active(step)
-        return scheduler.group_lr(index, inner_step)
+        return scheduler.lr_of(base_lr, index, inner_step)
 
 
 class ChainedScheduler(_Composed):
     """Each schedule starts from the rate of the one before it: their factors multiply."""
 
-    def __init__(self, schedulers: Sequence[LRScheduler]) -> None:
+    def __init__(
+        self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None
+    ) -> None:
         if not schedulers:
             raise ValueError("ChainedScheduler needs at least one scheduler")
-        self.schedulers = self._check(schedulers, schedulers[0].optimizer)
-        super().__init__(schedulers[0].optimizer)
+        optimizer = schedulers[0].optimizer if optimizer is None else optimizer
+        self.schedulers = self._check(schedulers, optimizer)
+        super().__init__(optimizer)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
+    def lr_of(self, base_lr: float, index: int, step: float) -> float:
         lr = base_lr
         for scheduler in self.schedulers:
-            lr = scheduler.get_lr(lr, step)
+            lr = scheduler.lr_of(lr, index, step)
         return lr
 
 
@@ -131,6 +139,8 @@ class WarmupLR(_Composed):
         warmup_prefix: bool = False,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         if not isinstance(scheduler_or_optimizer, LRScheduler | Optimizer):
             raise TypeError(
@@ -150,15 +160,9 @@ class WarmupLR(_Composed):
         inner = scheduler_or_optimizer
         self.schedulers = [inner] if isinstance(inner, LRScheduler) else []
         optimizer = inner.optimizer if isinstance(inner, LRScheduler) else inner
-        super().__init__(optimizer, last_step, verbose)
+        super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def get_lr(self, base_lr: float, step: int) -> float:
-        return self._lr(base_lr, None, step)
-
-    def group_lr(self, index: int, step: int) -> float:
-        return self._lr(self.base_lrs[index], index, step)
-
-    def _lr(self, base_lr: float, index: int | None, step: int) -> float:
+    def lr_of(self, base_lr: float, index: int, step: float) -> float:
         if step >= self.warmup_iters:
             return self._after(base_lr, index, step)
         start = base_lr * self.warmup_factor
@@ -167,17 +171,12 @@ class WarmupLR(_Composed):
         end = self._after(base_lr, index, self.warmup_iters)
         return start + (end - start) * step / self.warmup_iters
 
-    def _after(self, base_lr: float, index: int | None, step: int) -> float:
+    def _after(self, base_lr: float, index: int, step: float) -> float:
         """The wrapped schedule at a step of this one that is not before the end of the warm-up."""
         if not self.schedulers:
             return base_lr
         inner_step = step - self.warmup_iters if self.warmup_prefix else step
-        inner = self.schedulers[0]
-        return (
-            inner.get_lr(base_lr, inner_step)
-            if index is None
-            else inner.group_lr(index, inner_step)
-        )
+        return self.schedulers[0].lr_of(base_lr, index, inner_step)
 
 
 WarmUpLR = WarmupLR

@@ -8,8 +8,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from oneflow.optim.lr_scheduler.base import set_rate
 from oneflow.optim.optimizer import Optimizer
 from oneflow.tensor.tensor import Tensor
+
+_TORCH_NAMES = {"last_epoch": "last_step", "num_bad_epochs": "num_bad_steps"}
 
 
 class ReduceLROnPlateau:
@@ -47,12 +50,32 @@ class ReduceLROnPlateau:
         self.mode, self.factor, self.patience = mode, factor, patience
         self.threshold, self.threshold_mode = threshold, threshold_mode
         self.cooldown, self.eps, self.verbose = cooldown, eps, verbose
+        self.default_min_lr = None if isinstance(min_lr, Sequence) else min_lr
         self.min_lrs = self._lower_bounds(min_lr)
-        self.best = math.inf if mode == "min" else -math.inf
+        self.last_step = 0
+        self._reset()
+        self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
+
+    def _reset(self) -> None:
+        """Forget what was measured."""
+        self.best = self.mode_worse
         self.num_bad_steps = 0
         self.cooldown_counter = 0
-        self.last_step = 0
-        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+    @property
+    def mode_worse(self) -> float:
+        """The worst value that there can be."""
+        return math.inf if self.mode == "min" else -math.inf
+
+    @property
+    def num_bad_epochs(self) -> int:
+        """PyTorch's name for `num_bad_steps`."""
+        return self.num_bad_steps
+
+    @property
+    def last_epoch(self) -> int:
+        """PyTorch's name for `last_step`."""
+        return self.last_step
 
     def _lower_bounds(self, min_lr: float | Sequence[float]) -> list[float]:
         count = len(self.optimizer.param_groups)
@@ -62,10 +85,14 @@ class ReduceLROnPlateau:
             raise ValueError(f"expected {count} min_lrs, got {len(min_lr)}")
         return list(min_lr)
 
-    def step(self, metrics: float | Tensor) -> None:
-        """metrics: a number or a tensor of one element."""
+    def step(self, metrics: float | Tensor, epoch: int | None = None) -> None:
+        """Take a measurement into account.
+
+        metrics: a number or a tensor of one element.  epoch: the number of this step; None: the
+        next one.
+        """
         current = float(metrics)
-        self.last_step += 1
+        self.last_step = self.last_step + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best = current
             self.num_bad_steps = 0
@@ -78,14 +105,22 @@ class ReduceLROnPlateau:
             self._reduce()
             self.cooldown_counter = self.cooldown
             self.num_bad_steps = 0
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def _reduce(self) -> None:
-        for i, group in enumerate(self.optimizer.param_groups):
-            old = group["lr"]
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.min_lrs):
+            if self.default_min_lr is None:
+                raise RuntimeError(
+                    f"the optimizer has {len(groups)} groups, but min_lrs has {len(self.min_lrs)} "
+                    "bounds; set min_lrs when a group is added"
+                )
+            self.min_lrs = [self.default_min_lr] * len(groups)
+        for i, group in enumerate(groups):
+            old = float(group["lr"])
             new = max(old * self.factor, self.min_lrs[i])
             if old - new > self.eps:
-                group["lr"] = new
+                set_rate(group, new)
                 if self.verbose:
                     print(
                         f"step {self.last_step}: reducing learning rate of group {i} to {new:.4e}"
@@ -107,9 +142,11 @@ class ReduceLROnPlateau:
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer."""
-        return {k: v for k, v in self.__dict__.items() if k != "optimizer"}
+        """All but the optimizer, the numbers of steps under PyTorch's names besides."""
+        saved = {k: v for k, v in self.__dict__.items() if k != "optimizer"}
+        return {**saved, **{theirs: saved[own] for theirs, own in _TORCH_NAMES.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
-        self.__dict__.update(state_dict)
+        """Inverse of `state_dict`; PyTorch's is taken too."""
+        named = {_TORCH_NAMES.get(k, k): v for k, v in state_dict.items()}
+        self.__dict__.update({k: v for k, v in named.items() if k in self.__dict__})

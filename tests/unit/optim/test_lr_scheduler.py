@@ -216,7 +216,7 @@ def test_groups_have_their_own_rates_functions_and_scales() -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(TypeError, match="takes decay_batch, or steps"):
-        PolynomialLR(sgd())
+        PolynomialLR(sgd(), 3, steps=3)
     with pytest.raises(TypeError, match="not an Optimizer"):
         StepLR(3, 1)  # type: ignore[arg-type]
     with pytest.raises(KeyError, match="initial_lr"):

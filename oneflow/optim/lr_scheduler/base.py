@@ -99,7 +99,7 @@ class LRScheduler(ABC):
         return self.lr_of(self.base_lrs[index], index, step)
 
     def _all_at(self, step: float) -> list[float]:
-        """What a `get_lr` without arguments returns at `step`."""
+        """Return the result of a `get_lr` without arguments at `step`."""
         now, self.last_step = self.last_step, int(step)
         try:
             rates: list[float] = methodcaller("get_lr")(self)

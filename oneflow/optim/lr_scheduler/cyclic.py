@@ -57,7 +57,7 @@ class _Cycled(LRScheduler):
 
 
 class CyclicLR(_Cycled):
-    """From base_lr up to max_lr in step_size_up steps, down again in step_size_down, and so on
+    """Rates from base_lr up to max_lr in step_size_up steps, down again in step_size_down, and so on
     (Smith, WACV 2017).
 
     mode: "triangular"; "triangular2": every cycle rises half as high; "exp_range": gamma^step as
@@ -111,7 +111,7 @@ class CyclicLR(_Cycled):
         super().__init__(optimizer, last_epoch, verbose)
 
     def _height(self, step: float) -> float:
-        """How far up the rate is: 0 at base_lr, 1 at max_lr."""
+        """Height of the rate: 0 at base_lr, 1 at max_lr."""
         cycle = math.floor(1 + step / self.total_size)
         x = 1.0 + step / self.total_size - cycle
         up = x <= self.step_ratio
@@ -131,7 +131,7 @@ class CyclicLR(_Cycled):
 
 
 class OneCycleLR(_Cycled):
-    """From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to
+    """Rates from max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to
     1 / final_div_factor of the start (Smith and Topin, 2018).
 
     total_steps, or epochs and steps_per_epoch.  anneal_strategy: "cos" or "linear".  three_phase:

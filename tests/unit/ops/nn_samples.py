@@ -705,7 +705,7 @@ def _update_samples() -> list[Sample]:
 
 
 def _kin_samples(p: Array, g: Array, m: Array, v: Array) -> list[Sample]:
-    """Of the updates that PyTorch has and OneFlow has not."""
+    """Samples of the updates that PyTorch has and OneFlow has not."""
     lr, steps = np.array(0.1), (np.array(1), np.array(9))
     common = {"weight_decay": 0.2, "maximize": False}
     adam = {"beta1": 0.9, "beta2": 0.9, "eps": 1e-6, **common}

@@ -1,4 +1,4 @@
-"""What PyTorch's optimizers do around their arithmetic: options, state dicts, hooks."""
+"""PyTorch's optimizers around their arithmetic: options, state dicts, hooks."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_hooks_stand_around_steps_and_state_dicts() -> None:
 
 
 class Signs(Optimizer):
-    """As people write them for PyTorch."""
+    """An optimizer as people write them for PyTorch."""
 
     def __init__(self, params: Any, lr: float = 0.1) -> None:
         super().__init__(params, {"lr": lr})

@@ -169,7 +169,7 @@ def test_plateau_goes_on_from_torchs_state(kwargs: Any) -> None:
 
 
 class Halved(LRScheduler):
-    """As people write them for PyTorch."""
+    """A schedule as people write them for PyTorch."""
 
     def get_lr(self) -> Any:  # type: ignore[override]
         return [base * 0.5**self.last_epoch for base in self.base_lrs]

@@ -57,8 +57,8 @@ class _Cycled(LRScheduler):
 
 
 class CyclicLR(_Cycled):
-    """Rates from base_lr up to max_lr in step_size_up steps, down again in step_size_down, and so on
-    (Smith, WACV 2017).
+    """Rates from base_lr up to max_lr in step_size_up steps, down again in step_size_down, and so
+    on (Smith, WACV 2017).
 
     mode: "triangular"; "triangular2": every cycle rises half as high; "exp_range": gamma^step as
     high. scale_fn: another factor of the height, of the number of the cycle (from 1), or with
@@ -131,8 +131,8 @@ class CyclicLR(_Cycled):
 
 
 class OneCycleLR(_Cycled):
-    """Rates from max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to
-    1 / final_div_factor of the start (Smith and Topin, 2018).
+    """Rates from max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down
+    to 1 / final_div_factor of the start (Smith and Topin, 2018).
 
     total_steps, or epochs and steps_per_epoch.  anneal_strategy: "cos" or "linear".  three_phase:
     down to the start in as many steps as up, then further.  cycle_momentum: the momentum goes from

@@ -46,6 +46,8 @@ class GraphOptimizer:
                     "give cycle_momentum=False"
                 )
         self.optim, self.lr_sch, self.number = optim, lr_sch, number
+        self._counted: list[dict[str, Any]] | None = None
+        """The states whose "step" counts the updates of this graph."""
         self._rates: dict[tuple[int, Placement], Tensor] = {}
         self._steps: dict[tuple[Placement, int], Tensor] = {}
 
@@ -69,6 +71,7 @@ class GraphOptimizer:
         """Adds accumulation, clipping and the update to the graph; leaves the parameters without
         gradients. scaler: leaves the update out where gradients are not finite.
         """
+        self._counted = None
         self._rates.clear()  # of an earlier trace that failed
         self._steps.clear()
         try:
@@ -121,7 +124,7 @@ class GraphOptimizer:
         """
         for index, group in enumerate(self.optim.param_groups):
             feeds[f"lr.{self.number}.{index}"] = np.array(self._rate_at(step, index, group))
-        feeds[f"step.{self.number}"] = np.array(self.optim.state["step"] + 1, dtype=np.int64)
+        feeds[f"step.{self.number}"] = np.array(self.optim.state.steps + 1, dtype=np.int64)
 
     def advance(self) -> None:
         """Counts an update."""
@@ -133,10 +136,11 @@ class GraphOptimizer:
 
     def _count(self, steps: int) -> None:
         state = self.optim.state
-        state["step"] += steps
-        for parameter in self.parameters():
-            if state[parameter]:
-                state[parameter]["step"] += steps
+        state.steps += steps
+        if self._counted is None:
+            self._counted = [state[p] for p in self.parameters() if state[p]]
+        for states in self._counted:
+            states["step"] += steps
 
     def _rate_at(self, step: int, index: int, group: ParamGroup) -> float:
         if self.lr_sch is None:

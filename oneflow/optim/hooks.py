@@ -25,6 +25,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self._listed: dict[str, OrderedDict[int, Hook]] = {kind: OrderedDict() for kind in KINDS}
+        self.before, self.after = self._listed["step_pre"], self._listed["step_post"]
         self.is_stepping = False
 
     def add(self, kind: str, hook: Hook, prepend: bool = False) -> RemovableHandle:
@@ -33,13 +34,6 @@ class Hooks:
         if prepend:
             self._listed[kind].move_to_end(next(reversed(self._listed[kind])), last=False)
         return handle
-
-    def __bool__(self) -> bool:
-        """Is there any hook around steps?"""
-        listed = self._listed
-        return bool(
-            listed["step_pre"] or listed["step_post"] or EVERY["step_pre"] or EVERY["step_post"]
-        )
 
     def run(self, kind: str, *args: object) -> None:
         for hook in list(self._listed[kind].values()):
@@ -81,7 +75,8 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def stepped(self: _Hooked, *args: object, **kwargs: object) -> Any:
         hooks = self._hooks
-        if not hooks or hooks.is_stepping:
+        are_there = hooks.before or hooks.after or EVERY["step_pre"] or EVERY["step_post"]
+        if not are_there or hooks.is_stepping:
             return step(self, *args, **kwargs)
         hooks.is_stepping = True
         try:

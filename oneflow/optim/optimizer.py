@@ -268,7 +268,7 @@ class Optimizer:
         step_of: Callable[[Tensor], Tensor],
     ) -> None:
         """Updates all parameters that have gradients. Ops only, so that it can be traced: numbers
-        of updates are the caller's to count (`advance`).
+        of updates are the caller's to count.
 
         lr_of(group, param): float64[] in the parameter's placement.  step_of(param): int64[], 1 for
         the first update.
@@ -314,31 +314,36 @@ class Optimizer:
                         lambda group, param: scalar(param, group.rate, float64),
                         lambda param: scalar(param, self.state[param]["step"] + 1, int64),
                     )
-        self.advance()
+                    self._count(group)
+        self.state.steps += 1
         return loss
 
-    def advance(self) -> None:
-        """Count an update of every parameter that has a gradient."""
-        for group in self.param_groups:
-            for param in group.parameters:
-                if param.grad is not None:
-                    self.state[param]["step"] += 1
-        self.state["step"] += 1
+    def _count(self, group: ParamGroup) -> None:
+        """Count an update of every parameter of a group that has a gradient."""
+        for param in group.parameters:
+            if param.grad is not None:
+                self.state[param]["step"] += 1
 
     def _update_together(self, group: ParamGroup) -> bool:
         """Updates a group in one pass, without dispatch; False if that cannot be done."""
         if not self._has_rule:
             return False
-        rows, steps = [], []
+        rows, held = [], []
+        names = self.state_names_of(group)
         for param in group.parameters:
             if param.grad is not None:
                 states = self.init_state(param)
-                rows.append((param, param.grad, *self._listed(group, states)))
-                steps.append(states["step"] + 1)
+                rows.append((param, param.grad, *[states[name] for name in names]))
+                held.append(states)
         found = self._passes.get(id(group))
         if found is None:
             found = self._passes[id(group)] = GroupPass()
-        return found.run(*self.rule(group), rows, group.rate, steps)
+        steps = [states["step"] + 1 for states in held]
+        if not found.run(*self.rule(group), rows, group.rate, steps):
+            return False
+        for states in held:
+            states["step"] += 1
+        return True
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clears all gradients: to zeros, or to None."""

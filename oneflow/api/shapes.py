@@ -13,7 +13,7 @@ ROWS: tuple[Row, ...] = (
         row("swapaxes", "flow tensor"),
         row("swapdims", "flow tensor"),
         row("t", "flow tensor"),
-        row("movedim", "flow tensor"),
+        row("movedim moveaxis", "flow tensor"),
         row("expand", "flow tensor _C"),
         row("broadcast_to", "flow tensor"),
         row("broadcast_like", "flow _C", torch=None),
@@ -42,7 +42,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *at(
         "functional.joining",
-        row("cat concat", "flow _C"),
+        row("cat concat concatenate", "flow _C"),
         row("stack", "flow"),
         row("split", "flow tensor"),
         row("narrow", "flow tensor"),

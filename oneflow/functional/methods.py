@@ -410,7 +410,7 @@ def where_self(
     return elementwise.pick(first, self, second)
 
 
-def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`x.f_()` of a function that only changes the shape: the memory stays, the tensor gets
     another type.
     """
@@ -425,9 +425,9 @@ def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-squeeze_ = _reshaping(shaping.squeeze)
-unsqueeze_ = _reshaping(shaping.unsqueeze)
-as_strided_ = _reshaping(sliding.as_strided)
+squeeze_ = reshaping(shaping.squeeze)
+unsqueeze_ = reshaping(shaping.unsqueeze)
+as_strided_ = reshaping(sliding.as_strided)
 to_consistent = _removed("to_consistent", ".to_global")
 to_float32 = _dtype_method("float32")
 to_float64 = _dtype_method("float64")
@@ -483,5 +483,20 @@ PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "mH": arranging.conjugate_transpose,
     "real": complex_numbers.real,
     "imag": complex_numbers.imag,
+    "itemsize": lambda self: self.element_size(),
+    "nbytes": lambda self: self.element_size() * self.numel(),
+    "is_meta": lambda self: self._placement is None and self._device.type == "meta",
+    **dict.fromkeys(
+        (
+            "is_sparse",
+            "is_sparse_csr",
+            "is_quantized",
+            "is_nested",
+            "is_mkldnn",
+            "is_mps",
+            "is_xpu",
+        ),
+        lambda _: False,
+    ),
     "is_consistent": _removed("is_consistent", ".is_global"),
 }

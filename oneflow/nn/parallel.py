@@ -6,7 +6,10 @@ from typing import TypeVar
 
 from oneflow.distributed.ddp import MEBIBYTE, data_parallel
 from oneflow.nn.module import Module
+from oneflow.nn.modules.ranks import DataParallel
 from oneflow.surfaces import accept_paths
+
+__all__ = ["DataParallel", "DistributedDataParallel"]
 
 M = TypeVar("M", bound=Module)
 

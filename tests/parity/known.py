@@ -8,6 +8,7 @@ from __future__ import annotations
 NUMBERS = "numbers are taken as operands besides tensors, on either side"
 LENIENT = "what PyTorch refuses has a meaning here"
 CASTS = "the source is cast to the dtype of the tensor"
+WRITTEN = "out= may be an input, and of any dtype that the result can become"
 UNCHECKED = "the arguments of this function are not checked yet"
 
 _ERRORS = {
@@ -19,6 +20,7 @@ _ERRORS = {
     LENIENT: "linspace linspace.tensor_overload logspace logspace.tensor_overload mean multinomial",
     CASTS: "scatter scatter_add masked_fill nn.functional.conv1d nn.functional.conv2d "
     "nn.functional.conv3d",
+    WRITTEN: "masked_select take complex kthvalue gather index_select bernoulli cat",
     UNCHECKED: (
         "exponential nn.functional.embedding nn.functional.prelu nn.functional.rrelu "
         "nn.functional.softshrink nn.functional.triplet_margin_loss normal.in_place roll uniform"

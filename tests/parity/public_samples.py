@@ -432,6 +432,16 @@ SAMPLES: dict[str, list[Sample]] = {
 NOT_COMPARED = {
     **dict.fromkeys(
         (
+            *("promote_types", "can_cast", "result_type", "is_signed", "resize_"),
+            *("is_inference", "scalar_tensor", "empty_strided", "is_set_to", "is_shared", "set_"),
+            *("share_memory_", "record_stream", "detach_", "fill_diagonal_", "apply_", "map_"),
+            *("lstm", "gru", "rnn_tanh", "rnn_relu", "DataParallel"),  # tests/unit/nn
+            *("log_normal_", "cauchy_", "geometric_", "resize_as_", "transpose_", "t_"),
+        ),
+        "no op of tensors, or in place: tests/unit/functional/test_torch_methods.py",
+    ),
+    **dict.fromkeys(
+        (
             *("float8_e4m3fn", "float8_e5m2", "UntypedStorage", "asarray", "untyped_storage"),
             *("_assert", "_log_api_usage_once", "get_default_device", "Buffer"),
         ),

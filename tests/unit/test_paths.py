@@ -103,6 +103,9 @@ nn.modules                                    Linear
 nn.modules._functions                         BatchNorm2d
 nn.modules.activation                         ReLU
 nn.modules.affine_grid                        affine_grid
+nn.modules.all_reduce                         AllReduce
+nn.modules.distributed_partial_fc_sample      DistributedPariticalFCSample
+nn.parallel.data_parallel                     DataParallel
 nn.modules.arange                             arange_op
 nn.modules.argsort                            argsort_op
 nn.modules.argwhere                           argwhere_op

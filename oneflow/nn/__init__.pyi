@@ -127,6 +127,9 @@ from oneflow.nn.modules.quantization import FakeQuantization as FakeQuantization
 from oneflow.nn.modules.quantization import MinMaxObserver as MinMaxObserver
 from oneflow.nn.modules.quantization import MovingAverageMinMaxObserver as MovingAverageMinMaxObserver
 from oneflow.nn.modules.quantization import Quantization as Quantization
+from oneflow.nn.modules.ranks import AllReduce as AllReduce
+from oneflow.nn.modules.ranks import DataParallel as DataParallel
+from oneflow.nn.modules.ranks import DistributedPariticalFCSample as DistributedPariticalFCSample
 from oneflow.nn.modules.readers import CoinFlip as CoinFlip
 from oneflow.nn.modules.readers import CropMirrorNormalize as CropMirrorNormalize
 from oneflow.nn.modules.readers import OFRecordBytesDecoder as OFRecordBytesDecoder

@@ -53,6 +53,7 @@ MARGIN_S = 5.0  # the scheduler keeps the time; we wait this much longer for its
 OWN_ANSWER_S = 0.1  # an error meant for us too says more than "another rank failed"
 LEAVE_S = 2.0
 REPORT_S = 2.0
+LAST_NEWS_S, LAST_NEWS_LOOK_S = 0.5, 0.01
 RECONNECT_PAUSE_S = 0.2
 WAIT_ANSWER_S = 15.0
 
@@ -295,7 +296,8 @@ class ControlClient:
         )
         report = pb.FailureReport(failure=failure)
         reply = wait_for(self._say("ReportFailure", report, REPORT_S), 2 * REPORT_S)
-        if reply is None:  # the scheduler is gone, maybe because of what it said last
+        if reply is None:
+            wait_for(self._last_news(), LAST_NEWS_S + MARGIN_S)
             return self._heard_failure
         return _abort_info(reply.first) if reply.HasField("first") else None
 
@@ -477,6 +479,12 @@ class ControlClient:
             return await getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
         except (grpc.RpcError, OSError, ConfigError):  # gone, or another one has its port by now
             return None
+
+    async def _last_news(self) -> None:
+        """The scheduler is gone, maybe because of what it said last: that may still be unread."""
+        end = time.monotonic() + LAST_NEWS_S
+        while not (self._heard_failure or self._scheduler_closed) and time.monotonic() < end:
+            await asyncio.sleep(LAST_NEWS_LOOK_S)
 
     async def _leave(self) -> None:
         is_orderly = not (self._failed or self._aborted or self._scheduler_closed)

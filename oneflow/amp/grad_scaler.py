@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import float16
 from oneflow.ops.compare import logical_and
 from oneflow.ops.reduce import reduce_all
@@ -24,17 +25,38 @@ class GradScaler:
     before the step, which is left out where one is not finite.
 
     The scale is multiplied by backoff_factor after such a step, and by growth_factor after
-    growth_interval others in a row. With enabled=False all of it does nothing.
+    growth_interval others in a row. With enabled=False all of it does nothing. device: PyTorch's,
+    which changes nothing.
     """
 
     def __init__(
         self,
+        *given: float | str,
+        device: DeviceLike | None = None,
         init_scale: float = 2.0**16,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
+        """given: the keywords after `device` by position; PyTorch has the device before them."""
+        if given and isinstance(given[0], str):
+            given = given[1:]
+        numbers = [float(x) for x in given]
+        if len(numbers) > 5:
+            raise TypeError(f"GradScaler takes 5 numbers by position, got {len(numbers)}")
+        rest: tuple[float, ...] = (
+            init_scale,
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+            enabled,
+        )
+        init_scale, growth_factor, backoff_factor, interval, is_enabled = (
+            *numbers,
+            *rest[len(numbers) :],
+        )
+        growth_interval, enabled = int(interval), bool(is_enabled)
         if enabled and growth_factor < 1.0:
             raise ValueError(f"The growth factor must be > 1.0, got {growth_factor}")
         if enabled and backoff_factor > 1.0:
@@ -123,13 +145,19 @@ class GradScaler:
                 total = logical_and(total, check)
         return bool(total.item())
 
-    def step(self, optimizer: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+    def step(
+        self,
+        optimizer: Optimizer,
+        closure: Callable[[], Any] | None = None,
+        *args: object,
+        **kwargs: object,
+    ) -> Any:
         """`optimizer.step(...)` with unscaled gradients; left out, and None, if one is not finite.
 
         Raises RuntimeError with a closure, and a second time before `update`.
         """
         if not self._enabled:
-            return optimizer.step(closure)
+            return optimizer.step(closure, *args, **kwargs)
         if closure is not None:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         if id(optimizer) in self._stepped:
@@ -137,7 +165,7 @@ class GradScaler:
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
         self._stepped.add(id(optimizer))
-        return optimizer.step() if self._finite[id(optimizer)] else None
+        return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Grow or shrink the scale by how the steps since the last call went; or set it.

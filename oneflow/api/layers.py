@@ -329,7 +329,8 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "nn.utils",
         "nn.utils",
-        "ContiguousParamsGroup clip_grad_norm_ clip_grad_value_ parameters_to_vector "
+        "ContiguousParamsGroup clip_grad_norm clip_grad_norm_ clip_grad_value_ "
+        "clip_grads_with_norm_ get_total_norm parameters_to_vector "
         "remove_weight_norm skip_init vector_to_parameters weight_norm",
         unknown="ContiguousParamsGroup",
     ),

@@ -96,10 +96,11 @@ class AveragedModel(Module):
 
     def update_parameters(self, model: Module) -> None:
         """Takes the weights of `model` into the mean."""
-        own, new = list(self.module.parameters()), list(model.parameters())
-        kept, fresh = list(self.module.buffers()), list(model.buffers())
+        own: list[Tensor] = [*self.module.parameters()]
+        new: list[Tensor] = [*model.parameters()]
+        kept, fresh = [*self.module.buffers()], [*model.buffers()]
         if self.use_buffers:
-            own, new, kept, fresh = own + kept, new + fresh, [], []
+            own, new, kept, fresh = [*own, *kept], [*new, *fresh], [], []
         with no_grad():
             for mine, theirs in zip(kept, fresh, strict=True):
                 mine.copy_(theirs)

@@ -226,6 +226,34 @@ def test_scales_and_steps_are_those_of_pytorch() -> None:
     assert other.state_dict() == ours.state_dict()
 
 
+def test_a_scaler_is_made_as_pytorchs_and_as_oneflows() -> None:
+    for made in (
+        flow.amp.GradScaler(8.0, 4.0, 0.25, 7, True),
+        flow.amp.GradScaler("cuda", 8.0, 4.0, 0.25, growth_interval=7),
+        flow.amp.GradScaler(
+            device="cpu", init_scale=8.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=7
+        ),
+    ):
+        assert made.numbers == (8.0, 0) and made.factors == (4.0, 0.25, 7) and made.is_enabled()
+    assert not flow.amp.GradScaler("cpu", enabled=False).is_enabled()
+    with pytest.raises(TypeError, match="5 numbers"):
+        flow.amp.GradScaler(1.0, 2.0, 0.5, 4, True, 3)
+
+
+def test_a_scaler_hands_arguments_on_to_the_step() -> None:
+    seen: list[object] = []
+
+    class Noting(flow.optim.SGD):
+        def step(self, closure: object = None, *, note: object = None) -> None:
+            seen.append(note)
+
+    p = flow.nn.Parameter(flow.ones(1))
+    p.grad = flow.ones(1)
+    optimizer, scaler = Noting([p]), flow.amp.GradScaler()
+    scaler.step(optimizer, note=3)
+    assert seen == [3]
+
+
 def test_a_static_scale_stays() -> None:
     scaler = flow.amp.StaticGradScaler(32.0)
     scales = [scale for scale, _ in scaled(flow, scaler, [[1.0, 1.0], [float("inf"), 1.0]])]

@@ -2,7 +2,13 @@
 
 from oneflow.nn.utils import prune as prune
 from oneflow.nn.utils import rnn as rnn
-from oneflow.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_
+from oneflow.nn.utils.clip_grad import (
+    clip_grad_norm,
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from oneflow.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from oneflow.nn.utils.parameters_grouping import ContiguousParamsGroup
 from oneflow.nn.utils.skip_init import skip_init
@@ -11,8 +17,11 @@ from oneflow.surfaces import accept_paths
 
 __all__ = [
     "ContiguousParamsGroup",
+    "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
     "parameters_to_vector",
     "prune",
     "remove_weight_norm",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -47,11 +48,27 @@ def clip_grad_norm_(
     error_if_nonfinite: raises NonFiniteError if the norm is NaN or infinite, which reads the value
     and so cannot be traced.  fused and foreach are accepted and change nothing.
     """
-    owners = [p for p in _listed(parameters) if p.grad is not None]
+    owners = _listed(parameters)
+    grads = [p.grad for p in owners if p.grad is not None]
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(owners, max_norm, total)
+    return total
+
+
+def get_total_norm(
+    tensors: Parameters,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all tensors together, a 0-d tensor; 0 of none. norm_type, error_if_nonfinite:
+    see `clip_grad_norm_`.
+    """
+    listed = _listed(tensors)
     with no_grad():
-        if not owners:
+        if not listed:
             return zeros(())
-        total = _total_norm(owners, float(norm_type))
+        total = _total_norm(listed, float(norm_type))
         if error_if_nonfinite and not math.isfinite(total.item()):
             METRICS.nonfinite(current_config().job_id, "grad")
             raise NonFiniteError(
@@ -59,12 +76,22 @@ def clip_grad_norm_(
                 "non-finite, "
                 "so it cannot be clipped; set error_if_nonfinite=False to scale by it anyway"
             )
-        factor = clamp(
-            scalar_rdiv(scalar_add(total, value=1e-6), value=float(max_norm)), min=None, max=1.0
-        )
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Parameters, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scales all gradients by max_norm / total_norm, where that is below 1.
+
+    total_norm: a 0-d tensor, the norm of these gradients and perhaps of others.
+    """
+    owners = [p for p in _listed(parameters) if p.grad is not None]
+    with no_grad():
+        below = scalar_add(total_norm, value=1e-6)
+        factor = clamp(scalar_rdiv(below, value=float(max_norm)), min=None, max=1.0)
         for owner in owners:
             _scale(owner, factor)
-    return total
 
 
 def _listed(parameters: Parameters) -> list[Tensor]:
@@ -83,13 +110,12 @@ def _on(scalar: Tensor, placement: Placement) -> Tensor:
     return moved
 
 
-def _total_norm(owners: list[Tensor], norm_type: float) -> Tensor:
+def _total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     if norm_type <= 0 and norm_type != -math.inf:
         raise ValueError(f"norm_type must be positive or -inf, got {norm_type}")
     measure, meet, finish = _norm_parts(norm_type)
     by_place: dict[Any, list[Tensor]] = {}
-    for owner in owners:
-        grad: Any = owner.grad
+    for grad in tensors:
         by_place.setdefault(grad.placement if grad.is_global else None, []).append(grad)
     sums = [_reduce([measure(grad) for grad in grads], meet) for grads in by_place.values()]
     first = next(iter(by_place))
@@ -133,7 +159,25 @@ def _reduce(values: list[Tensor], meet: Callable[[Tensor, Tensor], Tensor]) -> T
     return functools.reduce(meet, (v if v.dtype is dtype else cast(v, dtype=dtype) for v in values))
 
 
-def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
+def clip_grad_norm(
+    parameters: Parameters,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """`clip_grad_norm_` under its deprecated name."""
+    warnings.warn(
+        "nn.utils.clip_grad_norm is deprecated; use nn.utils.clip_grad_norm_",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type, False, error_if_nonfinite)
+
+
+def clip_grad_value_(
+    parameters: Parameters, clip_value: float, foreach: bool | None = None
+) -> None:
     """Limits every element of every gradient to [-clip_value, clip_value]."""
     bound = float(clip_value)
     with no_grad():

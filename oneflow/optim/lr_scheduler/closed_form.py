@@ -325,7 +325,7 @@ class MultiplicativeLR(LRScheduler):
         self._products: list[list[float]] = [[1.0] for _ in self.lr_lambdas]
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
-    def _product(self, index: int, step: float) -> float:
+    def _product(self, index: int, step: int) -> float:
         known = self._products[index]
         while len(known) <= step:
             known.append(known[-1] * self.lr_lambdas[index](len(known)))

@@ -10,7 +10,13 @@ import pytest
 
 from oneflow.core.errors import NonFiniteError, ShapeError
 from oneflow.nn.parameter import Parameter
-from oneflow.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_
+from oneflow.nn.utils.clip_grad import (
+    clip_grad_norm,
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from oneflow.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from oneflow.tensor.tensor import wrap
 
@@ -74,6 +80,30 @@ def test_norm_is_that_of_torch() -> None:
     clip_grad_norm_(owners, 1.5)
     for owner, other in zip(owners, theirs, strict=False):
         np.testing.assert_allclose(owner.grad.numpy(), other.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+def test_norms_and_scaling_apart_are_those_of_torch(p: float) -> None:
+    import torch
+
+    owners, others = parameters(), [torch.zeros(s, dtype=torch.double) for s in SHAPES]
+    for other, grad in zip(others, GRADS, strict=True):
+        other.grad = torch.tensor(grad)
+    total = get_total_norm([o.grad for o in owners if o.grad is not None], p, foreach=True)
+    wanted = torch.nn.utils.get_total_norm([o.grad for o in others], p)
+    assert total.item() == pytest.approx(wanted.item())
+    clip_grads_with_norm_(owners, 0.5, total * 2)
+    torch.nn.utils.clip_grads_with_norm_(others, 0.5, wanted * 2)
+    for owner, other in zip(owners, others, strict=False):
+        np.testing.assert_allclose(owner.grad.numpy(), other.grad.numpy(), rtol=1e-9)
+    with pytest.raises(RuntimeError, match="non-finite"):
+        get_total_norm([wrap(np.array([np.nan]))], error_if_nonfinite=True)
+    assert get_total_norm([]).item() == 0.0
+
+
+def test_the_deprecated_name_warns() -> None:
+    with pytest.warns(FutureWarning, match="clip_grad_norm_"):
+        assert clip_grad_norm(parameters(), 1.0).item() == pytest.approx(np.linalg.norm(FLAT))
 
 
 def test_parameters_go_to_a_vector_and_back() -> None:

@@ -295,6 +295,9 @@ class ProxyTensor:
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._tensor, name, value)
 
+    def __reduce__(self) -> tuple[type[ProxyTensor], tuple[Tensor, Graph, str]]:
+        return ProxyTensor, (self._tensor, self._graph, self._path)
+
     def __repr__(self) -> str:
         return f"({self.config.type}:{self._path}:{self._tensor.type})"
 

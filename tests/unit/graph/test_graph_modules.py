@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_tensors_of_a_graph_are_proxies_outside_of_build_only() -> None:
     np.testing.assert_array_equal(weight.numpy(), model.weight.numpy())
     weight.requires_grad = False
     assert not model.weight.requires_grad
-    weight.to(flow.float32)
+    assert weight.to(flow.float32) is model.weight is copy.copy(weight).origin
     x = flow.randn(2, 4)
     np.testing.assert_allclose(graph(x).numpy(), (x @ model.weight).numpy(), rtol=1e-6)
     assert seen == [True]

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -214,8 +215,10 @@ def test_ctrl_c_ends_a_waiting_call_at_once(ranks: Ranks) -> None:
 
 def listening_addresses(pid: int) -> set[str]:
     """Local ends, as /proc/net/tcp writes them, of the sockets that a process listens on."""
-    held = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
-    found = set()
+    held, found = set(), set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it has just been closed
+            held.add(os.readlink(path))
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()

@@ -69,7 +69,7 @@ def see(scene: Scene, seen: Seen, struck: Struck, news: str, blame: Blame, wait_
         return record.attempt == struck.attempt and said == (blame.reason, blame.rank)
 
     wait_until(lambda: struck.seconds(is_right) is not None, "the record says why", wait_s)
-    wait_until(lambda: struck.ended_s() is not None, "the attempt is over", 40.0)
+    wait_until(lambda: struck.ended_s() is not None, "the attempt is over", 120.0)
     seen.named_s, seen.over_s = struck.seconds(is_right), struck.ended_s()
     note(seen, struck, news)
     said = [record for at, record in struck.watcher.seen if at >= struck.at and is_right(record)]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import WAIT_S
+
 from .fault_detection import FAULTS, KILLED, Blame, Seen, run_faults, see, table
 from .fault_detection_scene import RealRig, Scene
 
@@ -29,7 +31,7 @@ def test_who_is_killed_is_named(scene: Scene) -> None:
     pid = scene.worker(job, 1)
     struck = scene.strike(job, lambda: os.kill(pid, signal.SIGKILL))
     seen = Seen("rank 1 killed", None)
-    see(scene, seen, struck, "ended: SIGNAL", Blame(1, "SIGNAL", 137, KILLED), 30.0)
+    see(scene, seen, struck, "ended: SIGNAL", Blame(1, "SIGNAL", 137, KILLED), WAIT_S)
     assert f" rank=1 host=rig pid={pid} exit=137 " in seen.line
 
 

@@ -269,7 +269,9 @@ from oneflow.functional.methods import to_global as to_global
 from oneflow.functional.methods import to_local as to_local
 from oneflow.functional.methods import zero_ as zero_
 from oneflow.functional.metrics import roc_auc_score as roc_auc_score
+from oneflow.functional.nn_activation import alpha_dropout as alpha_dropout
 from oneflow.functional.nn_activation import dropout as dropout
+from oneflow.functional.nn_activation import feature_alpha_dropout as feature_alpha_dropout
 from oneflow.functional.nn_activation import rrelu as rrelu
 from oneflow.functional.nn_layers import group_norm as group_norm
 from oneflow.functional.nn_layers import layer_norm as layer_norm

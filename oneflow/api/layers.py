@@ -25,7 +25,7 @@ _ACTIVATIONS = (
         row("softplus", "flow tensor F", promote=KEEP, layer="Softplus"),
         row("softsign", "flow tensor F", promote=FLOAT, inplace=True, layer="Softsign"),
         row("logsigmoid", "F", promote=KEEP, layer="LogSigmoid"),
-        row("tanhshrink", "F", promote=FLOAT),
+        row("tanhshrink", "F", promote=FLOAT, layer="Tanhshrink"),
         row("threshold", "flow flow_ F F_", promote=KEEP, inplace=True, layer="Threshold"),
         row(
             "hardtanh",
@@ -66,6 +66,8 @@ _ACTIVATIONS = (
         row("dropout1d", "F"),
         row("dropout2d", "F"),
         row("dropout3d", "F"),
+        row("alpha_dropout", "flow F"),
+        row("feature_alpha_dropout", "flow F"),
     ),
 )
 
@@ -119,6 +121,15 @@ ROWS: tuple[Row, ...] = (
         row("max_unpool2d", "F"),
         row("max_unpool3d", "F"),
     ),
+    *at(
+        "functional.nn_more_pools",
+        row("lp_pool1d", "F"),
+        row("lp_pool2d", "F"),
+        row("lp_pool3d", "F"),
+        row("fractional_max_pool2d", "F"),
+        row("fractional_max_pool3d", "F"),
+    ),
+    *at("functional.nn_bags", row("embedding_bag", "F")),
     *at(
         "functional.nn_sampling",
         row("affine_grid", "F"),
@@ -178,7 +189,7 @@ ROWS: tuple[Row, ...] = (
         "Module",
     ),
     *layers_of((*_ACTIVATIONS, *ELEMENTWISE), "nn.modules.activation"),
-    *classes("nn.modules.activation", "nn", "LogSoftmax PReLU RReLU Softmax"),
+    *classes("nn.modules.activation", "nn", "LogSoftmax PReLU RReLU Softmax Softmin"),
     *classes("nn.modules.attention", "nn", "MultiheadAttention"),
     *classes(
         "nn.modules.transformer",
@@ -204,7 +215,7 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "nn.modules.dropout",
         "nn",
-        "Dropout Dropout1d Dropout2d Dropout3d",
+        "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
     ),
     *classes(
         "nn.modules.linear",
@@ -246,13 +257,19 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "nn.modules.shape",
         "nn",
-        "Flatten Fold Unfold",
+        "Flatten Fold Unflatten Unfold",
     ),
     *classes(
         "nn.modules.sparse",
         "nn",
-        "Embedding",
+        "Embedding EmbeddingBag",
     ),
+    *classes(
+        "nn.modules.more_pooling",
+        "nn",
+        "FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d",
+    ),
+    *classes("nn.modules.adaptive", "nn", "AdaptiveLogSoftmaxWithLoss"),
     *classes("nn.modules.sync_batchnorm", "nn", "SyncBatchNorm"),
     *classes(
         "nn.modules.more_layers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from oneflow.core.dtype import DTypeLike
@@ -201,6 +202,42 @@ def _place(x: Tensor) -> Place:
     if x._placement is None:
         return {"device": x._device}
     return {"placement": x._placement, "sbp": all_broadcast(x._placement.ndim)}
+
+
+_SATURATED = -1.7580993408473766
+"""SELU of minus infinity, which dropped elements become."""
+
+
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Each element saturates with probability p; scale and shift keep mean 0 and variance 1."""
+    return _alpha_dropout(input, p, training, inplace, input.type.shape)
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """`alpha_dropout` of whole channels of (N, C, ...)."""
+    shape = (*input.type.shape[:2], *(1,) * (input.ndim - 2))
+    return _alpha_dropout(input, p, training, inplace, shape)
+
+
+def _alpha_dropout(
+    input: Tensor, p: float, training: bool, inplace: bool, shape: tuple[int, ...]
+) -> Tensor:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0:
+        return input
+    x = _before(input, inplace)
+    place = layout_of(x, no_partial=True) if shape == x.type.shape else _place(x)
+    drawn = dropout(ones(shape, dtype=x.type.dtype, **place), p)
+    kept = mul(drawn, 1.0 - p)
+    scale = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _SATURATED**2)) if p < 1 else 0.0
+    shift = -p * scale * _SATURATED
+    dropped = mul(sub(1.0, kept), scale * _SATURATED)
+    return _result(input, add(add(mul(mul(x, kept), scale), dropped), shift), inplace)
 
 
 def dropout1d(

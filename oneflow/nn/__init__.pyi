@@ -16,6 +16,8 @@ from oneflow.nn.modules.activation import LogSoftmax as LogSoftmax
 from oneflow.nn.modules.activation import PReLU as PReLU
 from oneflow.nn.modules.activation import RReLU as RReLU
 from oneflow.nn.modules.activation import Softmax as Softmax
+from oneflow.nn.modules.activation import Softmin as Softmin
+from oneflow.nn.modules.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from oneflow.nn.modules.attention import MultiheadAttention as MultiheadAttention
 from oneflow.nn.modules.containers import ModuleDict as ModuleDict
 from oneflow.nn.modules.containers import ModuleList as ModuleList
@@ -30,10 +32,12 @@ from oneflow.nn.modules.conv import ConvTranspose2d as ConvTranspose2d
 from oneflow.nn.modules.conv import ConvTranspose3d as ConvTranspose3d
 from oneflow.nn.modules.distance import CosineSimilarity as CosineSimilarity
 from oneflow.nn.modules.distance import PairwiseDistance as PairwiseDistance
+from oneflow.nn.modules.dropout import AlphaDropout as AlphaDropout
 from oneflow.nn.modules.dropout import Dropout as Dropout
 from oneflow.nn.modules.dropout import Dropout1d as Dropout1d
 from oneflow.nn.modules.dropout import Dropout2d as Dropout2d
 from oneflow.nn.modules.dropout import Dropout3d as Dropout3d
+from oneflow.nn.modules.dropout import FeatureAlphaDropout as FeatureAlphaDropout
 from oneflow.nn.modules.file_readers import COCOReader as COCOReader
 from oneflow.nn.modules.file_readers import GPTIndexedBinDataReader as GPTIndexedBinDataReader
 from oneflow.nn.modules.file_readers import RawReader as RawReader
@@ -87,6 +91,11 @@ from oneflow.nn.modules.more_layers import Softmax2d as Softmax2d
 from oneflow.nn.modules.more_layers import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from oneflow.nn.modules.more_layers import ZeroPad1d as ZeroPad1d
 from oneflow.nn.modules.more_layers import ZeroPad3d as ZeroPad3d
+from oneflow.nn.modules.more_pooling import FractionalMaxPool2d as FractionalMaxPool2d
+from oneflow.nn.modules.more_pooling import FractionalMaxPool3d as FractionalMaxPool3d
+from oneflow.nn.modules.more_pooling import LPPool1d as LPPool1d
+from oneflow.nn.modules.more_pooling import LPPool2d as LPPool2d
+from oneflow.nn.modules.more_pooling import LPPool3d as LPPool3d
 from oneflow.nn.modules.normalization import BatchNorm1d as BatchNorm1d
 from oneflow.nn.modules.normalization import BatchNorm2d as BatchNorm2d
 from oneflow.nn.modules.normalization import BatchNorm3d as BatchNorm3d
@@ -150,8 +159,10 @@ from oneflow.nn.modules.rnn import RNNCell as RNNCell
 from oneflow.nn.modules.rnn import RNNCellBase as RNNCellBase
 from oneflow.nn.modules.shape import Flatten as Flatten
 from oneflow.nn.modules.shape import Fold as Fold
+from oneflow.nn.modules.shape import Unflatten as Unflatten
 from oneflow.nn.modules.shape import Unfold as Unfold
 from oneflow.nn.modules.sparse import Embedding as Embedding
+from oneflow.nn.modules.sparse import EmbeddingBag as EmbeddingBag
 from oneflow.nn.modules.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from oneflow.nn.modules.transformer import Transformer as Transformer
 from oneflow.nn.modules.transformer import TransformerDecoder as TransformerDecoder
@@ -260,6 +271,9 @@ class SquareReLU(Module):
     def __init__(self) -> None: ...
     def forward(self, x: Tensor) -> Tensor: ...
 class Tanh(Module):
+    def __init__(self) -> None: ...
+    def forward(self, x: Tensor) -> Tensor: ...
+class Tanhshrink(Module):
     def __init__(self) -> None: ...
     def forward(self, x: Tensor) -> Tensor: ...
 class Threshold(Module):

@@ -2,13 +2,16 @@
 
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.operand import Number
+from oneflow.functional.nn_activation import alpha_dropout as alpha_dropout
 from oneflow.functional.nn_activation import dropout as dropout
 from oneflow.functional.nn_activation import dropout1d as dropout1d
 from oneflow.functional.nn_activation import dropout2d as dropout2d
 from oneflow.functional.nn_activation import dropout3d as dropout3d
 from oneflow.functional.nn_activation import fast_gelu as fast_gelu
+from oneflow.functional.nn_activation import feature_alpha_dropout as feature_alpha_dropout
 from oneflow.functional.nn_activation import rrelu as rrelu
 from oneflow.functional.nn_attention import scaled_dot_product_attention as scaled_dot_product_attention
+from oneflow.functional.nn_bags import embedding_bag as embedding_bag
 from oneflow.functional.nn_ctc import ctc_greedy_decoder as ctc_greedy_decoder
 from oneflow.functional.nn_ctc import ctc_loss as ctc_loss
 from oneflow.functional.nn_layers import batch_norm as batch_norm
@@ -51,6 +54,11 @@ from oneflow.functional.nn_more_loss import pixel_unshuffle as pixel_unshuffle
 from oneflow.functional.nn_more_loss import poisson_nll_loss as poisson_nll_loss
 from oneflow.functional.nn_more_loss import soft_margin_loss as soft_margin_loss
 from oneflow.functional.nn_more_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+from oneflow.functional.nn_more_pools import fractional_max_pool2d as fractional_max_pool2d
+from oneflow.functional.nn_more_pools import fractional_max_pool3d as fractional_max_pool3d
+from oneflow.functional.nn_more_pools import lp_pool1d as lp_pool1d
+from oneflow.functional.nn_more_pools import lp_pool2d as lp_pool2d
+from oneflow.functional.nn_more_pools import lp_pool3d as lp_pool3d
 from oneflow.functional.nn_multi_head import multi_head_attention_forward as multi_head_attention_forward
 from oneflow.functional.nn_resizing import interpolate as interpolate
 from oneflow.functional.nn_resizing import interpolate_like as interpolate_like

@@ -50,6 +50,8 @@ RANDOM = (
     "nn.functional.dropout2d",
     "nn.functional.dropout3d",
     "nn.functional.feature_alpha_dropout",
+    "nn.functional.fractional_max_pool2d",
+    "nn.functional.fractional_max_pool3d",
     "nn.functional.gumbel_softmax",
     "nn.functional.rrelu",
     "normal",

@@ -85,6 +85,12 @@ class Softmax(Module):
         return f"dim={self.dim}"
 
 
+class Softmin(Softmax):
+    """softmax of -x along dim."""
+
+    function = staticmethod(F.softmin)
+
+
 class LogSoftmax(Softmax):
     """log of softmax along dim."""
 

@@ -67,3 +67,24 @@ class Dropout3d(_ChannelDropout):
     """Drops whole channels of (n, channels, depth, height, width), or without n."""
 
     function = staticmethod(F.dropout3d)
+
+
+class _AlphaDropout(Dropout):
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__(p, inplace)
+
+    def forward(self, x: Tensor) -> Tensor:
+        dropped: Tensor = type(self).function(x, self.p, self.training, self.inplace)
+        return dropped
+
+
+class AlphaDropout(_AlphaDropout):
+    """Elements saturate in training with probability p, as SELU does; mean and variance stay."""
+
+    function = staticmethod(F.alpha_dropout)
+
+
+class FeatureAlphaDropout(_AlphaDropout):
+    """AlphaDropout of whole channels of (n, channels, ...)."""
+
+    function = staticmethod(F.feature_alpha_dropout)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from vision_models import CLASSES, IMAGE_MODELS, ROWS
 
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, GPT_BATCH = 96, 64, 128, 4, 4, 12
 DIGITS_BATCH = 96
@@ -110,7 +111,7 @@ def lstm(lib: Any) -> Any:
     return Lstm()
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "gpt": gpt, "lstm": lstm}
+MODELS = {"mlp": mlp, "cnn": cnn, "gpt": gpt, "lstm": lstm, **IMAGE_MODELS}
 TEXTS = {"gpt": (GPT_BATCH, CONTEXT), "lstm": (20, 50)}
 """Rows and length of the batches of the models of characters."""
 
@@ -122,6 +123,9 @@ def batch(name: str, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[An
         rows, length = TEXTS[name]
         ids = rng.integers(0, VOCABULARY, (rows, length + 1))
         return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
+    if name in ROWS:
+        images = rng.standard_normal((ROWS[name], 3, 224, 224)).astype(np.float32)
+        return images, rng.integers(0, CLASSES, ROWS[name])
     x = rng.standard_normal((DIGITS_BATCH, 64)).astype(np.float32)
     labels = rng.integers(0, 10, DIGITS_BATCH)
     return (x.reshape(-1, 1, 8, 8) if name == "cnn" else x), labels
@@ -146,4 +150,5 @@ def start_values(model: Any) -> dict[str, np.ndarray[Any, Any]]:
 def make_optimizer(lib: Any, name: str, model: Any) -> Any:
     if name == "gpt":
         return lib.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01)
-    return lib.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    rate = 1e-3 if name in ROWS else 0.05  # small batches of noise: rounding grows with the steps
+    return lib.optim.SGD(model.parameters(), lr=rate, momentum=0.9)

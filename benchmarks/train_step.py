@@ -147,15 +147,16 @@ def make_side(key: str, name: str, rank: int, world_size: int) -> Any:
 
 def serve(key: str, name: str) -> None:
     """One side in a process of its own: prints its first losses, then the seconds of each turn
-    that it is asked for."""
+    that it is asked for, by the clock and of this process."""
     side = make_side(key, name, 0, 1)
     print(json.dumps(first_losses(side)), flush=True)
     for line in sys.stdin:
         repeat = int(line)
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         for _ in range(repeat):
             side.step()
-        print((time.perf_counter() - start) / repeat, flush=True)
+        taken = time.perf_counter() - start, time.process_time() - used
+        print(json.dumps([seconds / repeat for seconds in taken]), flush=True)
 
 
 class Served:
@@ -174,10 +175,16 @@ class Served:
         self.losses: list[float] = json.loads(self._answer())
 
     def seconds(self, repeat: int) -> float:
+        """Seconds of a step by the clock, the mean of `repeat`."""
+        return self.both_seconds(repeat)[0]
+
+    def both_seconds(self, repeat: int) -> tuple[float, float]:
+        """Seconds of a step by the clock and of the side's process, the means of `repeat`."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{repeat}\n")
         self._process.stdin.flush()
-        return float(self._answer())
+        by_clock, of_process = json.loads(self._answer())
+        return by_clock, of_process
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -20,6 +20,7 @@ import numpy as np
 
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels import conv_direct as direct
 from oneflow.kernels.array import Array, ArrayModule, at
 from oneflow.kernels.matmul import matrix_product
 from oneflow.kernels.registry import fused_kernel, kernel
@@ -214,7 +215,11 @@ def _fused_workspace(x: TensorType, w: TensorType, out: TensorType) -> tuple[Ten
 
 def _fused_conv_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = types
-    fused = _fused_workspace(x, w, Conv.infer(x, w, **attrs))
+    out = Conv.infer(x, w, **attrs)
+    shapes = direct.conv_work(direct.call_of(x, w, out, attrs))
+    if shapes is not None:
+        return direct.types_of(shapes, x)
+    fused = _fused_workspace(x, w, out)
     return fused or _conv_workspace(types, attrs)
 
 
@@ -222,7 +227,11 @@ def _fused_data_grad_workspace(
     types: tuple[TensorType, ...], attrs: Attrs
 ) -> tuple[TensorType, ...]:
     d_out, w = types
-    fused = _fused_workspace(ConvDataGrad.infer(d_out, w, **attrs), w, d_out)
+    x = ConvDataGrad.infer(d_out, w, **attrs)
+    shapes = direct.data_grad_work(direct.call_of(x, w, d_out, attrs))
+    if shapes is not None:
+        return direct.types_of(shapes, x)
+    fused = _fused_workspace(x, w, d_out)
     return fused or _data_grad_workspace(types, attrs)
 
 
@@ -231,6 +240,9 @@ def _fused_filter_grad_workspace(
 ) -> tuple[TensorType, ...]:
     d_out, x = types
     w = ConvFilterGrad.infer(d_out, x, **attrs)
+    shapes = direct.filter_grad_work(direct.call_of(x, w, d_out, attrs))
+    if shapes is not None:
+        return direct.types_of(shapes, x)
     fused = _fused_workspace(x, w, d_out)
     return (*fused, w) if fused else _filter_grad_workspace(types, attrs)
 
@@ -274,6 +286,9 @@ def _flat_samples(image: Array) -> Array:
 def conv_fused(
     xp: ArrayModule, out: Array, x: Array, w: Array, *work: Array, **geometry: Unpack[Geometry]
 ) -> None:
+    call = direct.call_of(x, w, out, geometry)
+    if direct.conv_work(call) is not None:
+        return direct.conv(call, out, x, w, work)
     chunk, *_ = _sizes(x, w, out)
     if not chunk:
         return conv(xp, out, x, w, *work, **geometry)
@@ -301,6 +316,9 @@ def conv_data_grad_fused(
     spatial: Sizes,
     **geometry: Unpack[Geometry],
 ) -> None:
+    call = direct.call_of(d_x, w, d_out, geometry)
+    if direct.data_grad_work(call) is not None:
+        return direct.data_grad(call, d_x, d_out, w, work)
     chunk, *_ = _sizes(d_x, w, d_out)
     if not chunk:
         return conv_data_grad(xp, d_x, d_out, w, *work, spatial=spatial, **geometry)
@@ -330,6 +348,9 @@ def conv_filter_grad_fused(
     kernel: Sizes,
     **geometry: Unpack[Geometry],
 ) -> None:
+    call = direct.call_of(x, d_w, d_out, geometry)
+    if direct.filter_grad_work(call) is not None:
+        return direct.filter_grad(call, d_w, d_out, x, work)
     chunk, *_ = _sizes(x, d_w, d_out)
     if not chunk:
         return conv_filter_grad(xp, d_w, d_out, x, *work, kernel=kernel, **geometry)

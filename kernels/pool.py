@@ -162,18 +162,24 @@ def _drop_padding(chosen: Array, offset: Sizes, spatial: Sizes, window: MaxWindo
 def _avg_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
     out = AvgPool.infer(x, **attrs)
-    return (_padded_type(x, out.shape[2:], _undilated(cast("AvgWindow", attrs))),)
+    padded = _padded_type(x, out.shape[2:], _undilated(cast("AvgWindow", attrs)))
+    # A sum of float16 may be larger than it holds, though the mean is not.
+    return (padded, out.with_dtype(dtypes.float32)) if out.dtype.bytes == 2 else (padded,)
 
 
 @kernel("avg_pool", workspace=_avg_workspace)
 def avg_pool(
-    xp: ArrayModule, out: Array, x: Array, padded: Array, **window: Unpack[AvgWindow]
+    xp: ArrayModule,
+    out: Array,
+    x: Array,
+    padded: Array,
+    *wide: Array,
+    **window: Unpack[AvgWindow],
 ) -> None:
     plain, positions, spatial = _undilated(window), out.shape[2:], x.shape[2:]
     padded[...] = 0
     _inside(padded, spatial, window["padding"])[...] = x
-    # A sum of float16 may be larger than it holds, though the mean is not.
-    total = xp.zeros(out.shape, xp.float32) if out.dtype.itemsize == 2 else out
+    total = wide[0] if wide else out
     total[...] = 0
     for offset in product(*map(range, window["kernel"])):
         total += _window(padded, offset, positions, plain)

@@ -61,7 +61,7 @@ class _Step:
     def bound(
         self, xp: ArrayModule, rows: int, arrays: list[Array], spare: tuple[Array, ...]
     ) -> Callable[..., object]:
-        """The call for a step of `rows` rows; arrays: those of the first one."""
+        """The call for all steps of `rows` rows; arrays: those of the first one."""
         found = self._calls.get(rows)
         if found is None:
             function: KernelFunction = self.kernel.bound(self.types(rows), self.attrs)
@@ -74,7 +74,8 @@ class _Step:
         if is_fixed:
             return call
         # Spare arrays are of this call: nodes of a graph that share this step each have their own.
-        return lambda *given: call(xp, *given, *[a[:rows] for a in spare])
+        own = [a[:rows] for a in spare]
+        return lambda *given: call(xp, *given, *own)
 
 
 # ---- sequences -----------------------------------------------------------------------------------
@@ -230,6 +231,8 @@ class _Forward(_Sequence):
         made.append(spare[-1] if self.is_projected else out)
         biases = self._biases(xp, rest)
         h, c, held = h_last, outs[2] if cell.has_cell else None, self.n
+        call: Callable[..., object] | None = None
+        called = 0
         for at, rows in self.steps:
             if rows != held:
                 h, c = self._keep(outs, h, c, held, rows)
@@ -246,7 +249,9 @@ class _Forward(_Sequence):
                 operands.append(c)
             elif biases:
                 operands.append(h)
-            step.bound(xp, rows, operands, scratch)(*operands)
+            if call is None or rows != called:
+                call, called = step.bound(xp, rows, operands, scratch), rows
+            call(*operands)
             h = out[here]
             if c is not None:
                 c = results[4]
@@ -349,6 +354,8 @@ class _Backward(_Sequence):
         projection = ins[9] if self.is_projected else None
         if projection is not None:
             spare[5][...] = 0
+        call: Callable[..., object] | None = None
+        called = 0
         for at, rows in reversed(self.steps):
             here = slice(at, at + rows)
             d, carried = d_out[here], d_h[:rows]
@@ -364,7 +371,9 @@ class _Backward(_Sequence):
             elif is_gru:
                 results.append(carried)
             operands = [*results, *states, *[a[here] for a in kept]]
-            step.bound(xp, rows, operands, scratch)(*operands)
+            if call is None or rows != called:
+                call, called = step.bound(xp, rows, operands, scratch), rows
+            call(*operands)
             if is_gru:
                 given = spare[2][:rows]
                 matmul(d_share[here], weight, out=given)

@@ -81,11 +81,18 @@ _position("argmax")
 _position("argmin")
 
 
+def _wide_running(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Running results of half floats are of float32, too."""
+    (x,) = types
+    return (x.with_dtype(float32),) if x.dtype in (float16, bfloat16) else ()
+
+
 def _running(name: str) -> None:
-    @kernel(name)
-    def run(xp: ArrayModule, out: Array, x: Array, *, dim: int) -> None:
-        if x.dtype.name in ("float16", "bfloat16"):  # added up in float32
-            out[...] = getattr(xp, name)(x.astype(xp.float32), axis=dim)
+    @kernel(name, workspace=_wide_running)
+    def run(xp: ArrayModule, out: Array, x: Array, *wide: Array, dim: int) -> None:
+        if wide:
+            getattr(xp, name)(x, axis=dim, dtype=xp.float32, out=wide[0])
+            out[...] = wide[0]
         else:
             getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)
 

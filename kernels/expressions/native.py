@@ -59,16 +59,22 @@ def vector_bytes() -> int:
 @lru_cache(maxsize=4096)
 def compile_spec(spec: Spec) -> Callable[..., int]:
     """The function of a spec (loops.py); from the cache on disk where it is there."""
-    text = Loop(spec, vector_bytes()).text("KERNEL")
+    address = address_of(Loop(spec, vector_bytes()).text("KERNEL"))
+    function: Callable[..., int] = _prototype(spec)(address)
+    return function
+
+
+def address_of(text: str) -> int:
+    """Address of the machine code of the function @KERNEL of LLVM IR; from the cache on disk where
+    it is there. It stays as long as the process."""
     digest = hashlib.sha256(f"{machine().identity}\0{text}".encode()).hexdigest()
     with _lock:
         code = _stored(digest) or _compiled(text, digest)
         engine = machine().engine
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address = engine.get_function_address(f"k{digest}")
-    function: Callable[..., int] = _prototype(spec)(address)
-    return function
+        address: int = engine.get_function_address(f"k{digest}")
+    return address
 
 
 def _prototype(spec: Spec) -> Any:

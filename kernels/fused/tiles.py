@@ -63,7 +63,7 @@ def _move_tile(
     return signature, generate
 
 
-_move: Any = _move_tile
+move: Any = _move_tile
 
 
 @vectorized
@@ -81,7 +81,7 @@ def transpose(out: Array, x: Array) -> None:
         whole = min(last, whole_columns)
         for i in range(0, whole_rows, 8):
             for j in range(first, whole, 8):
-                _move(flat_out, flat_x, j * rows + i, i * columns + j, rows, columns)
+                move(flat_out, flat_x, j * rows + i, i * columns + j, rows, columns)
         for j in range(first, last):
             for i in range(whole_rows if j < whole else 0, rows):
                 out[j, i] = x[i, j]

@@ -29,6 +29,8 @@ MASK = X > 0.5
 INDEX = np.random.default_rng(1).integers(0, ROWS, ROWS)
 WHOLE: dict[str, Any] = {"starts": (0, 3), "stops": (ROWS, 100), "steps": (1, 1)}
 
+POOL: dict[str, Any] = {"kernel": (2, 2), "stride": (1, 1), "padding": (0, 0)}
+
 CALLS: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     *((name, (X,), {}) for name in UNARY if name not in ("acosh", "erf")),
     ("erf", (X,), {}),
@@ -80,6 +82,8 @@ BUFFERED: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     ("cast", (X,), {"dtype": dtypes.int32}),
     ("cast", (X,), {"dtype": dtypes.bfloat16}),
     ("reduce_sum", (X.astype(np.float16),), {"dims": (0,)}),
+    ("cumsum", (X.astype(np.float16),), {"dim": 0}),
+    ("avg_pool", (X.astype(np.float16).reshape(1, 1, ROWS, COLUMNS),), POOL),
 ]
 """NumPy broadcasts and converts through buffers of 8192 elements, whatever the size of the data."""
 

@@ -1,0 +1,176 @@
+"""Convolutions that gather no windows, against sums over windows in float64: sizes on both sides of
+where the loops are cut.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oneflow.kernels import conv_direct as ways
+from oneflow.kernels import registry
+
+from .run_kernel import run
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+# x, w, groups, and what differs from stride 1, no padding and dilation 1
+DENSE: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
+    ((2, 16, 13, 15), (33, 16, 3, 3), 1, {"padding": (1, 1)}),
+    ((1, 16, 20, 31), (32, 16, 7, 7), 1, {"stride": (2, 2), "padding": (3, 3)}),
+    ((3, 17, 9, 14), (31, 17, 3, 2), 1, {"stride": (2, 1), "padding": (1, 0)}),
+    ((2, 16, 26, 26), (16, 16, 3, 3), 1, {"padding": (1, 1)}),  # rows in two chunks
+    ((9, 16, 5, 4), (24, 16, 3, 3), 1, {"padding": (1, 1)}),  # several samples in a product
+    ((1, 180, 6, 7), (40, 180, 3, 3), 1, {"padding": (1, 1)}),  # a window in parts
+    ((2, 16, 12, 13), (20, 16, 3, 3), 1, {"padding": (2, 2), "dilation": (2, 2)}),
+    ((2, 48, 9, 9), (99, 16, 3, 3), 3, {"padding": (1, 1)}),
+    ((1, 400, 5, 5), (32, 200, 3, 3), 2, {"padding": (1, 1)}),
+    ((2, 16, 6, 6), (16, 16, 1, 1), 1, {"padding": (2, 1)}),
+    ((2, 20, 9, 10), (24, 20, 1, 1), 1, {"stride": (2, 2)}),
+    ((2, 16, 14, 14), (16, 16, 2, 2), 1, {"stride": (3, 3)}),  # elements that meet no window
+    ((2, 16, 8, 8), (16, 16, 3, 3), 1, {"padding": (3, 4)}),  # windows in the padding alone
+    ((1, 16, 32, 32), (16, 16, 4, 4), 1, {"stride": (4, 4)}),
+]
+DENSE_WITH_FEW_CHANNELS = [
+    ((2, 3, 21, 30), (35, 3, 7, 7), 1, {"stride": (2, 2), "padding": (3, 3)}),
+    ((2, 1, 8, 8), (5, 1, 3, 3), 1, {"padding": (1, 1)}),
+]
+DEPTHWISE = [
+    ((2, 5, 9, 11), (5, 1, 3, 3), 5, {"padding": (1, 1)}),
+    ((3, 4, 8, 7), (4, 1, 5, 5), 4, {"stride": (2, 2), "padding": (2, 2)}),
+    ((2, 4, 12, 13), (8, 1, 3, 3), 4, {"stride": (3, 2), "padding": (0, 1)}),
+    ((1, 70, 6, 6), (70, 1, 3, 2), 70, {"padding": (2, 1), "dilation": (2, 2)}),
+    ((2, 3, 5, 5), (3, 1, 5, 5), 3, {}),
+]
+POINTWISE = [
+    ((3, 7, 4, 5), (9, 7, 1, 1), 1, {}),
+    ((2, 5, 33), (4, 5, 1), 1, {}),
+    ((2, 5, 3, 2, 4), (4, 5, 1, 1, 1), 1, {}),
+]
+
+
+def _geometry(x: Shape, groups: int, given: dict[str, Any]) -> dict[str, Any]:
+    ones = (1,) * (len(x) - 2)
+    plain = {"stride": ones, "padding": tuple(0 for _ in ones), "dilation": ones}
+    return {**plain, "groups": groups, **given}
+
+
+def _cuts(offset: Shape, positions: Shape, attrs: dict[str, Any]) -> tuple[Any, ...]:
+    each = zip(offset, positions, attrs["stride"], attrs["dilation"], strict=True)
+    return (..., *[slice(o * d, o * d + (n - 1) * s + 1, s) for o, n, s, d in each])
+
+
+class Expected:
+    """The three results in float64, summed window by window."""
+
+    def __init__(self, x: Array, w: Array, groups: int, attrs: dict[str, Any]) -> None:
+        n, channels, *spatial = x.shape
+        self.attrs, self.kernel, self.groups = attrs, w.shape[2:], groups
+        self.w = w.astype(np.float64).reshape(groups, w.shape[0] // groups, *w.shape[1:])
+        sides = [(p, p) for p in attrs["padding"]]
+        self.inside = tuple(slice(p, p + s) for p, s in zip(attrs["padding"], spatial, strict=True))
+        self.x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *sides])
+        self.x = self.x.reshape(n, groups, channels // groups, *self.x.shape[2:])
+        reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, attrs["dilation"], strict=True)]
+        self.positions = tuple(
+            (size - r) // s + 1
+            for size, r, s in zip(self.x.shape[3:], reach, attrs["stride"], strict=True)
+        )
+
+    def _offsets(self) -> Any:
+        for offset in product(*map(range, self.kernel)):
+            yield offset, _cuts(offset, self.positions, self.attrs)
+
+    def out(self) -> Array:
+        parts = [
+            np.einsum("ngc...,goc->ngo...", self.x[cuts], self.w[(..., *offset)])
+            for offset, cuts in self._offsets()
+        ]
+        total: Array = sum(parts)
+        return total.reshape(total.shape[0], -1, *self.positions)
+
+    def d_x(self, d: Array) -> Array:
+        d = d.astype(np.float64).reshape(d.shape[0], self.groups, -1, *self.positions)
+        found = np.zeros_like(self.x)
+        for offset, cuts in self._offsets():
+            found[cuts] += np.einsum("ngo...,goc->ngc...", d, self.w[(..., *offset)])
+        whole = found.reshape(found.shape[0], -1, *found.shape[3:])
+        return whole[(..., *self.inside)]
+
+    def d_w(self, d: Array) -> Array:
+        d = d.astype(np.float64)
+        d = d.reshape(d.shape[0], self.groups, d.shape[1] // self.groups, prod(self.positions))
+        found = np.zeros_like(self.w)
+        for offset, cuts in self._offsets():
+            met = self.x[cuts].reshape(*self.x.shape[:3], -1)
+            found[(..., *offset)] = np.einsum("ngop,ngcp->goc", d, met)
+        return found.reshape(-1, *found.shape[2:])
+
+
+def _compiled(name: str, *inputs: Array, **attrs: Any) -> Array:
+    """The first output of the kernel for large float32 arrays on a CPU."""
+    kernels = registry.variants(name, "cpu")
+    which = next(i for i, kernel in enumerate(kernels) if "float32" in kernel.dtypes)
+    return run(name, *inputs, which=which, **attrs)[0]
+
+
+def _close(got: Array, want: Array) -> None:
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * float(np.abs(want).max()))
+
+
+@pytest.mark.parametrize(
+    "case", [*DENSE, *DENSE_WITH_FEW_CHANNELS, *DEPTHWISE, *POINTWISE], ids=str
+)
+@pytest.mark.parametrize("is_strided", [False, True])
+def test_convolution_and_its_gradients(
+    case: Any, is_strided: bool, rng: np.random.Generator
+) -> None:
+    x_shape, w_shape, groups, given = case
+    attrs = _geometry(x_shape, groups, given)
+
+    def normal(shape: Shape) -> Array:
+        made = rng.standard_normal(shape[::-1] if is_strided else shape).astype(np.float32)
+        return made.T if is_strided else made
+
+    x, w = normal(x_shape), normal(w_shape)
+    expected = Expected(x, w, groups, attrs)
+    out = expected.out()
+    d = normal(out.shape)
+    call = ways.call_of(x, w, out, attrs)  # type: ignore[arg-type]
+    assert ways.conv_work(call) is not None
+    _close(_compiled("conv", x, w, **attrs), out)
+    if case not in DENSE_WITH_FEW_CHANNELS:
+        assert ways.data_grad_work(call) is not None
+    got = _compiled("conv_data_grad", d, w, spatial=x_shape[2:], **attrs)
+    _close(got, expected.d_x(d))
+    assert ways.filter_grad_work(call) is not None or case in POINTWISE
+    got = _compiled("conv_filter_grad", d, x, kernel=w_shape[2:], **attrs)
+    _close(got, expected.d_w(d))
+
+
+@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[0]], ids=str)
+def test_no_samples(case: Any) -> None:
+    x_shape, w_shape, groups, given = case
+    attrs = _geometry(x_shape, groups, given)
+    x, w = np.ones((0, *x_shape[1:]), np.float32), np.ones(w_shape, np.float32)
+    d = _compiled("conv", x, w, **attrs)
+    assert d.shape[:2] == (0, w_shape[0])
+    assert _compiled("conv_data_grad", d, w, spatial=x_shape[2:], **attrs).shape == x.shape
+    got = _compiled("conv_filter_grad", d, x, kernel=w_shape[2:], **attrs)
+    np.testing.assert_array_equal(got, np.zeros(w_shape))
+
+
+def test_infinity_and_nan_stay_where_they_are(rng: np.random.Generator) -> None:
+    """Zeros of the padding and of unused lanes never meet them."""
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 16, 9, 9), (17, 16, 3, 3)))
+    x[0, 3, 0, 0], w[16] = np.nan, np.inf
+    attrs = _geometry(x.shape, 1, {"padding": (1, 1)})
+    got = _compiled("conv", x, w, **attrs)
+    assert np.isnan(got[0, :, :2, :2]).all()
+    assert np.isfinite(got[0, :16, 2:]).all() and not np.isfinite(got[0, 16]).any()

@@ -91,7 +91,8 @@ def _running(name: str) -> None:
     @kernel(name, workspace=_wide_running)
     def run(xp: ArrayModule, out: Array, x: Array, *wide: Array, dim: int) -> None:
         if wide:
-            getattr(xp, name)(x, axis=dim, dtype=xp.float32, out=wide[0])
+            wide[0][...] = x  # in place: with `dtype` NumPy would make a copy of that type
+            getattr(xp, name)(wide[0], axis=dim, out=wide[0])
             out[...] = wide[0]
         else:
             getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)

@@ -70,7 +70,7 @@ def resnet(lib: Any, depths: tuple[int, ...], is_bottleneck: bool) -> Any:
 
 
 # kernel, hidden and output channels, squeeze-and-excitation, hard swish (else ReLU), stride
-_MOBILE = [
+_MOBILE: list[tuple[int, int, int, bool, bool, int]] = [
     (3, 16, 16, False, False, 1), (3, 64, 24, False, False, 2), (3, 72, 24, False, False, 1),
     (5, 72, 40, True, False, 2), (5, 120, 40, True, False, 1), (5, 120, 40, True, False, 1),
     (3, 240, 80, False, True, 2), (3, 200, 80, False, True, 1), (3, 184, 80, False, True, 1),
@@ -122,8 +122,9 @@ def mobilenet(lib: Any) -> Any:
             super().__init__()
             self.stem, self.stem_norm = _conv_norm(nn, 3, 16, 3, 2)
             blocks, inputs = [], 16
-            for kernel, hidden, outputs, *rest in _MOBILE:
-                blocks.append(Block(inputs, kernel, hidden, outputs, *rest))
+            for kernel, hidden, outputs, excites, is_swish, stride in _MOBILE:
+                block = Block(inputs, kernel, hidden, outputs, excites, is_swish, stride)
+                blocks.append(block)
                 inputs = outputs
             self.blocks = nn.Sequential(*blocks)
             self.last, self.last_norm = _conv_norm(nn, inputs, 960, 1)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -216,7 +217,7 @@ def _fused_workspace(x: TensorType, w: TensorType, out: TensorType) -> tuple[Ten
 def _fused_conv_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = types
     out = Conv.infer(x, w, **attrs)
-    shapes = direct.conv_work(direct.call_of(x, w, out, attrs))
+    shapes = direct.conv_work(direct.call_of(x, w, out, cast("Geometry", attrs)))
     if shapes is not None:
         return direct.types_of(shapes, x)
     fused = _fused_workspace(x, w, out)
@@ -228,7 +229,7 @@ def _fused_data_grad_workspace(
 ) -> tuple[TensorType, ...]:
     d_out, w = types
     x = ConvDataGrad.infer(d_out, w, **attrs)
-    shapes = direct.data_grad_work(direct.call_of(x, w, d_out, attrs))
+    shapes = direct.data_grad_work(direct.call_of(x, w, d_out, cast("Geometry", attrs)))
     if shapes is not None:
         return direct.types_of(shapes, x)
     fused = _fused_workspace(x, w, d_out)
@@ -240,7 +241,7 @@ def _fused_filter_grad_workspace(
 ) -> tuple[TensorType, ...]:
     d_out, x = types
     w = ConvFilterGrad.infer(d_out, x, **attrs)
-    shapes = direct.filter_grad_work(direct.call_of(x, w, d_out, attrs))
+    shapes = direct.filter_grad_work(direct.call_of(x, w, d_out, cast("Geometry", attrs)))
     if shapes is not None:
         return direct.types_of(shapes, x)
     fused = _fused_workspace(x, w, d_out)
@@ -273,6 +274,13 @@ class _Chunk:
         return self.columns.reshape(groups, -1, wide), self.products.reshape(groups, -1, wide)
 
 
+def _compiled() -> ModuleType:
+    """Loops compiled by numba, which takes a moment to import."""
+    from oneflow.kernels.fused import ways
+
+    return ways
+
+
 def _matrix(x: Array) -> Array:
     """A row per sample."""
     return np.ascontiguousarray(x).reshape(x.shape[0], -1)
@@ -288,22 +296,21 @@ def conv_fused(
 ) -> None:
     call = direct.call_of(x, w, out, geometry)
     if direct.conv_work(call) is not None:
-        return direct.conv(call, out, x, w, work)
+        return _compiled().conv(call, out, x, w, work)
     chunk, *_ = _sizes(x, w, out)
     if not chunk:
         return conv(xp, out, x, w, *work, **geometry)
-    from oneflow.kernels.fused import conv as fused
-    from oneflow.kernels.fused.tiles import transpose
+    fused = _compiled()
 
     groups = geometry["groups"]
     weight = w.reshape(groups, w.shape[0] // groups, -1)
     for start in range(0, x.shape[0], chunk):
         part = _Chunk(start, chunk, x, w, out, work)
-        transpose(_flat_samples(part.image), part.x)
+        fused.transpose(_flat_samples(part.image), part.x)
         fused.to_columns(part.columns, part.image, *_pairs(geometry))
         columns, products = part.operands(groups)
         np.matmul(weight, columns, out=products)
-        transpose(part.out, part.products)
+        fused.transpose(part.out, part.products)
 
 
 @fused_kernel("conv_data_grad", workspace=_fused_data_grad_workspace, min_elements=_LEAST_ELEMENTS)
@@ -318,22 +325,21 @@ def conv_data_grad_fused(
 ) -> None:
     call = direct.call_of(d_x, w, d_out, geometry)
     if direct.data_grad_work(call) is not None:
-        return direct.data_grad(call, d_x, d_out, w, work)
+        return _compiled().data_grad(call, d_x, d_out, w, work)
     chunk, *_ = _sizes(d_x, w, d_out)
     if not chunk:
         return conv_data_grad(xp, d_x, d_out, w, *work, spatial=spatial, **geometry)
-    from oneflow.kernels.fused import conv as fused
-    from oneflow.kernels.fused.tiles import transpose
+    fused = _compiled()
 
     groups = geometry["groups"]
     weight = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
     for start in range(0, d_x.shape[0], chunk):
         part = _Chunk(start, chunk, d_x, w, d_out, work)
-        transpose(part.products, part.out)
+        fused.transpose(part.products, part.out)
         columns, products = part.operands(groups)
         np.matmul(weight, products, out=columns)
         fused.from_columns(part.image, part.columns, *_pairs(geometry))
-        transpose(part.x, _flat_samples(part.image))
+        fused.transpose(part.x, _flat_samples(part.image))
 
 
 @fused_kernel(
@@ -350,19 +356,18 @@ def conv_filter_grad_fused(
 ) -> None:
     call = direct.call_of(x, d_w, d_out, geometry)
     if direct.filter_grad_work(call) is not None:
-        return direct.filter_grad(call, d_w, d_out, x, work)
+        return _compiled().filter_grad(call, d_w, d_out, x, work)
     chunk, *_ = _sizes(x, d_w, d_out)
     if not chunk:
         return conv_filter_grad(xp, d_w, d_out, x, *work, kernel=kernel, **geometry)
-    from oneflow.kernels.fused import conv as fused
-    from oneflow.kernels.fused.tiles import transpose
+    fused = _compiled()
 
     *buffers, one = work
     for start in range(0, x.shape[0], chunk):
         part = _Chunk(start, chunk, x, d_w, d_out, buffers)
-        transpose(_flat_samples(part.image), part.x)
+        fused.transpose(_flat_samples(part.image), part.x)
         fused.to_columns(part.columns, part.image, *_pairs(geometry))
-        transpose(part.products, part.out)
+        fused.transpose(part.products, part.out)
         columns, products = part.operands(geometry["groups"])
         target = (one if start else d_w).reshape(geometry["groups"], products.shape[1], -1)
         np.matmul(products, columns.swapaxes(1, 2), out=target)

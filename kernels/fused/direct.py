@@ -69,16 +69,17 @@ def to_pixels(pixels: Array, x: Array, begin: Sizes, step: Sizes) -> None:
 
 
 @vectorized
-def to_blocks(blocks: Array, x: Array) -> None:
-    """blocks (blocks of channels, N, positions, BLOCK) <- x (N, C, positions); zeros where there
-    are no channels.
+def to_blocks(blocks: Array, x: Array, groups: int) -> None:
+    """blocks (groups * blocks, N, positions, BLOCK) <- x (N, C, positions), of whose channels each
+    group has its own blocks; zeros where there are no channels.
     """
     samples, channels, positions = x.shape
+    per_group, own = blocks.shape[0] // groups, channels // groups
     flat, source = blocks.reshape(-1), x.reshape(-1)
     for task in prange(blocks.shape[0] * samples):
         block, n = task // samples, task % samples
-        first = block * BLOCK
-        count = min(BLOCK, channels - first)
+        first = block // per_group * own + block % per_group * BLOCK
+        count = min(BLOCK, own - block % per_group * BLOCK)
         to, origin = task * positions * BLOCK, (n * channels + first) * positions
         if count < BLOCK:
             blocks[block, n] = F(0)

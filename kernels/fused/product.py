@@ -195,7 +195,8 @@ def _multiply(
         builder.call(builder.inttoptr(args[0], kind.as_pointer()), given)
         return context.get_dummy_value()
 
-    three, four = (types.UniTuple(types.intp, n) for n in (3, 4))
+    tuple_of: Any = types.UniTuple
+    three, four = tuple_of(types.intp, 3), tuple_of(types.intp, 4)
     signature = types.void(
         types.intp, out, a, b, three, types.intp, four, three, types.intp, three, types.intp
     )

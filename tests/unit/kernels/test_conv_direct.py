@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from oneflow.kernels import conv_direct as ways
 from oneflow.kernels import registry
+from oneflow.kernels.array import at
+from oneflow.ops.conv import Geometry
 
 from .run_kernel import run
 
@@ -47,9 +49,10 @@ DEPTHWISE = [
     ((1, 70, 6, 6), (70, 1, 3, 2), 70, {"padding": (2, 1), "dilation": (2, 2)}),
     ((2, 3, 5, 5), (3, 1, 5, 5), 3, {}),
 ]
-POINTWISE = [
+POINTWISE: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
     ((3, 7, 4, 5), (9, 7, 1, 1), 1, {}),
     ((2, 5, 33), (4, 5, 1), 1, {}),
+    ((2, 1, 33), (4, 1, 1), 1, {}),
     ((2, 5, 3, 2, 4), (4, 5, 1, 1, 1), 1, {}),
 ]
 
@@ -88,7 +91,7 @@ class Expected:
 
     def out(self) -> Array:
         parts = [
-            np.einsum("ngc...,goc->ngo...", self.x[cuts], self.w[(..., *offset)])
+            np.einsum("ngc...,goc->ngo...", self.x[cuts], self.w[at(..., *offset)])
             for offset, cuts in self._offsets()
         ]
         total: Array = sum(parts)
@@ -98,9 +101,9 @@ class Expected:
         d = d.astype(np.float64).reshape(d.shape[0], self.groups, -1, *self.positions)
         found = np.zeros_like(self.x)
         for offset, cuts in self._offsets():
-            found[cuts] += np.einsum("ngo...,goc->ngc...", d, self.w[(..., *offset)])
+            found[cuts] += np.einsum("ngo...,goc->ngc...", d, self.w[at(..., *offset)])
         whole = found.reshape(found.shape[0], -1, *found.shape[3:])
-        return whole[(..., *self.inside)]
+        return whole[at(..., *self.inside)]
 
     def d_w(self, d: Array) -> Array:
         d = d.astype(np.float64)
@@ -108,7 +111,7 @@ class Expected:
         found = np.zeros_like(self.w)
         for offset, cuts in self._offsets():
             met = self.x[cuts].reshape(*self.x.shape[:3], -1)
-            found[(..., *offset)] = np.einsum("ngop,ngcp->goc", d, met)
+            found[at(..., *offset)] = np.einsum("ngop,ngcp->goc", d, met)
         return found.reshape(-1, *found.shape[2:])
 
 
@@ -142,7 +145,7 @@ def test_convolution_and_its_gradients(
     expected = Expected(x, w, groups, attrs)
     out = expected.out()
     d = normal(out.shape)
-    call = ways.call_of(x, w, out, attrs)  # type: ignore[arg-type]
+    call = ways.call_of(x, w, out, cast("Geometry", attrs))
     assert ways.conv_work(call) is not None
     _close(_compiled("conv", x, w, **attrs), out)
     if case not in DENSE_WITH_FEW_CHANNELS:

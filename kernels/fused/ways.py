@@ -1,0 +1,103 @@
+"""The ways of `kernels/conv_direct.py`, run."""
+
+from __future__ import annotations
+
+from itertools import product as pairs
+from math import prod
+
+import numpy as np
+
+from oneflow.kernels.array import Array
+from oneflow.kernels.conv_direct import Call, pair, phases_of
+from oneflow.kernels.fused import depthwise, direct
+from oneflow.kernels.fused.conv import from_columns, to_columns
+from oneflow.kernels.fused.product import BLOCK, product
+from oneflow.kernels.fused.tiles import transpose
+
+__all__ = ["conv", "data_grad", "filter_grad", "from_columns", "to_columns", "transpose"]
+
+
+def _flat(x: Array) -> Array:
+    """(N, C, positions)."""
+    whole: Array = np.ascontiguousarray(x)
+    return whole.reshape(*x.shape[:2], -1)
+
+
+def _by_group(w: Array, groups: int) -> Array:
+    """(groups, O / groups, C / groups, *kernel)."""
+    whole: Array = np.ascontiguousarray(w)
+    return whole.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+
+
+def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) -> None:
+    if not work and call.is_depthwise:
+        weights = np.ascontiguousarray(w[:, 0])
+        depthwise.convolve(out, np.ascontiguousarray(x), weights, call.window())
+        return
+    if not work:
+        np.matmul(w.reshape(w.shape[:2]), _flat(x), out=out.reshape(*out.shape[:2], -1))
+        return
+    pixels, packed = work
+    stride = _to_pixels(call, pixels, x)
+    _pack(call, packed, w)
+    origin = begin = (0, 0)
+    direct.convolve(
+        out, pixels, packed, origin, stride, pair(call.dilation), begin, (1, 1), product()
+    )
+
+
+def _to_pixels(call: Call, pixels: Array, x: Array) -> tuple[int, int]:
+    """Fill `pixels`; return the stride of the windows over them."""
+    stride = pair(call.stride)
+    step = stride if call.is_pointwise else (1, 1)
+    direct.to_pixels(pixels, np.ascontiguousarray(x), pair(call.padding), step)
+    return (1, 1) if call.is_pointwise else stride
+
+
+def _pack(call: Call, packed: Array, w: Array) -> None:
+    own = _by_group(w, call.groups)
+    direct.pack(
+        packed.reshape(*packed.shape[:2], -1, *packed.shape[4:]), own.reshape(*own.shape[:3], -1)
+    )
+
+
+def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array, ...]) -> None:
+    if not work and call.is_depthwise:
+        weights = np.ascontiguousarray(w[:, 0])
+        depthwise.data_gradient(d_x, np.ascontiguousarray(d_out), weights, call.window())
+        return
+    if not work:
+        np.matmul(w.reshape(w.shape[:2]).T, _flat(d_out), out=d_x.reshape(*d_x.shape[:2], -1))
+        return
+    pixels, packed = work
+    down, across = phases_of(call, 0), phases_of(call, 1)
+    direct.to_pixels(pixels, np.ascontiguousarray(d_out), (down.border, across.border), (1, 1))
+    own = _by_group(w, call.groups)
+    if not (down.is_full and across.is_full):
+        d_x[...] = 0  # some elements meet no window
+    steps = pair(call.stride)
+    dilation = (down.dilation, across.dilation)
+    for a, b in pairs(down.phases, across.phases):
+        shape = (call.groups, -(-call.w[1] // BLOCK), a.taps, b.taps, own.shape[1], BLOCK)
+        some = packed[: prod(shape)].reshape(shape)
+        direct.pack_turned(some, own, (a.first, b.first), (a.step, b.step))
+        origin, begin = (a.origin, b.origin), (a.begin, b.begin)
+        direct.convolve(d_x, pixels, some, origin, (1, 1), dilation, begin, steps, product())
+
+
+def filter_grad(call: Call, d_w: Array, d_out: Array, x: Array, work: tuple[Array, ...]) -> None:
+    if not work:
+        target = d_w.reshape(d_w.shape[0], *d_w.shape[2:])
+        given = np.ascontiguousarray(d_out), np.ascontiguousarray(x)
+        depthwise.filter_gradient(target, *given, call.window())
+        return
+    pixels, blocks, packed = work
+    stride = _to_pixels(call, pixels, x)
+    own = _flat(d_out)
+    groups = call.groups
+    direct.to_blocks(blocks, own, groups)
+    direct.filter_gradient(
+        packed, pixels, blocks, pair(call.out[2:]), stride, pair(call.dilation), product()
+    )
+    target = d_w.reshape(groups, d_w.shape[0] // groups, d_w.shape[1], -1)
+    direct.unpack(target, packed.reshape(*packed.shape[:2], -1, *packed.shape[4:]))

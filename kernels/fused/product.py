@@ -14,6 +14,8 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
+from numba.core.base import BaseContext
+from numba.core.typing import Context, Signature
 from numba.extending import intrinsic
 
 from oneflow.kernels.expressions.native import address_of
@@ -39,6 +41,10 @@ MOST_ROWS = (_REGISTERS - VECTORS - 2) // VECTORS
 14 rows read 128 bytes of columns for 28 multiplications; four vectors and 6 rows read twice as
 much, more than the second cache delivers."""
 
+Values = list[ir.Value]
+Steps = list[tuple[ir.Value, ir.Value]]
+"""Of a and b, in every loop."""
+
 _FLOAT, _INT = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _FAST = ("contract",)  # rounded once, where the processor can
@@ -51,31 +57,37 @@ class _Loops:
     """
 
     def __init__(
-        self, builder: Any, rows: int, pointers: Any, a_row: Any, out_row: Any, steps: Any
+        self,
+        builder: ir.IRBuilder,
+        rows: int,
+        pointers: Values,
+        a_row: ir.Value,
+        out_row: ir.Value,
+        steps: Steps,
     ) -> None:
         self.builder, self.rows, self.steps = builder, rows, steps
         self.a, self.b, self.out = pointers
         self.a_row, self.out_row = a_row, out_row
 
-    def _at(self, pointer: Any, index: Any) -> Any:
+    def _at(self, pointer: ir.Value, index: ir.Value) -> ir.Value:
         return self.builder.gep(pointer, [index])
 
-    def _vector(self, pointer: Any, number: int) -> Any:
+    def _vector(self, pointer: ir.Value, number: int) -> ir.Value:
         start = self._at(pointer, ir.Constant(_INT, number * LANES))
         return self.builder.bitcast(start, _VECTOR.as_pointer())
 
-    def _load(self, pointer: Any, number: int) -> Any:
+    def _load(self, pointer: ir.Value, number: int) -> ir.Value:
         value = self.builder.load(self._vector(pointer, number))
         value.align = 4
         return value
 
-    def write(self, counts: list[Any], adds: Any, done: Any) -> None:
+    def write(self, counts: Values, adds: ir.Value, done: ir.Block) -> None:
         """Write the loops over planes, segments and elements, then jump to `done`."""
         sums = [ir.Constant(_VECTOR, None)] * (self.rows * VECTORS)
         self._store(self._loop(counts, self.steps, [self.a, self.b], sums), adds)
         self.builder.branch(done)
 
-    def _loop(self, counts: list[Any], steps: Any, pointers: list[Any], sums: list[Any]) -> Any:
+    def _loop(self, counts: Values, steps: Steps, pointers: Values, sums: Values) -> Values:
         """The sums after all loops of `counts`, each of at least one turn."""
         if not counts:
             return self._element(pointers, sums)
@@ -97,7 +109,7 @@ class _Loops:
         builder.position_at_end(after)
         return found
 
-    def _element(self, pointers: list[Any], sums: list[Any]) -> list[Any]:
+    def _element(self, pointers: Values, sums: Values) -> Values:
         """The sums with the products of one element of each row and one row of columns."""
         builder, (a, b) = self.builder, pointers
         columns = [self._load(b, v) for v in range(VECTORS)]
@@ -117,7 +129,7 @@ class _Loops:
                 found.append(builder.fadd(product, sums[row * VECTORS + v], flags=_FAST))
         return found
 
-    def _store(self, sums: list[Any], adds: Any) -> None:
+    def _store(self, sums: Values, adds: ir.Value) -> None:
         builder = self.builder
         add, put, after = (builder.append_basic_block() for _ in range(3))
         builder.cbranch(builder.icmp_signed("!=", adds, ir.Constant(_INT, 0)), add, put)
@@ -169,8 +181,9 @@ def product() -> int:
 
 @intrinsic
 def _multiply(
-    context: Any, code: Any, out: Any, a: Any, b: Any, starts: Any, rows: Any, a_steps: Any,
-    b_steps: Any, out_row: Any, counts: Any, adds: Any,
+    context: Context, code: types.Type, out: types.Type, a: types.Type, b: types.Type,
+    starts: types.Type, rows: types.Type, a_steps: types.Type, b_steps: types.Type,
+    out_row: types.Type, counts: types.Type, adds: types.Type,
 ) -> Any:  # fmt: skip
     """out[r, :BLOCK] <- sum over planes, segments and elements of a[r, ...] * b[..., :BLOCK].
 
@@ -180,8 +193,10 @@ def _multiply(
     to out. Nothing is checked.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def parts(number: int) -> list[Any]:
+    def generate(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values
+    ) -> ir.Value:
+        def parts(number: int) -> Values:
             count = len(signature.args[number])
             return [builder.extract_value(args[number], i) for i in range(count)]
 

@@ -136,7 +136,7 @@ def filter_grad_work(call: Call) -> tuple[Shape, ...] | None:
 
 
 def _pixels(call: Call) -> Shape:
-    """Of x with its padding; of a pointwise convolution only what its stride leaves."""
+    """Shape of x with its padding; of a pointwise convolution only what its stride leaves."""
     n, channels, *spatial = call.x
     if call.is_pointwise:
         return n, *call.out[2:], channels

@@ -43,7 +43,7 @@ much, more than the second cache delivers."""
 
 Values = list[ir.Value]
 Steps = list[tuple[ir.Value, ir.Value]]
-"""Of a and b, in every loop."""
+"""Steps of a and b in every loop."""
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
@@ -147,8 +147,8 @@ class _Loops:
 
 
 _NUM_INTEGERS = 13
-"""Of `multiply`: rows; steps of a between rows, planes, segments and elements; of b between the
-last three; of out between rows; three counts; adds."""
+"""Integers of `multiply`: rows; steps of a between rows, planes, segments and elements; of b
+between the last three; of out between rows; three counts; adds."""
 
 
 def _text() -> str:

@@ -352,6 +352,13 @@ ROWS: tuple[Row, ...] = (
         unknown="ContiguousParamsGroup",
     ),
     *classes(
+        "nn.utils.parametrize",
+        "nn.utils.parametrize",
+        "ParametrizationList cached is_parametrized register_parametrization "
+        "remove_parametrizations type_before_parametrizations",
+    ),
+    *classes("nn.utils.parametrizations", "nn.utils.parametrizations", "spectral_norm weight_norm"),
+    *classes(
         "nn.utils.rnn",
         "nn.utils.rnn",
         "PackedSequence invert_permutation pack_padded_sequence pack_sequence pad_packed_sequence "

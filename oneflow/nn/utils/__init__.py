@@ -1,5 +1,7 @@
 """Things to do with parameters and gradients."""
 
+from oneflow.nn.utils import parametrizations as parametrizations
+from oneflow.nn.utils import parametrize as parametrize
 from oneflow.nn.utils import prune as prune
 from oneflow.nn.utils import rnn as rnn
 from oneflow.nn.utils.clip_grad import (
@@ -23,6 +25,8 @@ __all__ = [
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
     "prune",
     "remove_weight_norm",
     "rnn",

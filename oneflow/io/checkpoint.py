@@ -188,12 +188,16 @@ def _dtype_and_shape(found: Found) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 def load(
     path: Target,
-    global_src_rank: int | None = None,
+    global_src_rank: int | MapLocation = None,
     map_location: MapLocation = None,
     *,
     support_pytorch_format: bool = True,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    pickle_module: object = None,
 ) -> Any:
-    """Reads what `save` wrote, or a checkpoint of PyTorch or of upstream OneFlow.
+    """Reads what `save` wrote, a checkpoint of PyTorch or of upstream OneFlow, safetensors files,
+    or several of them through their index (`*.safetensors.index.json`).
 
     global_src_rank: all ranks call it; only this one reads; all get global tensors on
     placement("cpu", [global_src_rank]).
@@ -201,12 +205,22 @@ def load(
     laid out as when it was saved, or, if this world lacks some of those ranks, on all ranks (what
     was in copies in copies, the rest split along dim 0).
     map_location: a device, a placement, (placement, sbp), or a function of the tensor that gives
-    one of these or the tensor to use. With a placement (and sbp) each rank reads of such a folder
-    what it will hold there; a function gets the tensor laid out as said above.
+    one of these or the tensor to use; the second argument may be one, too, as in PyTorch.
+    With a placement (and sbp) each rank reads of such a folder what it will hold there; a function
+    gets the tensor laid out as said above.
+
+    weights_only, mmap, pickle_module: accepted: no file's code is ever run, and tensors are read
+    one at a time.
 
     Raises CheckpointError for a file that is damaged or asks for anything but values and tensors,
     on all ranks if they read together.
     """
+    if global_src_rank is not None and type(global_src_rank) is not int:
+        if map_location is not None:
+            raise TypeError(
+                f"load: got two map_locations, {global_src_rank!r} and {map_location!r}"
+            )
+        global_src_rank, map_location = None, global_src_rank
     if global_src_rank is not None:
         return _load_from(global_src_rank, path, map_location, support_pytorch_format)
     if is_sharded(path):

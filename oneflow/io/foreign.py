@@ -4,17 +4,19 @@ running their code.
 
 from __future__ import annotations
 
+import argparse
+import datetime
 import io
 import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
 
-from oneflow.core.dtype import dtype_of
+from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import CheckpointError, DTypeError
 from oneflow.core.size import Size
 from oneflow.io.unpickle import Name, Reader, Shell
@@ -75,6 +77,54 @@ def load_torch(data: bytes) -> Any:
     storages = _Storages(archive, root, len(data))
     reader = Reader(_make, _set_state, _constant, storages.find)
     return _finish(reader.read(_member(archive, f"{root}data.pkl", len(data))))
+
+
+def load_torch_legacy(data: bytes) -> Any:
+    """Read what `torch.save` wrote before it wrote zip files: pickles one after another, of which
+    the fourth is the object, then the storages' names, then each storage behind its size.
+    """
+    file = io.BytesIO(data)
+    found: dict[str, tuple[np.dtype[Any], int]] = {}
+    filled: dict[str, Array] = {}
+
+    def storage(persistent_id: object) -> Array:
+        if not isinstance(persistent_id, tuple) or len(persistent_id) not in (5, 6):
+            raise CheckpointError(f"load: unknown persistent id {str(persistent_id)[:80]}")
+        _, kind, key, _, count, *view = persistent_id
+        if not isinstance(kind, np.dtype) or type(count) is not int or any(view):
+            raise CheckpointError(f"load: unknown storage {str(persistent_id)[:80]}")
+        if not 0 <= count * kind.itemsize <= len(data):
+            raise CheckpointError(f"load: storage {key!r} is larger than the file")
+        found[str(key)] = kind, count
+        return filled.get(str(key), np.empty(0, kind) if filled else np.zeros(count, kind))
+
+    def reader() -> Reader:
+        return Reader(_make, _set_state, _constant, storage)
+
+    for _ in range(3):  # magic number, version, sizes of C's types
+        reader().read(file)
+    begin = file.tell()
+    reader().read(file)  # once for the storages that there are
+    for key in _keys(reader().read(file), found):
+        kind, count = found[key]
+        size = int.from_bytes(file.read(8), "little")
+        raw = file.read(count * kind.itemsize)
+        if size != count or len(raw) != count * kind.itemsize:
+            raise CheckpointError(f"load: storage {key} is cut off")
+        filled[key] = np.frombuffer(raw, kind)
+    file.seek(begin)
+    return _finish(reader().read(file))  # and again with what they hold
+
+
+LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The first pickle of such a file: a number."""
+
+
+def _keys(value: object, found: dict[str, Any]) -> list[str]:
+    keys = [str(key) for key in value] if isinstance(value, list) else []
+    if set(keys) != found.keys():
+        raise CheckpointError("load: the file does not hold the storages that it names")
+    return keys
 
 
 def load_upstream(data: bytes, folder: Path | None = None) -> Any:
@@ -164,9 +214,13 @@ def _make(name: Name, args: tuple[Any, ...]) -> object:
     """Calls that stand for tensors, sizes, devices and NumPy arrays."""
     module, function = name.module, name.name
     if module == "torch._utils" and function in ("_rebuild_tensor_v2", "_rebuild_tensor"):
-        return _strided(*args[:4])
+        return wrap(_strided(*args[:4]))
+    if module == "torch._utils" and function == "_rebuild_tensor_v3":
+        return wrap(_strided(_as_dtype(args[0], args[6]), *args[1:4]))
     if module == "torch._utils" and function == "_rebuild_parameter":
         return wrap_array(args[0]).requires_grad_(bool(args[1]))
+    if (module, function) in _PLAIN:
+        return _PLAIN[module, function](*args)
     if (module, function) in (("torch", "Size"), ("oneflow", "Size")):
         return Size(tuple(args[0]))
     if (module, function) in (("torch", "device"), ("oneflow", "device")):
@@ -180,6 +234,45 @@ def _make(name: Name, args: tuple[Any, ...]) -> object:
     if module.split(".")[0] == "oneflow" and function in ("Tensor", "Parameter"):
         return Shell(name, args)
     raise refuse(name)
+
+
+def _path(*parts: object) -> Path:
+    return Path(*map(str, parts))
+
+
+def _moment(kind: Callable[..., Any], size: int) -> Callable[..., Any]:
+    """Points in time, which pickles hold as bytes."""
+
+    def make(data: object, *zone: object) -> Any:
+        if not isinstance(data, bytes) or len(data) != size or zone:
+            raise CheckpointError(f"load: no {kind.__name__} of {str(data)[:80]}")
+        return kind(data)
+
+    return make
+
+
+_PLAIN: dict[tuple[str, str], Callable[..., Any]] = {
+    ("argparse", "Namespace"): argparse.Namespace,
+    ("types", "SimpleNamespace"): argparse.Namespace,
+    **{
+        (module, kind): _path
+        for module in ("pathlib", "pathlib._local")
+        for kind in ("Path", "PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath")
+    },
+    ("datetime", "datetime"): _moment(datetime.datetime, 10),
+    ("datetime", "date"): _moment(datetime.date, 4),
+    ("datetime", "timedelta"): datetime.timedelta,
+}
+"""Calls of the library that make plain values."""
+
+
+def _as_dtype(storage: object, dtype: object) -> Array:
+    """A storage of bytes as numbers of a dtype that has no storage of its own."""
+    if not isinstance(storage, np.ndarray) or not isinstance(dtype, DType):
+        raise CheckpointError("load: a tensor without a storage or a dtype")
+    if storage.nbytes % dtype.np.itemsize:
+        raise CheckpointError(f"load: a storage of {storage.nbytes} bytes is not of {dtype}")
+    return storage.view(np.uint8).view(dtype.np)
 
 
 def _numpy_call(name: Name, args: tuple[Any, ...]) -> object:
@@ -214,6 +307,9 @@ def _set_state(value: object, state: object) -> object:
         array = state["data"]
         dtype = state.get("dtype")
         return wrap(np.array(array if dtype is None else array.astype(dtype_of(dtype).np)))
+    if isinstance(value, argparse.Namespace) and isinstance(state, dict):
+        value.__dict__.update({str(name): part for name, part in state.items()})
+        return value
     if isinstance(value, Tensor):
         return value  # PyTorch keeps attributes of subclasses here; a tensor is its values
     raise CheckpointError(
@@ -259,9 +355,10 @@ def wrap_array(value: Tensor | Array) -> Tensor:
 
 
 def _finish(value: object) -> object:
-    """Arrays that stand for tensors become tensors, in place where containers allow it."""
-    if isinstance(value, np.ndarray):
-        return wrap(value)
+    """The value, if nothing in it was left unmade. Arrays stay arrays."""
+    if isinstance(value, argparse.Namespace):
+        _finish(value.__dict__)
+        return value
     if isinstance(value, Shell):
         raise refuse(value.cls)
     if isinstance(value, dict):

@@ -24,7 +24,7 @@ from oneflow.io.files import (
     as_path,
     read_bytes,
 )
-from oneflow.io.foreign import load_torch, load_upstream
+from oneflow.io.foreign import LEGACY, load_torch, load_torch_legacy, load_upstream
 from oneflow.io.load_shards import WholeShards
 from oneflow.io.manifest import MANIFEST_FILE
 from oneflow.io.save_shards import FOLDER_FILE
@@ -81,6 +81,42 @@ class ContainerSource:
         self._container.source.close()
 
 
+class IndexSource:
+    """Several safetensors files and an index that says which tensor lies where: `weight_map`.
+
+    Each tensor is read when it is asked for. Raises CheckpointError for files that are missing,
+    lie elsewhere, or lack a tensor.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            places = json.loads(path.read_text())["weight_map"]
+            self._places = {str(name): str(file) for name, file in places.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f'Cannot load file "{path}": it holds no weight_map') from error
+        self._files: dict[str, Container] = {}
+        for file in sorted(set(self._places.values())):
+            if Path(file).name != file or not (path.parent / file).is_file():
+                self.close()
+                raise CheckpointError(f'Cannot load file "{path}": there is no {file} beside it')
+            self._files[file] = Container(OpenFile(path.parent / file))
+        self.form: Json = {"dict": [[name, {"tensor": name}] for name in self._places]}
+        self.shapes = {}
+        for name, file in self._places.items():
+            entry = self._files[file].entries.get(name)
+            if entry is None:
+                self.close()
+                raise CheckpointError(f'Cannot load file "{path}": {file} holds no {name!r}')
+            self.shapes[name] = entry.dtype, entry.shape
+
+    def read(self, name: str) -> Array:
+        return self._files[self._places[name]].read(name)
+
+    def close(self) -> None:
+        for container in self._files.values():
+            container.source.close()
+
+
 class ObjectSource:
     """An object that is in memory already."""
 
@@ -121,6 +157,8 @@ def open_source(path: Target, support_pytorch_format: bool) -> Source | Foreign:
         return _from_folder(found)
     if not found.exists():
         raise FileNotFoundError(f'Cannot load file "{found}": there is no such file')
+    if found.name.endswith(".safetensors.index.json"):
+        return IndexSource(found)
     return _from_readable(OpenFile(found), support_pytorch_format)
 
 
@@ -155,7 +193,11 @@ def _from_readable(readable: Readable, support_pytorch_format: bool) -> Source |
 
 def _judged(readable: Readable, support_pytorch_format: bool) -> Source | Foreign:
     """Open a file as the source that its first bytes say it is."""
-    start = read_bytes(readable, 0, min(readable.nbytes, 9))
+    start = read_bytes(readable, 0, min(readable.nbytes, len(LEGACY)))
+    if start == LEGACY:
+        if not support_pytorch_format:
+            raise CheckpointError("it is a PyTorch file, and support_pytorch_format is False")
+        return Foreign(load_torch_legacy(read_bytes(readable, 0, readable.nbytes)))
     if start[:4] == b"PK\x03\x04":
         if not support_pytorch_format:
             raise CheckpointError("it is a PyTorch file, and support_pytorch_format is False")

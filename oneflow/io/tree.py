@@ -24,7 +24,7 @@ from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import Sbp, parse_sbp
 from oneflow.core.size import Size
-from oneflow.io import modules
+from oneflow.io import modules, plain
 from oneflow.io.container import has_form
 from oneflow.kernels.array import Array
 from oneflow.nn.module import Module
@@ -143,6 +143,8 @@ class Encoder:
                 return {name: text(value)}
         if name := modules.function_name(value):
             return {"function": name}
+        if kind := plain.kind_of(value):
+            return {kind: self._encode(plain.KINDS[kind].apart(value), where, depth + 1)}
         self._refuse(
             CheckpointError(
                 f"save: {where or 'the object'} is a "
@@ -237,6 +239,11 @@ def decode(
             return _PARSERS[kind](content)
         except (ValueError, TypeError, OneFlowError) as error:
             raise CheckpointError(f"load: not a {kind}: {str(content)[:80]}") from error
+    if kind in plain.KINDS:
+        try:
+            return plain.KINDS[kind].make(inner(content))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"load: not a {kind}: {str(content)[:80]}") from error
     raise CheckpointError(
         f"load: unknown kind of value {kind!r}; the file may be of a newer version"
     )
@@ -261,6 +268,8 @@ def places(form: Json) -> dict[str, str]:
         elif kind == "module":
             parts = [p for k, pairs in one.items() if k != kind for p in _placed(where, pairs)]
             left += reversed(parts)
+        elif kind in plain.KINDS:
+            left.append((where, one[kind]))
         elif kind in _MAKERS:
             inner = [(_below(where, i), value) for i, value in enumerate(_list(one[kind]))]
             left += reversed(inner)

@@ -6,9 +6,9 @@ refused by name.
 from __future__ import annotations
 
 import pickletools
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from oneflow.core.errors import CheckpointError
 
@@ -69,8 +69,10 @@ class Reader:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
-    def read(self, data: bytes) -> Any:
-        """The value in `data`. Raises CheckpointError for malformed or refused content."""
+    def read(self, data: bytes | BinaryIO) -> Any:
+        """The value in `data`, or the next one in a file. Raises CheckpointError for malformed or
+        refused content.
+        """
         try:
             for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
                 if count > MAX_NUM_OPCODES:
@@ -198,18 +200,12 @@ class Reader:
     def _call(self, called: object, args: object) -> object:
         if not isinstance(called, Name) or not isinstance(args, tuple):
             raise CheckpointError("load: the pickle calls something that is no name")
-        if (called.module, called.name) == ("collections", "OrderedDict"):
-            return OrderedDict(*args)
-        if called.module in ("builtins", "__builtin__") and called.name in (
-            "set",
-            "list",
-            "tuple",
-            "dict",
-            "frozenset",
-        ):
-            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[
-                called.name
-            ](*args)
+        if any(isinstance(argument, range) for argument in args):
+            raise CheckpointError("load: the pickle makes something of a range: it may be endless")
+        if called.module == "collections" and called.name in _COLLECTIONS:
+            return _COLLECTIONS[called.name](*args)
+        if called.module in ("builtins", "__builtin__") and called.name in _BUILTINS:
+            return _BUILTINS[called.name](*args)
         return self._make(called, args)
 
     def _op_build(self, _: object) -> None:
@@ -227,7 +223,11 @@ class Reader:
         """A name that is used as a value stands for a constant."""
         if value is _MARK:
             raise CheckpointError("load: the pickle is malformed: a mark where a value belongs")
-        return self._constant(value) if isinstance(value, Name) else value
+        if not isinstance(value, Name):
+            return value
+        if value.module in ("builtins", "__builtin__") and value.name in _FACTORIES:
+            return _FACTORIES[value.name]  # what makes the missing values of a defaultdict
+        return self._constant(value)
 
 
 def _as(kind: type[T], value: object) -> T:
@@ -236,6 +236,16 @@ def _as(kind: type[T], value: object) -> T:
     return value
 
 
+_COLLECTIONS: dict[str, Callable[..., Any]] = {
+    "OrderedDict": OrderedDict,
+    "defaultdict": defaultdict,
+    "Counter": Counter,
+}
+_BUILTINS: dict[str, Any] = {
+    kind.__name__: kind for kind in (set, list, tuple, dict, frozenset, range, slice)
+}
+_BUILTINS["xrange"] = range  # its name in the protocols of Python 2
+_FACTORIES = _BUILTINS | {kind.__name__: kind for kind in (int, float, str, bool)}
 _IGNORED = frozenset(("PROTO", "FRAME"))
 _PUSHED = frozenset(
     [

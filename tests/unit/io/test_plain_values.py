@@ -1,4 +1,4 @@
-"""Values that scripts keep in checkpoints besides tensors; PyTorch's files; indices of several files."""
+"""Values that scripts keep in checkpoints besides tensors, and files of PyTorch."""
 
 from __future__ import annotations
 

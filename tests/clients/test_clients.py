@@ -139,10 +139,15 @@ def test_libai_model_trains_the_same_as_a_graph(
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
-@pytest.mark.parametrize("model", ["gpt", "bert", "t5", "vit"])
-def test_libai_model_has_one_curve_in_all_layouts(model: str, mode: str, libai: list[str]) -> None:
+@pytest.mark.parametrize("model", ["gpt", "bert", "t5", "vit", "swin"])
+def test_libai_model_has_one_curve_in_all_layouts(
+    model: str, mode: str, libai: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEFLOW_DISABLE_VIEW", "1")
     alone = losses_of(libai, model, mode)
     for sizes in LAYOUTS:
+        if model == "swin" and sizes.endswith("2"):
+            continue  # this Swin has no stages
         assert losses_of(libai, model, mode, sizes) == pytest.approx(alone, rel=1e-4)
 
 

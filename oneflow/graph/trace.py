@@ -28,7 +28,7 @@ from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.proxy import Stage
 from oneflow.graph.recomputing import Part
 from oneflow.graph.sources import Source
-from oneflow.graph.sums import sums_written, write_moved
+from oneflow.graph.sums import Gathers, sums_written, write_moved
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
 from oneflow.ops.unary import copy
@@ -105,6 +105,7 @@ class Trace(Mode):
         self.forgotten: list[Part] = []
         """The parts that are computed again in the backward pass."""
         self._condition: Callable[[Tensor], Tensor] | None = None
+        self.gathers = Gathers()
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -86,7 +86,12 @@ def _is_short_lived(register: RegisterSpec) -> bool:
 
 
 def _is_gather(node: Node) -> bool:
-    return node.op == "boxing" and node.inputs[0].node.op == "depend"
+    """Gathered behind `depend`, or only to be written into a variable."""
+    if node.op != "boxing":
+        return False
+    users = node.outputs[0].users
+    is_written = bool(users) and all(u.op == "assign" for u in users)
+    return is_written or node.inputs[0].node.op == "depend"
 
 
 def _nbytes(register: RegisterSpec) -> int:

@@ -540,7 +540,7 @@ def test_peak_bytes_are_near_those_of_the_formula(ranks: int) -> None:
 
 
 def test_updated_parameters_are_gathered_a_few_at_a_time() -> None:
-    """Into one memory, and the values are those of copies in whatever order the ranks act."""
+    """One memory takes them all, and values are those of copies in whatever order ranks act."""
     x = np.random.default_rng(0).standard_normal((16, WIDTH)).astype(np.float32)
     plain = spread_deep(0, 2, 2)
     wanted = [plain(x) for _ in range(3)]

@@ -296,7 +296,8 @@ def conv_fused(
 ) -> None:
     call = direct.call_of(x, w, out, geometry)
     if direct.conv_work(call) is not None:
-        return _compiled().conv(call, out, x, w, work)
+        _compiled().conv(call, out, x, w, work)
+        return None
     chunk, *_ = _sizes(x, w, out)
     if not chunk:
         return conv(xp, out, x, w, *work, **geometry)
@@ -325,7 +326,8 @@ def conv_data_grad_fused(
 ) -> None:
     call = direct.call_of(d_x, w, d_out, geometry)
     if direct.data_grad_work(call) is not None:
-        return _compiled().data_grad(call, d_x, d_out, w, work)
+        _compiled().data_grad(call, d_x, d_out, w, work)
+        return None
     chunk, *_ = _sizes(d_x, w, d_out)
     if not chunk:
         return conv_data_grad(xp, d_x, d_out, w, *work, spatial=spatial, **geometry)
@@ -356,7 +358,8 @@ def conv_filter_grad_fused(
 ) -> None:
     call = direct.call_of(x, d_w, d_out, geometry)
     if direct.filter_grad_work(call) is not None:
-        return _compiled().filter_grad(call, d_w, d_out, x, work)
+        _compiled().filter_grad(call, d_w, d_out, x, work)
+        return None
     chunk, *_ = _sizes(x, d_w, d_out)
     if not chunk:
         return conv_filter_grad(xp, d_w, d_out, x, *work, kernel=kernel, **geometry)

@@ -202,6 +202,9 @@ def pack_turned(packed: Array, w: Array, first: Sizes, step: Sizes) -> None:
     """
     groups, outs, channels = w.shape[:3]
     blocks, taps_h, taps_w = packed.shape[1:4]
+    area = taps_h * taps_w
+    is_whole = step[0] == 1 and step[1] == 1 and area >= _SIDE
+    flat, source = packed.reshape(-1), w.reshape(-1)
     for task in prange(groups * blocks):
         group, block = task // blocks, task % blocks
         own = packed[group, block]
@@ -209,6 +212,18 @@ def pack_turned(packed: Array, w: Array, first: Sizes, step: Sizes) -> None:
         count = min(BLOCK, channels - start)
         if count < BLOCK:
             own[...] = F(0)
+        if is_whole and count >= _SIDE:
+            # The kernel positions backwards: a transpose whose rows go up.
+            for o in range(outs):
+                origin = ((group * outs + o) * channels + start) * area
+                last = ((task * area + area - 1) * outs + o) * BLOCK
+                for some_c in range(0, count, _SIDE):
+                    c = min(some_c, count - _SIDE)
+                    for some_k in range(0, area, _SIDE):
+                        k = min(some_k, area - _SIDE)
+                        to = last - k * outs * BLOCK + c
+                        move(flat, source, to, origin + c * area + k, -outs * BLOCK, area)
+            continue
         for o in range(outs):
             some = w[group, o]
             for a in range(taps_h):

@@ -15,7 +15,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core.base import BaseContext
-from numba.core.typing import Context, Signature
+from numba.core.typing.context import Context
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from oneflow.kernels.expressions.native import address_of
@@ -166,7 +167,7 @@ def _text() -> str:
         choice.add_case(ir.Constant(_INT, number), block)
         builder.position_at_end(block)
         pairs = list(zip(steps[:3], steps[3:], strict=True))
-        _Loops(builder, number, (a, b, out), a_row, out_row, pairs).write(counts, adds, done)
+        _Loops(builder, number, [a, b, out], a_row, out_row, pairs).write(counts, adds, done)
     builder.position_at_end(done)
     builder.ret_void()
     return str(module).replace('@"KERNEL"(', "@KERNEL(")
@@ -196,19 +197,21 @@ def _multiply(
     def generate(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values
     ) -> ir.Value:
+        lowering: Any = context  # whose methods numba gives no types
+
         def parts(number: int) -> Values:
             count = len(signature.args[number])
             return [builder.extract_value(args[number], i) for i in range(count)]
 
         arrays = [
-            context.make_array(t)(context, builder, x)
+            lowering.make_array(t)(context, builder, x)
             for t, x in zip(signature.args[1:4], args[1:4], strict=True)
         ]
         begins = [builder.gep(x.data, [s]) for x, s in zip(arrays, parts(4), strict=True)]
         given = [*begins, args[5], *parts(6), *parts(7), args[8], *parts(9), args[10]]
         kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
         builder.call(builder.inttoptr(args[0], kind.as_pointer()), given)
-        return context.get_dummy_value()
+        return lowering.get_dummy_value()
 
     tuple_of: Any = types.UniTuple
     three, four = tuple_of(types.intp, 3), tuple_of(types.intp, 4)

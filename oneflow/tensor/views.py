@@ -239,6 +239,10 @@ def _rebase(x: Tensor, view: View, new: Tensor) -> None:
 
     def backward(grads: list[Any]) -> list[Any]:
         copy = find_op("copy")
+        if state.enabled:  # recorded (create_graph): in ops, which have gradients
+            d = _laid_out_as(old, grads[0])
+            shown = call(copy, replay(d, steps))
+            return [_put_back(d, steps, call(find_op("full_like"), shown, value=0)), shown]
         rest = call(copy, _laid_out_as(old, grads[0]))
         with no_grad():
             part = replay(rest, steps)

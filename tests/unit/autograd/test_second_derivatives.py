@@ -234,6 +234,31 @@ def mock_of(model: Any) -> Any:
     return types.SimpleNamespace(model=model)
 
 
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "a row": lambda x, y: x.__setitem__(1, y[0]),
+    "a slice": lambda x, y: x.__setitem__((slice(None), slice(0, 2)), y[:, 1:] * y[:, :2]),
+    "a view of a view": lambda x, y: x.t()[1:].select(0, 1).copy_(y[:, 2]),
+    "in place": lambda x, y: x[0].mul_(y[1]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_second_derivatives_through_what_is_written_into_views(
+    name: str, rng: np.random.Generator
+) -> None:
+    arrays, found = [rng.normal(size=(3, 3)) for _ in range(2)], []
+    libraries: tuple[Any, ...] = (torch, flow)
+    for lib in libraries:
+        a, b = (lib.tensor(array).requires_grad_() for array in arrays)
+        x = a * b
+        WRITES[name](x, b)
+        firsts = lib.autograd.grad(x.sin().sum(), (a, b), create_graph=True)
+        total = sum((g * g * g).sum() for g in firsts)
+        found.append([*firsts, *lib.autograd.grad(total, (a, b))])
+    for theirs, ours in zip(*found, strict=True):
+        compare(theirs.detach(), ours.detach(), where=name)
+
+
 def test_third_derivatives() -> None:
     x = flow.tensor([0.3, -0.7, 1.1], dtype=flow.float64, requires_grad=True)
     y = torch.tensor(x.tolist(), dtype=torch.float64, requires_grad=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,14 @@ def test_pixels_are_shuffled_by_two_factors(rng: np.random.Generator) -> None:
             assert (out[:, 0, row, column] == x[:, channel, row // 2, column // 3]).all()
     with pytest.raises(ValueError, match="larger than zero"):
         flow.nn.PixelShuffle()
+
+
+def test_keywords_of_saving_and_of_switches(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    flow.save(obj={"a": 1}, f=file, pickle_protocol=4, _use_new_zipfile_serialization=False)
+    assert flow.load(f=file) == {"a": 1}
+    flow.set_default_dtype(d=flow.float32)
+    flow.set_rng_state(new_state=flow.get_rng_state())
+    x = flow.arange(16.0).reshape(2, 4, 2)
+    wanted = flow.nn.functional.group_norm(x, 2)
+    assert (flow.nn.functional.group_norm(x, 2, num_channels=4) == wanted).all()

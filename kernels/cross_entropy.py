@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from oneflow.core.errors import PositionError
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel, precheck
 
 
 def check_labels(name: str, labels: Array, ignore_index: int, num_classes: int | None) -> None:
-    """Raises IndexError for a label that is neither ignored nor a class; on a GPU, where looking
+    """Raises PositionError for a label that is neither ignored nor a class; on a GPU, where looking
     would wait for the device, such a label counts as ignored.
 
     num_classes: None where classes may be split over ranks: then only negative labels are wrong.
@@ -23,7 +24,7 @@ def check_labels(name: str, labels: Array, ignore_index: int, num_classes: int |
     wrong = labels[(labels != ignore_index) & ((labels < 0) | (labels >= limit))]
     if wrong.size:
         classes = f"0 to {num_classes - 1}" if num_classes is not None else "0 and up"
-        raise IndexError(f"{name}: a label is {int(wrong[0])}, but classes are {classes}")
+        raise PositionError(f"{name}: a label is {int(wrong[0])}, but classes are {classes}")
 
 
 @precheck("sparse_softmax_cross_entropy")

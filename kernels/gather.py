@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from oneflow.core.dtype import DType, bfloat16, bool_, float16, float32, int64
+from oneflow.core.errors import PositionError
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
@@ -22,13 +23,13 @@ def _rows(types: Types, attrs: Attrs) -> Types:
 
 
 def _check_bounds(name: str, index: Array, size: int) -> None:
-    """Raises IndexError for an index outside 0 .. size - 1; on a GPU, where looking would wait for
-    the device, CuPy wraps such an index around.
+    """Raises PositionError for an index outside 0 .. size - 1; on a GPU, where looking would wait
+    for the device, CuPy wraps such an index around.
     """
     if not isinstance(index, np.ndarray):
         return
     if index.size and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise IndexError(
+        raise PositionError(
             f"{name}: the index has values {int(index.min())} to {int(index.max())}, "
             f"but the dim has positions 0 to {size - 1}"
         )
@@ -279,5 +280,6 @@ def dim_scatter_add(
 
 @kernel("one_hot")
 def one_hot(xp: ArrayModule, out: Array, index: Array, *, depth: int, dtype: DType) -> None:
+    _check_bounds("one_hot", index, depth)
     for k in range(depth):
         xp.copyto(out[..., k], index == k, casting="unsafe")

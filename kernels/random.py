@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from oneflow.core.errors import ArgumentError
 from oneflow.core.rng import Rng
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
@@ -72,6 +73,8 @@ def randint(xp: ArrayModule, out: Array, *, low: int, high: int, rng: Rng, **_: 
 @kernel("bernoulli")
 def bernoulli(xp: ArrayModule, out: Array, p: Array, *, seed: int, rng: Rng) -> None:
     chances = p if isinstance(p, np.ndarray) else p.get()
+    if not ((chances >= 0) & (chances <= 1)).all():
+        raise ArgumentError("bernoulli: a probability is not in [0, 1]")
     words = rng.words(out.shape)
     drawn = unit(*words) < chances
     out[...] = drawn if isinstance(out, np.ndarray) else xp.asarray(drawn)

@@ -20,7 +20,7 @@ from oneflow.api import (
     training,
     upstream,
 )
-from oneflow.api.row import ALL, FLOAT, INTEGER, KEEP, SAME, SAME_TYPE, Row
+from oneflow.api.row import ALL, FLOAT, INTEGER, KEEP, SAME, SAME_TYPE, TENSORS, Row
 
 __all__ = [
     "ALL",
@@ -34,6 +34,7 @@ __all__ = [
     "ROWS",
     "SAME",
     "SAME_TYPE",
+    "TENSORS",
     "Row",
 ]
 

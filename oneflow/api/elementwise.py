@@ -1,6 +1,6 @@
 """Functions of each element, and of the elements of two tensors at one place."""
 
-from oneflow.api.row import FLOAT, INTEGER, KEEP, SAME_TYPE, Row, at, row
+from oneflow.api.row import FLOAT, INTEGER, KEEP, SAME_TYPE, TENSORS, Row, at, row
 
 ROWS: tuple[Row, ...] = (
     *at(
@@ -27,8 +27,8 @@ ROWS: tuple[Row, ...] = (
     ),
     *at(
         "ops.binary",
-        row("maximum", "flow tensor", promote=SAME_TYPE),
-        row("minimum", "flow tensor", promote=SAME_TYPE),
+        row("maximum", "flow tensor", promote=TENSORS),
+        row("minimum", "flow tensor", promote=TENSORS),
         row("bitwise_and", "flow tensor tensor_", promote=SAME_TYPE),
         row("bitwise_or", "flow tensor tensor_", promote=SAME_TYPE),
         row("bitwise_xor", "flow tensor tensor_", promote=SAME_TYPE),

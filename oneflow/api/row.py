@@ -15,8 +15,9 @@ Surfaces:
 
 Ways to promote (`promote=`): FLOAT casts integer and bool operands to the default floating-point
 dtype before the op runs; INTEGER casts bools to int64; SAME_TYPE brings two operands, of which one
-may be a number, to one dtype; KEEP hands the tensor over as it is, followed by the op's attrs. A
-row without `promote` names a function that sees to its own operands.
+may be a number, to one dtype; TENSORS does so with two tensors, and refuses numbers; KEEP hands the
+tensor over as it is, followed by the op's attrs. A row without `promote` names a function that sees
+to its own operands.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Final
 FLOAT: Final = "float"
 INTEGER: Final = "integer"
 SAME_TYPE: Final = "same_type"
+TENSORS: Final = "tensors"
 KEEP: Final = "keep"
 
 ALL: Final = "<all names>"

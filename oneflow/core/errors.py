@@ -26,7 +26,19 @@ class DTypeError(OneFlowError, TypeError):
 
 
 class CallError(OneFlowError, TypeError):
-    """An op called with attributes that it does not take, or without one that it needs."""
+    """A call with arguments that the function does not take, or without one that it needs."""
+
+
+class ArgumentError(OneFlowError, ValueError):
+    """An argument of the right type whose value the function does not take."""
+
+
+class PositionError(OneFlowError, IndexError):
+    """A dim or an index outside of a tensor."""
+
+
+class LinAlgError(OneFlowError, ValueError):
+    """A matrix that has no inverse or no such factors, or a method that found none."""
 
 
 class SbpError(OneFlowError, ValueError):

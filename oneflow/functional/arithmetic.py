@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import cast
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.errors import DTypeError
+from oneflow.core.errors import ArgumentError, CallError, DTypeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.promotion import (
     as_float,
     as_type,
     category,
+    need_tensors,
     operand,
     operands,
     same_type,
@@ -124,9 +125,11 @@ def div(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = Non
     if rounding_mode == "trunc":
         a, b = operands("div", input, other)
         dtype = together(_tensor_like(a, b), _tensor_like(b, a))[0].type.dtype
+        if dtype.is_integer:  # exact, and of a zero divisor an error
+            return as_type(floor_divide(_sub(a, fmod(a, b)), b), dtype)
         return as_type(unary.trunc(div(a, b)), dtype)
     if rounding_mode is not None:
-        raise ValueError(
+        raise ArgumentError(
             f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}"
         )
     a, b = operands("div", input, other)
@@ -217,6 +220,7 @@ def _power(x: Tensor, exponent: Number) -> Tensor:
 
 def atan2(input: TensorLike, other: TensorLike) -> Tensor:
     """The angle of the point (other, input), in radians."""
+    need_tensors("atan2", input=input, other=other)
     a, b = same_type("atan2", input, other)
     return binary.atan2(as_float(a), as_float(b))
 
@@ -266,9 +270,9 @@ def isclose(
 ) -> Tensor:
     """bool: |input - other| <= atol + rtol * |other|."""
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
-        raise TypeError("isclose() needs two tensors")
+        raise CallError("isclose() needs two tensors")
     if atol < 0 or rtol < 0:
-        raise ValueError(f"isclose: atol and rtol must be at least 0, got {atol} and {rtol}")
+        raise ArgumentError(f"isclose: atol and rtol must be at least 0, got {atol} and {rtol}")
     a, b = together(input, other)
     if category(a.type.dtype) < 2:
         a, b = as_type(a, dtypes.float64), as_type(b, dtypes.float64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType, bool_, dtype_of
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.complex_numbers import conj
 from oneflow.functional.creation import empty, zeros_like
@@ -88,7 +88,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if input.ndim != 1:
         raise ShapeError(f"combinations: expect a 1-D vector, got {input.type}")
     if r < 0:
-        raise ValueError(f"combinations: expect a non-negative number, got {r}")
+        raise ArgumentError(f"combinations: expect a non-negative number, got {r}")
     if r == 0:
         return input[:0]
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.errors import DTypeError
+from oneflow.core.errors import CallError, DTypeError
 from oneflow.functional.arithmetic import div, mul
 from oneflow.functional.elementwise import clone, masked_fill, pick
 from oneflow.functional.promotion import as_float, as_type
@@ -34,7 +34,7 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 
 def _require_tensors(who: str, *parts: Tensor) -> None:
     if not all(isinstance(p, Tensor) for p in parts):
-        raise TypeError(f"{who}() needs two tensors")
+        raise CallError(f"{who}() needs two tensors")
 
 
 def real(input: Tensor) -> Tensor:

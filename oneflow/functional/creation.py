@@ -10,7 +10,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
-from oneflow.core.errors import SbpError, ShapeError
+from oneflow.core.errors import ArgumentError, CallError, DTypeError, SbpError, ShapeError
 from oneflow.core.op import Op, find_op, infer_types
 from oneflow.core.operand import Attrs, Number, ShapeLike
 from oneflow.core.placement import Placement
@@ -74,7 +74,7 @@ def shape_of(size: tuple[ShapeLike, ...], who: str = "size") -> tuple[int, ...]:
     try:
         shape = tuple([s.__index__() for s in items])
     except AttributeError:
-        raise TypeError(f"{who} must be integers, got {items!r}") from None
+        raise CallError(f"{who} must be integers, got {items!r}") from None
     if any(s < 0 for s in shape):
         raise ShapeError(f"{who} must not be negative, got {list(shape)}")
     return shape
@@ -103,7 +103,7 @@ def _where(keywords: Where) -> Place:
     """device, placement and sbp of creation keywords. Raises TypeError for an unknown keyword."""
     unknown = set(keywords) - set(PLACES) - _IGNORED
     if unknown:
-        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
+        raise CallError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
     return cast(Place, {k: v for k, v in keywords.items() if k not in _IGNORED})
 
 
@@ -243,6 +243,11 @@ def arange(
     if end is None:
         start, end = 0, start
     start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    wanted = None if dtype is None else dtype_of(dtype)
+    if not all(map(math.isfinite, (start, end, step))):
+        raise ShapeError(f"arange: unsupported range: {start} to {end} by {step}")
+    if wanted is dtypes.int64:
+        start, end, step = int(start), int(end), int(step)
     if step == 0 or (end - start) / step < 0:
         raise ShapeError(f"arange: no step of {step} leads from {start} to {end}")
     if dtype is None:
@@ -268,7 +273,7 @@ def _random(
 def _float_dtype(name: str, dtype: DTypeLike | None) -> DType:
     wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
     if not wanted.is_floating_point:
-        raise TypeError(f"{name}: needs a floating-point dtype, got {wanted}")
+        raise CallError(f"{name}: needs a floating-point dtype, got {wanted}")
     return wanted
 
 
@@ -327,14 +332,15 @@ def linspace(
     """
     wanted = _dtype(dtype)
     first, last = _ends(start, end, wanted)
-    parts = max(int(steps) - 1, 1)
+    count = _steps("linspace", steps)
+    parts = max(count - 1, 1)
     # In float64, so that the last number is the end and not a rounding error away from it. Whole
     # parts leave no room for an error: integers are divided once, after they were added up.
     by = 1 if wanted.is_floating_point else parts
     attrs = {
         "start": first * by,
-        "step": (last - first) * by / parts if steps > 1 else 0.0,
-        "length": int(steps),
+        "step": (last - first) * by / parts if count > 1 else 0.0,
+        "length": count,
         "dtype": dtypes.float64,
     }
 
@@ -343,6 +349,16 @@ def linspace(
         return made if by == 1 else made / by
 
     return _composed(make, wanted, requires_grad, where)
+
+
+def _steps(name: str, steps: int) -> int:
+    """A number of elements. Raises CallError for what is no integer, ShapeError for less than 0."""
+    count = steps.item() if isinstance(steps, Tensor) else steps
+    if not hasattr(count, "__index__"):
+        raise CallError(f"{name}(): steps must be an integer, not {type(count).__name__} {count!r}")
+    if count < 0:
+        raise ShapeError(f"{name}: number of steps must be non-negative, got {count}")
+    return int(count)
 
 
 def _ends(start: float, end: float, dtype: DType) -> tuple[float, float]:
@@ -383,6 +399,7 @@ def logspace(
 ) -> Tensor:
     """base ** x for `steps` x from start to end, of which an integer dtype takes whole parts."""
     first, last = _ends(start, end, _dtype(dtype))
+    steps = _steps("logspace", steps)
 
     def make(place: Place) -> Tensor:
         return power(base, linspace(first, last, steps, dtype=dtypes.float64, **place))
@@ -542,7 +559,7 @@ def normal(
         drawn = add(mul(randn_like(tensors[0], generator=generator), std), mean)
         return drawn.requires_grad_() if requires_grad else drawn
     if size is None:
-        raise TypeError("normal: a size is needed where mean and std are numbers")
+        raise CallError("normal: a size is needed where mean and std are numbers")
     attrs = {"mean": float(mean), "std": float(std), "dtype": _float_dtype("normal", dtype)}
     return _random("normal", (size,), attrs, generator, requires_grad, where)
 
@@ -556,7 +573,11 @@ def bernoulli(
     inplace: bool = False,
 ) -> Tensor:
     """1 with probability input[...] (or `p` for all), else 0."""
-    chances = as_float(input if p is None else full_like(input, p))
+    if p is None and not input.type.dtype.is_floating_point:
+        raise DTypeError(f"bernoulli: the probabilities must be floating-point, got {input.type}")
+    if p is not None and not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli expects p to be in [0, 1], but got p={p}")
+    chances = input if p is None else full_like(as_float(input), p)
     drawn = op(chances.detach(), seed=next_seed(generator))
     if inplace:
         return overwrite(input, drawn)

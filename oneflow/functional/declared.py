@@ -13,7 +13,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from oneflow.core.dtype import uint8
-from oneflow.core.errors import DTypeError
+from oneflow.core.errors import CallError, DTypeError
 from oneflow.core.op import Op
 from oneflow.core.operand import Number
 from oneflow.tensor.inplace import before, check_writable, overwrite
@@ -62,7 +62,7 @@ def function_of(
 def _the_tensor(name: str, x: Tensor | None) -> Tensor:
     """The tensor that was given as `x=`. Raises TypeError if there is none."""
     if x is None:
-        raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
+        raise CallError(f"{name}() missing 1 required positional argument: 'input'")
     return x
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, SupportsIndex, cast
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import CallError, PositionError, ShapeError
 from oneflow.core.operand import DimLike, ShapeLike, Tensors
 from oneflow.tensor.tensor import Tensor
 
 
 def one_dim(dim: SupportsIndex, ndim: int, who: str) -> int:
-    """`dim` counted from the front. Raises IndexError if there is no such dim."""
+    """`dim` counted from the front. Raises PositionError if there is no such dim."""
     index = dim.__index__()
     bound = max(ndim, 1)
     if not -bound <= index < bound:
-        raise IndexError(
+        raise PositionError(
             f"{who}: Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], "
             f"but got {index})"
         )
@@ -59,7 +59,7 @@ def given(who: str, args: tuple[Any, ...], **named: ShapeLike | None) -> tuple[A
         return args
     if args or len(found) > 1:
         names = ", ".join(name for name, _ in found)
-        raise TypeError(f"{who}() got its sizes or dims more than once, also as {names}")
+        raise CallError(f"{who}() got its sizes or dims more than once, also as {names}")
     return (found[0][1],)
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike
-from oneflow.core.errors import DTypeError
+from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.promotion import (
     as_float,
     as_type,
+    need_tensors,
     operands,
     same_type,
     together,
@@ -22,6 +23,7 @@ from oneflow.functional.promotion import (
 )
 from oneflow.ops import binary, compare, unary
 from oneflow.ops import where as where_ops
+from oneflow.tensor.alike import of_kind
 from oneflow.tensor.tensor import Tensor
 
 
@@ -72,7 +74,8 @@ def clamp(
     for bound in (min, max):
         if bound is not None:
             dtype = with_number(dtype, bound)
-    return unary.clamp(as_type(input, dtype), min=min, max=max)
+    low, high = (None if b is None else of_kind(b, dtype) for b in (min, max))
+    return unary.clamp(as_type(input, dtype), min=low, max=high)
 
 
 clip = clamp
@@ -80,11 +83,13 @@ clip = clamp
 
 def clamp_min(input: Tensor, min: Number | Tensor) -> Tensor:
     """max(input, min)."""
+    need_tensors("clamp_min", input=input)
     return clamp(input, min=min)
 
 
 def clamp_max(input: Tensor, max: Number | Tensor) -> Tensor:
     """min(input, max)."""
+    need_tensors("clamp_max", input=input)
     return clamp(input, max=max)
 
 
@@ -104,7 +109,8 @@ def pick(condition: Tensor, x: TensorLike, y: TensorLike) -> Tensor:
 
 def _where_number(x: Tensor, keep: Tensor, fill: Tensor, value: Number) -> Tensor:
     """x where `keep`, the number where `fill`."""
-    return where_ops.masked_fill(as_type(x, with_number(x.type.dtype, value)), fill, value=value)
+    dtype = with_number(x.type.dtype, value)
+    return where_ops.masked_fill(as_type(x, dtype), fill, value=of_kind(value, dtype))
 
 
 def _kind(value: Number, dtype: dtypes.DType) -> Number:
@@ -114,11 +120,20 @@ def _kind(value: Number, dtype: dtypes.DType) -> Number:
 def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """`value` (a number or a 0-d tensor) where mask is true, else input."""
     mask = as_type(mask, dtypes.bool_)
+    is_complex = value.type.dtype.is_complex if isinstance(value, Tensor) else value.imag
+    if is_complex and not input.type.dtype.is_complex:
+        raise DTypeError(
+            f"masked_fill: the value {value} cannot be converted to {input.type.dtype.name} "
+            "without overflow"
+        )
     if isinstance(value, Tensor):
+        if value.ndim:
+            raise ShapeError(
+                "masked_fill only supports a 0-dimensional value tensor, but got tensor "
+                f"{value.type}"
+            )
         return where_ops.where(mask, as_type(value, input.type.dtype), input)
-    if not input.type.dtype.is_floating_point and isinstance(value, float):
-        value = int(value)
-    return where_ops.masked_fill(input, mask, value=value)
+    return where_ops.masked_fill(input, mask, value=of_kind(value, input.type.dtype))
 
 
 def clone(input: Tensor, memory_format: str | None = None) -> Tensor:
@@ -145,8 +160,9 @@ def nan_to_num(
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(input / (1 - input)); eps: clamps the input to [eps, 1 - eps]."""
-    x = input if eps is None else clamp(input, eps, 1 - eps)
-    return unary.log(as_float(div(x, sub(1, x))))
+    x = as_float(input)
+    x = x if eps is None else clamp(x, eps, 1 - eps)
+    return unary.log(div(x, sub(1, x)))
 
 
 def signbit(input: Tensor) -> Tensor:
@@ -154,6 +170,7 @@ def signbit(input: Tensor) -> Tensor:
     return compare.scalar_compare(input, value=0, kind="lt")
 
 
-def rsub(input: TensorLike, other: TensorLike, *, alpha: Number = 1) -> Tensor:
+def rsub(input: Tensor, other: TensorLike, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input."""
+    need_tensors("rsub", input=input)
     return sub(other, input, alpha=alpha)

@@ -9,7 +9,7 @@ import numpy as np
 
 from oneflow.core.device import Device, chosen_device
 from oneflow.core.dtype import dtype_of
-from oneflow.core.errors import DTypeError, OneFlowError
+from oneflow.core.errors import ArgumentError, CallError, DTypeError, OneFlowError
 from oneflow.functional.promotion import as_type, set_default_dtype
 from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
@@ -101,14 +101,14 @@ def set_default_tensor_type(tensor_type: object) -> None:
     """Set the default dtype by the name of a legacy type such as "oneflow.FloatTensor"."""
     name = str(tensor_type).rsplit(".", 1)[-1]
     if name not in _LEGACY:
-        raise TypeError(f"set_default_tensor_type knows {', '.join(_LEGACY)}, got {tensor_type!r}")
+        raise CallError(f"set_default_tensor_type knows {', '.join(_LEGACY)}, got {tensor_type!r}")
     set_default_dtype(dtype_of(_LEGACY[name]))
 
 
 def set_num_threads(count: int) -> None:
     """Set how many threads the kernels of this process may use."""
     if count < 1:
-        raise ValueError(f"set_num_threads: needs at least 1, got {count}")
+        raise ArgumentError(f"set_num_threads: needs at least 1, got {count}")
     set_limit(count)
 
 

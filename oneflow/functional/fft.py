@@ -13,7 +13,7 @@ from typing import Protocol
 from oneflow.core import dtype as dtypes
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.functional.arithmetic import div, mul
 from oneflow.functional.complex_numbers import conj, real, view_as_complex, view_as_real
 from oneflow.functional.creation import arange
@@ -33,7 +33,7 @@ Dims = int | Sequence[int] | None
 
 def _scale(count: int, norm: str | None, is_inverse: bool) -> float:
     if norm not in (None, "backward", "ortho", "forward"):
-        raise ValueError(f'Invalid normalization mode: "{norm}"')
+        raise ArgumentError(f'Invalid normalization mode: "{norm}"')
     if norm == "ortho":
         return 1.0 / math.sqrt(count)
     return 1.0 / count if is_inverse == (norm in (None, "backward")) else 1.0
@@ -325,7 +325,7 @@ def istft(
     heavy = narrow(weight, 0, start, stop - start)
     needed = heavy if not heavy.type.dtype.is_complex else real(heavy)
     if needed._array is not None and float(needed.abs().min().item()) < 1e-11:
-        raise ValueError("istft: window overlap add min: 1")
+        raise ArgumentError("istft: window overlap add min: 1")
     out = div(narrow(total, 1, start, stop - start), heavy)
     if end > stop:
         out = pad_with(out, (0, 0, 0, end - stop), 0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from oneflow.core.errors import ArgumentError
 from oneflow.functional import nn_layers
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
@@ -98,7 +99,7 @@ def fused_glu(
 ) -> Tensor:
     """(x @ w.T + b) * activation(x @ v.T + c); without v, w and b hold both in a row."""
     if activation not in _GATES:
-        raise ValueError(f"fused_glu: activation must be one of {[*_GATES]}, got {activation!r}")
+        raise ArgumentError(f"fused_glu: activation must be one of {[*_GATES]}, got {activation!r}")
     if v is None:
         both = linear(x, w, b)
         half = both.type.shape[-1] // 2
@@ -260,7 +261,7 @@ def fused_dot_feature_interaction(
     if pooling == "sum":
         return mul(sub(unary.square(total(rows, 1)), total(unary.square(rows), 1)), 0.5)
     if pooling not in (None, "none"):
-        raise ValueError(
+        raise ArgumentError(
             f"fused_dot_feature_interaction: pooling is 'none' or 'sum', not {pooling!r}"
         )
     batch, count, _ = rows.type.shape
@@ -286,7 +287,7 @@ def fused_cross_feature_interaction(
         return add(add(mul(product, x0), bias), x)
     if interaction_mode == "matrix":
         return add(mul(add(product, bias), x0), x)
-    raise ValueError(f"interaction_mode must be 'vector' or 'matrix', got {interaction_mode!r}")
+    raise ArgumentError(f"interaction_mode must be 'vector' or 'matrix', got {interaction_mode!r}")
 
 
 # ---- boxes of detectors --------------------------------------------------------------------------
@@ -390,7 +391,7 @@ def _unpacked(x: Tensor, num_bits: int) -> Tensor:
     if num_bits == 8:
         return x
     if num_bits != 4:
-        raise ValueError(f"groups are quantized to 4 or 8 bits, got {num_bits}")
+        raise ArgumentError(f"groups are quantized to 4 or 8 bits, got {num_bits}")
     array = x.numpy()
     halves = np.stack([array >> 4, (array << 4).astype(array.dtype) >> 4], -1)
     return beside(x, halves.reshape(*array.shape[:-1], -1))

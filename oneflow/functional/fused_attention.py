@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.elementwise import masked_fill
 from oneflow.functional.from_data import beside
@@ -34,7 +34,9 @@ LAYOUTS = (
 def _split(x: Tensor, layout: str, head_size: int | None, index: int = 0) -> Tensor:
     """x as (B, M, H, K). index: which of the tensors that lie side by side."""
     if layout not in LAYOUTS:
-        raise ValueError(f"the layout of an attention tensor is one of {LAYOUTS}, got {layout!r}")
+        raise ArgumentError(
+            f"the layout of an attention tensor is one of {LAYOUTS}, got {layout!r}"
+        )
     order, _, packed = layout.partition("(")
     if packed:
         if head_size is None:
@@ -57,7 +59,7 @@ def _hidden(rows: int, columns: int, kind: str, offset: int) -> Array | None:
     if kind == "none":
         return None
     if kind not in ("causal_from_top_left", "causal_from_bottom_right", "causal"):
-        raise ValueError(f"attn_mask_type {kind!r} is unknown")
+        raise ArgumentError(f"attn_mask_type {kind!r} is unknown")
     shift = columns - rows if kind == "causal_from_bottom_right" else 0
     return np.arange(columns)[None, :] > np.arange(rows)[:, None] + shift + offset
 
@@ -159,7 +161,7 @@ def fused_attention_concat_past_key_value(
 ) -> tuple[Tensor, Tensor]:
     """Keys and values behind those of earlier positions, in the layouts of the latter."""
     if key is None:
-        raise ValueError("fused_attention_concat_past_key_value needs a key")
+        raise ArgumentError("fused_attention_concat_past_key_value needs a key")
     size = key_head_size
     if size is None and past_key is not None:
         size = past_key.type.shape[-1]
@@ -188,7 +190,7 @@ def _turned(x: Tensor, mode: str) -> Tensor:
     if mode == "plane":
         return cat([unary.neg(x.narrow(-1, half, half)), x.narrow(-1, 0, half)], -1)
     if mode != "interval":
-        raise ValueError(f"fused_apply_rotary_emb: mode is 'plane' or 'interval', not {mode!r}")
+        raise ArgumentError(f"fused_apply_rotary_emb: mode is 'plane' or 'interval', not {mode!r}")
     first, second = reshape(x, (*shape[:-1], half, 2)).unbind(-1)
     return reshape(stack([unary.neg(second), first], -1), shape)
 

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dispatch import current_mode
-from oneflow.core.errors import GraphError
+from oneflow.core.errors import GraphError, PositionError
 from oneflow.core.operand import Index, IndexItem, Number
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.from_data import place
@@ -23,7 +24,7 @@ from oneflow.ops import shape, slicing
 from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import as_array
 from oneflow.tensor.inplace import check_writable, overwrite
-from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.tensor.tensor import Tensor, needs_data
 from oneflow.tensor.views import view_of, with_history
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-Item: TypeAlias = "int | slice | Tensor | EllipsisType | None"
+Item: TypeAlias = "bool | int | slice | Tensor | EllipsisType | None"
 
 
 def getitem(x: Tensor, index: Index) -> Tensor:
@@ -73,26 +74,57 @@ def setitem(x: Tensor, index: Index, value: ArrayLike) -> None:
 
 
 def _expanded(x: Tensor, index: Index) -> list[Item]:
-    """One item per dim (None stands for a new one), with Ellipsis and what is missing filled in."""
-    items = [_as_item(i, x) for i in (index if isinstance(index, tuple) else (index,))]
+    """One item per dim (None and bools stand for new ones), with Ellipsis and what is missing
+    filled in."""
+    items = [_as_item(i, x) for i in _listed(index)]
     used = sum(_dims_of(i) for i in items)
     if used > x.ndim:
-        raise IndexError(f"too many indices for {x.type}: {used}")
+        raise PositionError(f"too many indices for {x.type}, which has {x.ndim} dims: {used}")
     rest: list[Item] = [slice(None)] * (x.ndim - used)
     for at, item in enumerate(items):
         if item is Ellipsis:
-            items[at : at + 1] = rest
-            return items
+            after = [i for i in items[at + 1 :] if i is not Ellipsis]
+            return [*items[:at], *rest, *after]
     return items + rest
+
+
+MOST_DIMS = 32
+"""A list of at least that many items is one index, whatever its items are."""
+
+
+def _listed(index: Index) -> Sequence[IndexItem]:
+    """The items of an index. A short list is one item, unless one of its own is more than a number:
+    then it means the tuple of them, as in PyTorch.
+    """
+    if isinstance(index, tuple):
+        return index
+    if isinstance(index, list) and len(index) < MOST_DIMS:
+        for item in index:
+            if item is None or item is Ellipsis or isinstance(item, _WHOLE_ITEMS):
+                return cast("Sequence[IndexItem]", index)
+    return (index,)
+
+
+_WHOLE_ITEMS = (Tensor, slice, list, tuple, np.ndarray)
 
 
 def _as_item(item: IndexItem, x: Tensor) -> Item:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, np.bool_)):
-        return wrap(np.asarray(item))
+        return bool(item)
     if isinstance(item, Tensor):
-        is_number = not item.type.shape and item.type.dtype.is_integer
+        if item.type.dtype.is_floating_point:
+            raise PositionError(
+                f"tensors used as indices must be integers or bool, got {item.type} for a tensor "
+                f"{x.type}; cast it with .long()"
+            )
+        if item.type.shape:
+            return item
+        if _is_mask(item):
+            needs_data(item, "x[mask] with a mask of no dims")
+            return bool(item.item())
+        is_number = item.type.dtype.is_integer
         has_number = item._array is not None and item._placement is None
         return int(item.item()) if is_number and has_number else item
     if isinstance(item, (list, tuple, np.ndarray)):
@@ -100,7 +132,7 @@ def _as_item(item: IndexItem, x: Tensor) -> Item:
     try:
         return operator.index(item)
     except TypeError:
-        raise IndexError(
+        raise PositionError(
             "tensors are indexed with integers, slices, None, Ellipsis, lists and tensors, not "
             f"{item!r}"
         ) from None
@@ -108,7 +140,7 @@ def _as_item(item: IndexItem, x: Tensor) -> Item:
 
 def _dims_of(item: Item) -> int:
     """Count the dims of the tensor that an item takes up."""
-    if item is None or item is Ellipsis:
+    if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     return item.ndim if isinstance(item, Tensor) and _is_mask(item) else 1
 
@@ -148,7 +180,7 @@ class _Basic:
             self.shape.append(count)
             return
         if not -size <= item < size:
-            raise IndexError(
+            raise PositionError(
                 f"index {item} is out of bounds for dimension {len(self.starts)} with size {size}"
             )
         self._append(item % size, item % size + 1, 1)
@@ -188,6 +220,9 @@ def _split_items(x: Tensor, items: list[Item]) -> tuple[_Basic, dict[int, Tensor
     for item in items:
         if item is None:
             basic.shape.append(1)
+        elif isinstance(item, bool):  # a new dim, which is taken once or not at all
+            chosen[len(basic.shape)] = _placed(np.zeros(int(item), np.int64), x)
+            basic.shape.append(1)
         elif _is_mask(item):
             for places in _mask_indices(x, item, dim):
                 chosen[len(basic.shape)] = places
@@ -211,7 +246,7 @@ def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
         )
     wanted = x.type.shape[dim : dim + mask.ndim]
     if mask.type.shape != wanted:
-        raise IndexError(
+        raise PositionError(
             f"the mask {mask.type} does not fit dims {dim} to {dim + mask.ndim - 1} of {x.type}"
         )
     places: tuple[Tensor, ...] = nonzero(mask, as_tuple=True)

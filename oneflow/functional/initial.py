@@ -15,7 +15,7 @@ import numpy as np
 
 from oneflow.core.device import META
 from oneflow.core.dtype import float64
-from oneflow.core.errors import SbpError, ShapeError
+from oneflow.core.errors import ArgumentError, SbpError, ShapeError
 from oneflow.core.operand import Attr, Attrs
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import source
@@ -155,7 +155,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity.startswith("conv"):
         return 1.0
     if nonlinearity not in gains:
-        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+        raise ArgumentError(f"Unsupported nonlinearity {nonlinearity}")
     return gains[nonlinearity]
 
 
@@ -189,7 +189,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     fan_in, fan_out = fans(tensor.shape)
     choice = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
     if mode not in choice:
-        raise ValueError(f"Mode {mode} not supported, please use one of {list(choice)}")
+        raise ArgumentError(f"Mode {mode} not supported, please use one of {list(choice)}")
     return calculate_gain(nonlinearity, a) / math.sqrt(max(choice[mode], 1))
 
 

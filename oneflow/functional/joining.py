@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import CallError, DTypeError, PositionError, ShapeError
 from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clone
@@ -26,6 +26,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     xs = list(tensors)
     if not xs:
         raise ShapeError("cat: inputs num must be at least 1, got an empty list")
+    for i, x in enumerate(xs):
+        if not isinstance(x, Tensor):
+            raise CallError(
+                f"cat(): expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
+            )
     kept = [x for x in xs if x.type.shape != (0,)] or xs[:1]
     gone = [x for x in xs if x.requires_grad and all(x is not k for k in kept)]
     if len(kept) == 1:
@@ -91,6 +96,15 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor")
     at = one_dim(dim, input.ndim, "narrow")
     shape = input.type.shape
+    if isinstance(start, Tensor):
+        if start.ndim or not start.type.dtype.is_integer:
+            raise DTypeError(f"narrow: start must be an 0-dim integral Tensor, got {start.type}")
+        start = int(start.item())
+    if not -shape[at] <= start <= shape[at]:
+        raise PositionError(
+            f"narrow: start out of range (expected to be in range of [{-shape[at]}, {shape[at]}], "
+            f"but got {start})"
+        )
     first = start + shape[at] if start < 0 else start
     starts = tuple(first if i == at else 0 for i in range(len(shape)))
     stops = tuple(first + length if i == at else n for i, n in enumerate(shape))
@@ -132,6 +146,10 @@ def tensor_split(input: Tensor, indices_or_sections: Sections, dim: int = 0) -> 
 
 
 def _cuts(indices_or_sections: Sections) -> int | list[int]:
+    if isinstance(indices_or_sections, str):
+        raise CallError(
+            f"parts are cut by an int or a list of them, not by the text {indices_or_sections!r}"
+        )
     if isinstance(indices_or_sections, Tensor):
         if indices_or_sections.ndim > 1 or not indices_or_sections.type.dtype.is_integer:
             raise DTypeError(
@@ -155,7 +173,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     at = one_dim(dim, input.ndim, "select")
     size = input.type.shape[at]
     if not -size <= index < size:
-        raise IndexError(f"select: index {index} is out of range for dim {at} of {input.type}")
+        raise PositionError(f"select: index {index} is out of range for dim {at} of {input.type}")
     part = narrow(input, at, index % size, 1)
     shape = input.type.shape
     return shape_ops.reshape(part, shape=(*shape[:at], *shape[at + 1 :]))
@@ -166,6 +184,8 @@ def _stacker(
 ) -> Callable[[Sequence[Tensor]], Tensor]:
     def apply(tensors: Sequence[Tensor]) -> Tensor:
         xs = [lift(x) for x in tensors]
+        if not xs:
+            raise ShapeError(f"{name} expects a non-empty TensorList")
         return cat(xs, 0 if name == "hstack" and xs[0].ndim == 1 else dim)
 
     apply.__name__ = apply.__qualname__ = name

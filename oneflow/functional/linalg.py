@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from oneflow.core.dtype import DTypeLike
+from oneflow.core.errors import ArgumentError
 from oneflow.core.operand import DimLike
 from oneflow.functional.dims import many_dims
 from oneflow.functional.reduction import amax, amin
@@ -42,7 +43,7 @@ def matrix_norm(
     if ord == "fro":
         return reduce_norm(input, "fro", (rows, columns), keepdim, dtype)
     if isinstance(ord, str) or ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f"matrix_norm: ord must be 'fro', 1, -1, inf or -inf, got {ord!r}")
+        raise ArgumentError(f"matrix_norm: ord must be 'fro', 1, -1, inf or -inf, got {ord!r}")
     x = input if dtype is None else input.to(dtype)
     summed, kept = (rows, columns) if ord in (1, -1) else (columns, rows)
     sums = total(unary.abs(x), summed, True)

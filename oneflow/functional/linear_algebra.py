@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import CallError, ShapeError
 from oneflow.core.operand import Number, Tensors
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.dims import listed, one_dim
@@ -34,7 +34,7 @@ def matmul(
     if out is not None:
         return into(matmul(input, other, transpose_a, transpose_b, alpha), out, (input, other))
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
-        raise TypeError(
+        raise CallError(
             f"matmul() needs two tensors, got {type(input).__name__} and {type(other).__name__}"
         )
     if not input.ndim or not other.ndim:
@@ -170,8 +170,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         if dim is not None
         else next((i for i, n in enumerate(input.type.shape) if n == 3), None)
     )
-    if at is None or input.type.shape[at] != 3:
-        raise ShapeError(f"cross: needs a dim of size 3, got {input.type}")
+    if at is not None:
+        at = one_dim(at, input.ndim, "cross")
+    sizes = [] if at is None else [x.type.shape[at] for x in (input, other) if x.ndim > at]
+    if sizes != [3, 3]:
+        raise ShapeError(f"cross: needs a dim of size 3, got {input.type} and {other.type}")
     a, b = unbind(input, at), unbind(other, at)
     parts = [a[(i + 1) % 3] * b[(i + 2) % 3] - a[(i + 2) % 3] * b[(i + 1) % 3] for i in range(3)]
     return stack(parts, at)

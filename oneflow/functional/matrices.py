@@ -8,7 +8,7 @@ from collections import namedtuple
 import numpy as np
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import mul
 from oneflow.functional.complex_numbers import conj
 from oneflow.functional.elementwise import masked_fill
@@ -105,7 +105,7 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
 def qr(A: Tensor, mode: str = "reduced") -> qr_result:
     """(Q, R): orthonormal columns, and an upper triangular matrix."""
     if mode not in ("reduced", "r"):
-        raise ValueError(f"qr: mode is 'reduced' or 'r', got {mode!r}")
+        raise ArgumentError(f"qr: mode is 'reduced' or 'r', got {mode!r}")
     q, r = ops.qr(A)
     return qr_result(q if mode == "reduced" else A.new_empty((0,)), r)
 
@@ -113,7 +113,7 @@ def qr(A: Tensor, mode: str = "reduced") -> qr_result:
 def eigh(A: Tensor, UPLO: str = "L") -> eigh_result:
     """(eigenvalues, eigenvectors) of each symmetric matrix, ascending."""
     if UPLO.upper() not in ("L", "U"):
-        raise ValueError(f"eigh: Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+        raise ArgumentError(f"eigh: Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     return eigh_result(*ops.eigh(A if UPLO.upper() == "L" else exchange(A, -2, -1)))
 
 
@@ -126,7 +126,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 def svd(A: Tensor, full_matrices: bool = False) -> svd_result:
     """(U, S, Vh) with A = U @ diag(S) @ Vh; full_matrices: must be False, or A square."""
     if full_matrices and A.type.shape[-1] != A.type.shape[-2]:
-        raise ValueError("svd: there are no full matrices; pass full_matrices=False")
+        raise ArgumentError("svd: there are no full matrices; pass full_matrices=False")
     return svd_result(*ops.svd(A))
 
 
@@ -190,6 +190,8 @@ def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> lstsq_result:
     """(solution, residuals, rank, singular_values) of the least squares problem A @ X = B."""
+    if A.ndim < 2:
+        raise ShapeError(f"lstsq: input must have at least 2 dimensions, got {A.type}")
     x = matmul(pinv(A, rcond), B)
     m, n = A.type.shape[-2:]
     empty = A.new_empty((0,))

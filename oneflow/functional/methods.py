@@ -15,7 +15,7 @@ from oneflow.autograd.api import backward
 from oneflow.core.device import DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DTypeLike, bool_, dtype_of
-from oneflow.core.errors import OneFlowError, PlacementError
+from oneflow.core.errors import ArgumentError, CallError, OneFlowError, PlacementError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
@@ -191,6 +191,10 @@ def uniform_(
     self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills the tensor with numbers uniform over [a, b)."""
+    if a > b:
+        raise ArgumentError(
+            f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}"
+        )
     drawn = creation.rand_like(self, generator=generator)
     return _refilled(self, arithmetic.add(arithmetic.mul(drawn, b - a), a))
 
@@ -199,12 +203,16 @@ def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills the tensor with normally distributed numbers."""
+    if std < 0:
+        raise ArgumentError(f"normal_ expects std >= 0.0, but found std {std}")
     drawn = creation.randn_like(self, generator=generator)
     return _refilled(self, arithmetic.add(arithmetic.mul(drawn, std), mean))
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fills the tensor with numbers of the exponential distribution."""
+    if not lambd > 0:
+        raise ArgumentError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     drawn = creation.rand_like(self, generator=generator)
     rest = unary.log1p(unary.neg(drawn))
     return _refilled(self, arithmetic.div(rest, -lambd))
@@ -402,11 +410,11 @@ def where_self(
     """
     first, second = condition if x is None else x, other if y is None else y
     if first is None or second is None:
-        raise TypeError("where() needs a condition and another tensor or number")
+        raise CallError("where() needs a condition and another tensor or number")
     if self.type.dtype is bool_:
         return elementwise.pick(self, first, second)
     if not isinstance(first, Tensor):
-        raise TypeError(f"where() needs a tensor of bools, got {type(first).__name__}")
+        raise CallError(f"where() needs a tensor of bools, got {type(first).__name__}")
     return elementwise.pick(first, self, second)
 
 

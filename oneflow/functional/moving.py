@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 from oneflow.core.device import DEVICE_TYPES, META, Device, DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
-from oneflow.core.errors import DeviceError
+from oneflow.core.errors import CallError, DeviceError
 from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type
 from oneflow.ops.unary import copy as copy_op
@@ -44,7 +44,7 @@ def _wanted(
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     other = kwargs.pop("other", None)
     if kwargs:
-        raise TypeError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
+        raise CallError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
     for arg in args if other is None else (*args, other):
         if isinstance(arg, Tensor):
             device = arg._placement.type if arg._placement is not None else arg._device

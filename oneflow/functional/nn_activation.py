@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from oneflow.core.dtype import DTypeLike
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.creation import ones, rand
@@ -59,6 +60,11 @@ def rrelu(
     """leaky_relu with a slope drawn from [lower, upper) per element in training, their mean
     otherwise.
     """
+    if lower > upper:
+        raise ArgumentError(
+            "rrelu: Lower bound should be less than or equal to the upper bound, got "
+            f"{lower} and {upper}"
+        )
     if not training:
         x = _before(input, inplace)
         return _result(input, activation.leaky_relu(x, negative_slope=(lower + upper) / 2), inplace)
@@ -73,6 +79,8 @@ def rrelu(
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x; weight: one number, or one per channel (dim 1)."""
+    if weight.ndim > 1:
+        raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, got {weight.type}")
     if weight.numel() > 1 and input.ndim > 1:
         weight = weight.reshape(1, -1, *(1,) * (input.ndim - 2))
     elif not input.ndim:
@@ -83,7 +91,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second."""
     if input.type.shape[one_dim(dim, input.ndim, "glu")] % 2:
-        raise ValueError(
+        raise ArgumentError(
             f"glu: Halving dimension must be even, but dim {dim} of {input.type} is odd"
         )
     a, b = chunk(input, 2, dim)
@@ -167,7 +175,7 @@ def dropout(
     addend: added after.
     """
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
     x = _before(input, inplace)
     out = (
         x
@@ -185,7 +193,7 @@ def _channel_dropout(
     input: Tensor, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]
 ) -> Tensor:
     if input.ndim not in ndims:
-        raise ValueError(
+        raise ArgumentError(
             f"channel dropout needs {' or '.join(map(str, ndims))} dims, got {input.type}"
         )
     if not training or p == 0:

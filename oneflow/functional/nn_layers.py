@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import add, div, eq, mul
@@ -92,11 +92,13 @@ def group_norm(
 ) -> Tensor:
     """Mean 0 and variance 1 over each group of channels of (N, C, ...)."""
     shape = input.type.shape
+    if len(shape) < 2:
+        raise ShapeError(f"group_norm: expected at least 2 dimensions, got {input.type}")
     if shape[1] % num_groups:
         raise ShapeError(
             f"group_norm: {num_groups} groups do not divide the channels of {input.type}"
         )
-    rows = reshape(input, (shape[0], num_groups, -1))
+    rows = reshape(input, (shape[0], num_groups, input.type.numel // max(shape[0] * num_groups, 1)))
     out = reshape(norm_ops.layer_norm(rows, begin_axis=2, eps=float(eps))[0], shape)
     column = (1, -1, *(1,) * (len(shape) - 2))
     out = out if weight is None else mul(out, reshape(weight, column))
@@ -220,9 +222,11 @@ def embedding(
     """Row input[...] of `weight` for each integer.  padding_idx: this row gets no gradient.
     max_norm: longer rows are
     first shortened to it, in place."""
+    if weight.ndim != 2:
+        raise ShapeError(f"embedding: 'weight' must be 2-D, got {weight.type}")
     index = as_index(input)
     if scale_grad_by_freq:
-        raise ValueError("embedding: scale_grad_by_freq is not supported")
+        raise ArgumentError("embedding: scale_grad_by_freq is not supported")
     if max_norm is not None:
         _shorten_rows(weight, max_norm, norm_type)
     out = gather_ops.gather(weight, index, dim=0)
@@ -308,7 +312,7 @@ def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Te
         left = x.narrow(dim, size - before, before)
         right = x.narrow(dim, 0, after)
     else:
-        raise ValueError(
+        raise ArgumentError(
             f"pad: mode must be constant, reflect, replicate or circular, got {mode!r}"
         )
     parts = [p for p, n in ((left, before), (x, 1), (right, after)) if n]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oneflow.core.errors import DTypeError
+from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.nn_activation import log_softmax
@@ -245,6 +245,8 @@ def triplet_margin_loss(
     """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the nearer of anchor and
     positive counts.
     """
+    if margin <= 0:
+        raise ArgumentError(f"triplet_margin_loss: margin must be greater than 0, got {margin}")
     near = norm(add(sub(anchor, positive), eps), p, -1)
     far = norm(add(sub(anchor, negative), eps), p, -1)
     if swap:

@@ -15,7 +15,7 @@ from oneflow.functional.from_data import beside
 from oneflow.functional.reduction import max as largest
 from oneflow.functional.searching import gather, scatter
 from oneflow.functional.shaping import expand, permute, reshape
-from oneflow.functional.windows import batched, over_dims, unbatched, window_strides
+from oneflow.functional.windows import adaptive_sizes, batched, over_dims, unbatched, window_strides
 from oneflow.ops import gather as gather_ops
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor
@@ -45,7 +45,7 @@ def _adaptive_max_pool(
     if x.ndim != ndim + 2 or 0 in x.type.shape[1:]:
         raise ShapeError(f"adaptive_max_pool{ndim}d: cannot pool {input.type}")
     spatial = x.type.shape[2:]
-    many = (output_size,) * ndim if isinstance(output_size, int) else tuple(output_size)
+    many = adaptive_sizes(f"adaptive_max_pool{ndim}d", output_size, ndim)
     counts = [n if w is None else int(w) for w, n in zip(many, spatial, strict=True)]
     tables = [_windows(n, c) for n, c in zip(spatial, counts, strict=True)]
     flat = np.zeros((), np.int64)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, CallError, ShapeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.nn_layers import pairwise_distance
 from oneflow.functional.promotion import as_float, as_type
-from oneflow.functional.reduction import mean, reduced
+from oneflow.functional.reduction import check_reduction, mean, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import gather
 from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
@@ -32,7 +32,9 @@ def huber_loss(
 ) -> Tensor:
     """Half the squared difference where it is below delta, linear beyond."""
     if delta <= 0:
-        raise ValueError(f"huber_loss does not support non-positive values for delta, got {delta}")
+        raise ArgumentError(
+            f"huber_loss does not support non-positive values for delta, got {delta}"
+        )
     gap = unary.abs(sub(input, target))
     inner = mul(unary.square(gap), 0.5)
     loss = pick(gap < delta, inner, mul(sub(gap, 0.5 * delta), delta))
@@ -92,11 +94,11 @@ def gaussian_nll_loss(
             spread.ndim != input.ndim
             or any(n not in (1, m) for n, m in zip(spread.shape, input.shape, strict=True))
         ):
-            raise ValueError(f"gaussian_nll_loss: var {spread.type} is of incorrect size")
+            raise ArgumentError(f"gaussian_nll_loss: var {spread.type} is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{reduction} is not valid")
+        raise ArgumentError(f"{reduction} is not valid")
     if spread._array is not None and spread._placement is None and bool((spread < 0).any()):
-        raise ValueError("gaussian_nll_loss: var has negative entry/entries")
+        raise ArgumentError("gaussian_nll_loss: var has negative entry/entries")
     held = add(spread, sub(clamp(spread.detach(), min=eps), spread.detach()))
     loss = mul(add(unary.log(held), div(unary.square(sub(input, target)), held)), 0.5)
     if full:
@@ -139,7 +141,10 @@ def multi_margin_loss(
 ) -> Tensor:
     """The mean over classes of max(0, margin - x[target] + x[class]) ** p."""
     if p not in (1, 2):
-        raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
+        raise ArgumentError(f"only p == 1 and p == 2 supported, got {p}")
+    check_reduction(reduction)
+    if weight is not None and weight.ndim != 1:
+        raise ArgumentError(f"multi_margin_loss: weight must be one-dimensional, got {weight.type}")
     x = reshape(input, (1, -1)) if input.ndim < 2 else input
     labels = reshape(target, (-1, 1))
     own = gather(x, 1, labels)
@@ -164,6 +169,7 @@ def multilabel_margin_loss(
 
     target: labels, ended by -1.
     """
+    check_reduction(reduction)
     x = reshape(input, (1, -1)) if input.ndim < 2 else input
     if not x.type.shape[-1] or x.ndim != 2 or target.type.numel != x.type.numel:
         raise ShapeError(f"multilabel_margin_loss: {input.type} and {target.type} do not fit")
@@ -207,9 +213,9 @@ def triplet_margin_with_distance_loss(
 ) -> Tensor:
     """max(0, distance to positive - distance to negative + margin)."""
     if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
+        raise ArgumentError(f"margin must be greater than 0, got {margin}")
     if any(not isinstance(x, Tensor) for x in (anchor, positive, negative)):
-        raise TypeError("triplet_margin_with_distance_loss() needs three tensors")
+        raise CallError("triplet_margin_with_distance_loss() needs three tensors")
     measure: Distance = pairwise_distance if distance_function is None else distance_function
     near, far = measure(anchor, positive), measure(anchor, negative)
     if swap:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from oneflow.core.errors import ArgumentError
 from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, one_dim, spatial_sizes
 from oneflow.functional.from_data import beside
@@ -48,13 +49,13 @@ def interpolate(
     """
     ndim = input.ndim - 2
     if (size is None) == (scale_factor is None):
-        raise ValueError("interpolate: give either size or scale_factor")
+        raise ArgumentError("interpolate: give either size or scale_factor")
     if antialias:
-        raise ValueError("interpolate: there is no antialias")
+        raise ArgumentError("interpolate: there is no antialias")
     if mode not in _MODES:
-        raise ValueError(f"interpolate: mode must be one of {', '.join(_MODES)}, got {mode!r}")
+        raise ArgumentError(f"interpolate: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if ndim not in _MODES[mode] and not (ndim in (1, 2, 3) and mode.endswith("linear")):
-        raise ValueError(f"interpolate: mode {mode!r} does not resize {input.type}")
+        raise ArgumentError(f"interpolate: mode {mode!r} does not resize {input.type}")
     wanted, factors = _wanted(input, size, scale_factor, bool(recompute_scale_factor))
     if mode == "area":
         return adaptive_avg_pool(input, output_size=tuple(wanted))

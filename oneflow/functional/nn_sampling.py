@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from oneflow.core.dtype import int64
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, div, fmod, mul, sub
 from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, spatial_sizes
@@ -114,9 +114,9 @@ def grid_sample(
     """
     count = input.ndim - 2
     if mode not in ("bilinear", "nearest", "bicubic"):
-        raise ValueError(f"grid_sample: mode is bilinear, nearest or bicubic, got {mode!r}")
+        raise ArgumentError(f"grid_sample: mode is bilinear, nearest or bicubic, got {mode!r}")
     if padding_mode not in ("zeros", "border", "reflection"):
-        raise ValueError(
+        raise ArgumentError(
             f"grid_sample: padding_mode is zeros, border or reflection, got {padding_mode!r}"
         )
     if (

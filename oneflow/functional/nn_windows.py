@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import Size, spatial_sizes
+from oneflow.functional.promotion import category
 from oneflow.functional.shaping import pad_with, reshape
-from oneflow.functional.windows import batched, over_dims, unbatched, window_strides
+from oneflow.functional.windows import adaptive_sizes, batched, over_dims, unbatched, window_strides
 from oneflow.ops import conv as conv_ops
 from oneflow.ops import pool as pool_ops
 from oneflow.tensor.tensor import Tensor
@@ -29,6 +30,10 @@ def _conv(
 ) -> Tensor:
     """Cross-correlation of (N, C, SPATIAL) with (O, C / groups, WINDOW)."""
     strides, dilations = spatial_sizes(stride, ndim), spatial_sizes(dilation, ndim)
+    if weight.ndim != ndim + 2:
+        raise ShapeError(f"conv{ndim}d: needs a weight of {ndim + 2} dims, got {weight.type}")
+    if bias is not None and category(bias.type.dtype) > category(input.type.dtype):
+        raise DTypeError(f"conv{ndim}d: input {input.type} and bias {bias.type} have two kinds")
     x, single = batched(ndim, input)
     if isinstance(padding, str):
         x, pads = _named_padding(x, weight, padding, strides, dilations)
@@ -177,11 +182,7 @@ def _adaptive_avg_pool(
 ) -> Tensor:
     """Means of windows of (N, C, SPATIAL) chosen so that the result has `output_size` positions."""
     x, single = batched(ndim, input)
-    wanted = (
-        (output_size,) * ndim
-        if output_size is None or isinstance(output_size, int)
-        else tuple(output_size)
-    )
+    wanted = adaptive_sizes(f"adaptive_avg_pool{ndim}d", output_size, ndim)
     sizes = tuple(n if w is None else int(w) for w, n in zip(wanted, x.type.shape[2:], strict=True))
     return unbatched(pool_ops.adaptive_avg_pool(x, output_size=sizes), single)
 

@@ -21,6 +21,7 @@ from oneflow.functional.elementwise import masked_fill, pick
 from oneflow.functional.promotion import (
     as_float,
     as_type,
+    need_tensors,
     operands,
     same_type,
 )
@@ -46,26 +47,28 @@ def _floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Te
     return as_float(a), as_float(b)
 
 
-def copysign(input: TensorLike, other: TensorLike) -> Tensor:
+def copysign(input: Tensor, other: TensorLike) -> Tensor:
     """The size of input with the sign of other; -0.0 has one."""
+    need_tensors("copysign", input=input)
     return binary.copysign(*_floats("copysign", input, other))
 
 
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The next number that the dtype can hold, from input towards other."""
+    need_tensors("nextafter", input=input, other=other)
     return binary.nextafter(*_floats("nextafter", input, other))
 
 
-def hypot(input: TensorLike, other: TensorLike) -> Tensor:
+def hypot(input: Tensor, other: Tensor) -> Tensor:
     """sqrt(input ** 2 + other ** 2) without overflow."""
+    need_tensors("hypot", input=input, other=other)
     a, b = _floats("hypot", input, other)
     return binary.hypot(a, b)
 
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below 0, 1 above, and `values` at 0."""
-    if not isinstance(input, Tensor) or not isinstance(values, Tensor):
-        raise TypeError("heaviside() needs two tensors")
+    need_tensors("heaviside", input=input, values=values)
     if input.type.dtype is not values.type.dtype:
         raise DTypeError(
             f"heaviside: input and values must have one dtype, got {input.type}, {values.type}"
@@ -77,13 +80,15 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     return out
 
 
-def fmax(input: TensorLike, other: TensorLike) -> Tensor:
+def fmax(input: Tensor, other: Tensor) -> Tensor:
     """The larger; where one is NaN, the other."""
+    need_tensors("fmax", input=input, other=other)
     return _ignoring_nan(binary.maximum, *same_type("fmax", input, other))
 
 
-def fmin(input: TensorLike, other: TensorLike) -> Tensor:
+def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller; where one is NaN, the other."""
+    need_tensors("fmin", input=input, other=other)
     return _ignoring_nan(binary.minimum, *same_type("fmin", input, other))
 
 
@@ -96,8 +101,9 @@ def _ignoring_nan(extreme: binary.BinaryFunction, a: Tensor, b: Tensor) -> Tenso
     return found
 
 
-def ldexp(input: TensorLike, other: TensorLike) -> Tensor:
+def ldexp(input: Tensor, other: TensorLike) -> Tensor:
     """input * 2 ** other."""
+    need_tensors("ldexp", input=input)
     a, b = operands("ldexp", input, other)
     exponent = as_float(b) if isinstance(b, Tensor) else b
     return mul(a, pow(2.0, exponent))
@@ -110,13 +116,15 @@ def frexp(input: Tensor) -> frexp_result:
     return frexp_result(*frexp_op(input))
 
 
-def gcd(input: TensorLike, other: TensorLike) -> Tensor:
+def gcd(input: Tensor, other: Tensor) -> Tensor:
     """The greatest common divisor of integers."""
+    need_tensors("gcd", input=input, other=other)
     return binary.gcd(*same_type("gcd", input, other))
 
 
-def lcm(input: TensorLike, other: TensorLike) -> Tensor:
+def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiple of integers."""
+    need_tensors("lcm", input=input, other=other)
     return binary.lcm(*same_type("lcm", input, other))
 
 

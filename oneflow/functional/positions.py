@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import div, eq, sub
 from oneflow.functional.creation import arange, zeros
@@ -136,7 +136,7 @@ def _into(
             return div(total, count)
         return div(total, count, rounding_mode="floor")
     if reduce not in ("prod", "multiply", "amax", "amin"):
-        raise ValueError(
+        raise ArgumentError(
             f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
         )
     return _by_rank(input, dim, index, source, reduce, include_self)

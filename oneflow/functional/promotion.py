@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from oneflow.api import FLOAT, INTEGER, KEEP, SAME_TYPE
+from oneflow.api import FLOAT, INTEGER, KEEP, SAME_TYPE, TENSORS
 from oneflow.core import dtype as dtypes
 from oneflow.core.dispatch import call, current_mode
 from oneflow.core.dtype import DType, promote
+from oneflow.core.errors import CallError
 from oneflow.core.op import Op
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.sbp import all_broadcast
@@ -22,6 +23,7 @@ from oneflow.functional.declared import function_of
 from oneflow.ops.cast import cast
 from oneflow.ops.complex_numbers import PARTS, make_complex, real
 from oneflow.ops.unary import full_like
+from oneflow.tensor.alike import wrapped
 from oneflow.tensor.from_same_data import from_same_data
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -43,7 +45,7 @@ def set_default_dtype(dtype: DType) -> None:
     """
     global _default
     if not dtype.is_floating_point:
-        raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
+        raise CallError(f"only floating-point types are supported as the default type, got {dtype}")
     _default = dtype
 
 
@@ -139,10 +141,20 @@ def operands(name: str, *values: object) -> tuple[Any, ...]:
             return tuple(_complex_number(like, r) if isinstance(r, complex) else r for r in result)
     if any(r is NotImplemented for r in result) or not any(isinstance(r, Tensor) for r in result):
         got = ", ".join(type(v).__name__ for v in values)
-        raise TypeError(
+        raise CallError(
             f"{name}() needs tensors and numbers, at least one of them a tensor; got {got}"
         )
     return result
+
+
+def need_tensors(name: str, **given: object) -> None:
+    """Raises CallError unless all operands, by their names, are tensors."""
+    for position, (argument, value) in enumerate(given.items(), 1):
+        if not isinstance(value, Tensor):
+            raise CallError(
+                f"{name}(): argument '{argument}' (position {position}) must be Tensor, not "
+                f"{type(value).__name__}"
+            )
 
 
 def _complex_number(like: Tensor, value: complex) -> Tensor:
@@ -164,24 +176,37 @@ def same_type(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
     x, y = operands(name, a, b)
     if not isinstance(y, Tensor):
         x = as_type(x, with_number(x.type.dtype, y))
-        y = full_like(x.detach(), value=y)
+        y = full_like(x.detach(), value=wrapped(y, x.type.dtype))
     elif not isinstance(x, Tensor):
         y = as_type(y, with_number(y.type.dtype, x))
-        x = full_like(y.detach(), value=x)
+        x = full_like(y.detach(), value=wrapped(x, y.type.dtype))
     return together(x, y)
 
 
 def promoted(op: type[Op], name: str, kind: str, *, inplace: bool = False) -> Callable[..., Tensor]:
     """The function that users call for an op: it promotes its operands, then runs the op.
 
-    kind: FLOAT, INTEGER, SAME_TYPE or KEEP of `oneflow/api`.  inplace: it takes a parameter of that
-    name, if it has one operand.
+    kind: FLOAT, INTEGER, SAME_TYPE, TENSORS or KEEP of `oneflow/api`.  inplace: it takes a
+    parameter of that name, if it has one operand.
     """
+    if kind == TENSORS:
+        return _of_two_tensors(op, name)
     if kind != SAME_TYPE:
         return function_of(op, cast=_CASTS[kind], inplace=inplace)
 
     def of_two(input: TensorLike, other: TensorLike) -> Tensor:
         out: Tensor = call(op, *same_type(name, input, other))
+        return out
+
+    of_two.__name__ = of_two.__qualname__ = name
+    of_two.__doc__ = op.__doc__
+    return of_two
+
+
+def _of_two_tensors(op: type[Op], name: str) -> Callable[..., Tensor]:
+    def of_two(input: Tensor, other: Tensor) -> Tensor:
+        need_tensors(name, input=input, other=other)
+        out: Tensor = call(op, *together(input, other))
         return out
 
     of_two.__name__ = of_two.__qualname__ = name

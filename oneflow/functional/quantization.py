@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oneflow.core.dtype import float32
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, div, mul, pow, sub
 from oneflow.functional.elementwise import clamp
 from oneflow.functional.elementwise import round as rounded
@@ -36,12 +36,12 @@ class Integers:
 
     def __post_init__(self) -> None:
         if self.formula not in FORMULAS or self.scheme not in SCHEMES:
-            raise ValueError(
+            raise ArgumentError(
                 f"quantization knows the formulas {FORMULAS} and the schemes {SCHEMES}, got "
                 f"{self.formula!r} and {self.scheme!r}"
             )
         if not 2 <= self.bits <= 16 or (self.formula == "cambricon" and self.scheme == "affine"):
-            raise ValueError(f"quantization of {self} is not supported")
+            raise ArgumentError(f"quantization of {self} is not supported")
 
     @property
     def limits(self) -> tuple[int, int]:

@@ -9,12 +9,12 @@ from typing import Any
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike, dtype_of
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, DTypeError, PositionError, ShapeError
 from oneflow.core.operand import DimLike, TensorLike
 from oneflow.functional.arithmetic import add, div, eq, isclose, mul, pow, sub
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
-from oneflow.functional.promotion import as_float, as_type, category, same_type
+from oneflow.functional.promotion import as_float, as_type, category, need_tensors, same_type
 from oneflow.functional.shaping import diagonal
 from oneflow.ops import binary, compare, reduce
 from oneflow.ops.complex_numbers import complex_abs
@@ -49,8 +49,14 @@ def trace(input: Tensor) -> Tensor:
 def mean(
     input: Tensor, dim: DimLike = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The mean over `dim` (all dims if None)."""
-    x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
+    """The mean over `dim` (all dims if None). Raises DTypeError for integers and bools, unless
+    `dtype` is a dtype of floating-point or complex numbers.
+    """
+    x = input if dtype is None else as_type(input, dtype_of(dtype))
+    if category(x.type.dtype) < 2:
+        raise DTypeError(
+            f"mean: needs floating-point or complex elements, but has {x.type}; cast with .float()"
+        )
     dims = many_dims(dim, x.ndim, "mean")
     count = math.prod(x.type.shape[d] for d in dims)
     total = reduce.reduce_sum(widened(x), dims=dims, keepdim=bool(keepdim))
@@ -80,14 +86,29 @@ def nansum(
     return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
 
 
+def _require_elements(name: str, x: Tensor, dims: tuple[int, ...]) -> None:
+    """Raises PositionError for a dim without elements, of which none is the extreme."""
+    for dim in dims:
+        if not x.type.shape[dim]:
+            raise PositionError(
+                f"{name}: Expected reduction dim {dim} of {x.type} to have elements"
+            )
+
+
 def amax(input: Tensor, dim: DimLike = None, keepdim: bool = False) -> Tensor:
     """The largest over `dim`; equal ones share the gradient."""
-    return reduce.reduce_max(input, dims=many_dims(dim, input.ndim, "amax"), keepdim=bool(keepdim))
+    dims = many_dims(dim, input.ndim, "amax")
+    if dim is not None:
+        _require_elements("amax", input, dims)
+    return reduce.reduce_max(input, dims=dims, keepdim=bool(keepdim))
 
 
 def amin(input: Tensor, dim: DimLike = None, keepdim: bool = False) -> Tensor:
     """The smallest over `dim`; equal ones share the gradient."""
-    return reduce.reduce_min(input, dims=many_dims(dim, input.ndim, "amin"), keepdim=bool(keepdim))
+    dims = many_dims(dim, input.ndim, "amin")
+    if dim is not None:
+        _require_elements("amin", input, dims)
+    return reduce.reduce_min(input, dims=dims, keepdim=bool(keepdim))
 
 
 def max(
@@ -124,7 +145,8 @@ def _extreme(
     other: TensorLike | None,
 ) -> Any:
     second = dim if isinstance(dim, Tensor) else other
-    if second is not None:
+    if second is not None or not isinstance(input, Tensor):
+        need_tensors(name, input=input, other=second)
         op = binary.maximum if name == "max" else binary.minimum
         return op(*same_type(name, input, second))
     if dim is None:
@@ -239,6 +261,8 @@ def logsumexp(input: Tensor, dim: DimLike, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) without overflow."""
     dims = many_dims(dim, input.ndim, "logsumexp")
     input = as_float(input)
+    if not math.prod(input.type.shape[d] for d in dims):
+        return log(sum(exp(input), dims, keepdim))
     top = amax(input.detach(), dims, True)
     top = masked_fill(top, compare.scalar_compare(abs(top), value=math.inf, kind="eq"), 0.0)
     total = log(sum(exp(sub(input, top)), dims, keepdim))
@@ -264,7 +288,7 @@ def norm(
     if order in ("fro", None, 2):
         return root(sum(square(x), dim, keepdim))
     if isinstance(order, str):
-        raise ValueError(f"norm: order must be a number or 'fro', got {order!r}")
+        raise ArgumentError(f"norm: order must be a number or 'fro', got {order!r}")
     if order in (math.inf, -math.inf):
         return (amax if order > 0 else amin)(abs(x), dim, keepdim)
     if order == 0:
@@ -329,6 +353,14 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return norm(mul(sub(input, other), 1), p)
 
 
+def check_reduction(reduction: str) -> None:
+    """Raises ArgumentError for a reduction that `reduced` does not know."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ArgumentError(
+            f"{reduction} is not a valid value for reduction: it is 'none', 'mean' or 'sum'"
+        )
+
+
 def reduced(loss: Tensor, reduction: str) -> Tensor:
     """A loss per element as users ask for it: "none", "mean" or "sum". Raises ValueError."""
     if reduction == "none":
@@ -337,4 +369,4 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
         return mean(loss)
     if reduction == "sum":
         return sum(loss)
-    raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+    return check_reduction(reduction)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -12,14 +13,21 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike, dtype_of
-from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
+from oneflow.core.errors import (
+    ArgumentError,
+    CallError,
+    DTypeError,
+    OneFlowError,
+    PositionError,
+    ShapeError,
+)
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.arithmetic import add, ge, gt, lt, mul
-from oneflow.functional.creation import full, full_like, rand, zeros
+from oneflow.functional.creation import full_like, rand, zeros
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import masked_fill, pick
-from oneflow.functional.from_data import place
+from oneflow.functional.from_data import beside, place
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.random_state import Generator
 from oneflow.functional.reduction import any as some
@@ -38,6 +46,9 @@ topk_result = namedtuple("topk_result", ("values", "indices"))
 mode_result = namedtuple("mode_result", ("values", "indices"))
 median_result = namedtuple("median_result", ("values", "indices"))
 
+
+MOST_PLACES = 1 << 24
+"""float32, in which the running sums of weights may be, counts no further."""
 
 R = TypeVar("R")
 
@@ -72,7 +83,7 @@ def where(condition: Tensor, x: TensorLike | None = None, y: TensorLike | None =
     """
     if x is None or y is None:
         if x is not y:
-            raise TypeError("where() needs a value for true and one for false, or neither")
+            raise CallError("where() needs a value for true and one for false, or neither")
         return nonzero(condition, as_tuple=True)
     return pick(condition, x, y)
 
@@ -190,13 +201,22 @@ def scatter(
     "add".
     """
     if reduce not in (None, "add"):
-        raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+        raise ArgumentError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+    _require_source("scatter", input, src)
     op = ops.dim_scatter if reduce is None else ops.dim_scatter_add
     return _scatter(op, input, one_dim(dim, input.ndim, "scatter"), as_index(index), src)
 
 
+def _require_source(name: str, input: Tensor, src: Tensor | Number) -> None:
+    if isinstance(src, Tensor) and src.type.dtype is not input.type.dtype:
+        raise DTypeError(
+            f"{name}: Expected src {src.type} to have the dtype of the input {input.type}"
+        )
+
+
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with src[i, j] added at [i, index[i, j]] for dim 1, and so on."""
+    _require_source("scatter_add", input, src)
     return _scatter(
         ops.dim_scatter_add, input, one_dim(dim, input.ndim, "scatter_add"), as_index(index), src
     )
@@ -297,11 +317,11 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all, or (values, indices) along `dim`. A row with a NaN gives NaN."""
     if dim is None:
         flat = reshape(input, (-1,))
-        if not flat.type.numel:
-            raise ShapeError(f"median of no elements has no value: {input.type}")
-        return median(flat, 0)[0]
+        return _of_none(input) if not flat.type.numel else median(flat, 0)[0]
     at = one_dim(dim, input.ndim, "median")
     size = input.type.shape[at] if input.ndim else 1
+    if not size:
+        raise PositionError(f"median: dim {dim} of {input.type} has no elements, of which none is")
     values, indices = kthvalue(input, (size + 1) // 2, dim, keepdim)
     if input.type.dtype.is_floating_point and input.ndim:
         # NaNs are sorted to the end: a row that has one has it there.
@@ -311,6 +331,13 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return median_result(values, indices)
 
 
+def _of_none(input: Tensor) -> Tensor:
+    """NaN, or the least integer, as the median of no elements."""
+    dtype = input.type.dtype
+    least = math.nan if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
+    return total(full_like(reshape(input, (-1,)), 0)) * 0 + least
+
+
 def one_hot(
     input: Tensor, num_classes: int = -1, on_value: Number = 1, off_value: Number = 0
 ) -> Tensor:
@@ -318,6 +345,10 @@ def one_hot(
     plus one).
     """
     index = as_index(input)
+    if num_classes == -1 and not input.type.numel:
+        raise ShapeError(
+            f"one_hot: Can not infer total number of classes from empty tensor {input.type}"
+        )
     depth = num_classes if num_classes != -1 else int(input.max().item()) + 1
     out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
     if (on_value, off_value) == (1, 0):
@@ -422,7 +453,7 @@ def searchsorted(
     sorter: int64, of the shape of a sequence that is not sorted: the order that would sort it.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
-        raise ValueError(f"searchsorted: side is 'left' or 'right' as `right` is, got {side!r}")
+        raise ArgumentError(f"searchsorted: side is 'left' or 'right' as `right` is, got {side!r}")
     right = right or side == "right"
     if sorter is not None:
         sorted_sequence = gather(sorted_sequence, -1, sorter)
@@ -443,6 +474,14 @@ def multinomial(
     """int64: `num_samples` places per row, drawn with the weights of the row."""
     if input.ndim not in (1, 2):
         raise ShapeError(f"multinomial: the weights must have 1 or 2 dims, got {input.type}")
+    if not input.type.dtype.is_floating_point:
+        raise DTypeError(
+            f"multinomial only supports floating-point dtypes for input, got {input.type}"
+        )
+    if input.type.shape[-1] >= MOST_PLACES:
+        raise ShapeError(
+            f"multinomial: the number of categories cannot exceed 2^24, got {input.type}"
+        )
     if num_samples <= 0:
         raise ShapeError(f"multinomial: cannot sample {num_samples} <= 0 samples")
     if not replacement and num_samples > input.type.shape[-1]:
@@ -450,8 +489,10 @@ def multinomial(
             f"multinomial: cannot sample {num_samples} of {input.type.shape[-1]} places without "
             "replacement"
         )
-    weights = as_float(input).detach()
+    weights = input.detach()
     where = layout_of(weights, no_partial=True)
+    if weights._array is not None and weights._placement is None:
+        _check_weights(weights)
     if replacement:
         running = cumsum(weights, -1)
         shape = (*input.type.shape[:-1], num_samples)
@@ -463,6 +504,21 @@ def multinomial(
     keys = weights.log() - (-(noise.clamp(min=1e-30).log())).log()
     drawn: Tensor = topk(keys, num_samples)[1]
     return drawn
+
+
+def _check_weights(weights: Tensor) -> None:
+    """Raises ArgumentError for weights from which nothing can be drawn."""
+    least, most = weights.amin(), weights.sum(-1)
+    if not (least >= 0).item() or not unary.isfinite(most).all().item():
+        raise ArgumentError(
+            f"multinomial: the probability tensor {weights.type} contains either `inf`, `nan` or "
+            "an element < 0"
+        )
+    if not (most > 0).all().item():
+        raise ArgumentError(
+            f"multinomial: invalid multinomial distribution: the weights {weights.type} of a row "
+            "have the sum 0"
+        )
 
 
 def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
@@ -531,11 +587,11 @@ def _shares(q: float | Tensor, like: Tensor) -> Tensor:
         if q.type.dtype is not like.type.dtype:
             raise DTypeError(f"quantile: q {q.type} must have the dtype of the input {like.type}")
         if q._array is not None and q._placement is None and not ((q >= 0) & (q <= 1)).all():
-            raise ValueError("quantile: q values must be in the range [0, 1]")
+            raise ArgumentError("quantile: q values must be in the range [0, 1]")
         return reshape(q, (-1,))
     if not isinstance(q, (int, float)) or not 0 <= q <= 1:
-        raise ValueError(f"quantile: q must be a number in [0, 1], or a tensor, got {q!r}")
-    return full((1,), float(q), dtype=like.type.dtype, **layout_of(like, no_partial=True))
+        raise ArgumentError(f"quantile: q must be a number in [0, 1], or a tensor, got {q!r}")
+    return beside(like, np.full(1, q, like.type.dtype.np))
 
 
 def _between(ordered: Tensor, dim: int, spots: Tensor, interpolation: str) -> Tensor:
@@ -547,7 +603,7 @@ def _between(ordered: Tensor, dim: int, spots: Tensor, interpolation: str) -> Te
     elif interpolation == "higher":
         spots = unary.ceil(spots)
     elif interpolation not in ("linear", "midpoint"):
-        raise ValueError(
+        raise ArgumentError(
             "quantile: interpolation must be linear, lower, higher, midpoint or nearest, got "
             f"{interpolation!r}"
         )

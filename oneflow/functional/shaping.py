@@ -11,7 +11,7 @@ import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.dtype import bool_
-from oneflow.core.errors import OneFlowError, ShapeError
+from oneflow.core.errors import ArgumentError, CallError, OneFlowError, PositionError, ShapeError
 from oneflow.core.operand import DimLike, Number, ShapeLike, Tensors
 from oneflow.core.size import Size
 from oneflow.functional.creation import shape_of
@@ -50,7 +50,7 @@ def view(
     """
     sizes = given("view", sizes, shape=shape, size=size)
     if len(sizes) == 1 and not isinstance(sizes[0], (int, tuple, list, Tensor)):
-        raise TypeError(f"view() takes a shape, got {sizes[0]!r}; use .to(dtype) to cast")
+        raise CallError(f"view() takes a shape, got {sizes[0]!r}; use .to(dtype) to cast")
     out = reshape(input, *sizes)
     if (
         view_of(out) is None
@@ -227,7 +227,7 @@ def flip(input: Tensor, *order: int | Sequence[int], dims: DimLike = None) -> Te
     """The order reversed along dims."""
     wanted = argument_dims(given("flip", order, dims=dims))
     if not wanted and not order and dims is None:
-        raise TypeError("flip() needs the dims to reverse")
+        raise CallError("flip() needs the dims to reverse")
     return ops.flip(input, dims=some_dims(wanted, input.ndim, "flip"))
 
 
@@ -235,11 +235,15 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: DimLike = None) -> Te
     """Elements moved along dims by `shifts`; what falls off comes back in front. Without dims: of
     the flat tensor.
     """
+    if not isinstance(shifts, int) and not len(shifts):
+        raise ShapeError("roll: `shifts` required, got none")
     if dims is None:
         flat = ops.reshape(input, shape=(input.type.numel,))
         total = shifts if isinstance(shifts, int) else sum(shifts)
         return ops.reshape(ops.roll(flat, shifts=(int(total),), dims=(0,)), shape=input.type.shape)
     steps = (shifts,) if isinstance(shifts, int) else tuple(int(s) for s in shifts)
+    if not input.ndim:
+        raise PositionError(f"roll: dims {dims} are given, but {input.type} has no dims")
     return ops.roll(input, shifts=steps, dims=many_dims(dims, input.ndim, "roll"))
 
 
@@ -328,7 +332,7 @@ def meshgrid(*tensors: Tensors, indexing: str = "ij") -> tuple[Tensor, ...]:
     """
     xs = listed(tensors)
     if indexing not in ("ij", "xy"):
-        raise ValueError(
+        raise ArgumentError(
             f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
         )
     swapped = indexing == "xy" and len(xs) > 1

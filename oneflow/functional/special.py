@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from oneflow.core.errors import DTypeError
+from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.core.operand import TensorLike
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.elementwise import masked_fill, pick
@@ -38,7 +38,7 @@ def zeta(input: TensorLike, other: TensorLike) -> Tensor:
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:
-        raise ValueError(f"polygamma(n, x) does not support negative n, got {n}")
+        raise ArgumentError(f"polygamma(n, x) does not support negative n, got {n}")
     x = as_float(input)
     return ops.digamma(x) if n == 0 else ops.polygamma(x, order=int(n))
 
@@ -51,7 +51,7 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
 def multigammaln(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
     if p < 1:
-        raise ValueError(f"mvlgamma: p has to be at least 1, got {p}")
+        raise ArgumentError(f"mvlgamma: p has to be at least 1, got {p}")
     if input.type.dtype.name == "bool":
         raise DTypeError(f"mvlgamma needs numbers, got {input.type}")
     x = as_float(input)

@@ -11,7 +11,7 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import DimLike
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.complex_numbers import conj
@@ -23,7 +23,7 @@ from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_float, as_type, category
 from oneflow.functional.reduction import amax, amin, mean, norm, std, var
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import median_result, searchsorted, sort
+from oneflow.functional.searching import median, median_result, searchsorted, sort
 from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops import scan, unary
 from oneflow.tensor.tensor import Tensor, needs_data
@@ -57,7 +57,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> o
     if dim is None:
         flat = reshape(input, (-1,))
         if not flat.type.numel:
-            raise ShapeError(f"nanmedian of no elements has no value: {input.type}")
+            return median(input)
         return _nanmedian(flat, 0, False)[0]
     if not input.ndim:
         return median_result(*_nanmedian(reshape(input, (1,)), 0, False))
@@ -187,7 +187,7 @@ def diff(
     at = one_dim(dim, input.ndim, "diff")
     x = cat([p for p in (prepend, input, append) if p is not None], at)
     if n < 0:
-        raise ValueError(f"diff: order must be non-negative, got {n}")
+        raise ArgumentError(f"diff: order must be non-negative, got {n}")
     for _ in range(min(n, x.type.shape[at])):
         size = x.type.shape[at]
         before, after = narrow(x, at, 0, size - 1), narrow(x, at, 1, size - 1)
@@ -271,15 +271,16 @@ def _trapezoids(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     at = one_dim(dim, y.ndim, "trapezoid")
     size = y.type.shape[at]
     count = max(size - 1, 0)
+    y = as_float(y)
     pairs = add(narrow(y, at, min(1, size), count), narrow(y, at, 0, count))
     if x is None:
         return mul(pairs, dx / 2)
     if x.ndim == 1:
         if x.type.shape[0] != size:
             raise ShapeError(f"trapezoid: there must be one x value for each of {size} samples")
-        gaps = reshape(diff(x), tuple(-1 if i == at else 1 for i in range(y.ndim)))
+        gaps = reshape(diff(as_float(x)), tuple(-1 if i == at else 1 for i in range(y.ndim)))
     else:
-        shaped = reshape(x, (1,) * (y.ndim - x.ndim) + x.type.shape)
+        shaped = reshape(as_float(x), (1,) * (y.ndim - x.ndim) + x.type.shape)
         gaps = diff(shaped, dim=at)
     return div(mul(pairs, gaps), 2)
 
@@ -300,6 +301,9 @@ def cov(
     for given in (fweights, aweights):
         if given is not None and given.type.shape != x.type.shape[1:]:
             raise ShapeError(f"cov: weights {given.type} do not fit the observations of {x.type}")
+        if given is not None and _is_at_hand(given) and (given < 0).any().item():
+            name = "fweights" if given is fweights else "aweights"
+            raise ArgumentError(f"cov(): {name} cannot be negative, got {given.type}")
     if fweights is not None:
         if not fweights.type.dtype.is_integer:
             raise DTypeError(f"cov: expected fweights to have integral dtype, got {fweights.type}")
@@ -332,6 +336,11 @@ def cov(
     return reshape(out, ()) if out.type.shape == (1, 1) else out
 
 
+def _is_at_hand(x: Tensor) -> bool:
+    """Whether its values can be looked at here and now."""
+    return x._array is not None and x._placement is None
+
+
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation of variables (rows) over observations (columns)."""
     if input.ndim > 2:
@@ -353,18 +362,18 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     both are equal).
     """
     if bins <= 0:
-        raise ValueError(f"histc: bins must be > 0, got {bins}")
+        raise ArgumentError(f"histc: bins must be > 0, got {bins}")
     needs_data(input, "histc()")
     values = input.numpy().reshape(-1).astype(np.float64)
     if min > max:
-        raise ValueError(f"histc: max {max} must be at least min {min}")
+        raise ArgumentError(f"histc: max {max} must be at least min {min}")
     low, high = float(min), float(max)
     if low == high and values.size:
         low, high = float(values.min()), float(values.max())
     if low == high:
         low, high = low - 1, high + 1
     if not math.isfinite(low) or not math.isfinite(high):
-        raise ValueError(f"histc: range of [{low}, {high}] is not finite")
+        raise ArgumentError(f"histc: range of [{low}, {high}] is not finite")
     inside = values[(values >= low) & (values <= high)]
     place = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
     counts = np.bincount(place, minlength=bins)
@@ -451,7 +460,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     if x1.ndim < 2 or x2.ndim < 2 or x1.type.shape[-1] != x2.type.shape[-1]:
         raise ShapeError(f"cdist: needs (..., P, M) and (..., R, M), got {x1.type} and {x2.type}")
     if p < 0:
-        raise ValueError(f"cdist only supports non-negative p values, got {p}")
+        raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
     gap = sub(unsqueeze(x1, -2), unsqueeze(x2, -3))
     if not gap.type.shape[-1]:
         return total(gap, -1)

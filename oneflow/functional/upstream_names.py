@@ -10,6 +10,7 @@ import numpy as np
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike, float32
+from oneflow.core.errors import ArgumentError
 from oneflow.core.operand import Index, Number
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike
@@ -463,7 +464,9 @@ def _transposed(convolve: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         """The transpose of a convolution. filters, kernel_size: those of the weight."""
         if data_format != "channels_first":
-            raise ValueError(f"deconv: data_format must be 'channels_first', got {data_format!r}")
+            raise ArgumentError(
+                f"deconv: data_format must be 'channels_first', got {data_format!r}"
+            )
         return convolve(x, weight, bias, strides, padding, output_padding, groups, dilation)
 
     return deconvolve
@@ -485,7 +488,9 @@ def _resized(mode: str, dims: int) -> Callable[..., Tensor]:
     ) -> Tensor:
         """A tensor (N, C, ...) resized to output_size, or by a scale for each spatial dim."""
         if data_format != "channels_first":
-            raise ValueError(f"upsample: data_format must be 'channels_first', got {data_format!r}")
+            raise ArgumentError(
+                f"upsample: data_format must be 'channels_first', got {data_format!r}"
+            )
         factors = [*scales.values()]
         for value in scales_and_corners:
             if isinstance(value, bool):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from oneflow.core.dtype import DType, float64
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import movedim, reshape, unsqueeze
@@ -50,7 +51,7 @@ def _of_upstream(function: Callable[..., Any], args: list[object], kwargs: dict[
     if formats <= {"channels_first"}:
         return function(*args, **kwargs)
     if formats != {"channels_last"}:
-        raise ValueError(
+        raise ArgumentError(
             f"{function.__name__}() takes the format 'channels_first' or 'channels_last', got "
             f"{sorted(map(str, formats))}"
         )
@@ -72,10 +73,32 @@ def _of_integers(
     function: Callable[..., Any], dtype: DType, *args: object, **kwargs: object
 ) -> Any:
     """The result for integers, by way of float64; its values are rounded toward zero."""
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, Tensor) and not x.type.dtype.is_integer:
+            raise DTypeError(
+                f"{function.__name__[1:]}: beside an input of {dtype.name} all tensors must have "
+                f"integers, got {x.type}"
+            )
     wide = [as_type(a, float64) if isinstance(a, Tensor) else a for a in args]
     named = {k: as_type(a, float64) if isinstance(a, Tensor) else a for k, a in kwargs.items()}
     out = function(*wide, **named)
     return as_type(out, dtype) if isinstance(out, Tensor) else (as_type(out[0], dtype), *out[1:])
+
+
+def adaptive_sizes(
+    name: str, output_size: int | Sequence[int | None] | None, ndim: int
+) -> tuple[int | None, ...]:
+    """The size of each spatial dim that is asked for, None for that of the input."""
+    if output_size is None or isinstance(output_size, int):
+        sizes: tuple[int | None, ...] = (output_size,) * ndim
+    else:
+        sizes = tuple(output_size)
+    if len(sizes) != ndim or any(n is not None and n < 0 for n in sizes):
+        raise ShapeError(
+            f"{name}: output_size must be {ndim} numbers that are greater than or equal to 0, got "
+            f"{output_size}"
+        )
+    return sizes
 
 
 def window_strides(stride: Size | None, kernel: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.expression import (
     Expression,
     absolute,
@@ -178,7 +178,7 @@ def relu6(x: Expression) -> Expression:
 
 def _is_ordered(*, min_val: Number, max_val: Number) -> None:
     if min_val > max_val:
-        raise ValueError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
+        raise ArgumentError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
 
 
 @activation(NUMBER, check=_is_ordered)
@@ -217,7 +217,12 @@ def _outside(d: Expression, x: Expression, *, lambd: float) -> Expression:
     return where(absolute(x) <= lambd, 0, d)
 
 
-@activation(derivative=_outside)
+def _is_no_less_than_zero(*, lambd: float) -> None:
+    if not lambd >= 0:
+        raise ArgumentError(f"softshrink: lambda must be at least 0, but found {lambd}")
+
+
+@activation(derivative=_outside, check=_is_no_less_than_zero)
 def softshrink(x: Expression, *, lambd: float = 0.5) -> Expression:
     """x moved toward 0 by lambd, and 0 where |x| <= lambd."""
     return x - minimum(maximum(x, -lambd), lambd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oneflow.core.dtype import DType, bool_
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import DTypeError, PositionError, ShapeError
 from oneflow.core.operand import Operand
 
 ANY, NUMBER, FLOAT, INTEGRAL, BOOL = "any", "number", "float", "integral", "bool"
@@ -62,9 +62,9 @@ def require_dtype(name: str, what: str, x: Operand, dtype: DType) -> None:
 
 
 def require_dim(name: str, x: Operand, dim: int) -> None:
-    """Raises ShapeError unless 0 <= dim < ndim: declarations take no negative dims."""
+    """Raises PositionError unless 0 <= dim < ndim: declarations take no negative dims."""
     if not 0 <= dim < x.ndim:
-        raise ShapeError(
+        raise PositionError(
             f"{name}: Dimension out of range: dim {dim} of {x}, which has dims 0 to {x.ndim - 1}"
         )
 

@@ -45,6 +45,9 @@ def check_spatial(who: str, x: Operand, **attrs: Sizes) -> int:
     for key, value in attrs.items():
         if len(value) != spatial:
             raise ShapeError(f"{who}: {key} {value} must have {spatial} numbers for {x}")
+        least = 0 if key == "padding" else 1
+        if min(value) < least and key != "spatial":
+            raise ShapeError(f"{who}: {key} {value} must be at least {least} for {x}")
     return spatial
 
 

@@ -8,7 +8,7 @@ logarithms.
 
 from __future__ import annotations
 
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
@@ -52,7 +52,9 @@ class CtcLoss(Op):
             if not what.dtype.is_integer:
                 raise DTypeError(f"ctc_loss: targets and lengths must be integers, got {what}")
         if not 0 <= blank < classes:
-            raise ValueError(f"ctc_loss: blank must be in label range [0, {classes}), got {blank}")
+            raise ArgumentError(
+                f"ctc_loss: blank must be in label range [0, {classes}), got {blank}"
+            )
         states = 2 * targets.shape[1] + 1
         return (
             log_probs.type.with_shape((batch,)),

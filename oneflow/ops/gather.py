@@ -280,8 +280,8 @@ def dim_scatter_add(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Te
 
 
 class OneHot(Op):
-    """out[..., k] = 1 where index[...] == k, else 0, for k in 0 .. depth - 1; an index outside
-    gives zeros."""
+    """out[..., k] = 1 where index[...] == k, else 0, for k in 0 .. depth - 1, outside of which an
+    index is an error."""
 
     name = "one_hot"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from oneflow.core.dtype import DType, bool_, int64
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import PositionError, ShapeError
 from oneflow.core.op import Op, declare, row
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
@@ -178,7 +178,7 @@ def _position(name: str) -> Position:
         require(name, x, ANY)
         require_dim(name, x, dim)
         if x.shape[dim] == 0:
-            raise ShapeError(f"{name}: dim {dim} of {x} is empty and has no extreme")
+            raise PositionError(f"{name}: dim {dim} of {x} is empty and has no extreme")
         return TensorType(_reduced_shape(x, (dim,), keepdim), int64)
 
     def sbp(x: TensorType, *, dim: int, keepdim: bool) -> list[SbpSignature]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+import numpy as np
+
 from oneflow.core.device import DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, bool_
+from oneflow.core.errors import ArgumentError
 from oneflow.core.op import find_op
 from oneflow.core.operand import Number, ShapeLike
 from oneflow.core.placement import Placement
@@ -69,7 +72,27 @@ def layout_of(x: Tensor, *, no_partial: bool = False) -> Place:
 
 
 def of_kind(value: Number, dtype: DType) -> Number:
-    """A number as attrs of ops of that dtype have it."""
+    """A number as attrs of ops of that dtype have it. A negative one that is small enough wraps
+    around in an unsigned dtype. Raises ArgumentError for a number that an integer dtype lacks.
+    """
     if dtype is bool_:
         return bool(value)
-    return int(value) if dtype.is_integer else float(value) if not dtype.is_complex else value
+    if not dtype.is_integer:
+        return float(value) if not dtype.is_complex else value
+    info = np.iinfo(dtype.np)
+    if not min(int(info.min), -int(info.max)) <= value <= info.max:  # a NaN is not, either
+        raise ArgumentError(
+            f"the value {value} cannot be converted to {dtype.name} without overflow: it holds "
+            f"{info.min} to {info.max}"
+        )
+    return wrapped(int(value), dtype)
+
+
+def wrapped(value: Number, dtype: DType) -> Number:
+    """An integer as its low bits stand for it in an integer dtype; other numbers as they are."""
+    if not dtype.is_integer or not isinstance(value, int):
+        return value
+    info = np.iinfo(dtype.np)
+    if info.min <= value <= info.max:
+        return value
+    return (value - int(info.min)) % (1 << info.bits) + int(info.min)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from oneflow.core.device import META, Device
-from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import AutogradError, OneFlowError
+from oneflow.core.dtype import DType, dtype_of, int64
+from oneflow.core.errors import ArgumentError, AutogradError, CallError, OneFlowError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -51,7 +51,7 @@ def _needs_values(x: Tensor) -> None:
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     """A CPU tensor over the memory of `array`: writing to one writes to the other."""
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+        raise CallError(f"expected np.ndarray (got {type(array).__name__})")
     return wrap(array)
 
 
@@ -122,10 +122,27 @@ def as_array(data: ArrayLike, dtype: DType | None, default: DType) -> np.ndarray
     else:
         array = np.asarray(data)
     if dtype is not None:
+        if not isinstance(data, (np.ndarray, np.generic, Tensor)):
+            _check_range(array, dtype)
         return array.astype(dtype.np)
     if not isinstance(data, (np.ndarray, np.generic, Tensor)) and not _holds_arrays(data):
         array = _default_kind(array, default)
     return np.array(array)
+
+
+def _check_range(array: np.ndarray[Any, Any], dtype: DType) -> None:
+    """Raises ArgumentError for a number that an integer dtype cannot hold. A negative one that is
+    small enough wraps around in an unsigned dtype.
+    """
+    if not dtype.is_integer or array.dtype.kind not in "iufO" or not array.size:
+        return
+    info = np.iinfo(dtype.np)
+    inside = (array >= min(info.min, -info.max)) & (array <= info.max)
+    if not inside.all():
+        raise ArgumentError(
+            f"the value {array[~inside].flat[0]} cannot be converted to {dtype.name} without "
+            f"overflow: it holds {info.min} to {info.max}"
+        )
 
 
 def _default_kind(array: np.ndarray[Any, Any], default: DType) -> np.ndarray[Any, Any]:
@@ -137,7 +154,9 @@ def _default_kind(array: np.ndarray[Any, Any], default: DType) -> np.ndarray[Any
         return array.astype(np.int64)
     if array.dtype.kind == "b":
         return array
-    raise TypeError(f"cannot make a tensor of {array.dtype} data")
+    if array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat):
+        _check_range(array, int64)
+    raise CallError(f"cannot make a tensor of {array.dtype} data")
 
 
 def _holds_arrays(data: object) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from oneflow.core.config import current_config
 from oneflow.core.device import DEVICE_TYPES
 from oneflow.core.dtype import DType, DTypeLike, bool_, dtype_of
-from oneflow.core.errors import DTypeError, PlacementError, SbpError
+from oneflow.core.errors import CallError, DTypeError, PlacementError, SbpError
 from oneflow.core.placement import Placement, Ranks
 from oneflow.core.sbp import NdSbp, check_fits
 from oneflow.core.tensor_type import TensorType
@@ -40,7 +40,7 @@ class _PlacementType(type):
                 device_type or type, ranks if device_ids is None else device_ids, hierarchy
             )
         if type is None or ranks is None:
-            raise TypeError(
+            raise CallError(
                 'placement needs a device type and ranks, e.g. placement("cpu", [0, 1])'
             )
         return Placement(type, ranks)
@@ -91,7 +91,7 @@ def _old_form(
         stacklevel=3,
     )
     if device_type is None or device_ids is None:
-        raise TypeError("placement needs device_type and device_ids")
+        raise CallError("placement needs device_type and device_ids")
     ids = device_ids
     if isinstance(ids, dict):
         ids = [
@@ -105,7 +105,7 @@ def as_placement(value: object, who: str) -> Placement | None:
     """`value` if it is a placement or None. Raises TypeError."""
     if value is None or isinstance(value, Placement):
         return value
-    raise TypeError(
+    raise CallError(
         f"{who}: placement must be an oneflow.placement, got {value!r}; "
         'write e.g. oneflow.placement("cpu", [0, 1])'
     )

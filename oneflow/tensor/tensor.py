@@ -17,7 +17,14 @@ from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError, PlacementError
+from oneflow.core.errors import (
+    AutogradError,
+    CallError,
+    DeviceError,
+    GraphError,
+    OneFlowError,
+    PlacementError,
+)
 from oneflow.core.operand import Index, Number, TensorLike
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
@@ -349,7 +356,7 @@ class Tensor(TableMethods):
 
     def __index__(self) -> int:
         if not self.type.dtype.is_integer:
-            raise TypeError("only integer tensors of a single element can be converted to an index")
+            raise CallError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
     def __dlpack__(self, **options: object) -> object:
@@ -365,12 +372,12 @@ class Tensor(TableMethods):
 
     def __len__(self) -> int:
         if not self.type.shape:
-            raise TypeError("len() of a 0-d tensor")
+            raise CallError("len() of a 0-d tensor")
         return self.type.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.type.shape:
-            raise TypeError("iteration over a 0-d tensor")
+            raise CallError("iteration over a 0-d tensor")
         return iter([self[i] for i in range(self.type.shape[0])])
 
     def __contains__(self, element: TensorLike) -> bool:

@@ -106,7 +106,7 @@ def test_a_stopped_rank_is_lost_after_the_configured_time(jobs: Jobs, rank: int)
 def test_an_error_in_a_kernel_names_the_line_of_the_module(jobs: Jobs) -> None:
     ended = ended_scene(jobs, "kernel_error")
     assert ended.code == 1
-    assert "IndexError" in ended.line and "in module lookup" in ended.line
+    assert "PositionError" in ended.line and "in module lookup" in ended.line
     number = line_of("return self.table(ids)")
     assert f"failing_program.py:{number}, in module lookup" in ended.line
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
+from oneflow.core.errors import ArgumentError
 from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
 from oneflow.nn.common_types import per_dim
@@ -63,9 +64,13 @@ class _Conv(Module):
     def _check(in_channels: int, out_channels: int, groups: int, padding_mode: str) -> None:
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if groups <= 0 or channels % groups:
-                raise ValueError(f"{name} must be divisible by groups, got {channels} and {groups}")
+                raise ArgumentError(
+                    f"{name} must be divisible by groups, got {channels} and {groups}"
+                )
         if padding_mode not in PADDING_MODES:
-            raise ValueError(f"padding_mode must be one of {PADDING_MODES}, got {padding_mode!r}")
+            raise ArgumentError(
+                f"padding_mode must be one of {PADDING_MODES}, got {padding_mode!r}"
+            )
 
     def _padded_ends(self) -> list[tuple[int, int]]:
         """(before, after) of each spatial dim."""
@@ -74,9 +79,9 @@ class _Conv(Module):
         if self.padding == "valid":
             return [(0, 0)] * self.dims
         if self.padding != "same":
-            raise ValueError(f"padding must be numbers, 'same' or 'valid', got {self.padding!r}")
+            raise ArgumentError(f"padding must be numbers, 'same' or 'valid', got {self.padding!r}")
         if any(s != 1 for s in self.stride):
-            raise ValueError("padding='same' is not supported for strided convolutions")
+            raise ArgumentError("padding='same' is not supported for strided convolutions")
         totals = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
         return [(total // 2, total - total // 2) for total in totals]
 
@@ -156,7 +161,9 @@ class _ConvTranspose(Module):
         super().__init__()
         _Conv._check(in_channels, out_channels, groups, padding_mode)
         if padding_mode != "zeros":
-            raise ValueError(f'Only "zeros" padding mode is supported here, got {padding_mode!r}')
+            raise ArgumentError(
+                f'Only "zeros" padding mode is supported here, got {padding_mode!r}'
+            )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = per_dim(kernel_size, self.dims, "kernel_size")
         self.stride = per_dim(stride, self.dims, "stride")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.core.errors import ArgumentError
 from oneflow.functional.random_state import Generator
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
@@ -25,7 +26,7 @@ class Dropout(Module):
     ) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+            raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace, self.generator = p, inplace, generator
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,7 +42,7 @@ class Dropout(Module):
 class _ChannelDropout(Dropout):
     def __init__(self, p: float = 0.5, inplace: bool = False, generator: None = None) -> None:
         if generator is not None:
-            raise ValueError(
+            raise ArgumentError(
                 f"{type(self).__name__} draws from the default generator; seed it with manual_seed"
             )
         super().__init__(p, inplace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.core.errors import ArgumentError
 from oneflow.functional.nn_ctc import Lengths, combined_margin_loss, ctc_loss
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
@@ -16,7 +17,9 @@ class _Loss(Module):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         if reduction not in REDUCTIONS:
-            raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+            raise ArgumentError(
+                f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}"
+            )
         self.reduction = reduction
 
 
@@ -81,7 +84,9 @@ class CrossEntropyLoss(_WeightedLoss):
     ) -> None:
         super().__init__(weight, reduction)
         if not 0.0 <= label_smoothing <= 1.0:
-            raise ValueError(f"label_smoothing must be between 0.0 and 1.0, got {label_smoothing}")
+            raise ArgumentError(
+                f"label_smoothing must be between 0.0 and 1.0, got {label_smoothing}"
+            )
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Any:

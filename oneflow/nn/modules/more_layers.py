@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional import nn_more_loss as losses
 from oneflow.functional.creation import empty
 from oneflow.functional.nn_activation import softmax
@@ -178,7 +178,7 @@ class Bilinear(Module):
     ) -> None:
         super().__init__()
         if in1_features <= 0:
-            raise ValueError(f"in1_features must be > 0, but got {in1_features}")
+            raise ArgumentError(f"in1_features must be > 0, but got {in1_features}")
         shape = (out_features, in1_features, in2_features)
         self.weight = Parameter(empty(shape, device=device, dtype=dtype))
         self.register_parameter(

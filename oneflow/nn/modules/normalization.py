@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike, int64
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.creation import empty, ones, zeros
 from oneflow.nn import functional as F
 from oneflow.nn import init
@@ -158,7 +158,7 @@ class GroupNorm(Module):
     ) -> None:
         super().__init__()
         if num_groups <= 0 or num_channels % num_groups:
-            raise ValueError(
+            raise ArgumentError(
                 f"num_channels must be divisible by num_groups, got {num_channels} and {num_groups}"
             )
         self.num_groups, self.num_channels = num_groups, num_channels

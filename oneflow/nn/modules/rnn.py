@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.operand import Tensors
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import empty, zeros
@@ -94,13 +94,15 @@ class RNNBase(Module):
     ) -> None:
         super().__init__()
         if mode not in NUM_GATES:
-            raise ValueError(f"Unrecognized RNN mode: {mode}; it is one of {', '.join(NUM_GATES)}")
+            raise ArgumentError(
+                f"Unrecognized RNN mode: {mode}; it is one of {', '.join(NUM_GATES)}"
+            )
         if num_layers < 1:
-            raise ValueError(f"num_layers must be greater than zero, got {num_layers}")
+            raise ArgumentError(f"num_layers must be greater than zero, got {num_layers}")
         if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout should be a number in range [0, 1], got {dropout}")
+            raise ArgumentError(f"dropout should be a number in range [0, 1], got {dropout}")
         if proj_size and (mode != "LSTM" or not 0 < proj_size < hidden_size):
-            raise ValueError("proj_size needs an LSTM, and must be smaller than hidden_size")
+            raise ArgumentError("proj_size needs an LSTM, and must be smaller than hidden_size")
         self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
         self.dropout, self.bidirectional, self.proj_size = dropout, bidirectional, proj_size
@@ -328,7 +330,7 @@ class RNNCell(RNNCellBase):
         dtype: DTypeLike | None = None,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"Unknown nonlinearity: {nonlinearity}; it is tanh or relu")
+            raise ArgumentError(f"Unknown nonlinearity: {nonlinearity}; it is tanh or relu")
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
+from oneflow.core.errors import ArgumentError
 from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
 from oneflow.nn import init
@@ -56,7 +57,7 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ValueError(
+                raise ArgumentError(
                     f"padding_idx must be within num_embeddings, got {padding_idx} and "
                     f"{num_embeddings}"
                 )
@@ -70,7 +71,7 @@ class Embedding(Module):
             self.reset_parameters()
             return
         if tuple(_weight.shape) != shape:
-            raise ValueError(
+            raise ArgumentError(
                 "Shape of weight does not match num_embeddings and embedding_dim: "
                 f"{_weight.type}, {shape}"
             )

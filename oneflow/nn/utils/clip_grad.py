@@ -15,7 +15,7 @@ from typing import Any
 
 from oneflow.core.config import current_config
 from oneflow.core.dtype import float32, promote
-from oneflow.core.errors import NonFiniteError
+from oneflow.core.errors import ArgumentError, NonFiniteError
 from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import all_broadcast
@@ -112,7 +112,7 @@ def _on(scalar: Tensor, placement: Placement) -> Tensor:
 
 def _total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     if norm_type <= 0 and norm_type != -math.inf:
-        raise ValueError(f"norm_type must be positive or -inf, got {norm_type}")
+        raise ArgumentError(f"norm_type must be positive or -inf, got {norm_type}")
     measure, meet, finish = _norm_parts(norm_type)
     by_place: dict[Any, list[Tensor]] = {}
     for grad in tensors:

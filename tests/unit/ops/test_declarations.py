@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import DTypeError, PositionError, ShapeError
 from oneflow.core.op import find_op, infer_types, num_outputs, signatures
 from oneflow.core.tensor_type import TensorType, parse_type
 from oneflow.ops.shape import reshape_groups
@@ -41,11 +41,11 @@ REFUSED: list[tuple[type[Exception], str, str, tuple[str, ...], dict[str, Any]]]
     (DTypeError, "At least one of 'min' or 'max'", "clamp", (F32,), {"min": None, "max": None}),
     (DTypeError, "condition must be bool", "where", (F32, F32, F32), {}),
     (DTypeError, "the mask must be bool", "masked_fill", (F32, I64), {"value": 0}),
-    (ShapeError, "Dimension out of range: dim 2", "reduce_sum", (F32,), {"dims": (2,)}),
+    (PositionError, "Dimension out of range: dim 2", "reduce_sum", (F32,), {"dims": (2,)}),
     (ShapeError, "appears twice", "reduce_sum", (F32,), {"dims": (1, 1)}),
     (ShapeError, "of no elements has no value", "reduce_max", ("float32[0]",), {"dims": (0,)}),
     (DTypeError, "reduce_sum needs numbers", "reduce_sum", ("bool[2]",), {"dims": (0,)}),
-    (ShapeError, "is empty", "argmax", ("float32[0]",), {"dim": 0}),
+    (PositionError, "is empty", "argmax", ("float32[0]",), {"dim": 0}),
     (ShapeError, "has 6 elements, but shape [4] needs 4", "reshape", (F32,), {"shape": (4,)}),
     (ShapeError, "each of its 2 dims once", "transpose", (F32,), {"dims": (0, 0)}),
     (ShapeError, "cannot become [2, 4]", "expand", (F32,), {"shape": (2, 4)}),

@@ -43,6 +43,45 @@ def test_reading_and_writing(index: Any) -> None:
     np.testing.assert_array_equal(x.numpy(), array)
 
 
+BOOLS: tuple[Any, ...] = (
+    True,
+    False,
+    (True, 1),
+    (1, True),
+    (Ellipsis, True),
+    (True, [0, 1]),
+    (slice(None), False),
+)
+
+
+@pytest.mark.parametrize("index", BOOLS, ids=str)
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_bools_stand_for_a_dim_of_one_or_none(index: Any, as_tensor: bool) -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    x = flow.tensor(array)
+    items = index if isinstance(index, tuple) else (index,)
+    ours = tuple(flow.tensor(i) if as_tensor and isinstance(i, bool) else i for i in items)
+    np.testing.assert_array_equal(x[ours].numpy(), array[index])
+    x[ours] = 7.0
+    array[index] = 7.0
+    np.testing.assert_array_equal(x.numpy(), array)
+
+
+def test_a_list_of_more_than_numbers_is_a_tuple() -> None:
+    x = flow.arange(6).reshape(2, 3)
+    assert x[[[0, 1], [1, 0]]].tolist() == [1, 3]
+    assert x[[slice(0, 1), 1]].tolist() == [1]
+    assert x[[flow.tensor([0, 1]), flow.tensor([2, 0])]].tolist() == [2, 3]
+    assert x[[None, 1]].tolist() == [[3, 4, 5]]
+    x[[[0, 1], [1, 0]]] = 9
+    assert x.tolist() == [[0, 9, 2], [9, 4, 5]]
+
+
+def test_a_second_ellipsis_stands_for_nothing() -> None:
+    x = flow.arange(6).reshape(2, 3)
+    assert x[..., ...].tolist() == x.tolist()
+
+
 def test_masks() -> None:
     array = np.arange(6.0).reshape(2, 3)
     x = flow.tensor(array)
@@ -56,6 +95,8 @@ def test_index_out_of_range_names_the_tensor() -> None:
         flow.ones(2)[5]
     with pytest.raises(IndexError, match="too many indices"):
         flow.ones(2)[0, 0]
+    with pytest.raises(IndexError, match="must be integers or bool"):
+        flow.ones(2)[flow.ones(1)]
 
 
 def test_a_slice_is_a_view() -> None:

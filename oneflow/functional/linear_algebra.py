@@ -165,15 +165,9 @@ def tensordot(
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dim of size 3 (by default the first such)."""
-    at = (
-        dim
-        if dim is not None
-        else next((i for i, n in enumerate(input.type.shape) if n == 3), None)
-    )
-    if at is not None:
-        at = one_dim(at, input.ndim, "cross")
-    sizes = [] if at is None else [x.type.shape[at] for x in (input, other) if x.ndim > at]
-    if sizes != [3, 3]:
+    known = next((i for i, n in enumerate(input.type.shape) if n == 3), 0)
+    at = one_dim(known if dim is None else dim, input.ndim, "cross")
+    if [x.type.shape[at] for x in (input, other) if x.ndim > at] != [3, 3]:
         raise ShapeError(f"cross: needs a dim of size 3, got {input.type} and {other.type}")
     a, b = unbind(input, at), unbind(other, at)
     parts = [a[(i + 1) % 3] * b[(i + 2) % 3] - a[(i + 2) % 3] * b[(i + 1) % 3] for i in range(3)]

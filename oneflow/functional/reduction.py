@@ -362,11 +362,8 @@ def check_reduction(reduction: str) -> None:
 
 
 def reduced(loss: Tensor, reduction: str) -> Tensor:
-    """A loss per element as users ask for it: "none", "mean" or "sum". Raises ValueError."""
+    """A loss per element as users ask for it: "none", "mean" or "sum". Raises ArgumentError."""
+    check_reduction(reduction)
     if reduction == "none":
         return loss
-    if reduction == "mean":
-        return mean(loss)
-    if reduction == "sum":
-        return sum(loss)
-    return check_reduction(reduction)
+    return mean(loss) if reduction == "mean" else sum(loss)

@@ -251,7 +251,7 @@ def index_add(
     source = reshape(source, (-1,)) if not source.ndim else source
     wide = reshape(as_index(index), tuple(-1 if i == at else 1 for i in range(source.ndim)))
     scaled = source if alpha == 1 else mul(source, alpha)
-    return scatter_add(input, at, expand(wide, source.type.shape), scaled)
+    return _scatter(ops.dim_scatter_add, input, at, expand(wide, source.type.shape), scaled)
 
 
 def _at_least_vector(

@@ -27,7 +27,7 @@ def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
     if args and isinstance(args[0], type):
         if isinstance(input, args[0]):
             return input
-        raise TypeError(f"to(): a tensor is no {args[0].__name__}")
+        raise CallError(f"to(): a tensor is no {args[0].__name__}")
     copy = bool(kwargs.pop("copy", False))
     kwargs.pop("non_blocking", None)
     kwargs.pop("memory_format", None)

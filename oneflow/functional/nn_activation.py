@@ -235,7 +235,7 @@ def _alpha_dropout(
     input: Tensor, p: float, training: bool, inplace: bool, shape: tuple[int, ...]
 ) -> Tensor:
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
     x = _before(input, inplace)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from oneflow.core.dtype import int64
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import eq
 from oneflow.functional.creation import full, zeros
 from oneflow.functional.elementwise import clamp, pick
@@ -45,9 +45,9 @@ def embedding_bag(
     Returns (bags, columns); a bag of nothing gives zeros. Raises ShapeError, ValueError.
     """
     if mode not in ("sum", "mean", "max"):
-        raise ValueError(f"embedding_bag: mode must be sum, mean or max, got {mode!r}")
+        raise ArgumentError(f"embedding_bag: mode must be sum, mean or max, got {mode!r}")
     if per_sample_weights is not None and mode != "sum":
-        raise ValueError("embedding_bag: per_sample_weights are for the mode 'sum'")
+        raise ArgumentError("embedding_bag: per_sample_weights are for the mode 'sum'")
     if (input.ndim, offsets is None) not in ((2, True), (1, False)):
         raise ShapeError(
             f"embedding_bag: needs (bags, length) without offsets or (all,) with them, got "

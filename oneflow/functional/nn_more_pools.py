@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import int64
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.creation import rand
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.from_data import beside
@@ -117,7 +117,7 @@ def _counts(
     if output_size is not None:
         return spatial_sizes(output_size, ndim)
     if output_ratio is None:
-        raise ValueError(
+        raise ArgumentError(
             f"fractional_max_pool{ndim}d: give output_size or output_ratio, a part of the size"
         )
     ratios = (output_ratio,) * ndim if isinstance(output_ratio, float | int) else output_ratio

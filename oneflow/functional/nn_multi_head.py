@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.elementwise import pick
 from oneflow.functional.joining import cat, chunk, narrow
@@ -68,7 +68,7 @@ def multi_head_attention_forward(
     embed_dim = query.shape[-1]
     _check_sizes(query, key, value, embed_dim_to_check, num_heads)
     if is_causal and attn_mask is None:
-        raise ValueError(
+        raise ArgumentError(
             "multi_head_attention_forward: is_causal needs attn_mask, the mask that it promises; "
             "make it with nn.Transformer.generate_square_subsequent_mask"
         )
@@ -143,11 +143,11 @@ def _projections(
     """The one weight of all three projections, or the three."""
     if separate is None:
         if together is None:
-            raise ValueError("multi_head_attention_forward: in_proj_weight is None")
+            raise ArgumentError("multi_head_attention_forward: in_proj_weight is None")
         return together
     q, k, v = separate
     if q is None or k is None or v is None:
-        raise ValueError(
+        raise ArgumentError(
             "multi_head_attention_forward: use_separate_proj_weight needs q_proj_weight, "
             "k_proj_weight and v_proj_weight"
         )
@@ -243,7 +243,7 @@ def _shaped(
             f"multi_head_attention_forward: {name} {mask.type} must have the shape {listed}"
         )
     if mask.dtype.name != "bool" and not mask.dtype.is_floating_point:
-        raise ValueError(
+        raise ArgumentError(
             f"multi_head_attention_forward: {name} {mask.type} must hold bools or floating-point "
             "numbers"
         )

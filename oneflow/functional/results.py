@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from oneflow.core.errors import AutogradError, DTypeError, PlacementError
+from oneflow.core.errors import AutogradError, CallError, DTypeError, PlacementError
 from oneflow.functional.promotion import category
 from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.inplace import overwrite
@@ -23,7 +23,7 @@ def written(result: Tensor | Sequence[Tensor], out: object, inputs: Iterable[obj
         return into(result, out, inputs)
     targets = out if isinstance(out, Sequence) else (out,)
     if len(targets) != len(result):
-        raise TypeError(f"out= holds {len(targets)} tensors, but there are {len(result)} results")
+        raise CallError(f"out= holds {len(targets)} tensors, but there are {len(result)} results")
     kept = [into(one, target, inputs) for one, target in zip(result, targets, strict=True)]
     kind: Any = type(result)
     return kind(*kept) if hasattr(result, "_fields") else kind(kept)
@@ -32,7 +32,7 @@ def written(result: Tensor | Sequence[Tensor], out: object, inputs: Iterable[obj
 def into(result: Tensor, out: object, inputs: Iterable[object]) -> Tensor:
     """The same for one tensor."""
     if not isinstance(out, Tensor):
-        raise TypeError(f"out= must be a tensor, got {type(out).__name__}")
+        raise CallError(f"out= must be a tensor, got {type(out).__name__}")
     if state.enabled and (out._requires_grad or any(map(_wants_gradient, inputs))):
         raise AutogradError(
             "functions with out=... arguments don't support automatic differentiation, but one of "

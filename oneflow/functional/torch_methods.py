@@ -9,7 +9,7 @@ import numpy as np
 
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.dtype import promote as promoted_dtype
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.no_effect import without_effect
 from oneflow.core.operand import Number, ShapeLike, TensorLike
 from oneflow.functional import arithmetic, creation, methods, shaping, sliding
@@ -175,7 +175,7 @@ def log_normal_(
 ) -> Tensor:
     """Fills the tensor with exp of normally distributed numbers."""
     if not std > 0:
-        raise ValueError(f"log_normal_ expects std > 0.0, but found std={std}")
+        raise ArgumentError(f"log_normal_ expects std > 0.0, but found std={std}")
     drawn = creation.randn_like(self, generator=generator)
     return overwrite(self, unary.exp(arithmetic.add(arithmetic.mul(drawn, std), mean)))
 
@@ -185,7 +185,7 @@ def cauchy_(
 ) -> Tensor:
     """Fills the tensor with numbers of the Cauchy distribution."""
     if not sigma > 0:
-        raise ValueError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
+        raise ArgumentError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     drawn = creation.rand_like(self, generator=generator)
     angle = arithmetic.mul(arithmetic.sub(drawn, 0.5), float(np.pi))
     return overwrite(self, arithmetic.add(arithmetic.mul(unary.tan(angle), sigma), median))
@@ -194,7 +194,7 @@ def cauchy_(
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fills the tensor with numbers of trials up to the first success, each of probability p."""
     if not 0 < p < 1:
-        raise ValueError(f"geometric_: p must be between 0 and 1, got {p}")
+        raise ArgumentError(f"geometric_: p must be between 0 and 1, got {p}")
     drawn = creation.rand_like(self.float(), generator=generator)
     trials = arithmetic.div(unary.log1p(unary.neg(drawn)), float(np.log1p(-p)))
     return overwrite(self, arithmetic.add(unary.floor(trials), 1.0))

@@ -259,7 +259,7 @@ def attention_spreads_a_batch() -> None:
         spread.zero_grad()
         whole = [flow.tensor(v, placement=ALL, sbp=nd_sbp) for v in (x, hidden)]
         out = spread(whole[0], src_key_padding_mask=whole[1])
-        assert out.sbp == (nd_sbp,)
+        assert SIZE == 1 or out.sbp == (nd_sbp,)  # one rank: all layouts are alike
         out.sin().sum().backward()
         same(out, expected.numpy(), 1e-5)
         for p, grad in zip(spread.parameters(), grads, strict=True):

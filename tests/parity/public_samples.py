@@ -465,7 +465,8 @@ NOT_COMPARED = {
     ),
     **dict.fromkeys(
         (
-            *("clip_grad_norm_", "clip_grad_value_", "parameters_to_vector"),
+            *("clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"),
+            *("get_total_norm", "parameters_to_vector"),
             *("vector_to_parameters", "remove_weight_norm", "skip_init", "weight_norm"),
             *("PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence"),
             *("pad_packed_sequence", "pad_sequence", "unpack_sequence", "unpad_sequence"),

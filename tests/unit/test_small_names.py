@@ -63,3 +63,8 @@ def test_modules_and_optimizers_answer_by_upstreams_names() -> None:
         layer.make_contiguous_params_group()
     assert not flow.optim.SGD(layer.parameters(), lr=0.1).support_sparse
     assert flow.script is flow.jit.script and not flow.is_scripting()
+
+
+def test_libraries_of_ops_cannot_be_loaded() -> None:
+    with pytest.raises(OSError, match=r"x\.so: ops in C\+\+ libraries cannot be loaded"):
+        flow.utils.load_library("x.so")

@@ -205,6 +205,9 @@ def promoted(op: type[Op], name: str, kind: str, *, inplace: bool = False) -> Ca
 
 def _of_two_tensors(op: type[Op], name: str) -> Callable[..., Tensor]:
     def of_two(input: Tensor, other: Tensor) -> Tensor:
+        if isinstance(other, np.ndarray) and isinstance(input, Tensor) and input.is_global:
+            joined: Tensor = call(op, *same_type(name, input, other))  # the whole, on every rank
+            return joined
         need_tensors(name, input=input, other=other)
         out: Tensor = call(op, *together(input, other))
         return out

@@ -23,6 +23,13 @@ ROWS: tuple[Row, ...] = (
         row("record", "flow", torch=None),
         row("tensor_buffer", "flow", torch=None),
     ),
+    *at(
+        "core.constants",
+        row("e", "flow"),
+        row("inf", "flow"),
+        row("nan", "flow"),
+        row("pi", "flow"),
+    ),
     *at("core.size", row("Size", "flow")),
     *at("core.device", row("device", "flow", own="Device")),
     *at(

@@ -1,18 +1,24 @@
 """Each registered model of flowvision on oneflow against the same code on PyTorch.
 
-python -m tests.clients.flowvision_models [names] prints one line of JSON a model; it imports
-flowvision.
+python -m tests.clients.flowvision_models [--out FILE] [names] prints one line of JSON a model, and
+adds it to FILE, whose models it leaves out; it imports flowvision. Every model runs in a process of
+its own, with a limit on its time and memory.
 """
 
 from __future__ import annotations
 
-import gc
+import argparse
+import inspect
 import json
-import re
-import sys
+import multiprocessing
+import os
+import resource
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,150 +26,108 @@ import torch
 
 import oneflow as flow
 
+from .comparing import (
+    agrees,
+    copy_state,
+    doubled,
+    gradient_error,
+    gradients,
+    loss_of,
+    numpy_of,
+    set_mode,
+    tensors_of,
+    worst,
+)
+from .flowvision_detection import Scenes, detector
 from .twin import Twin
 
-SIZES = (64, 224, 384, 448)
+SIZES = (64, 112, 224, 384, 448)
 """Edges of the images that are tried, until PyTorch takes one."""
 
-BATCH = 2
-RANDOM = re.compile("drop|stochastic", re.IGNORECASE)
-"""Modules of which this is part of the class name are left in evaluation mode."""
+LARGE = 80_000_000
+"""Number of parameters from which a batch of one image is tried first, then one of two."""
+
+MEMORY_NBYTES = 8 << 30
+"""Memory that one model may take: its parameters, shared, and two sets of gradients."""
+
+CPU_S = 300
+"""Processor time that one model may take, building and comparing, and a quarter of its net time."""
 
 
-def tensors_of(value: Any) -> Iterator[Any]:
-    """All tensors in nested lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor | flow.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for key in sorted(value, key=str):
-            yield from tensors_of(value[key])
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from tensors_of(one)
+Results = tuple[list[np.ndarray], dict[str, np.ndarray]]
+"""Outputs of a forward pass, and in training the gradients."""
 
 
-def numpy_of(value: Any) -> np.ndarray:
-    return value.detach().numpy().astype(np.float64)
+@dataclass(frozen=True)
+class Images:
+    """Random images as the input of a model that gives tensors."""
+
+    pixels: np.ndarray
+
+    def outputs(self, model: Any, library: Any) -> Any:
+        return model(library.tensor(self.pixels, dtype=next(model.parameters()).dtype))
 
 
-def set_mode(model: Any, training: bool) -> None:
-    """Training without what draws random numbers, or evaluation."""
-    model.train(training)
-    for module in model.modules():
-        if RANDOM.search(type(module).__name__):
-            module.eval()
-        if isinstance(getattr(module, "drop_path_rate", None), float):
-            module.drop_path_rate = 0.0
+def images_for(theirs: Any, rng: np.random.Generator) -> Images:
+    errors = []
+    large = sum(p.numel() for p in theirs.parameters()) > LARGE
+    for batch in (1, 2) if large else (2,):
+        for size in SIZES:
+            image = rng.standard_normal((batch, 3, size, size)).astype(np.float32)
+            try:
+                for training in (False, True):
+                    set_mode(theirs, training)
+                    with torch.no_grad():
+                        theirs(torch.tensor(image))
+                return Images(image)
+            except Exception as error:
+                errors.append(f"{size}: {error}"[:120])
+    raise RuntimeError(f"PyTorch takes no image: {errors}")
 
 
-def loss_of(out: Any, library: Any) -> Any:
-    """A sum over all outputs in which no two elements count the same."""
-    total = None
-    for tensor in tensors_of(out):
-        if not tensor.is_floating_point():
-            continue
-        weights = np.cos(np.arange(tensor.numel(), dtype=np.float64)).reshape(tuple(tensor.shape))
-        term = (tensor * library.tensor(weights, dtype=tensor.dtype)).sum()
-        total = term if total is None else total + term
-    return total
-
-
-def worst(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
-    """The largest difference, as part of the largest value of PyTorch's."""
-    assert [x.shape for x in ours] == [x.shape for x in theirs], "shapes differ"
-    if not all(np.isfinite(x).all() for x in ours):
-        return float("inf")
-    largest = max((np.abs(x).max() for x in theirs if x.size), default=0.0)
-    return max(
-        (np.abs(a - b).max() for a, b in zip(ours, theirs, strict=True) if a.size), default=0.0
-    ) / (largest or 1.0)
-
-
-def gradients(model: Any) -> dict[str, np.ndarray]:
-    return {n: numpy_of(p.grad) for n, p in model.named_parameters() if p.grad is not None}
-
-
-def gradient_error(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> float:
-    """The norm of the difference of all gradients, as part of the norm of PyTorch's."""
-    assert ours.keys() == theirs.keys(), f"gradients of {sorted(ours.keys() ^ theirs.keys())[:4]}"
-    apart = sum(((ours[n] - theirs[n]) ** 2).sum() for n in theirs)
-    return float(np.sqrt(apart / (sum((g**2).sum() for g in theirs.values()) or 1.0)))
-
-
-def copy_state(ours: Any, theirs: Any) -> None:
-    state = {k: torch.tensor(v.numpy()) for k, v in ours.state_dict().items()}
-    theirs.load_state_dict(state)
-
-
-def run(
-    model: Any, library: Any, image: np.ndarray, training: bool
-) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """Outputs of a forward pass, and in training the gradients."""
+def run(model: Any, library: Any, given: Images | Scenes, training: bool) -> Results:
     set_mode(model, training)
-    x = library.tensor(image, dtype=next(model.parameters()).dtype)
-    if not training:
-        with library.no_grad():
-            return [numpy_of(t) for t in tensors_of(model(x))], {}
-    model.zero_grad()
-    out = model(x)
-    loss_of(out, library).backward()
+    with library.set_grad_enabled(training):
+        out = given.outputs(model, library)
+    if training:
+        loss_of(out, library).backward()
     return [numpy_of(t) for t in tensors_of(out)], gradients(model)
 
 
-def image_for(theirs: Any, rng: np.random.Generator) -> np.ndarray:
-    errors = []
-    for size in SIZES:
-        image = rng.standard_normal((BATCH, 3, size, size)).astype(np.float32)
-        try:
-            for training in (False, True):
-                set_mode(theirs, training)
-                with torch.no_grad():
-                    theirs(torch.tensor(image))
-            return image
-        except Exception as error:
-            errors.append(f"{size}: {error}"[:120])
-    raise RuntimeError(f"PyTorch takes no image: {errors}")
+def compare(ours: Any, theirs: Any, given: Images | Scenes, suffix: str) -> dict[str, Any]:
+    """Errors of outputs and gradients and seconds of both libraries, in both modes."""
+    report: dict[str, Any] = {}
+    for training in (False, True):
+        copy_state(ours, theirs)
+        start = time.process_time()
+        expected, expected_grads = run(theirs, torch, given, training)
+        middle = time.process_time()
+        values, grads = run(ours, flow, given, training)
+        end = time.process_time()
+        mode = ("train" if training else "eval") + suffix
+        report[mode] = [
+            float(f"{worst(values, expected):.2e}"),
+            float(f"{gradient_error(grads, expected_grads):.2e}"),
+        ]
+        report[f"{mode}_s"] = [round(end - middle, 2), round(middle - start, 2)]
+        report[f"{mode}_shapes"] = [list(x.shape) for x in expected][:4]
+    return report
 
 
 def check(name: str, ours: Any, theirs: Any) -> dict[str, Any]:
     """Compare one model; double: also in float64, where float32 does not agree."""
     rng = np.random.default_rng(0)
-    report: dict[str, Any] = {"model": name}
-    image = image_for(theirs, rng)
-    report["size"] = image.shape[-1]
-    report["parameters"] = sum(p.numel() for p in theirs.parameters())
-    for kind in ("float", "double"):
-        for training in (False, True):
-            start = time.process_time()
-            copy_state(ours, theirs)
-            try:
-                expected, expected_grads = run(theirs, torch, image, training)
-            except RuntimeError as error:
-                return report | {"torch": f"{error}"}  # its code takes no float64
-            middle = time.process_time()
-            values, grads = run(ours, flow, image, training)
-            mode = ("train" if training else "eval") + ("" if kind == "float" else "_double")
-            report[mode] = [
-                float(f"{worst(values, expected):.2e}"),
-                float(f"{gradient_error(grads, expected_grads):.2e}"),
-            ]
-            report[f"{mode}_s"] = [round(time.process_time() - middle, 1), round(middle - start, 1)]
-        if agrees(report):
-            return report
-        ours.double()
-        theirs.double()
+    copy_state(ours, theirs)
+    kind = detector(name)
+    given = kind.scenes(rng) if kind else images_for(theirs, rng)
+    report = {"model": name, "parameters": sum(p.numel() for p in theirs.parameters())}
+    if isinstance(given, Images):
+        report["image"] = list(given.pixels.shape)
+    report |= compare(ours, theirs, given, "")
+    if not agrees(report):
+        with doubled(ours, theirs):
+            report |= compare(ours, theirs, given, "_double")
     return report
-
-
-def agrees(report: dict[str, Any]) -> bool:
-    """Whether outputs and gradients are as close as they must be, in either precision."""
-    return any(
-        all(
-            report.get(m + k, [9, 9])[0] <= 1e-4 and report[m + k][1] <= 1e-3
-            for m in ("eval", "train")
-        )
-        for k in ("", "_double")
-    )
 
 
 def entrypoints(package: Any) -> dict[str, Any]:
@@ -175,36 +139,100 @@ def _unchanged(x: Any, *_: object, **__: object) -> Any:
     return x
 
 
-def main(wanted: list[str]) -> None:
+def build(entry: Callable[..., Any]) -> Any:
+    """The model of a registered function, whose weights and backbone are not fetched."""
+    kind = detector(entry.__name__)
+    options = {"pretrained": False, **(kind.options if kind else {})}
+    source = inspect.getsource(inspect.getmodule(entry) or entry)
+    if "pretrained_backbone" in source:
+        options["pretrained_backbone"] = False
+    return entry(**options)
+
+
+def model_report(name: str, twin: Twin, ours: Callable[..., Any]) -> dict[str, Any]:
+    """The outcome of one model; ok: whether it agrees."""
+    start = time.process_time()
+    try:
+        flow.manual_seed(0)
+        model = build(ours)
+        report = {"built_s": round(time.process_time() - start, 1)}
+        with twin.active():
+            reference = build(entrypoints(twin.module)[name])
+        report |= check(name, model, reference)
+        report["ok"] = agrees(report)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)
+        report = {
+            "model": name,
+            "ok": False,
+            "error": f"{type(error).__name__}: {error}"[:300],
+            "at": [f"{f.filename.split('site-packages/')[-1]}:{f.lineno}" for f in where][-4:],
+        }
+    report["cpu_s"] = round(time.process_time() - start, 1)
+    return report
+
+
+def _child(sender: Connection, name: str, twin: Twin, ours: Callable[..., Any]) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_NBYTES, MEMORY_NBYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    sender.send(model_report(name, twin, ours))
+
+
+def in_a_process(name: str, twin: Twin, ours: Callable[..., Any]) -> dict[str, Any]:
+    """The report of a child process, or of its end."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(sender, name, twin, ours))
+    child.start()
+    sender.close()
+    try:
+        if receiver.poll(4 * CPU_S):
+            report: dict[str, Any] = receiver.recv()
+            return report
+        return {"model": name, "ok": False, "error": f"not done after {4 * CPU_S} s"}
+    except EOFError:
+        child.join()
+        return {"model": name, "ok": False, "error": f"ended with exit code {child.exitcode}"}
+    finally:
+        child.kill()
+        child.join()
+
+
+def _unchanged(x: Any, *_: object, **__: object) -> Any:
+    return x
+
+
+def same_conditions() -> None:
+    """No random numbers, and contiguous outputs of PyTorch's convolutions, as upstream's are.
+
+    A model of flowvision asks `is_contiguous` and computes another variance when it is not.
+    """
+    for library in (flow, torch):
+        library.nn.functional.dropout = _unchanged  # called with training=self.training
+        library.randperm = library.arange  # samples positives and negatives of a detector
+    conv2d = torch.nn.functional.conv2d
+    torch.nn.functional.conv2d = lambda *args, **options: conv2d(*args, **options).contiguous()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--out", type=Path, default=Path(os.devnull))
+    given = parser.parse_args()
     import flowvision
 
-    for library in (flow, torch):  # models call it with training=self.training
-        library.nn.functional.dropout = _unchanged
-
+    same_conditions()
     twin = Twin("flowvision")
-    ours, theirs = entrypoints(flowvision), entrypoints(twin.module)
-    for name in wanted or list(ours):
-        start = time.process_time()
-        try:
-            flow.manual_seed(0)
-            model = ours[name](pretrained=False)
-            with twin.active():
-                reference = theirs[name](pretrained=False)
-            report = check(name, model, reference)
-            report["ok"] = agrees(report)
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)
-            report = {
-                "model": name,
-                "ok": False,
-                "error": f"{type(error).__name__}: {error}"[:300],
-                "at": [f"{f.filename.split('site-packages/')[-1]}:{f.lineno}" for f in where][-4:],
-            }
-        report["cpu_s"] = round(time.process_time() - start, 1)
-        print(json.dumps(report), flush=True)
-        model = reference = None
-        gc.collect()
+    ours = entrypoints(flowvision)
+    done = [json.loads(line)["model"] for line in given.out.open()] if given.out.exists() else []
+    for name in given.names or list(ours):
+        if name in done:
+            continue
+        line = json.dumps(in_a_process(name, twin, ours[name]))
+        print(line, flush=True)
+        with given.out.open("a") as out:
+            out.write(line + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

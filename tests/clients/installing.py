@@ -39,6 +39,8 @@ def reports(paths: Sequence[str], program: Sequence[str]) -> list[dict[str, Any]
     """The JSON lines that a program of this folder prints, one a model."""
     search = os.pathsep.join([str(ROOT), *paths, str(FOLDER / "tools")])
     environment = {**os.environ, "PYTHONPATH": search, "HF_HUB_OFFLINE": "1"}
+    # Two libraries in one process: the idle threads of one would spin while the other computes.
+    environment |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", *program],
         env=environment,

@@ -23,19 +23,20 @@ FLOWVISION = [
     "resnet18",
     "vit_tiny_patch16_224",
     "mobilenet_v2",
+    "mobilenet_v3_small",
     "squeezenet1_1",
     "shufflenet_v2_x0_5",
     "ghostnet",
     "mnasnet0_5",
-    "mobilenet_v3_small",
     "efficientnet_b0",
     "rexnetv1_1_0",
     "rexnet_lite_1_0",
     "mobilevit_xx_small",
-    "regnet_y_400mf",
-    "dla46_c",
+    "regnet_x_400mf",
+    "dla46x_c",
     "genet_small",
     "densenet121",
+    "googlenet",
     "res2net50_26w_4s",
     "resnest50",
     "se_resnet50",
@@ -47,11 +48,18 @@ FLOWVISION = [
     "uniformer_small",
     "convnext_tiny_224",
     "swin_tiny_patch4_window7_224",
+    "cswin_tiny_224",
     "crossformer_tiny_patch4_group7_224",
+    "regionvit_tiny_224",
     "fan_tiny_12_p16_224",
+    "fan_tiny_8_p4_hybrid",
     "mlp_mixer_s32_224",
+    "gmlp_ti16_224",
     "resmlp_12_224",
     "deit_small_patch16_LS_224",
+    "convmixer_768_32_relu",
+    "iresnet50",
+    "fcn_resnet50_coco",
     "fast_neural_style",
 ]
 """The smallest model of each family."""
@@ -61,13 +69,20 @@ def failed(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [report for report in found if not report["ok"]]
 
 
-def test_flowvision_models_agree_with_pytorch() -> None:
-    path = installed(
+def flowvision() -> str:
+    return installed(
         "flowvision==0.2.2", "rich six tabulate pillow pygments markdown-it-py", from_source=True
     )
-    found = reports([path], ["tests.clients.flowvision_models", *FLOWVISION])
+
+
+def test_flowvision_models_agree_with_pytorch() -> None:
+    found = reports([flowvision()], ["tests.clients.flowvision_models", *FLOWVISION])
     assert len(found) == len(FLOWVISION)
     assert not failed(found)
+
+
+def test_flowvision_transforms_and_layers_agree_with_pytorch() -> None:
+    assert not failed(reports([flowvision()], ["tests.clients.flowvision_parts"]))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+
+from . import regions
 
 
 class _Torch(ModuleType):
@@ -33,7 +35,8 @@ class _Torch(ModuleType):
         if self._theirs is not None and hasattr(self._theirs, name):
             found = getattr(self._theirs, name)
             if isinstance(found, ModuleType) and found.__name__.startswith("torch"):
-                return importlib.import_module(f"{self.__name__}.{name}")
+                found = _Torch(f"{self.__name__}.{name}")
+                setattr(self, name, found)  # asked for outside `active` too
             return found
         raise AttributeError(f"{self.__name__}.{name} has no counterpart in PyTorch")
 
@@ -45,19 +48,49 @@ def _tensor(data: Any, **options: Any) -> torch.Tensor:
     return torch.tensor(data, **options)
 
 
+def _scatter(x: torch.Tensor, dim: int, index: torch.Tensor, src: Any) -> torch.Tensor:
+    """torch.scatter, of which a number is called the value."""
+    value = {"src": src} if isinstance(src, torch.Tensor) else {"value": src}
+    return torch.scatter(x, dim, index, **value)
+
+
+def _conv2d(*args: Any, channel_pos: str = "channels_first", **options: Any) -> torch.Tensor:
+    if channel_pos != "channels_first":
+        raise NotImplementedError(f"PyTorch has no conv2d of {channel_pos}")
+    return torch.nn.functional.conv2d(*args, **options)
+
+
 STANDS: dict[tuple[str, str], object] = {
     ("oneflow", "tensor"): _tensor,
     ("oneflow.framework.tensor", "Tensor"): torch.Tensor,
     ("oneflow.nn.modules.utils", "_pair"): torch.nn.modules.utils._pair,
+    ("oneflow", "nms"): regions.nms,
+    ("oneflow", "roi_align"): regions.roi_align,
+    ("oneflow", "scatter"): _scatter,
+    ("oneflow", "tensor_scatter_nd_update"): lambda x, index, update: x.index_put(
+        index.unbind(-1), update
+    ),
+    ("oneflow", "_oneflow_internal"): SimpleNamespace(Tensor=torch.Tensor),
+    ("oneflow.nn.functional", "conv2d"): _conv2d,
+    ("oneflow.framework", "dtype"): SimpleNamespace(
+        convert_oneflow_dtype_to_numpy_dtype=lambda dtype: torch.empty(0, dtype=dtype).numpy().dtype
+    ),
+    ("oneflow._C", "pad"): torch.nn.functional.pad,
     ("oneflow._C", "cast"): lambda x, dtype: x.to(dtype),
     ("oneflow._C", "reshape"): torch.reshape,
     ("oneflow._C", "transpose"): lambda x, perm: x.permute(*perm),
     ("oneflow._C", "l1_loss"): torch.nn.functional.l1_loss,
     ("oneflow._C", "cross_entropy"): torch.nn.functional.cross_entropy,
+    (
+        "oneflow._C",
+        "binary_cross_entropy_with_logits_loss",
+    ): torch.nn.functional.binary_cross_entropy_with_logits,
 }
 """Names that PyTorch lacks or has at another place."""
 
 torch.Tensor.is_global = False  # read by code that takes both kinds of tensor
+_numpy = torch.Tensor.numpy
+torch.Tensor.numpy = lambda x, **options: _numpy(x.detach(), **options)  # of a variable as well
 
 
 class _Finder(MetaPathFinder, Loader):

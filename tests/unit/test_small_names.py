@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import oneflow as flow
@@ -68,3 +70,9 @@ def test_modules_and_optimizers_answer_by_upstreams_names() -> None:
 def test_libraries_of_ops_cannot_be_loaded() -> None:
     with pytest.raises(OSError, match=r"x\.so: ops in C\+\+ libraries cannot be loaded"):
         flow.utils.load_library("x.so")
+
+
+def test_numbers_have_names() -> None:
+    assert (flow.pi, flow.e, flow.inf) == (math.pi, math.e, math.inf)
+    assert math.isnan(flow.nan)
+    assert flow.tensor(2.0) * flow.pi == flow.tensor(2 * math.pi)

@@ -44,6 +44,10 @@ from oneflow.amp.autocasting import set_autocast_cache_enabled as set_autocast_c
 from oneflow.amp.autocasting import set_autocast_cpu_dtype as set_autocast_cpu_dtype
 from oneflow.amp.autocasting import set_autocast_enabled as set_autocast_enabled
 from oneflow.amp.autocasting import set_autocast_gpu_dtype as set_autocast_gpu_dtype
+from oneflow.core.constants import e as e
+from oneflow.core.constants import inf as inf
+from oneflow.core.constants import nan as nan
+from oneflow.core.constants import pi as pi
 from oneflow.core.device import Device as device
 from oneflow.core.dtype import DType
 from oneflow.core.dtype import DType as dtype

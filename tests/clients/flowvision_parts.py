@@ -29,7 +29,7 @@ Library = Any
 Part = Callable[[ModuleType, Library], Any]
 
 PARTS: dict[str, Part] = {}
-"""What is run with the copy of flowvision and the library below it; returns what is compared."""
+"""Functions of a copy of flowvision and the library below it, which return what is compared."""
 
 
 def part(function: Part) -> Part:
@@ -91,7 +91,7 @@ def transform(make: Callable[[Any], Any], kind: str) -> Part:
 
 
 TENSORS_ONLY = ("RandomAffine", "ColorJitter")
-"""Of a PIL image flowvision has no affine, and its change of hue overflows with NumPy 2."""
+"""Transforms that fail for PIL images: there is no affine, and hues overflow with NumPy 2."""
 
 for _name, _make in TRANSFORMS.items():
     for _kind in ("uint8", "float32") if _name in TENSORS_ONLY else ("PIL", "uint8", "float32"):

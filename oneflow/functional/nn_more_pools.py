@@ -35,13 +35,14 @@ def _lp_pool(
     stride: Size | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """(sum of x^norm_type)^(1 / norm_type) of each window of (N, C, SPATIAL); 0 where the sum is
-    negative.
+    """(sum of x^norm_type)^(1 / norm_type) of each window of (N, C, SPATIAL); NaN where the sum is
+    negative and has no such root.
     """
     kernel = spatial_sizes(kernel_size, ndim)
     strides = window_strides(stride, kernel)
     mean = _AVERAGES[ndim - 1](input**norm_type, kernel, strides, 0, ceil_mode)
-    found: Tensor = (relu(mean) * math.prod(kernel)) ** (1.0 / norm_type)
+    total = mean.sign() * relu(mean.abs()) * math.prod(kernel)  # without a slope at zero
+    found: Tensor = total ** (1.0 / norm_type)
     return found
 
 

@@ -59,6 +59,22 @@ def decoder(m: Any) -> Any:
     return out.detach(), memory.grad
 
 
+def bags(m: Any) -> Any:
+    """Sums of bags of rows of a table."""
+    table = m.nn.EmbeddingBag(5, 3, mode="sum")
+    table.weight.data.copy_(ramp(m, 5, 3))
+    return table(m.tensor([0, 4, 2, 2, 1]), m.tensor([0, 2])).detach()
+
+
+def clustered(m: Any) -> Any:
+    """Log-probabilities of classes in clusters, and their loss."""
+    softmax = m.nn.AdaptiveLogSoftmaxWithLoss(4, 7, [2, 5], div_value=2.0)
+    for i, p in enumerate(softmax.parameters()):
+        p.data.copy_(ramp(m, *p.shape) * (0.1 + 0.05 * i))
+    found = softmax(ramp(m, 3, 4), m.tensor([0, 3, 6]))
+    return found.output.detach(), found.loss.detach()
+
+
 def still(name: str, *args: Any) -> list[Sample]:
     """A layer that draws numbers, while it evaluates: then it draws none."""
     dims = {"Dropout1d": (2, 3, 4), "Dropout3d": (2, 3, 4, 5, 2)}.get(name, (2, 3, 4, 5))
@@ -395,6 +411,15 @@ SAMPLES: dict[str, list[Sample]] = {
         lambda m: [n for n, _ in m.nn.RNNBase("LSTM", 3, 4, num_layers=2).named_parameters()]
     ],
     "TransformerDecoder": [decoder],
+    **each(lambda m: (m.pi, m.e, m.inf, m.nan != m.nan), "pi", "e", "inf", "nan"),
+    "lp_pool1d": [lambda m: m.nn.functional.lp_pool1d(ramp(m, 1, 2, 8), 2.0, 3)],
+    "lp_pool2d": [lambda m: m.nn.functional.lp_pool2d(ramp(m, 1, 2, 5, 6), 3.0, (2, 3), 1)],
+    "lp_pool3d": [lambda m: m.nn.functional.lp_pool3d(ramp(m, 1, 2, 4, 4, 4), 2.0, 2)],
+    "AlphaDropout": still("AlphaDropout", 0.3),
+    "FeatureAlphaDropout": still("FeatureAlphaDropout", 0.3),
+    "Unflatten": layer("Unflatten", 1, (2, 3), shape=(2, 6)),
+    "EmbeddingBag": [bags],
+    "AdaptiveLogSoftmaxWithLoss": [clustered],
     "RNNCellBase": [lambda m: issubclass(m.nn.LSTMCell, m.nn.modules.rnn.RNNCellBase)],
     "Flatten": [*layer("Flatten", shape=(2, 3, 4)), *layer("Flatten", 0, 1, shape=(2, 3, 4))],
     "PixelShuffle": layer("PixelShuffle", 2, shape=(1, 8, 2, 3)),
@@ -476,6 +501,21 @@ NOT_COMPARED = {
             *("random_structured", "random_unstructured", "remove", "SyncBatchNorm"),
         ),
         "beside PyTorch in tests/unit/nn: test_nn_utils.py, test_clip_grad.py",
+    ),
+    **dict.fromkeys(
+        (
+            *("UninitializedBuffer", "UninitializedParameter", "LazyLinear"),
+            *("LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d"),
+            *("LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d"),
+        ),
+        "beside PyTorch in tests/unit/nn/test_lazy.py",
+    ),
+    **dict.fromkeys(
+        (
+            *("ParametrizationList", "cached", "is_parametrized", "register_parametrization"),
+            *("remove_parametrizations", "type_before_parametrizations", "spectral_norm"),
+        ),
+        "beside PyTorch in tests/unit/nn/test_parametrize.py",
     ),
     **dict.fromkeys(
         ("checkpoint", "checkpoint_sequential"), "beside PyTorch in tests/unit/test_recomputing.py"

@@ -231,7 +231,8 @@ def weights(model: Any, optimizer: Any) -> dict[str, Any]:
     found = {name: whole(x) for name, x in model.state_dict().items()}
     for number, states in optimizer.state_dict()["state"].items():
         if isinstance(states, dict):
-            found |= {f"{number} {k}": whole(v) for k, v in states.items() if hasattr(v, "sbp")}
+            tensors = {k: v for k, v in states.items() if isinstance(v, flow.Tensor)}
+            found |= {f"{number} {k}": whole(v) for k, v in tensors.items() if v.is_global}
     return found
 
 

@@ -460,7 +460,9 @@ def _one_answer(guard: Guard, behaviour: Behaviour, method: str, takes_stream: b
 
 
 def _many_answers(guard: Guard, behaviour: Behaviour, method: str, takes_stream: bool) -> Behaviour:
-    async def answer(request: Incoming, context: CallContext) -> AsyncIterator[Message]:
+    # It writes the messages itself: a generator that is interrupted while gRPC sends what it gave
+    # is not told, and its caller would hear nothing until the server has gone.
+    async def answer(request: Incoming, context: CallContext) -> None:
         call = _Call(guard, method, context, is_stream=True)
         answers = None
         try:
@@ -469,7 +471,7 @@ def _many_answers(guard: Guard, behaviour: Behaviour, method: str, takes_stream:
             await context.send_initial_metadata(((OPEN_KEY, "1"),))
             answers = behaviour(_as_taken(request), context)
             async for message in answers:
-                yield message
+                await context.write(message)
         except BaseException as error:
             await call.fail(error)
             raise

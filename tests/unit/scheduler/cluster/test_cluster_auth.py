@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 
 from oneflow.core.errors import AuthError, JobSpecError, StoreError
+from oneflow.core.loop import wait_for
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster import auth
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.auth import ROLES, Guard, Tokens, Use
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
-from oneflow.scheduler.cluster.refusals import DeniedError, ExhaustedError, NotFoundError, status_of
+from oneflow.scheduler.cluster.refusals import (
+    DeniedError,
+    ExhaustedError,
+    NotFoundError,
+    UnavailableError,
+    status_of,
+)
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.jobs import tokens as token_rules
+from tests.support.waiting import CALL_S, WAIT_S, until
 
 PEER = "ipv4:127.0.0.1:4711"
 
@@ -137,6 +148,47 @@ def test_streams_are_counted_while_they_are_open() -> None:
         use.open_stream()
     use.streams -= 1
     use.open_stream()
+
+
+def test_a_stream_that_nobody_reads_is_ended_with_its_reason(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handler waits inside of gRPC, for room in the line, when it is interrupted."""
+    method, given = "/oneflow.Jobs/Watch", []
+
+    def admitted(_method: str, _context: Any, is_stream: bool) -> Any:
+        return scene.guard.admit_secret(method, scene.secrets["view"], PEER, is_stream)
+
+    async def flood(_request: Any, _context: Any) -> AsyncIterator[bytes]:
+        while True:
+            given.append(1)
+            yield bytes(1 << 20)
+
+    class Only(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, handler_call_details: Any) -> Any:
+            handler = grpc.unary_stream_rpc_method_handler(flood, pb.JobRequest.FromString, bytes)
+            return auth._guarded(scene.guard, handler, method, reads_message=True)
+
+    async def ended() -> tuple[Any, str]:
+        address = f"unix:{tmp_path}/s"
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((Only(),))
+        server.add_insecure_port(address)
+        await server.start()
+        async with grpc.aio.insecure_channel(address) as channel:
+            watch = channel.unary_stream(method, pb.JobRequest.SerializeToString, bytes)
+            call = watch(pb.JobRequest(), timeout=CALL_S)
+            await until(lambda: len(given) > 1)
+            scene.guard.end_streams(UnavailableError("the scheduler stops"))
+            with pytest.raises(grpc.RpcError):
+                while await call.read():
+                    pass
+            found = await call.code(), await call.details()
+        await server.stop(0)
+        return found
+
+    monkeypatch.setattr(scene.guard, "admit", admitted)
+    assert wait_for(ended(), WAIT_S) == (grpc.StatusCode.UNAVAILABLE, "the scheduler stops")
 
 
 def test_a_token_that_is_revoked_is_not_valid_any_more(scene: Any) -> None:

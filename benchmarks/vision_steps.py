@@ -4,10 +4,10 @@
         [--rounds 9] [--threads 1] [--json FILE]
 
 ResNet-18 and -50, MobileNet v3 (large), ViT-S/16, Swin-T (`vision_models.py`) with images of
-224 x 224, and the LSTM of `models.py`. Same starting weights, same batches; the losses of the first
-steps must agree to 1e-3. Each side has a process of its own, they take turns, and a turn is a step
-(five of the LSTM). ratio is PyTorch's time over ours by the clock, pair by pair; cpu_ratio the same
-of the least processor time of any turn, which other programs on the machine disturb less.
+224 x 224, and the LSTM of `models.py`. Same starting weights, same batches; the first losses must
+agree to 1e-5, those after updates to 3e-2. Each side has a process of its own, they take turns, and
+a turn is a step (five of the LSTM). ratio is PyTorch's time over ours by the clock, pair by pair;
+cpu_ratio the same of the least processor time of any turn, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from models import TEXTS
 from train_step import REST_S, Served
 
 WARM_UP = 1
+FOLLOWING = 3e-2
+"""Relative difference allowed between losses after updates. Batch norm of few images amplifies
+rounding: gradients of ResNet-50 in float32 are 1.6e-2 (PyTorch) and 1.9e-2 (ours) away from those
+in float64, the median of all parameters."""
 
 
 def measure_model(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     sides = {key: Served(key, name, args.threads) for key in ("torch", "eager", "graph")}
     want = sides["torch"].losses
     for key, side in sides.items():
-        if not np.allclose(side.losses, want, rtol=1e-3):
+        is_same = np.allclose(side.losses[0], want[0], rtol=1e-5)
+        if not (is_same and np.allclose(side.losses, want, rtol=FOLLOWING)):
             raise SystemExit(f"{name}: losses differ: {key} {side.losses}, torch {want}")
     repeat = 5 if name in TEXTS else 1
     clock: dict[str, list[float]] = {key: [] for key in sides}

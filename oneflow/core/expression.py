@@ -324,8 +324,14 @@ def _pow_gradient(d: Expression, y: Expression, a: Expression, b: Expression) ->
     # An exponent of 0 gives slope 0 even at base 0, where the formula says 0 * inf.
     return (
         where(eq(b, 0), 0, d * (b * a ** (b - 1))),
-        where(eq(a, 0), 0, d * (y * log(a))),
+        where(apply("logical_and", eq(a, 0), b >= 0), 0, d * (y * log(a))),
     )
+
+
+def _over_square(d: Expression, a: Expression, b: Expression) -> Expression:
+    """d / (a^2 + b^2); 0 at the origin, which has no angle."""
+    square = a * a + b * b
+    return where(eq(square, 0), 0, d / square)
 
 
 FUNCTIONS: dict[str, Rule] = {
@@ -344,7 +350,7 @@ FUNCTIONS: dict[str, Rule] = {
     "fmod": Rule(2, lambda d, y, a, b: (d, -(d * apply("trunc", a / b)))),
     "floor_divide": Rule(2, lambda d, y, a, b: (constant(0), constant(0))),
     "atan2": Rule(
-        2, lambda d, y, a, b: (d / (a * a + b * b) * b, -(d / (a * a + b * b) * a)), "float"
+        2, lambda d, y, a, b: (_over_square(d, a, b) * b, -(_over_square(d, a, b) * a)), "float"
     ),
     "where": Rule(
         3, lambda d, y, c, a, b: (None, where(c, d, 0), where(c, 0, d)), "choice", ((1, 2),)

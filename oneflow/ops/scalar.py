@@ -12,7 +12,7 @@ from oneflow.core.expression import scalar as number
 from oneflow.core.op import row
 from oneflow.core.operand import Number, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops import binary, unary
+from oneflow.ops import binary, compare, unary, where
 from oneflow.ops.checks import FIELD, NUMBER, require, require_scalar
 from oneflow.ops.formulated import Formulated
 
@@ -73,6 +73,13 @@ def _power_grad(d: Tensor, x: Tensor, out: Tensor, value: Number) -> Tensor:
     return binary.mul(d, scalar_mul(scalar_pow(x, value=value - 1), value=value))
 
 
+def _rpow_grad(d: Tensor, x: Tensor, out: Tensor, value: Number) -> Tensor:
+    if value == 0:  # 0 to the power of 0 and more has slope 0, where the formula says 0 * -inf
+        steep = scalar_mul(binary.mul(d, out), value=-math.inf)
+        return where.masked_fill(steep, compare.scalar_compare(x, value=0, kind="ge"), value=0)
+    return scalar_mul(binary.mul(d, out), value=math.log(value) if value > 0 else math.nan)
+
+
 def _negative_power(x: Operand, value: Number) -> str:
     is_inexact = value < 0 and x.dtype.is_integer
     return "integers cannot be raised to a negative power" if is_inexact else ""
@@ -98,7 +105,7 @@ scalar_rpow: ScalarFunction = _scalar(
     "scalar_rpow",
     "value ** x",
     lambda *_, value: _VALUE**_X,
-    lambda d, x, y, v: scalar_mul(binary.mul(d, y), value=math.log(v) if v > 0 else math.nan),
+    lambda d, x, y, v: _rpow_grad(d, x, y, v),
 )
 scalar_div: ScalarFunction = _scalar(  # a product with 1 / value would round twice
     "scalar_div",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 from oneflow.core.errors import AutogradError
@@ -183,3 +184,24 @@ def test_batched_gradients_need_batches_of_one_size() -> None:
     assert found.tolist() == [[3, 0], [0, 3]]
     with pytest.raises(AutogradError, match="one more dim"):
         flow.autograd.grad([y], [x], is_grads_batched=True)
+
+
+@pytest.mark.parametrize(
+    ("compute", "first", "second"),
+    [
+        (lambda m, x, y: x**y, [0.0, 0.0, 0.0, 2.0], [-1.0, 2.0, 0.0, 3.0]),
+        (lambda m, x, y: 0.0**y + x, [1.0, 1.0, 1.0], [-1.0, 0.0, 2.0]),
+        (lambda m, x, y: m.atan2(x, y), [0.0, 0.0, 1.0], [0.0, -0.0, 2.0]),
+        (lambda m, x, y: m.maximum(x, y), [1.0, np.nan, 3.0, 2.0], [1.0, 2.0, np.nan, 1.0]),
+    ],
+    ids=["powers of zero", "zero to a power", "angle of the origin", "larger of ties and NaN"],
+)
+def test_gradients_where_formulas_divide_zero_by_zero_are_pytorchs(
+    compute: Any, first: list[float], second: list[float]
+) -> None:
+    found = []
+    for library in (flow, torch):
+        x, y = (library.tensor(v, requires_grad=True) for v in (first, second))
+        compute(library, x, y).sum().backward()
+        found.append([x.grad.numpy(), y.grad.numpy()])
+    np.testing.assert_array_equal(*found)

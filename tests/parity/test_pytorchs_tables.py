@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("expecttest")
-
 from . import report
 from .known import KNOWN, LATER
 from .report import Finding

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 from oneflow.core.errors import OneFlowError
-
-torch = pytest.importorskip("torch")
 
 
 def test_marks_for_compilers_leave_functions_as_they_are() -> None:

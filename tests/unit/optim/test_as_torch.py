@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow.optim
 from oneflow import nn
@@ -17,8 +18,6 @@ from oneflow.optim.hooks import register_optimizer_step_post_hook
 from oneflow.optim.optimizer import States
 from oneflow.optim.options import _warned
 from oneflow.tensor.tensor import Tensor, wrap
-
-torch = pytest.importorskip("torch")
 
 RNG = np.random.default_rng(0)
 STARTS = [RNG.normal(size=(3, 4)), RNG.normal(size=(5, 2))]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow.optim as ours
 import oneflow.optim.swa_utils
@@ -16,7 +17,6 @@ from oneflow.nn.parameter import Parameter
 from oneflow.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR
 from oneflow.tensor.tensor import wrap
 
-torch = pytest.importorskip("torch")
 theirs = torch.optim
 
 STEPS = 50

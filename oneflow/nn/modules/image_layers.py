@@ -6,6 +6,7 @@ step (oneflow/utils/data/pipelines.py).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -134,8 +135,9 @@ class _EachImage(Module):
     def _all(self, batch: BufferTensor) -> BufferTensor:
         return buffer_of(in_parallel(self._one, arrays_of(batch)), place_of(batch))
 
+    @abstractmethod
     def _one(self, array: Array) -> Array:
-        raise NotImplementedError
+        """The image that becomes of one image."""
 
 
 class ImageDecode(_EachImage):

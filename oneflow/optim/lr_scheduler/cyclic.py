@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,9 +41,9 @@ class _Cycled(LRScheduler):
         self.base_momentums = _each("base_momentum", optimizer, base)
         self.max_momentums = _each("max_momentum", optimizer, largest)
 
+    @abstractmethod
     def momentum_at(self, index: int, step: float) -> float:
         """The momentum of group number `index` at `step`."""
-        raise NotImplementedError
 
     def _set_lrs(self, lrs: list[float]) -> None:
         super()._set_lrs(lrs)

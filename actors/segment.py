@@ -20,7 +20,7 @@ from oneflow.actors.device import Hardware
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
-from oneflow.boxing.bound_op import BoundOp, Shards, bind
+from oneflow.boxing.bound_op import BoundOp, Shards, bind_alike
 from oneflow.core.graph import PIECE, Node, Value, written_variable
 from oneflow.core.location import locate
 from oneflow.core.op import find_op
@@ -281,5 +281,5 @@ def bind_node(node: Node, rank: int, device: str) -> BoundNode:
     types, out_types = (tuple([v.type for v in vs]) for vs in (node.inputs, node.outputs))
     op = find_op(node.op)
     attrs = op.defaults | node.attrs  # text that somebody wrote may leave some out
-    call = bind(op, types, out_types, attrs, device, shards)
+    call = bind_alike(op, types, out_types, attrs, device, shards)
     return BoundNode(node, call, find_view(op.name) if op.is_alias else call.view)

@@ -6,13 +6,14 @@ kernels here. A local tensor is a whole one: without shards the parts are the te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from oneflow.boxing.boxes import shard_box
+from oneflow.core.graph_proto import attrs_key
 from oneflow.core.op import Box, Op
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
@@ -20,7 +21,14 @@ from oneflow.core.rng import Rng
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.registry import Kernel, KernelFunction, ViewFunction, find_view, select
+from oneflow.kernels.registry import (
+    Kernel,
+    KernelFunction,
+    ViewFunction,
+    find_view,
+    num_kernels,
+    select,
+)
 
 Types = tuple[TensorType, ...]
 ArrayKind = tuple[tuple[int, ...], np.dtype[Any]]
@@ -135,6 +143,44 @@ def bind(
         not (workspace or view or op.is_random or op.mutates),
         local if kernel.bind is None else {},
     )
+
+
+_bound: dict[Hashable, BoundOp] = {}
+MOST_BOUND = 8192
+"""Distinct calls that are remembered; beyond it all are forgotten."""
+
+
+def bind_alike(
+    op: type[Op], types: Types, out_types: Types, attrs: Attrs, device: str, shards: Shards
+) -> BoundOp:
+    """`bind` for a call of a graph. Equal calls, as those of repeated blocks, share one BoundOp:
+    kernels keep no arrays between calls.
+
+    Random ops differ in their `seed` only, which no kernel is prepared for.
+    """
+    fixed = {k: v for k, v in attrs.items() if k != "seed"} if op.is_random else attrs
+    key = (
+        op,
+        types,
+        out_types,
+        attrs_key(fixed),
+        device,
+        shards.placement,
+        shards.rank,
+        tuple(shards.inputs),
+        tuple(shards.outputs),
+        num_kernels(op.name, device),
+    )
+    found = _bound.get(key)
+    if found is None:
+        if len(_bound) >= MOST_BOUND:
+            _bound.clear()
+        found = _bound[key] = bind(op, types, out_types, attrs, device, shards)
+    if not op.is_random or found.attrs.get("seed") == attrs.get("seed"):
+        return found
+    seed = {"seed": attrs["seed"]}
+    keywords = {**found.keywords, **seed} if found.keywords else found.keywords
+    return replace(found, attrs={**found.attrs, **seed}, keywords=keywords)
 
 
 def _within(types: Types, boxes: tuple[Box, ...]) -> Types:

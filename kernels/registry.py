@@ -169,17 +169,27 @@ def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) ->
 
     Raises InternalError if there is none.
     """
-    if device == "cuda":
-        load()
-        load_cuda()
-    elif name not in _found:
-        _load_kernels_of(name)
+    _load_for(name, device)
     for candidate in _KERNELS.get((name, device), ()):
         if numel >= candidate.min_elements and (
             not candidate.dtypes or (types and types[0].dtype.name in candidate.dtypes)
         ):
             return candidate
     raise InternalError(f"op {name} has no kernel for {device} and {[str(t) for t in types]}")
+
+
+def _load_for(name: str, device: str) -> None:
+    if device == "cuda":
+        load()
+        load_cuda()
+    elif name not in _found:
+        _load_kernels_of(name)
+
+
+def num_kernels(name: str, device: str) -> int:
+    """Count what `select` may choose from: while that stays, it answers as before."""
+    _load_for(name, device)
+    return len(_KERNELS.get((name, device), ()))
 
 
 def variants(name: str, device: str) -> tuple[Kernel, ...]:

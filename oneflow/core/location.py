@@ -24,6 +24,8 @@ _OURS = (
     *(os.path.join(_CHECKOUT, room) + os.sep for room in _ROOMS),
 )
 _is_ours: dict[str, bool] = {}
+_lines: dict[tuple[str, int], str] = {}
+"""Lines as text: the nodes of a graph, of which many stand in one line, share it."""
 
 
 def user_location() -> str:
@@ -31,8 +33,9 @@ def user_location() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not package_file(name):
-            return f"{name}:{frame.f_lineno}"
+        if not (_is_ours[name] if name in _is_ours else package_file(name)):
+            place = name, frame.f_lineno
+            return _lines.get(place) or _lines.setdefault(place, f"{name}:{frame.f_lineno}")
         frame = frame.f_back
     return ""
 

@@ -21,6 +21,14 @@ class TensorType:
     shape: tuple[int, ...]
     dtype: DType
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Types are parts of many keys, and few of them are made."""
+        return hash((self.shape, self.dtype))
+
     @property
     def ndim(self) -> int:
         return len(self.shape)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oneflow.boxing import settings as boxing_settings
+from oneflow.core.collector import collector_paused
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import LogicalGraph, Value
 from oneflow.core.job_config import JobConfig
@@ -76,7 +77,8 @@ def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     check_inputs(graph.name, (args, kwargs))
     _say(graph, 0, "tracing")
     start = perf_counter()
-    trace, outputs = trace_build(graph, (args, kwargs))
+    with collector_paused():
+        trace, outputs = trace_build(graph, (args, kwargs))
     if not trace.graph.num_nodes:
         raise GraphError(
             f"graph {graph.name} has nothing to run: build() takes no tensor and reads none"
@@ -97,7 +99,8 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     index = next((x._device.index for x in trace.variables.values()), 0)
     spanned = ranks_that_draw_together(trace.graph)
     steps = graph._steps_done
-    job = compile_and_bind(trace.graph, _config(graph), variables, index)
+    with collector_paused():
+        job = compile_and_bind(trace.graph, _config(graph), variables, index)
     job.step = steps
     values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
     graph._compiled = compiled = Compiled(

@@ -6,12 +6,11 @@ stands in emit.py.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from oneflow.core.collector import collector_paused
 from oneflow.core.errors import ConfigError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.job_config import Cluster, JobConfig
@@ -55,7 +54,8 @@ def compile_graph(
     total = len(PASSES) + 1
     _run(PASSES, graph, config, cluster, observer, total)
     observer.start()
-    plan = emit(graph, config, cluster)
+    with collector_paused():
+        plan = emit(graph, config, cluster)
     observer.observe_plan("emit", plan, total, total)
     seconds = time.perf_counter() - started
     METRICS.scheduler.compiled(seconds)
@@ -89,20 +89,8 @@ def _run(
     observer: Observer,
     total: int,
 ) -> None:
-    with _collector_paused():
+    with collector_paused():
         for done, rewrite in enumerate(passes, 1):
             observer.start()
             rewrite(graph, config, cluster)
             observer.observe(rewrite.__name__, graph, done, total)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Nodes and values refer to each other and live on: the collector would find nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

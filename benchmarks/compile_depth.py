@@ -1,0 +1,73 @@
+"""Cost of the first call of a graph: a GPT, against its number of layers.
+
+    python benchmarks/compile_depth.py [--layers 2,6,12,24,48] [--json FILE]
+
+Each depth in a process of its own, with one thread: forward, backward and AdamW of 8 tokens. CPU
+seconds and resident memory of tracing, compiling, binding and the first run. To reach: each layer
+after the first two costs at most 2 ms of compiling. Beside, in the same process after it: a second
+equal graph, and a graph of one op.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from compile_cost import alone, phases, resident_mib
+from measure import arguments, report
+from models import gpt, make_optimizer
+
+TOKENS = 8
+PHASES = ("trace_s", "compile_s", "bind_s", "first_run_s", "all_s")
+
+
+def measure(layers: int) -> dict[str, Any]:
+    import oneflow as flow
+
+    class Train(flow.nn.Graph):  # type: ignore[name-defined,misc]
+        def __init__(self, depth: int) -> None:
+            super().__init__()
+            self.model = gpt(flow, layers=depth, context=TOKENS)
+            self.add_optimizer(make_optimizer(flow, "gpt", self.model))
+
+        def build(self, x: Any, y: Any) -> Any:
+            loss = flow.nn.functional.cross_entropy(self.model(x), y)
+            loss.backward()
+            return loss
+
+    class One(flow.nn.Graph):  # type: ignore[name-defined,misc]
+        def build(self, x: Any) -> Any:
+            return x + x
+
+    x, y = (flow.tensor(a) for a in (np.zeros((1, TOKENS), np.int64), np.zeros(TOKENS, np.int64)))
+    Train(1)(x, y)  # imports and caches of ops
+    row = {"layers": layers, **phases(Train(layers), x, y)}
+    row["resident_mib"] = resident_mib()
+    again = phases(Train(layers), x, y)
+    row |= {f"again_{name}": again[name] for name in PHASES}
+    row["again_ratio"] = again["all_s"] / row["all_s"]
+    ones = [phases(One(), flow.ones(4, 4))["all_s"] for _ in range(20)]
+    row["one_op_ms"] = min(ones) * 1e3
+    return row
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--layers", default="2,6,12,24,48")
+    parser.add_argument("--one", type=int, help="this one, in this process")
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.one)))
+        return
+    rows = [alone(__file__, "--one", n) for n in args.layers.split(",")]
+    first = rows[0]
+    for row in rows[1:]:
+        added = row["layers"] - first["layers"]
+        for name in PHASES:
+            row[f"ms_a_layer_{name}"] = (row[name] - first[name]) / added * 1e3
+    report("compile of a GPT by depth", rows, args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -281,5 +281,5 @@ def bind_node(node: Node, rank: int, device: str) -> BoundNode:
     types, out_types = (tuple([v.type for v in vs]) for vs in (node.inputs, node.outputs))
     op = find_op(node.op)
     attrs = op.defaults | node.attrs  # text that somebody wrote may leave some out
-    call = bind_alike(op, types, out_types, attrs, device, shards)
+    call = bind_alike(op, types, out_types, attrs, device, shards, node.kind_key)
     return BoundNode(node, call, find_view(op.name) if op.is_alias else call.view)

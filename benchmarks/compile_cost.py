@@ -71,6 +71,6 @@ def alone(program: str, *args: str) -> Any:
     One thread: those that spin while they wait would count as work.
     """
     command = [sys.executable, program, *args]
-    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "ONEFLOW_KERNEL_THREADS": "1"}
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import shard_box
-from oneflow.core.graph_proto import attrs_key
 from oneflow.core.op import Box, Op
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
@@ -151,19 +150,25 @@ MOST_BOUND = 8192
 
 
 def bind_alike(
-    op: type[Op], types: Types, out_types: Types, attrs: Attrs, device: str, shards: Shards
+    op: type[Op],
+    types: Types,
+    out_types: Types,
+    attrs: Attrs,
+    device: str,
+    shards: Shards,
+    kind_key: str,
 ) -> BoundOp:
     """`bind` for a call of a graph. Equal calls, as those of repeated blocks, share one BoundOp:
     kernels keep no arrays between calls.
 
-    Random ops differ in their `seed` only, which no kernel is prepared for.
+    kind_key: see `Node.kind_key`. Random ops may differ in their `seed`, which no kernel is
+    prepared for.
     """
-    fixed = {k: v for k, v in attrs.items() if k != "seed"} if op.is_random else attrs
     key = (
         op,
         types,
         out_types,
-        attrs_key(fixed),
+        kind_key,
         device,
         shards.placement,
         shards.rank,

@@ -22,7 +22,7 @@ from typing import Any
 
 from oneflow.core.errors import InternalError
 from oneflow.core.op import find_op
-from oneflow.core.operand import Attrs
+from oneflow.core.operand import Attrs, attrs_key
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -82,8 +82,8 @@ class Node:
     """
 
     __slots__ = (
-        "attrs", "id", "inputs", "location", "module", "next", "op", "outputs", "placement", "prev",
-        "rate", "stage",
+        "_keyed", "attrs", "id", "inputs", "location", "module", "next", "op", "outputs",
+        "placement", "prev", "rate", "stage",
     )  # fmt: skip
 
     def __init__(self, id: int, op: str, placement: Placement, attrs: Attrs) -> None:
@@ -99,6 +99,26 @@ class Node:
         self.module = ""
         self.prev: Node | None = None
         self.next: Node | None = None
+        self._keyed: tuple[Attrs, str] | None = None
+
+    @property
+    def attrs_key(self) -> str:
+        """Text that is equal exactly for equal attributes; most passes ask for it. Attributes are
+        replaced, never edited.
+        """
+        keyed = self._keyed
+        if keyed is None or keyed[0] is not self.attrs:
+            keyed = self._keyed = self.attrs, attrs_key(self.attrs)
+        return keyed[1]
+
+    @property
+    def kind_key(self) -> str:
+        """The same of the attributes that may change how the op runs: all but the seed of a random
+        op, which differs in each call.
+        """
+        if "seed" not in self.attrs:
+            return self.attrs_key
+        return attrs_key({k: v for k, v in self.attrs.items() if k != "seed"})
 
     @property
     def is_structural(self) -> bool:

@@ -41,11 +41,6 @@ class Table(Generic[_T]):
         return iter(self._positions)
 
 
-def attrs_key(attrs: Attrs) -> str:
-    """Text that is equal exactly for equal attributes (1, 1.0 and True differ)."""
-    return repr(sorted(attrs.items())) if attrs else ""
-
-
 # ---- to bytes ------------------------------------------------------------------------------------
 
 
@@ -72,7 +67,7 @@ def _node_columns(proto: Any, nodes: list[Node]) -> None:
     locations, modules = Table[str](("",)), Table[str](("",))
     attrs = Table[str]()
     examples: dict[str, Attrs] = {}
-    keys = [attrs_key(n.attrs) for n in nodes]
+    keys = [n.attrs_key for n in nodes]
     for key, node in zip(keys, nodes, strict=True):
         examples.setdefault(key, node.attrs)
     proto.node_op.extend([ops.position(n.op) for n in nodes])
@@ -268,7 +263,7 @@ def _node_digests(graph: LogicalGraph) -> list[bytes]:
     blake2b, pack = hashlib.blake2b, struct.pack
     result = []
     for node in graph:
-        parts = [static[node.op, attrs_key(node.attrs), node.placement, node.stage, node.rate]]
+        parts = [static[node.op, node.attrs_key, node.placement, node.stage, node.rate]]
         ids = [v.id for v in node.inputs]
         for value in node.outputs:
             parts.append(types[value.type, value.sbp])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -15,6 +16,12 @@ Attr: TypeAlias = "bool | int | float | str | DType | tuple[Attr, ...] | None"
 
 Attrs: TypeAlias = dict[str, Any]
 """The attributes of an op, an `Attr` each: of the type that `infer` of that op gives its name."""
+
+
+def attrs_key(attrs: Attrs) -> str:
+    """Text that is equal exactly for equal attributes (1, 1.0 and True differ); one object for
+    each, so that tables find it without comparing."""
+    return sys.intern(repr(sorted(attrs.items()))) if attrs else ""
 
 
 class Operand(Protocol):

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from oneflow.boxing.signatures import choose
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Node, Value
-from oneflow.core.graph_proto import attrs_key
 from oneflow.core.op import find_op
 from oneflow.core.sbp import NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
@@ -92,9 +91,8 @@ class Layouts:
         if not node.inputs:
             whole = all_broadcast(node.placement.ndim)
             return ChosenLayouts((whole,) * len(node.outputs), True)
-        attrs = {k: v for k, v in node.attrs.items() if k != "seed"}
         types = tuple(v.type for v in node.inputs)
-        key = node.op, attrs_key(attrs), node.placement, types, sbps
+        key = node.op, node.kind_key, node.placement, types, sbps
         found = self._chosen.get(key)
         if found is None:
             found = self._chosen[key] = _choose(node, types, sbps)

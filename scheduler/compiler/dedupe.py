@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from oneflow.core.graph import LogicalGraph, Node, Value
-from oneflow.core.graph_proto import attrs_key
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
 
@@ -69,7 +68,7 @@ def _forwarded(node: Node) -> list[Value] | None:
 def _meaning(node: Node) -> Hashable:
     return (
         node.op,
-        attrs_key(node.attrs),
+        node.attrs_key,
         tuple([v.id for v in node.inputs]),
         node.placement,
         node.stage,

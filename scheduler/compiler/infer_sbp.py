@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from oneflow.boxing.signatures import NdSignature
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.pieces import rows_gathered, rows_may_stay_split
@@ -21,7 +22,6 @@ from oneflow.scheduler.compiler.signatures import (
     check_placements,
     layout_at,
     op_signature,
-    sbp_attrs_key,
 )
 
 
@@ -49,7 +49,7 @@ class Follower:
         self.signatures: dict[int, NdSignature] = {}
         self._rows_stay_split = rows_may_stay_split(graph)
         self._found: dict[Hashable, NdSignature] = {}
-        self._kinds: dict[tuple[TensorType, NdSbp], int] = {}
+        self._kinds: dict[tuple[TensorType, NdSbp, Placement], int] = {}
         self._kind_of: dict[int, int] = {}
         for node in graph:
             self._visit(node)
@@ -57,10 +57,11 @@ class Follower:
     def _visit(self, node: Node) -> None:
         signature = self._structural(node) if node.is_structural else self._op(node)
         self.signatures[node.id] = signature
+        kinds, placement = self._kinds, node.placement
         for value, nd_sbp in zip(node.outputs, signature.outputs, strict=True):
             self.layouts[value.id] = nd_sbp
-            kind = value.type, nd_sbp
-            self._kind_of[value.id] = self._kinds.setdefault(kind, len(self._kinds))
+            kind = value.type, nd_sbp, placement
+            self._kind_of[value.id] = kinds.setdefault(kind, len(kinds))
 
     def _structural(self, node: Node) -> NdSignature:
         if node.op == "output":
@@ -85,9 +86,9 @@ class Follower:
             return NdSignature((), tuple([s for s in fixed if s is not None]))
         key = (
             node.op,
-            sbp_attrs_key(node),
+            node.kind_key,
             node.placement,
-            tuple([(self._kind_of[v.id], v.placement) for v in node.inputs]),
+            tuple([self._kind_of[v.id] for v in node.inputs]),
             fixed,
         )
         found = self._found.get(key)

@@ -24,7 +24,6 @@ from oneflow.scheduler.compiler.signatures import (
     op_signature,
     plan_network,
     same_layout,
-    sbp_attrs_key,
 )
 
 _SAME = frozenset({"input", "variable", "output"})
@@ -138,7 +137,7 @@ class _Wanted:
             return NdSignature(outputs[:1], outputs)
         layouts = {v.id: _known(v) for v in node.inputs}
         sources = tuple([(v.type, v.placement, layouts[v.id]) for v in node.inputs])
-        key = (node.op, sbp_attrs_key(node), node.placement, sources, outputs)
+        key = (node.op, node.kind_key, node.placement, sources, outputs)
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = op_signature(node, layouts, outputs)

@@ -35,7 +35,6 @@ from oneflow.scheduler.compiler.signatures import (
     check_placements,
     edge_weights,
     no_signature,
-    sbp_attrs_key,
 )
 
 EPSILON = 1e-13
@@ -180,7 +179,7 @@ class _Solver:
         messages = [self._messages[v.id] for v in node.inputs]
         key = (
             node.op,
-            sbp_attrs_key(node),
+            node.kind_key,
             node.placement,
             tuple([m.id for m in messages]),
             tuple([(v.sbp, len(v.users)) for v in node.outputs]),

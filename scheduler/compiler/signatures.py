@@ -19,7 +19,6 @@ from oneflow.boxing.signatures import NdSignature, choose, runs_on_shards
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError, SbpError
 from oneflow.core.graph import LogicalGraph, Node, Value
-from oneflow.core.graph_proto import attrs_key
 from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op, signatures
 from oneflow.core.placement import Placement
@@ -95,7 +94,7 @@ class Signatures:
         """Equal for nodes with equal choices."""
         return (
             node.op,
-            sbp_attrs_key(node),
+            node.kind_key,
             node.placement.hierarchy,
             tuple([v.type for v in node.inputs]),
             tuple([v.type for v in node.outputs]),
@@ -168,14 +167,6 @@ def same_layout(a: NdSbp, b: NdSbp, hierarchy: tuple[int, ...]) -> bool:
     """True if both put the same elements on every rank (over an axis of one rank every SBP
     does)."""
     return all(x is y or n == 1 for x, y, n in zip(a, b, hierarchy, strict=True))
-
-
-def sbp_attrs_key(node: Node) -> str:
-    """Attributes that may change the choices: all but a random op's seed."""
-    attrs = node.attrs
-    if "seed" in attrs:
-        attrs = {k: v for k, v in attrs.items() if k != "seed"}
-    return attrs_key(attrs)
 
 
 # ---- choices -------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from collections.abc import Hashable
 from oneflow.boxing.parts import node_plan
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, STRUCTURAL, LogicalGraph, Node, Value
-from oneflow.core.graph_proto import attrs_key
 from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op, infer_types
 from oneflow.core.sbp import NdSbp, nd_sbp_str
@@ -87,7 +86,7 @@ class _Checker:
         if node.op in STRUCTURAL:
             wanted = _structural_types(self._graph, node, actual)
         else:
-            key = (node.op, attrs_key(node.attrs), inputs)
+            key = (node.op, node.attrs_key, inputs)
             if key not in self._types:
                 self._types[key] = infer_types(find_op(node.op), inputs, node.attrs)
             wanted = self._types[key]

@@ -68,7 +68,7 @@ def pair(sizes: Sizes) -> tuple[int, int]:
 
 def block_size() -> int:
     """Channels of a block of results."""
-    from oneflow.kernels.fused.product import BLOCK
+    from oneflow.kernels.expressions.product import BLOCK
 
     return BLOCK
 

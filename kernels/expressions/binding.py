@@ -7,17 +7,19 @@ here under its name.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.dtype import float32
+from oneflow.core.errors import InternalError
 from oneflow.core.expression import COLUMN, ROW, walk
 from oneflow.core.op import Op
 from oneflow.core.rng import Rng
@@ -272,17 +274,29 @@ class CompiledKernel:
     def fixed(self, arrays: Sequence[Array]) -> Callable[..., object]:
         """The call for arrays with the shapes and strides of `arrays`, which it does not look at
         again: 1.5 us instead of 6 with ten arrays that are not contiguous."""
+        function, table, end = self._for_layout(arrays)
+        ends = (*self.numbers, table.ctypes.data, 0, 0, end)
+        positions = self.positions
+        if positions == list(range(len(arrays))):
+            return lambda *given, _table=table: function(*given, *ends)
+        return lambda *given, _table=table: function(*[given[i] for i in positions], *ends)
+
+    def fixed_call(self, arrays: Sequence[Array]) -> tuple[int, Array, int]:
+        """The same for other machine code: (address of the function, table, end of the outermost
+        dim). Only of formulas without numbers, which would be arguments."""
+        if self.numbers or self.fed_at:
+            raise InternalError(f"{self.formula.op.name}: its loop takes numbers")
+        function, table, end = self._for_layout(arrays)
+        address: int = ctypes.cast(cast("Any", function), ctypes.c_void_p).value or 0
+        return address, table, end
+
+    def _for_layout(self, arrays: Sequence[Array]) -> tuple[Callable[..., int], Array, int]:
         used = [arrays[i] for i in self.positions]
         strides = [
             (*a.strides, *(0,) * (n - a.ndim)) for a, n in zip(used, self.ndims, strict=True)
         ]
         layout = self._layout(strides)
-        table = layout.table()
-        ends = (*self.numbers, table.ctypes.data, 0, 0, layout.sizes[0])
-        function, positions = self._compile(layout), self.positions
-        if positions == list(range(len(arrays))):
-            return lambda *given, _table=table: function(*given, *ends)
-        return lambda *given, _table=table: function(*[given[i] for i in positions], *ends)
+        return self._compile(layout), layout.table(), layout.sizes[0]
 
     def _run_drawing(self, arrays: tuple[Array, ...], scalars: list[Scalar], rng: Rng) -> None:
         """Elements know their global index: a shard's box moves through the whole with strides of

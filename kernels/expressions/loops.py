@@ -54,8 +54,11 @@ COMPILED_DTYPES = frozenset(_ELEMENTS)
 ROW_ELEMENTS, MOST_ROWS = 2048, 64
 """Elements, and rows, that one pass visits before the next pass visits the same ones."""
 
-_HEADER = object.__basicsize__  # then: data, nd, dimensions, strides, base, descr, flags
-_FLAGS_AT = _HEADER + 48
+ARRAY_DATA_AT = object.__basicsize__  # then: nd, dimensions, strides, base, descr, flags
+_FLAGS_AT = ARRAY_DATA_AT + 48
+ARRAY_NBYTES = _FLAGS_AT + 8
+"""The part of an array object that a loop reads."""
+
 _READY = 0x101  # C-contiguous and aligned
 
 
@@ -194,7 +197,7 @@ class Loop:
         is_ready = Value(code, "true", "i1")
         self._bases = []
         for i in range(len(self.arrays)):
-            data = code.let(f"getelementptr i8, ptr %o{i}, i64 {_HEADER}", "ptr")
+            data = code.let(f"getelementptr i8, ptr %o{i}, i64 {ARRAY_DATA_AT}", "ptr")
             at = code.let(f"getelementptr i8, ptr %o{i}, i64 {_FLAGS_AT}", "ptr")
             self._bases.append(code.let(f"load ptr, ptr {data.name}", "ptr"))
             flags = code.let(f"load i32, ptr {at.name}", "i32")
@@ -264,7 +267,7 @@ class Loop:
         kind = dict(self.spec.scalars)[name]
         if kind in ("float", "int"):
             return Value(self.code, f"%s_{name}", "double" if kind == "float" else "i64")
-        at = self.code.let(f"getelementptr i8, ptr %s_{name}, i64 {_HEADER}", "ptr")
+        at = self.code.let(f"getelementptr i8, ptr %s_{name}, i64 {ARRAY_DATA_AT}", "ptr")
         data = self.code.let(f"load ptr, ptr {at.name}", "ptr")
         value = self._loaded(data, dtype_of(kind), 1)
         return value.to("double" if value.is_float else "i64", signed=is_signed(dtype_of(kind)))

@@ -64,6 +64,13 @@ def compile_spec(spec: Spec) -> Callable[..., int]:
     return function
 
 
+@lru_cache(maxsize=4096)
+def function_at(address: int) -> Callable[[int], int]:
+    """The function at an address that takes that of a list of int64."""
+    function: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
+    return function
+
+
 def address_of(text: str) -> int:
     """Address of the machine code of the function @KERNEL of LLVM IR; from the cache on disk where
     it is there. It stays as long as the process."""

@@ -2,8 +2,8 @@
 
 An image is copied once with its channels innermost ("pixels": samples, padded height and width,
 channels). A row of a window is then one run of numbers, whatever the stride, and the innermost
-product (`fused/product.py`) reads it where it lies. Results come in blocks of BLOCK channels, with
-the channels innermost; they are transposed while they are in the cache. Weights ("packed") are
+product (`expressions/product.py`) reads it where it lies. Results come in blocks of BLOCK channels,
+with the channels innermost; they are transposed while they are in the cache. Weights ("packed") are
 (blocks of channels, kernel, channels of a group, BLOCK).
 
 For 4 samples of 64 x 56 x 56 into 64 channels by 3 x 3, one thread with AVX-512: 4.2 ms of products

@@ -110,10 +110,10 @@ def test_outputs_states_and_gradients_are_those_of_torch(
 def test_float32_layers_of_many_steps_are_those_of_torch(
     kind: str, rng: np.random.Generator
 ) -> None:
-    """Long and wide enough for the compiled loops and the transposed weight."""
+    """Wide enough for the compiled loops; rows in two parts, a last block that is not full."""
     import torch
 
-    x = rng.normal(size=(20, 7, 12)).astype(np.float32)
+    x = rng.normal(size=(6, 17, 12)).astype(np.float32)
     theirs, ours = getattr(torch.nn, kind)(12, 33), getattr(nn, kind)(12, 33)
     ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
     their_x, our_x = torch.tensor(x, requires_grad=True), wrap(x)
@@ -122,6 +122,31 @@ def test_float32_layers_of_many_steps_are_those_of_torch(
     np.testing.assert_allclose(our_out.detach().numpy(), their_out.detach().numpy(), atol=2e-6)
     (their_out**2).sum().backward()
     (our_out * our_out).sum().backward()
+    pairs = zip([our_x, *ours.parameters()], [their_x, *theirs.parameters()], strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_packed_float32_layers_are_those_of_torch(kind: str, rng: np.random.Generator) -> None:
+    """Neighbouring steps with as many rows, one, two and four of them, are computed together."""
+    import torch
+
+    x, lengths = rng.normal(size=(8, 16, 3)).astype(np.float32), [8] * 9 + [4] * 5 + [2, 1]
+    theirs, ours = getattr(torch.nn, kind)(3, 33), getattr(nn, kind)(3, 33)
+    ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
+    their_x, our_x = torch.tensor(x, requires_grad=True), wrap(x)
+    our_x.requires_grad = True
+    packed = torch.nn.utils.rnn.pack_padded_sequence(their_x, torch.tensor(lengths))
+    their_out, their_last = theirs(packed)
+    our_out, our_last = ours(nn.utils.rnn.pack_padded_sequence(our_x, wrap(np.array(lengths))))
+    np.testing.assert_allclose(
+        our_out.data.detach().numpy(), their_out.data.detach().numpy(), atol=2e-6
+    )
+    their_h, our_h = (a[0] if kind == "LSTM" else a for a in (their_last, our_last))
+    np.testing.assert_allclose(our_h.detach().numpy(), their_h.detach().numpy(), atol=2e-6)
+    ((their_out.data**2).sum() + their_h.sum()).backward()
+    ((our_out.data * our_out.data).sum() + our_h.sum()).backward()
     pairs = zip([our_x, *ours.parameters()], [their_x, *theirs.parameters()], strict=True)
     for a, b in pairs:
         np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=2e-4, atol=2e-4)

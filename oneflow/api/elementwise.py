@@ -90,7 +90,6 @@ ROWS: tuple[Row, ...] = (
         row("masked_fill", "flow tensor tensor_ flow_"),
         row("clone", "flow tensor _C"),
         row("rsub", "flow"),
-        row("logit", "flow flow_ tensor tensor_"),
         row("nan_to_num", "flow flow_ tensor tensor_"),
         row("signbit", "tensor"),
     ),
@@ -143,6 +142,7 @@ ROWS: tuple[Row, ...] = (
         "ops.special",
         row("erfinv", "flow flow_ tensor tensor_ special", promote=FLOAT),
         row("lgamma", "flow tensor tensor_", promote=FLOAT),
+        row("logit", "flow flow_ tensor tensor_ special", promote=FLOAT),
     ),
     *at(
         "functional.special",

@@ -170,6 +170,18 @@ def _filled_like(x: Tensor, value: Number) -> Tensor:
 def remainder(input: TensorLike, other: TensorLike) -> Tensor:
     """The rest of the division rounded down: it has the sign of `other`."""
     a, b = operands("remainder", input, other)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        a, b = together(a, b)
+        return binary.remainder(a, b) if a.type.dtype.is_floating_point else _rest(a, b)
+    if isinstance(a, Tensor):
+        a = _numeric(a, b)
+        is_exact = a.type.dtype.is_floating_point
+        return scalar.scalar_remainder(a, value=b) if is_exact else _rest(a, b)
+    return remainder(_filled_like(b, a), _numeric(b, a))
+
+
+def _rest(a: Tensor, b: TensorLike) -> Tensor:
+    """The remainder of integers."""
     return _sub(a, _mul(floor_divide(a, b), b))
 
 

@@ -68,14 +68,45 @@ def clamp(
 ) -> Tensor:
     """min(max(input, min), max); a bound may be a number, a tensor or None."""
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        x = input if min is None else binary.maximum(*same_type("clamp", input, min))
-        return x if max is None else binary.minimum(*same_type("clamp", x, max))
+        return _clamp_by_tensors(input, min, max)
     dtype = input.type.dtype
     for bound in (min, max):
         if bound is not None:
             dtype = with_number(dtype, bound)
     low, high = (None if b is None else of_kind(b, dtype) for b in (min, max))
     return unary.clamp(as_type(input, dtype), min=low, max=high)
+
+
+def _clamp_by_tensors(
+    input: Tensor, low: Number | Tensor | None, high: Number | Tensor | None
+) -> Tensor:
+    """The gradient goes to the bound that was taken, at a bound to the input, and to nothing where
+    one of them is NaN.
+    """
+    x = input
+    for bound in (low, high):
+        if bound is not None:
+            x = same_type("clamp", x, bound)[0]
+    least = None if low is None else same_type("clamp", x, low)[1]
+    most = None if high is None else same_type("clamp", x, high)[1]
+    value = x if least is None else binary.maximum(x, least)
+    value = value if most is None else binary.minimum(value, most)
+    if not value.requires_grad:
+        return value
+    value, inside = value.detach(), compare.eq(x, x)
+    if most is not None:
+        is_over = compare.gt(x, most)
+        if least is not None:
+            is_over = compare.logical_or(is_over, compare.gt(least, most))
+        value = where_ops.where(is_over, most, value)
+        inside = compare.logical_and(inside, compare.le(x, most))
+    if least is not None:
+        is_under = compare.lt(x, least)
+        if most is not None:
+            is_under = compare.logical_and(is_under, compare.lt(least, most))
+        value = where_ops.where(is_under, least, value)
+        inside = compare.logical_and(inside, compare.ge(x, least))
+    return where_ops.where(inside, x, value)
 
 
 clip = clamp
@@ -156,13 +187,6 @@ def nan_to_num(
     return where_ops.masked_fill(
         x, compare.scalar_compare(x, value=-math.inf, kind="eq"), value=low
     )
-
-
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """log(input / (1 - input)); eps: clamps the input to [eps, 1 - eps]."""
-    x = as_float(input)
-    x = x if eps is None else clamp(x, eps, 1 - eps)
-    return unary.log(div(x, sub(1, x)))
 
 
 def signbit(input: Tensor) -> Tensor:

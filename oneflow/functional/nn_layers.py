@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from oneflow.core.dtype import float32, promote
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.core.operand import Number
@@ -24,6 +25,7 @@ from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
 from oneflow.ops.unary import full_like
 from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 
 
@@ -72,9 +74,15 @@ def rms_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int] | None = None,
     weight: Tensor | None = None,
-    eps: float = 1e-6,
+    eps: float | None = None,
 ) -> Tensor:
-    """Divided by the root of the mean square over the last dims, then scaled by weight."""
+    """Divided by the root of the mean square over the last dims, then scaled by weight.
+
+    eps: added to the mean square; None for the distance of 1 from the next number of the dtype in
+    which the mean is computed, float32 at least.
+    """
+    if eps is None:
+        eps = finfo(promote(input.type.dtype, float32)).eps
     if normalized_shape is None:
         normalized_shape = input.type.shape[-1:] if weight is None else weight.type.shape
     begin = _begin_axis(input, normalized_shape, "rms_norm")

@@ -36,8 +36,9 @@ def huber_loss(
             f"huber_loss does not support non-positive values for delta, got {delta}"
         )
     gap = unary.abs(sub(input, target))
-    inner = mul(unary.square(gap), 0.5)
-    loss = pick(gap < delta, inner, mul(sub(gap, 0.5 * delta), delta))
+    is_outer = gap >= delta
+    inner = mul(unary.square(masked_fill(gap, is_outer, 0.0)), 0.5)  # infinity times 0 is NaN
+    loss = pick(is_outer, mul(sub(gap, 0.5 * delta), delta), inner)
     return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 

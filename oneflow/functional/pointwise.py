@@ -27,7 +27,7 @@ from oneflow.functional.promotion import (
 )
 from oneflow.functional.reduction import any as some
 from oneflow.functional.shaping import reshape, unsqueeze
-from oneflow.ops import binary, unary
+from oneflow.ops import binary, compare, unary
 from oneflow.ops.bits import frexp as frexp_op
 from oneflow.ops.cast import cast
 from oneflow.tensor.tensor import Tensor
@@ -81,24 +81,22 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 
 
 def fmax(input: Tensor, other: Tensor) -> Tensor:
-    """The larger; where one is NaN, the other."""
+    """The larger; where one is NaN, the other. Of equal ones the first gets the gradient."""
     need_tensors("fmax", input=input, other=other)
-    return _ignoring_nan(binary.maximum, *same_type("fmax", input, other))
+    return _ignoring_nan(compare.ge, *same_type("fmax", input, other))
 
 
 def fmin(input: Tensor, other: Tensor) -> Tensor:
-    """The smaller; where one is NaN, the other."""
+    """The smaller; where one is NaN, the other. Of equal ones the first gets the gradient."""
     need_tensors("fmin", input=input, other=other)
-    return _ignoring_nan(binary.minimum, *same_type("fmin", input, other))
+    return _ignoring_nan(compare.le, *same_type("fmin", input, other))
 
 
-def _ignoring_nan(extreme: binary.BinaryFunction, a: Tensor, b: Tensor) -> Tensor:
-    if not a.type.dtype.is_floating_point:
-        found: Tensor = extreme(a, b)
-        return found
-    left, right = pick(unary.isnan(a), b, a), pick(unary.isnan(b), a, b)
-    found = extreme(left, right)
-    return found
+def _ignoring_nan(is_first: binary.BinaryFunction, a: Tensor, b: Tensor) -> Tensor:
+    first = is_first(a, b)
+    if a.type.dtype.is_floating_point:
+        first = compare.logical_or(first, unary.isnan(b))
+    return pick(first, a, b)
 
 
 def ldexp(input: Tensor, other: TensorLike) -> Tensor:

@@ -34,10 +34,11 @@ from oneflow.functional.reduction import any as some
 from oneflow.functional.reduction import cumsum
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import broadcast_shapes, broadcast_tensors, expand, movedim, reshape
+from oneflow.ops import compare, slicing, unary
 from oneflow.ops import gather as ops
-from oneflow.ops import slicing, unary
 from oneflow.ops import sort as sort_ops
 from oneflow.ops import where as where_ops
+from oneflow.ops.reduce import reduce_max
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
@@ -317,7 +318,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all, or (values, indices) along `dim`. A row with a NaN gives NaN."""
     if dim is None:
         flat = reshape(input, (-1,))
-        return _of_none(input) if not flat.type.numel else median(flat, 0)[0]
+        return _of_none(input) if not flat.type.numel else shared(flat, median(flat, 0)[0])
     at = one_dim(dim, input.ndim, "median")
     size = input.type.shape[at] if input.ndim else 1
     if not size:
@@ -329,6 +330,19 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         bad = unary.isnan(last.detach())
         values, indices = where_ops.where(bad, last, values), where_ops.where(bad, place, indices)
     return median_result(values, indices)
+
+
+def shared(x: Tensor, value: Tensor) -> Tensor:
+    """`value`, an element of the vector `x`, with a gradient that all elements equal to it share
+    evenly, as NaNs do.
+    """
+    if not value.requires_grad:
+        return value
+    value = value.detach()
+    is_equal = compare.logical_or(
+        compare.eq(x, value), compare.logical_and(unary.isnan(x), unary.isnan(value))
+    )
+    return reduce_max(masked_fill(x, unary.logical_not(is_equal), -math.inf), dims=(0,))
 
 
 def _of_none(input: Tensor) -> Tensor:

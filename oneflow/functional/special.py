@@ -64,29 +64,18 @@ def multigammaln(input: Tensor, p: int) -> Tensor:
 def xlogy(input: TensorLike, other: TensorLike) -> Tensor:
     """input * log(other), and 0 where input is 0."""
     a, b = same_type("xlogy", input, other)
-    return _times(as_float(a), as_float(b), unary.log(as_float(b)))
+    return ops.xlogy(as_float(a), as_float(b))
 
 
 def xlog1py(input: TensorLike, other: TensorLike) -> Tensor:
     """input * log(1 + other), and 0 where input is 0."""
     a, b = same_type("xlog1py", input, other)
-    return _times(as_float(a), as_float(b), unary.log1p(as_float(b)))
-
-
-def _times(a: Tensor, b: Tensor, factor: Tensor) -> Tensor:
-    """a * factor, 0 where a is 0, NaN where b, of which the factor is made, is NaN."""
-    is_zero = compare.logical_and(
-        compare.scalar_compare(a, value=0, kind="eq"), unary.logical_not(unary.isnan(b))
-    )
-    return mul(a, masked_fill(factor, is_zero, 0.0))
+    return ops.xlog1py(as_float(a), as_float(b))
 
 
 def entr(input: Tensor) -> Tensor:
     """-input * log(input), 0 at 0, and -inf below."""
-    x = as_float(input)
-    is_zero = compare.scalar_compare(x, value=0, kind="eq")
-    value = mul(unary.neg(x), unary.log(masked_fill(x, is_zero, 1.0)))
-    return masked_fill(value, compare.scalar_compare(x, value=0, kind="lt"), -math.inf)
+    return ops.entr(as_float(input))
 
 
 def ndtr(input: Tensor) -> Tensor:

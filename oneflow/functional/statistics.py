@@ -23,7 +23,7 @@ from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_float, as_type, category
 from oneflow.functional.reduction import amax, amin, mean, norm, std, var
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import median, median_result, searchsorted, sort
+from oneflow.functional.searching import median, median_result, searchsorted, shared, sort
 from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops import scan, unary
 from oneflow.tensor.tensor import Tensor, needs_data
@@ -58,7 +58,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> o
         flat = reshape(input, (-1,))
         if not flat.type.numel:
             return median(input)
-        return _nanmedian(flat, 0, False)[0]
+        return shared(flat, _nanmedian(flat, 0, False)[0])
     if not input.ndim:
         return median_result(*_nanmedian(reshape(input, (1,)), 0, False))
     at = one_dim(dim, input.ndim, "nanmedian")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oneflow.core.expression import apply, symbols
+from oneflow.core.expression import Expression, apply, symbols
+from oneflow.core.expression import where as expression_where
 from oneflow.core.op import REGISTRY, row
 from oneflow.core.operand import Operand, Tensor
 from oneflow.core.tensor_type import TensorType
@@ -24,9 +25,27 @@ from oneflow.ops.formulated import Formulated
 BinaryFunction = Callable[[Operand, Operand], Tensor]
 
 
-def _binary(name: str, *, accepts: str = NUMBER, derived: bool = False) -> BinaryFunction:
-    """Declares one row of the table and returns its function. derived: it has a gradient, which
-    follows from the formula.
+def remainder_formula(a: Expression, b: Expression) -> Expression:
+    """The rest of the division rounded down, exact, and `a` itself or an infinite `b` where b is
+    infinite.
+    """
+    rest = apply("fmod", a, b)
+    is_other_side = apply("logical_xor", rest < 0, b < 0)
+    is_moved = apply("logical_and", is_other_side, apply("ne", rest, 0))
+    return expression_where(is_moved, rest + b, rest)
+
+
+def _binary(
+    name: str,
+    *,
+    accepts: str = NUMBER,
+    derived: bool = False,
+    formula: Callable[[Expression, Expression], Expression] | None = None,
+) -> BinaryFunction:
+    """Declares one row of the table and returns its function.
+
+    derived: it has a gradient, which follows from the formula.  formula: the function of
+    expressions that is called `name` unless told.
     """
 
     def infer(a: Operand, b: Operand) -> TensorType:
@@ -34,8 +53,9 @@ def _binary(name: str, *, accepts: str = NUMBER, derived: bool = False) -> Binar
         require(name, a, accepts)
         return a.type if a.shape == b.shape else TensorType(broadcast(name, a, b), dtype)
 
-    root = apply(name, *symbols("a b"))
-    members: dict[str, object] = {"is_named_formula": True, "formula": lambda *_: root}
+    a, b = symbols("a b")
+    root = apply(name, a, b) if formula is None else formula(a, b)
+    members: dict[str, object] = {"is_named_formula": formula is None, "formula": lambda *_: root}
     if derived:
         members["grad"] = lambda d, a, b, out: elementwise.formula_gradients(
             REGISTRY[name], d, (a, b), out, {}
@@ -52,6 +72,9 @@ pow: BinaryFunction = _binary("pow", derived=True)
 maximum: BinaryFunction = _binary("maximum", accepts=ANY, derived=True)
 minimum: BinaryFunction = _binary("minimum", accepts=ANY, derived=True)
 fmod: BinaryFunction = _binary("fmod", derived=True)  # the remainder has the sign of a
+remainder: BinaryFunction = _binary(  # that of floats; integers go through their quotient
+    "remainder", accepts=FLOAT, derived=True, formula=remainder_formula
+)
 floor_divide: BinaryFunction = _binary("floor_divide", derived=True)
 atan2: BinaryFunction = _binary("atan2", accepts=FLOAT, derived=True)
 bitwise_and: BinaryFunction = _binary("bitwise_and", accepts=INTEGRAL)

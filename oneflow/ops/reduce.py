@@ -15,7 +15,7 @@ from oneflow.core.op import Op, declare, row
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops import binary, cast, compare, shape, slicing, where
+from oneflow.ops import binary, cast, compare, shape, slicing, unary, where
 from oneflow.ops.checks import ANY, BOOL, NUMBER, require, require_dim
 
 Dims = tuple[int, ...]
@@ -103,8 +103,12 @@ def _sum_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> T
 
 
 def _extreme_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
-    """Equal extremes share the gradient evenly."""
+    """Equal extremes share the gradient evenly, and NaNs do, which are the extreme where they
+    are.
+    """
     is_extreme = compare.eq(x, _kept(out, x, dims, keepdim))
+    if x.type.dtype.is_floating_point:
+        is_extreme = compare.logical_or(is_extreme, compare.ne(x, x))
     share = cast.cast(is_extreme, dtype=x.type.dtype)
     count = reduce_sum(share, dims=dims, keepdim=True)
     d_x: Tensor = binary.mul(share, binary.div(_kept(d, x, dims, keepdim), count))
@@ -238,15 +242,16 @@ class Cumprod(Op):
         row has that sum with itself left out, up to the second zero; what follows it has none."""
         is_zero = compare.scalar_compare(x, value=0, kind="eq")
         zeros = cumsum(_as(is_zero, x), dim=dim)
+        none = compare.scalar_compare(zeros, value=0, kind="ne")
         once = compare.scalar_compare(zeros, value=1, kind="eq")
         is_first = compare.logical_and(is_zero, once)
         others = cumprod(where.masked_fill(x, is_first, value=1), dim=dim)
-        after = _reversed_cumsum(binary.mul(d, binary.mul(others, _as(once, x))), dim)
-        before = _reversed_cumsum(binary.mul(d, out), dim)
+        beyond = unary.logical_not(once)
+        after = _reversed_cumsum(where.masked_fill(binary.mul(d, others), beyond, value=0), dim)
+        before = _reversed_cumsum(where.masked_fill(binary.mul(d, out), none, value=0), dim)
         slope = binary.div(before, where.masked_fill(x, is_zero, value=1))
-        none = compare.scalar_compare(zeros, value=0, kind="ne")
         kept = where.masked_fill(slope, none, value=0)
-        return (binary.add(kept, binary.mul(after, _as(is_first, x))),)
+        return (where.where(is_first, after, kept),)
 
 
 cumprod = declare(Cumprod)

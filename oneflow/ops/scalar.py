@@ -13,7 +13,7 @@ from oneflow.core.op import row
 from oneflow.core.operand import Number, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, unary, where
-from oneflow.ops.checks import FIELD, NUMBER, require, require_scalar
+from oneflow.ops.checks import FIELD, FLOAT, NUMBER, require, require_scalar
 from oneflow.ops.formulated import Formulated
 
 Gradient = Callable[[Tensor, Tensor, Tensor, Number], Tensor]  # of (d_out, x, out, value)
@@ -127,6 +127,13 @@ scalar_fmod: ScalarFunction = _scalar(
     lambda *_, value: apply("fmod", _X, _VALUE),
     lambda d, x, y, v: d,
     refuses=_zero_divisor,
+)
+scalar_remainder: ScalarFunction = _scalar(
+    "scalar_remainder",
+    "the rest of x / value rounded down",
+    lambda *_, value: binary.remainder_formula(_X, _VALUE),
+    lambda d, x, y, v: d,
+    accepts=FLOAT,
 )
 scalar_floor_divide: ScalarFunction = _scalar(
     "scalar_floor_divide",

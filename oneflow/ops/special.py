@@ -21,17 +21,23 @@ from oneflow.core.expression import (
     erfc,
     exp,
     log,
+    maximum,
+    minimum,
     sqrt,
     symbol,
+    symbols,
     where,
 )
 from oneflow.core.expression import erfcx as scaled_erfc
+from oneflow.core.expression import scalar as number
 from oneflow.core.op import declare, row
-from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.operand import Gradients, Number, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops import binary, reduce, scalar, unary
+from oneflow.ops import binary, compare, reduce, scalar, unary
 from oneflow.ops.checks import broadcast, require_float
+from oneflow.ops.elementwise import Elementwise
 from oneflow.ops.formulated import Formulated
+from oneflow.ops.where import masked_fill
 
 _SHIFT = 8  # recurrence steps before an asymptotic series
 
@@ -195,6 +201,100 @@ def _digamma_grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
     return (binary.mul(d, polygamma(x, order=1)),)
 
 
+def _is_any(a: Expression, b: Expression) -> Expression:
+    return apply("logical_or", a, b)
+
+
+def _logit(x: TensorType, *, eps: Number | None = None) -> Expression:
+    p = symbol("x")
+    if eps is not None:
+        p = minimum(maximum(p, number("eps")), 1 - number("eps"))
+    return log(p / (1 - p))
+
+
+def _logit_slope(x: TensorType, *, eps: Number | None = None) -> Expression:
+    """Infinite at 0 and 1, NaN beyond them; 0 beyond the bounds of eps."""
+    p, d = symbol("x"), symbol("adjoint")
+    low = constant(0.0) if eps is None else number("eps")
+    is_out = _is_any(p < low, p > 1 - low)
+    return where(is_out, math.nan if eps is None else 0.0, d / (p * (1 - p)))
+
+
+class Logit(Elementwise):
+    """log(x / (1 - x)).  eps: keeps x within [eps, 1 - eps]."""
+
+    name = "logit"
+    formula = staticmethod(_logit)
+    derivative = staticmethod(_logit_slope)
+
+    @staticmethod
+    def infer(x: Operand, *, eps: Number | None = None) -> TensorType:
+        require_float("logit", x)
+        return x.type
+
+
+logit = declare(Logit)
+
+
+def _times_log(name: str, plus: int) -> Callable[[Operand, Operand], Tensor]:
+    """Declare a * log(b + plus), which is 0 where a is 0 and b is a number."""
+    a, b = symbols("a b")
+    function = "log1p" if plus else "log"
+    factor = apply(function, b)
+    is_none = apply("logical_and", eq(a, 0), apply("logical_not", apply("isnan", b)))
+    made = where(is_none, 0, a * factor)
+
+    def infer(a: Operand, b: Operand) -> TensorType:
+        require_float(name, a, b)
+        return TensorType(broadcast(name, a, b), a.dtype)
+
+    def grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Gradients:
+        def d_a() -> Tensor:
+            is_zero = compare.logical_and(
+                compare.scalar_compare(a, value=0, kind="eq"),
+                compare.scalar_compare(b, value=-plus, kind="le"),
+            )
+            factor = unary.log1p(b) if plus else unary.log(b)
+            slope = masked_fill(binary.mul(d, factor), is_zero, value=0)
+            return reduce.sum_to_shape(slope, a.type.shape)
+
+        def d_b() -> Tensor:
+            base = scalar.scalar_add(b, value=1) if plus else b
+            return reduce.sum_to_shape(binary.div(binary.mul(d, a), base), b.type.shape)
+
+        return d_a, d_b
+
+    doc = f"a * {function}(b), which is 0 where a is 0 and b is no NaN."
+    return row(name, infer, doc=doc, base=Formulated, formula=lambda *_: made, grad=grad)
+
+
+xlogy = _times_log("xlogy", 0)
+xlog1py = _times_log("xlog1py", 1)
+
+
+class Entr(Elementwise):
+    """-x log(x), 0 at 0 and -inf below; its slope at 0 is infinite."""
+
+    name = "entr"
+
+    @staticmethod
+    def infer(x: Operand) -> TensorType:
+        require_float("entr", x)
+        return x.type
+
+    @staticmethod
+    def formula(*_: TensorType) -> Expression:
+        x = symbol("x")
+        below = where(eq(x, 0), absolute(x), -math.inf)
+        is_number = _is_any(x > 0, apply("isnan", x))
+        return where(is_number, -(x * log(x)), below)
+
+    @staticmethod
+    def derivative(*_: TensorType) -> Expression:
+        return symbol("adjoint") * (-1 - log(symbol("x")))
+
+
+entr = declare(Entr)
 erfinv = row(
     "erfinv",
     _one("erfinv"),

@@ -249,10 +249,10 @@ class Clamp(Formulated):
     def grad(
         d: Tensor, x: Tensor, out: Tensor, *, min: Number | None, max: Number | None
     ) -> Gradients:
-        for bound, kind in ((min, "lt"), (max, "gt")):
-            if bound is not None:
-                is_outside = compare.scalar_compare(x, value=bound, kind=kind)
-                d = where.masked_fill(d, is_outside, value=0)
+        for bound, kind in ((min, "ge"), (max, "le")):
+            if bound is not None:  # NaN is on no side of a bound, and gets none
+                is_inside = compare.scalar_compare(x, value=bound, kind=kind)
+                d = where.masked_fill(d, logical_not(is_inside), value=0)
         return (d,)
 
 

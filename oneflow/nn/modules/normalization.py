@@ -103,7 +103,7 @@ class RMSNorm(Module):
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
-        eps: float = 1e-05,
+        eps: float | None = 1e-05,
         elementwise_affine: bool = True,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -161,3 +162,113 @@ def test_where_takes_numpy_numbers_as_python_numbers() -> None:
     assert flow.where(mask, np.array([1, 2]), np.array([3, 4])).tolist() == [1, 4]
     with pytest.raises(TypeError, match="a value for true"):
         flow.where(mask, 1)
+
+
+INF, NAN = math.inf, math.nan
+EDGES = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 6.0, 3.0, -3.0, 0.5, -0.5]
+
+
+def test_remainders_of_infinite_divisors() -> None:
+    a, b = [1.0, -1.0, 1.0, -1.0, 0.0, 2.0, NAN, 5.0], [INF, INF, -INF, -INF, 0.0, NAN, 1.0, -3.0]
+    check(flow.remainder, torch.remainder, a, b)
+    x = [7, -7, 6]
+    assert (flow.tensor(x) % -3).tolist() == (torch.tensor(x) % -3).tolist()
+
+
+@pytest.mark.parametrize("divisor", [INF, -INF, 3.0, -0.5])
+def test_remainders_with_a_number(divisor: float) -> None:
+    check(lambda x: x % divisor, lambda x: x % divisor, [1.0, -1.0, 0.0, 7.0, -7.5])
+    row = np.array([1.0, -1.0, 7.0, -7.5])
+    same(divisor % flow.tensor(row), divisor % torch.tensor(row))
+
+
+@pytest.mark.parametrize("row", [[1.0, NAN, 3.0, 2.0], [1.0, NAN, 3.0, NAN], [3.0, 1.0, 3.0, 1.0]])
+def test_the_gradient_of_an_extreme_goes_to_nan(row: list[float]) -> None:
+    for name in ("max", "min"):
+        check(getattr(flow, name), getattr(torch, name), row)
+
+
+def test_logit_beyond_its_interval() -> None:
+    p = [0.0, 1.0, -0.5, 1.5, 0.5, NAN, 0.001, 0.999]
+    check(flow.logit, torch.logit, p)
+    check(lambda x: flow.special.logit(x, 0.01), lambda x: torch.special.logit(x, 0.01), p)
+
+
+def test_of_equal_operands_fmax_and_fmin_choose_the_first() -> None:
+    a, b = [1.0, 2.0, NAN, 1.0, NAN, INF], [1.0, 1.0, 1.0, NAN, NAN, INF]
+    check(flow.fmax, torch.fmax, a, b)
+    check(flow.fmin, torch.fmin, a, b)
+
+
+@pytest.mark.parametrize(
+    "row", [[0.0, 0.0, 0.0, 1.0, -1.0], [2.0, NAN, 2.0, NAN, 7.0], [3.0, -4.0]]
+)
+def test_equal_medians_share_the_gradient(row: list[float]) -> None:
+    for name in ("median", "nanmedian"):
+        check(getattr(flow, name), getattr(torch, name), row)
+
+
+def test_zero_times_a_logarithm() -> None:
+    a = [0.0, 0.0, 0.0, 1.0, 0.0, NAN, 0.0, 2.0]
+    b = [2.0, 0.0, NAN, 0.0, -1.0, 1.0, INF, 3.0]
+    check(flow.xlogy, torch.xlogy, a, b)
+    check(lambda b: flow.xlogy(0.0, b), lambda b: torch.xlogy(0.0, b), b)
+    check(lambda a: flow.xlogy(a, 2.0), lambda a: torch.xlogy(a, 2.0), a)
+    below = [2.0, -1.0, NAN, -1.0, -2.0, 1.0, INF, 3.0]
+    check(flow.special.xlog1py, torch.special.xlog1py, a, below)
+    check(flow.special.entr, torch.special.entr, [0.0, -1.0, 1.0, NAN, INF, 0.3])
+
+
+BOUNDED = {
+    "clamp": lambda lib, x: lib.clamp(x, -1, 1),
+    "clamp, min": lambda lib, x: lib.clamp(x, min=-1),
+    "clamp, max": lambda lib, x: lib.clamp(x, max=1),
+    "clip, crossed": lambda lib, x: lib.clip(x, 1, -1),
+    "relu": lambda lib, x: lib.relu(x),
+    "relu6": lambda lib, x: lib.nn.functional.relu6(x),
+    "hardtanh": lambda lib, x: lib.nn.functional.hardtanh(x),
+    "threshold": lambda lib, x: lib.nn.functional.threshold(x, 0.5, 2.0),
+    "hardsigmoid": lambda lib, x: lib.nn.functional.hardsigmoid(x),
+    "hardshrink": lambda lib, x: lib.nn.functional.hardshrink(x),
+    "softshrink": lambda lib, x: lib.nn.functional.softshrink(x),
+    "leaky_relu": lambda lib, x: lib.nn.functional.leaky_relu(x),
+    "huber_loss": lambda lib, x: lib.nn.functional.huber_loss(
+        x, lib.zeros_like(x).detach(), reduction="none"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_bounded_functions_of_nan_and_infinities(name: str) -> None:
+    # PyTorch's gradients of the others at NaN hang on the length of the machine's vectors.
+    points = EDGES if name.startswith(("cl", "huber")) else EDGES[1:]
+    check(lambda x: BOUNDED[name](flow, x), lambda x: BOUNDED[name](torch, x), points)
+
+
+def test_clamp_by_tensors() -> None:
+    x, low, high = (
+        [NAN, 0.0, 1.0, 2.0, 0.0, 5.0, -9.0],
+        [0.0, NAN, 1.0, 1.0, 0.0, 3.0, -2.0],
+        [1.0, 1.0, 1.0, 2.0, NAN, 2.0, 4.0],
+    )
+    check(flow.clamp, torch.clamp, x, low, high)
+    check(lambda x, a: flow.clamp(x, min=a), lambda x, a: torch.clamp(x, min=a), x, low)
+    check(lambda x, a: flow.clamp(x, max=a), lambda x, a: torch.clamp(x, max=a), x, high)
+
+
+@pytest.mark.parametrize(
+    "row", [[2.0, 0.0, NAN, 3.0, 0.0], [2.0, NAN, 3.0, 0.0, 5.0], [2.0, INF, 3.0, 0.0, 5.0]]
+)
+def test_cumprod_of_zeros_and_nan(row: list[float]) -> None:
+    check(lambda x: x.cumprod(0), lambda x: x.cumprod(0), row)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_rms_norm_without_eps(dtype: str) -> None:
+    row = [[1e-4, 2e-4, 3e-4]]
+    ours = F.rms_norm(flow.tensor(row, dtype=getattr(flow, dtype)), (3,))
+    theirs = TF.rms_norm(torch.tensor(row, dtype=getattr(torch, dtype)), (3,))
+    rtol = {"float16": 2e-3, "bfloat16": 2e-2}.get(dtype, 1e-6)
+    np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), rtol=rtol)
+    layer = flow.nn.RMSNorm(3, eps=None)(flow.tensor(row))
+    same(layer, torch.nn.RMSNorm(3)(torch.tensor(row)))

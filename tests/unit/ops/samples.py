@@ -169,6 +169,8 @@ def _binary() -> list[Sample]:
         Sample("mul", (booleans(5), booleans(5, seed=1)), {}, np.multiply),
         Sample("fmod", (normal(5, 4) * 4, between(0.5, 2, 5, 4)), {}, np.fmod),
         Sample("floor_divide", (normal(5, 4) * 4, between(0.5, 2, 5, 4)), {}, np.floor_divide),
+        Sample("remainder", (normal(5, 4) * 4, between(0.5, 2, 5, 4)), {}, np.remainder),
+        Sample("remainder", (normal(5, 4) * 4, between(-2, -0.5, 4)), {}, np.remainder),
     ]
     for name, reference in COMPARE.items():
         for a, b in _SHAPES:
@@ -194,6 +196,7 @@ def _scalar() -> list[Sample]:
         "scalar_rdiv": (lambda x, value: value / x, (1, -2.5)),
         "scalar_fmod": (lambda x, value: np.fmod(x, value), (0.7,)),
         "scalar_floor_divide": (lambda x, value: np.floor_divide(x, value), (0.7,)),
+        "scalar_remainder": (lambda x, value: np.remainder(x, value), (0.7, -0.7)),
     }
     result = [
         Sample(name, (x,), {"value": value}, reference)

@@ -25,6 +25,11 @@ def _exact(name: str, *orders: int) -> Any:
     return reference
 
 
+def _clamped_logit(x: Array, eps: float) -> Array:
+    p = np.clip(x, eps, 1 - eps)
+    return np.log(p / (1 - p))
+
+
 def _zeta(s: Array, q: Array) -> Array:
     import mpmath
 
@@ -48,6 +53,22 @@ def _special() -> list[Sample]:
         *(
             Sample("polygamma", (x,), {"order": n}, _exact("psi", n), tolerance=1e-4)
             for n, x in ((1, _GAMMA), (2, np.abs(_GAMMA)), (3, np.abs(_GAMMA) + 0.4))
+        ),
+        Sample("logit", (between(0.1, 0.9, 5, 4),), {}, lambda x: np.log(x / (1 - x))),
+        Sample("logit", (between(0.02, 0.98, 5, 4),), {"eps": 0.2}, _clamped_logit),
+        Sample("entr", (between(0.1, 3, 5, 4),), {}, lambda x: -x * np.log(x)),
+        *(
+            Sample("xlogy", x, {}, lambda a, b: a * np.log(b))
+            for x in (
+                (between(-2, 2, 5, 4), between(0.5, 3, 5, 4)),
+                (between(-2, 2, 5, 1), between(0.5, 3, 4)),
+            )
+        ),
+        Sample(
+            "xlog1py",
+            (between(-2, 2, 5, 4), between(-0.5, 3, 4)),
+            {},
+            lambda a, b: a * np.log1p(b),
         ),
         Sample("zeta", (between(1.2, 5, 5, 1), between(0.5, 9, 4)), {}, _zeta, wrt=(1,)),
     ]

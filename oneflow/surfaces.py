@@ -87,8 +87,10 @@ def _function(key: int) -> Any:
 
         own = widened(own, row.widens)
     renames, order = _spellings(row, own)
-    writes = row.names[0] in spellings.WRITTEN and not WITH_OUT.isdisjoint(row.surfaces)
-    writes = writes and "out" not in _parameters(own)  # those that every step calls see to it
+    name = row.names[0]
+    takes_out = name in spellings.WRITTEN and not WITH_OUT.isdisjoint(row.surfaces)
+    takes_out = takes_out and "out" not in _parameters(own)  # what every step calls sees to it
+    writes = name if takes_out else ""
     return _taking(own, renames, order, writes) if renames or order or writes else own
 
 
@@ -130,11 +132,11 @@ def _spellings(row: Row, own: object) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _taking(
-    function: Callable[..., Any], renames: dict[str, str], order: tuple[str, ...], writes: bool
+    function: Callable[..., Any], renames: dict[str, str], order: tuple[str, ...], writes: str
 ) -> Callable[..., Any]:
     """`function` under other spellings of its keywords, and in another positional order.
 
-    writes: it takes `out=`, too.
+    writes: the name under which it takes `out=`, too; "" if it does not.
     """
 
     def apply(*args: Any, **keywords: Any) -> Any:
@@ -145,7 +147,8 @@ def _taking(
             if writes and "out" in keywords and (out := keywords.pop("out")) is not None:
                 from oneflow.functional.results import written
 
-                return written(apply(*args, **keywords), out, (*args, *keywords.values()))
+                result = apply(*args, **keywords)
+                return written(result, out, (*args, *keywords.values()), writes)
             for theirs in renames.keys() & keywords.keys():
                 ours = renames[theirs]
                 if not ours:

@@ -85,5 +85,20 @@ _WRITTEN = """
     svd svdvals take take_along_dim tan tanh tensordot topk tril triu trunc var var_mean vdot vecdot
     vector_norm vstack where xlog1py xlogy zeros zeros_like zeta
 """
+_EXACT = """
+    addbmm addmm addmv all amax amin aminmax any argmax argmin baddbmm bmm bucketize cholesky
+    complex cross cummax cummin det diag diff dot eigh eigvalsh gather heaviside histc histogram
+    index_add index_copy index_select inner inv isneginf isposinf kthvalue log_softmax logcumsumexp
+    masked_select matmul matrix_norm mm mode msort multi_dot multinomial mv nanquantile narrow_copy
+    nonzero norm qr quantile renorm scatter scatter_add searchsorted slogdet softmax solve
+    solve_triangular sort svd svdvals take take_along_dim tensordot topk tril triu vdot vecdot
+    vector_norm where
+"""
+EXACT = frozenset(_EXACT.split())
+"""Those of them whose result is cast to no other dtype."""
+
+APART = frozenset(["cat", "gather", "index_select", "kthvalue", "masked_select", "take"])
+"""Those of them whose `out=` may share no memory with their operands."""
+
 WRITTEN = frozenset(_WRITTEN.split())
 """Functions that take `out=`, as PyTorch's do: the tensor, or tensors, that the result goes to."""

@@ -90,6 +90,15 @@ def dtype_of(value: DTypeLike) -> DType:
         raise DTypeError(f"no such dtype: {value!r}; known are {names}") from None
 
 
+def category(dtype: DType) -> int:
+    """0 bool, 1 integer, 2 floating point, 3 complex."""
+    if dtype is bool_:
+        return 0
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else 1
+
+
 def promote(a: DType, b: DType) -> DType:
     """The dtype in which values of `a` and `b` meet, as PyTorch promotes tensors of equal rank."""
     if a is b:

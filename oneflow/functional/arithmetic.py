@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import cast
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import category
 from oneflow.core.errors import ArgumentError, CallError, DTypeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.promotion import (
     as_float,
     as_type,
-    category,
     need_tensors,
     operand,
     operands,
@@ -22,7 +22,7 @@ from oneflow.functional.promotion import (
 from oneflow.functional.results import into
 from oneflow.ops import binary, compare, scalar, unary
 from oneflow.ops import where as where_ops
-from oneflow.tensor.inplace import overwrite
+from oneflow.tensor.inplace import take_result
 from oneflow.tensor.tensor import Tensor
 
 
@@ -300,7 +300,7 @@ def _finite_and_le(gap: Tensor, bound: Tensor) -> Tensor:
 
 
 def _in_place(x: TensorLike, result: Tensor) -> Tensor:
-    return overwrite(cast(Tensor, x), result)
+    return take_result(cast(Tensor, x), result)
 
 
 # ---- operators: NotImplemented for what is no operand, so that Python asks the other side --------

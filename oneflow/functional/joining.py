@@ -23,6 +23,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after another along `dim`; dtypes are promoted, empty 1-D tensors left
     out.
     """
+    if isinstance(tensors, Tensor):
+        raise CallError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not one")
     xs = list(tensors)
     if not xs:
         raise ShapeError("cat: inputs num must be at least 1, got an empty list")

@@ -32,7 +32,8 @@ def matmul(
     are broadcast.
     """
     if out is not None:
-        return into(matmul(input, other, transpose_a, transpose_b, alpha), out, (input, other))
+        made = matmul(input, other, transpose_a, transpose_b, alpha)
+        return into(made, out, (input, other), "matmul")
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         raise CallError(
             f"matmul() needs two tensors, got {type(input).__name__} and {type(other).__name__}"

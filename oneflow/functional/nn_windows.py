@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from oneflow.core.dtype import category
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import Size, spatial_sizes
-from oneflow.functional.promotion import category
 from oneflow.functional.shaping import pad_with, reshape
 from oneflow.functional.windows import adaptive_sizes, batched, over_dims, unbatched, window_strides
 from oneflow.ops import conv as conv_ops

@@ -14,7 +14,7 @@ import numpy as np
 from oneflow.api import FLOAT, INTEGER, KEEP, SAME_TYPE, TENSORS
 from oneflow.core import dtype as dtypes
 from oneflow.core.dispatch import call, current_mode
-from oneflow.core.dtype import DType, promote
+from oneflow.core.dtype import DType, category, promote
 from oneflow.core.errors import CallError
 from oneflow.core.op import Op
 from oneflow.core.operand import Number, TensorLike
@@ -47,15 +47,6 @@ def set_default_dtype(dtype: DType) -> None:
     if not dtype.is_floating_point:
         raise CallError(f"only floating-point types are supported as the default type, got {dtype}")
     _default = dtype
-
-
-def category(dtype: DType) -> int:
-    """0 bool, 1 integer, 2 floating point, 3 complex."""
-    if dtype is dtypes.bool_:
-        return 0
-    if dtype.is_complex:
-        return 3
-    return 2 if dtype.is_floating_point else 1
 
 
 def _number_category(value: Number | complex) -> int:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.dtype import DTypeLike, dtype_of
+from oneflow.core.dtype import DTypeLike, category, dtype_of
 from oneflow.core.errors import ArgumentError, DTypeError, PositionError, ShapeError
 from oneflow.core.operand import DimLike, TensorLike
 from oneflow.functional.arithmetic import add, div, eq, isclose, mul, pow, sub
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
-from oneflow.functional.promotion import as_float, as_type, category, need_tensors, same_type
+from oneflow.functional.promotion import as_float, as_type, need_tensors, same_type
 from oneflow.functional.shaping import diagonal
 from oneflow.ops import binary, compare, reduce
 from oneflow.ops.complex_numbers import complex_abs

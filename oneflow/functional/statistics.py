@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.dtype import DType, category, dtype_of
 from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import DimLike
 from oneflow.functional.arithmetic import add, div, mul, sub
@@ -20,7 +20,7 @@ from oneflow.functional.elementwise import clone, masked_fill
 from oneflow.functional.from_data import beside
 from oneflow.functional.joining import cat, narrow
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.promotion import as_float, as_type, category
+from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.reduction import amax, amin, mean, norm, std, var
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import median, median_result, searchsorted, shared, sort

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oneflow.core.dtype import DType, DTypeLike, dtype_of
+from oneflow.core.dtype import DType, DTypeLike, category, dtype_of
 from oneflow.core.dtype import promote as promoted_dtype
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.no_effect import without_effect
 from oneflow.core.operand import Number, ShapeLike, TensorLike
 from oneflow.functional import arithmetic, creation, methods, shaping, sliding
 from oneflow.functional.from_data import tensor
-from oneflow.functional.promotion import category, get_default_dtype, meet, with_number
+from oneflow.functional.promotion import get_default_dtype, meet, with_number
 from oneflow.functional.random_state import Generator
 from oneflow.ops import unary
 from oneflow.tensor.alike import Where

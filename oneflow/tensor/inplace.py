@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oneflow.core.dispatch import call, current_mode
-from oneflow.core.errors import AutogradError, ShapeError
+from oneflow.core.dtype import category
+from oneflow.core.errors import AutogradError, DTypeError, ShapeError
 from oneflow.core.op import find_op
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.tensor import Tensor
@@ -51,12 +52,25 @@ def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def method(self: Tensor, *args: object, **kwargs: object) -> Tensor:
         check_writable(self)
-        return overwrite(self, function(before(self, *args), *args, **kwargs))
+        return take_result(self, function(before(self, *args), *args, **kwargs))
 
     name = f"{getattr(function, '__name__', 'f')}_"
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"`{name[:-1]}`, in place; returns self."
     return method
+
+
+def take_result(x: Tensor, new: Tensor) -> Tensor:
+    """`overwrite` by the result of an op. Raises DTypeError if that would lose its kind: floats in
+    a tensor of integers.
+    """
+    have, wanted = new.type.dtype, x.type.dtype
+    if have is not wanted and category(have) > category(wanted):
+        raise DTypeError(
+            f"result type {have} can't be cast to the desired output type {wanted}: compute the "
+            "result without writing in place"
+        )
+    return overwrite(x, new)
 
 
 def overwrite(x: Tensor, new: Tensor) -> Tensor:

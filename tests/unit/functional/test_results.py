@@ -95,3 +95,50 @@ def test_a_graph_writes_too() -> None:
 def test_the_list_holds_public_functions_only() -> None:
     names = {row.names[0] for row in ROWS if not surfaces.WITH_OUT.isdisjoint(row.surfaces)}
     assert not spellings.WRITTEN - names
+
+
+def test_functions_that_cast_no_result_say_so() -> None:
+    x, wide = flow.from_numpy(SQUARE), flow.zeros(2, 2, dtype=flow.float64)
+    for call in (flow.matmul, flow.mm):
+        with pytest.raises(DTypeError, match=r"float32 can't be cast to .*float64"):
+            call(x, x, out=wide)
+    with pytest.raises(DTypeError, match="inv: result type"):
+        flow.linalg.inv(x, out=wide)
+    with pytest.raises(DTypeError, match=r"float32 can't be cast to .*int64"):
+        flow.exp(x, out=flow.zeros(2, 2, dtype=flow.int64))
+
+
+def test_memory_that_cannot_hold_the_result_is_refused() -> None:
+    x = flow.from_numpy(SQUARE.copy())
+    with pytest.raises(RuntimeError, match="lie in one place of memory"):
+        flow.add(x, x, out=flow.zeros(1, 1).expand(2, 2))
+    with pytest.raises(RuntimeError, match="share memory"):
+        flow.take(x, flow.tensor([[0, 1], [2, 3]]), out=x)
+    assert flow.add(x, x, out=x) is x and x.tolist() == [[4, 2], [2, 6]]
+
+
+IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "add_": lambda m, x: x.add_(1.5),
+    "+=": lambda m, x: x.__iadd__(1.5),
+    "mul_": lambda m, x: x.mul_(m.tensor([1.5, 1, 1])),
+    "sqrt_": lambda m, x: x.sqrt_(),
+    "div_": lambda m, x: x.div_(2),
+    "clamp_": lambda m, x: x.clamp_(0.5),
+    "fill_": lambda m, x: x.fill_(2.5),
+    "eq_": lambda m, x: x.eq_(1),
+    "copy_": lambda m, x: x.copy_(m.tensor([0.5, 1.5, 2.5])),
+    "pow_": lambda m, x: x.pow_(2),
+    "bools": lambda m, x: (x > 1).add_(1),
+    "narrower": lambda m, x: x.float().sub_(m.tensor([1.0, 2.0, 3.0]).double()),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_floats_are_written_into_integers_by_copies_alone(name: str) -> None:
+    try:
+        wanted = IN_PLACE[name](torch, torch.tensor([1, 2, 3]))
+    except RuntimeError:
+        with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
+            IN_PLACE[name](flow, flow.tensor([1, 2, 3]))
+    else:
+        assert IN_PLACE[name](flow, flow.tensor([1, 2, 3])).tolist() == wanted.tolist()

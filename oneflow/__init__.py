@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from oneflow.api import MODULES
+from oneflow.core import tracebacks
 from oneflow.surfaces import open_module
 
 __version__ = "0.1.0"
@@ -19,4 +20,5 @@ __version__ = "0.1.0"
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
+tracebacks.install()
 open_module(__name__, "flow", MODULES)

@@ -59,6 +59,7 @@ class Config:
     suspect_s: float = 3.0  # silent for so long: shown as suspect
     act_s: float = 10.0  # silent for so long: lost, the job ends
     debug: bool = False
+    color: bool = True  # messages of errors may be highlighted on a terminal
     move_inputs_together: bool = False  # an eager op brings its global inputs to one placement
     trust_local_sizes: bool = False  # local to global compares nothing, whatever the call says
     view_may_copy: bool = False  # Tensor.view copies where the strides allow no view
@@ -107,6 +108,7 @@ class Config:
             suspect_s=suspect_s,
             act_s=act_s,
             debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
+            color=not env.get("NO_COLOR"),
             move_inputs_together=_boolean(
                 env, "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT"
             ),

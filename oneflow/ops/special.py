@@ -31,7 +31,7 @@ from oneflow.core.expression import (
 from oneflow.core.expression import erfcx as scaled_erfc
 from oneflow.core.expression import scalar as number
 from oneflow.core.op import declare, row
-from oneflow.core.operand import Gradients, Number, Operand, Tensor
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, reduce, scalar, unary
 from oneflow.ops.checks import broadcast, require_float
@@ -205,14 +205,14 @@ def _is_any(a: Expression, b: Expression) -> Expression:
     return apply("logical_or", a, b)
 
 
-def _logit(x: TensorType, *, eps: Number | None = None) -> Expression:
+def _logit(x: TensorType, *, eps: float | None = None) -> Expression:
     p = symbol("x")
     if eps is not None:
         p = minimum(maximum(p, number("eps")), 1 - number("eps"))
     return log(p / (1 - p))
 
 
-def _logit_slope(x: TensorType, *, eps: Number | None = None) -> Expression:
+def _logit_slope(x: TensorType, *, eps: float | None = None) -> Expression:
     """Infinite at 0 and 1, NaN beyond them; 0 beyond the bounds of eps."""
     p, d = symbol("x"), symbol("adjoint")
     low = constant(0.0) if eps is None else number("eps")
@@ -228,7 +228,7 @@ class Logit(Elementwise):
     derivative = staticmethod(_logit_slope)
 
     @staticmethod
-    def infer(x: Operand, *, eps: Number | None = None) -> TensorType:
+    def infer(x: Operand, *, eps: float | None = None) -> TensorType:
         require_float("logit", x)
         return x.type
 

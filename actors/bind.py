@@ -124,13 +124,20 @@ def shared_nbytes(plan: Plan, rank: int) -> int:
 
 
 def bind(
-    plan: Plan, rank: int, hardware: Hardware, peers: Peers, variables: Mapping[str, Any]
+    plan: Plan,
+    rank: int,
+    hardware: Hardware,
+    peers: Peers,
+    variables: Mapping[str, Any],
+    *,
+    thorough: bool = False,
 ) -> BoundPlan:
     """Bind a plan to a rank.
 
     variables: name -> array of this rank's part; kernels read and overwrite these very arrays.
+    thorough: search for a smaller scratch memory where the plan of it is not the least possible.
     """
-    return _Binder(plan, rank, hardware, peers, variables).bind()
+    return _Binder(plan, rank, hardware, peers, variables, thorough).bind()
 
 
 class _Binder:
@@ -141,8 +148,10 @@ class _Binder:
         hardware: Hardware,
         peers: Peers,
         variables: Mapping[str, Any],
+        thorough: bool,
     ) -> None:
         self.plan = plan
+        self.thorough = thorough
         self.rank = rank
         self.hardware = hardware
         self.peers = peers
@@ -345,7 +354,9 @@ class _Binder:
         for spec in self.local:
             if spec.kind is ActorKind.SEGMENT:
                 published = frozenset(v.id for r in spec.outputs for v in r.values)
-                segment = Segment(spec.nodes, self.rank, self.hardware, published, rows)
+                segment = Segment(
+                    spec.nodes, self.rank, self.hardware, published, rows, self.thorough
+                )
                 segments[spec.id] = segment
                 self.scratch_nbytes = max(self.scratch_nbytes, segment.scratch_nbytes)
                 self.scratch_bound = max(self.scratch_bound, segment.scratch_bound)

@@ -53,7 +53,7 @@ class Job:
     """variables: name -> array of this rank's part, read and overwritten in place.
 
     open_fabric: makes the connections to the other ranks of the plan; None if there are none.
-    check: see Executor.
+    check: see Executor.  thorough: see `bind`.
     """
 
     def __init__(
@@ -66,10 +66,13 @@ class Job:
         check: Check | None = None,
         timeout_s: float = 300.0,
         device_index: int = 0,
+        thorough: bool = False,
     ) -> None:
         hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
         self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
-        self.bound: BoundPlan = bind(plan, rank, hardware, self._fabric.peers, variables)
+        self.bound: BoundPlan = bind(
+            plan, rank, hardware, self._fabric.peers, variables, thorough=thorough
+        )
         self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s)
         self.calls = 0
         """Steps begun."""

@@ -44,7 +44,7 @@ class Segment:
     """The nodes of one segment actor, bound to arrays.
 
     nodes: of one segment actor. rank: whose part. published: values that other actors make or read,
-    or variables. rows: of the whole plan.
+    or variables. rows: of the whole plan. thorough: see `plan_offsets`.
 
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
     need.
@@ -57,6 +57,7 @@ class Segment:
         hardware: Hardware,
         published: frozenset[int],
         rows: RandomRows,
+        thorough: bool = False,
     ) -> None:
         self._hardware = hardware
         self._rows = rows
@@ -69,7 +70,7 @@ class Segment:
         self.nodes = [bind_node(n, rank, hardware.kind) for n in nodes]
         self._own = {n.id for n in nodes}
         lifetimes = self._sweep()
-        self._offsets, self.scratch_nbytes = plan_offsets(lifetimes)
+        self._offsets, self.scratch_nbytes = plan_offsets(lifetimes, thorough)
         self.scratch_bound = lower_bound(lifetimes)
 
     @property

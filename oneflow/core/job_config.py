@@ -26,6 +26,9 @@ class JobConfig:
     `fusion_ops` tensors (0: no limit).
 
     lower_all_reduce: all_reduces are calls of the backend that eager code uses, where they can be.
+
+    compress_memory: search for an order of ops and for offsets that need less memory, for some
+    seconds if need be.
     """
 
     name: str
@@ -38,6 +41,7 @@ class JobConfig:
     fusion_nbytes: int = 0
     fusion_ops: int = 0
     lower_all_reduce: bool = False
+    compress_memory: bool = False
 
     def __post_init__(self) -> None:
         if self.num_pieces < 1:

@@ -57,14 +57,18 @@ def _bind_alone(
 
     last = max(r for node in graph for r in node.placement.rank_ids)
     plan = compile_graph(graph, config, Cluster(max(last, rank) + 1))
-    return Job(plan, rank, variables, device_index=device_index)
+    thorough = config.compress_memory
+    return Job(plan, rank, variables, device_index=device_index, thorough=thorough)
 
 
 def _bind_together(
     graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
 ) -> Job:
     data = compile_together(graph, config)
-    return open_plan(Plan.from_bytes(data), plan_digest(data), config.name, variables, device_index)
+    plan, thorough = Plan.from_bytes(data), config.compress_memory
+    return open_plan(
+        plan, plan_digest(data), config.name, variables, device_index, thorough=thorough
+    )
 
 
 def compile_together(graph: LogicalGraph, config: JobConfig) -> bytes:
@@ -108,11 +112,17 @@ def _lowers_all_reduce(graph: LogicalGraph) -> bool:
 
 
 def open_plan(
-    plan: Plan, digest: str, job_name: str, variables: Mapping[str, Any], device_index: int
+    plan: Plan,
+    digest: str,
+    job_name: str,
+    variables: Mapping[str, Any],
+    device_index: int,
+    *,
+    thorough: bool = False,
 ) -> Job:
     """Binds a plan that spans ranks; all ranks of the world call it with the same plan.
 
-    digest: see `plan_digest`.
+    digest: see `plan_digest`.  thorough: see `bind`.
     """
     from oneflow.actors.fabric import open_fabric  # TLS and sockets, which one process needs not
     from oneflow.distributed.meeting import StepWatch
@@ -144,5 +154,6 @@ def open_plan(
         check=watch.check,
         timeout_s=here.timeout_s,
         device_index=device_index,
+        thorough=thorough,
     )
     return watch.watch(job)

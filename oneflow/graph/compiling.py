@@ -124,6 +124,7 @@ def _config(graph: Graph) -> JobConfig:
         graph.config.num_pieces,
         graph.config.order_mode,
         graph.config.auto_parallel,
+        compress_memory=graph.config.compress_memory,
         **boxing_settings.current().job_fields(),
     )
 

@@ -20,6 +20,7 @@ class GraphConfig:
         self.num_pieces = 1
         self.order_mode = "MemoryFirst"
         self.auto_parallel = False
+        self.compress_memory = False
         self.hints: dict[str, object] = {}
         self._training = False
         self.zero: Zero | None = None
@@ -111,6 +112,12 @@ class GraphConfig:
         """
         self.auto_parallel = bool(mode)
 
+    def enable_compress_memory(self, mode: bool = True) -> None:
+        """Search longer for offsets in the memory of a step, where those found at once need more
+        than the peak of live bytes: some seconds at most.
+        """
+        self.compress_memory = bool(mode)
+
     # ---- options that change nothing -------------------------------------------------------------
 
     def _note(self, name: str, value: object, why: str) -> None:
@@ -155,14 +162,9 @@ class GraphConfig:
         why = "convolutions do not call cuDNN"
         self._note("enable_cudnn_conv_heuristic_search_algo", mode, why)
 
-    def enable_compress_memory(self, mode: bool = True) -> None:
-        """Changes nothing here: offsets always follow from when each temporary is used."""
-        why = "the offsets of temporaries always follow from when each is used"
-        self._note("enable_compress_memory", mode, why)
-
     def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
-        """Changes nothing here: there is one way to plan offsets."""
-        why = "there is one way to plan the offsets of temporaries"
+        """Changes nothing here: the best of several plans of offsets is always taken."""
+        why = "the best of several plans of offsets is always taken"
         self._note("enable_choose_best_memory_allocation", mode, why)
 
     def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:

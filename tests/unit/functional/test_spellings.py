@@ -135,7 +135,7 @@ def test_settings_take_upstreams_keywords() -> None:
         flow.boxing.nccl.allow_fuse_all_reduce(enabled=True, mode=True)
     config = flow.nn.graph.GraphConfig()
     config.enable_compress_memory(mode=False)
-    assert config.hints["enable_compress_memory"] is False
+    assert config.compress_memory is False
     with flow.set_grad_enabled(is_train=False):
         assert not flow.is_grad_enabled()
     out, given = flow.zeros(2), flow.ones(2)

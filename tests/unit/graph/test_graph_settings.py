@@ -21,7 +21,6 @@ CHANGE_NOTHING: dict[str, object] = {
     "enable_fused_model_update_cast": True,
     "enable_multi_tensor_update": True,
     "enable_cudnn_conv_heuristic_search_algo": True,
-    "enable_compress_memory": True,
     "enable_choose_best_memory_allocation": True,
     "enable_auto_parallel_ignore_user_sbp_config": True,
     "set_auto_parallel_computation_cost_ratio": 0.1,
@@ -33,7 +32,7 @@ CHANGE_NOTHING: dict[str, object] = {
 }
 WORK = (
     *("enable_amp", "enable_zero", "set_zero_redundancy_optimizer_mode", "enable_auto_parallel"),
-    *("set_gradient_accumulation_steps", "enable_straighten_algorithm"),
+    *("set_gradient_accumulation_steps", "enable_straighten_algorithm", "enable_compress_memory"),
 )
 
 

@@ -5,8 +5,8 @@ So no two ranks ever wait for each other's next collective.
 The order the user wrote is a good one: it is kept, stably, but for what a mode moves:
 
   MemoryFirst (default)  the reductions of partial sums (gradients) that can already run stand
-                         together, so that one actor carries many of them; everything else stays
-                         where its reader is
+                         together, so that one actor carries many of them; computing moves to
+                         where less memory is live at once (order_memory.py)
   SpeedFirst             a reduction is issued as soon as its input is made, to run beside the
                          computing that follows
   OverlapCpuGpu, DelayShortGpu
@@ -19,13 +19,14 @@ An op that overwrites a variable always comes after every reader of what it over
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from heapq import heapify, heappop, heappush
 
 from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
+from oneflow.scheduler.compiler.order_memory import ROUNDS, lower_peak
 
 
 def order(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
@@ -40,8 +41,11 @@ def order(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
             _gather_reductions(nodes, position, place)
         else:
             _hasten_reductions(nodes, position, place)
-    ranks = sorted(range(len(nodes)), key=lambda i: (place[i], i))
-    graph.reorder(_topological(nodes, position, ranks))
+    nodes = _sorted(nodes, place)
+    if config.order_mode == "MemoryFirst":
+        rounds = ROUNDS if config.compress_memory else 1
+        nodes = lower_peak(nodes, _after_readers, _sorted, rounds)
+    graph.reorder(nodes)
 
 
 # ---- what a mode wants ---------------------------------------------------------------------------
@@ -105,14 +109,16 @@ def _hasten_reductions(nodes: list[Node], position: dict[int, int], place: list[
 # ---- a valid order closest to it -----------------------------------------------------------------
 
 
-def _topological(nodes: list[Node], position: dict[int, int], ranks: list[int]) -> list[Node]:
-    """Sort the nodes so that of those that can run, the one that stands first in `ranks` always
-    comes next.
+def _sorted(nodes: list[Node], place: list[int]) -> list[Node]:
+    """Sort the nodes so that of those that can run, the one with the lowest place always comes
+    next; of one place, the first in `nodes`.
     """
+    position = {node.id: i for i, node in enumerate(nodes)}
+    ranks = sorted(range(len(nodes)), key=lambda i: (place[i], i))
     rank_of = [0] * len(nodes)
     for rank, i in enumerate(ranks):
         rank_of[i] = rank
-    after = _after_readers(nodes, position)
+    after = _after_readers(nodes)
     waits = [len(node.inputs) for node in nodes]
     for writers in after.values():
         for writer in writers:
@@ -134,8 +140,9 @@ def _topological(nodes: list[Node], position: dict[int, int], ranks: list[int]) 
     return result
 
 
-def _after_readers(nodes: list[Node], position: dict[int, int]) -> dict[int, list[int]]:
+def _after_readers(nodes: list[Node]) -> dict[int, list[int]]:
     """Reader -> writers that must come after it, by position."""
+    position = {node.id: i for i, node in enumerate(nodes)}
     mutates: dict[str, list[int]] = {}
     after: dict[int, list[int]] = {}
     for i, node in enumerate(nodes):
@@ -143,10 +150,26 @@ def _after_readers(nodes: list[Node], position: dict[int, int]) -> dict[int, lis
             op = None if node.is_structural else find_op(node.op)
             mutates[node.op] = list(op.mutates.values()) if op else []
         for index in mutates[node.op]:
-            for reader in node.inputs[index].users:
+            for reader in _readers(node.inputs[index], node):
                 if reader is not node:
                     after.setdefault(position[reader.id], []).append(i)
     return after
+
+
+def _readers(value: Value, writer: Node) -> Iterator[Node]:
+    """The nodes that read a value, or a view of it, before `writer` overwrites it."""
+    for user in value.users:
+        yield user
+        if user is not writer and user.inputs[0] is value and _shows_input(user):
+            yield from _readers(user.outputs[0], writer)
+
+
+def _shows_input(node: Node) -> bool:
+    """May its output be the memory of its first input?"""
+    if node.is_structural:
+        return node.op == "repeat"
+    op = find_op(node.op)
+    return op.is_view or op.is_alias
 
 
 def _no_order(nodes: list[Node], waits: list[int]) -> GraphError:

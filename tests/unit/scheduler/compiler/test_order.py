@@ -8,7 +8,7 @@ import random
 import pytest
 
 from oneflow.core.errors import ConfigError, GraphError
-from oneflow.core.graph import LogicalGraph
+from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
@@ -123,3 +123,83 @@ def compiled(seed: int) -> LogicalGraph:
 def test_an_unknown_mode_is_refused():
     with pytest.raises(ConfigError, match="order_mode must be one of MemoryFirst"):
         JobConfig("g", order_mode="Fast")
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+
+def peak_of(nodes: list[Node]) -> int:
+    """Most bytes of temporaries that are live at once, counted node by node."""
+    ids = {node.id: i for i, node in enumerate(nodes)}
+    lives = [
+        (i, max([ids[u.id] for u in value.users], default=i), value.type.nbytes)
+        for i, node in enumerate(nodes)
+        if not node.is_structural
+        for value in node.outputs
+        if not any(u.is_structural for u in value.users)
+    ]
+    return max(sum(n for a, b, n in lives if a <= now <= b) for now in range(len(nodes)))
+
+
+LATE = """
+    %0: float32[64] B = input(; name='x') @cpu[0]
+    %1: float32[64] B = scalar_mul(%0; value=1.0) @cpu[0]
+    %2: float32[64] B = scalar_mul(%0; value=2.0) @cpu[0]
+    %3: float32[64] B = scalar_mul(%0; value=3.0) @cpu[0]
+    %4: float32[64] B = scalar_mul(%0; value=4.0) @cpu[0]
+    %5: float32[64] B = add(%1, %2) @cpu[0]
+    %6: float32[64] B = add(%5, %3) @cpu[0]
+    %7: float32[64] B = add(%6, %4) @cpu[0]
+    output(%7; index=0) @cpu[0]
+"""
+
+
+def test_what_is_used_late_is_made_late_under_memory_first():
+    assert ordered(LATE) == [0, 1, 2, 5, 3, 6, 4, 7]
+    assert ordered(LATE, "SpeedFirst") == ordered(LATE, "Disable") == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_an_update_follows_its_gradient_under_memory_first():
+    text = """
+        %0: float32[64] B = variable(; name='a') @cpu[0]
+        %1: float32[64] B = input(; name='x') @cpu[0]
+        %2: float64[] B = input(; name='lr') @cpu[0]
+        %3: float32[64] B = scalar_mul(%1; value=2.0) @cpu[0]
+        %4: float32[64] B = mul(%1, %1) @cpu[0]
+        %5: float32[64] B = mul(%4, %4) @cpu[0]
+        %6: float32[64] B = mul(%5, %0) @cpu[0]
+        %7: float32[64] B = sgd_update(%0, %3, %2; weight_decay=0.0, maximize=False) @cpu[0]
+        output(%6; index=0) @cpu[0]
+    """
+    assert ordered(text) == [0, 1, 2, 4, 5, 6, 3, 7]  # reads %0 before: never sooner than %6
+
+
+def test_readers_of_a_view_run_before_what_it_shows_is_overwritten():
+    text = """
+        %0: float32[8, 8] B = variable(; name='a') @cpu[0]
+        %1: float32[8, 8] B = input(; name='x') @cpu[0]
+        %2: float64[] B = input(; name='lr') @cpu[0]
+        %3: float32[64] B = reshape(%0; shape=(64,)) @cpu[0]
+        %4: float32[8, 8] B = scalar_mul(%1; value=2.0) @cpu[0]
+        %5: float32[8, 8] B = sgd_update(%0, %4, %2; weight_decay=0.0, maximize=False) @cpu[0]
+        %6: float32[64] B = scalar_mul(%3; value=2.0) @cpu[0]
+        output(%6; index=0) @cpu[0]
+    """
+    found = ordered(text)
+    assert found.index(6) < found.index(5)
+
+
+def test_memory_first_never_needs_more_than_the_order_that_was_written():
+    rng = random.Random(0)
+    for _ in range(60):
+        lines = ["%0: float32[64] B = input(; name='x') @cpu[0]"]
+        for value in range(1, 30):
+            a, b = rng.randrange(value), rng.randrange(value)
+            op = f"add(%{a}, %{b})" if rng.random() < 0.5 else f"scalar_mul(%{a}; value=2.0)"
+            lines.append(f"%{value}: float32[64] B = {op} @cpu[0]")
+        text = "graph g pieces=1 {\n" + "\n".join(lines) + "\n}"
+        graph = parse_graph(text)
+        before = peak_of(list(graph))
+        order(graph, JobConfig("g", compress_memory=True), Cluster(1))
+        verify(graph, after="order")
+        assert peak_of(list(graph)) <= before

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.actors.offset_search import search_offsets
 from oneflow.actors.offsets import Blocks, least_offsets
 
 ALIGNMENT = 64
@@ -59,8 +60,6 @@ def plan_offsets(
     blocks = Blocks.of([(aligned(t.nbytes) // ALIGNMENT, t.first, t.last) for t in items])
     placed, least = least_offsets(blocks), blocks.peak
     if thorough and placed.max_end > least and len(items) <= SEARCHED:
-        from oneflow.actors.offset_search import search_offsets  # imports a compiler
-
         placed = min(placed, search_offsets(blocks), key=lambda p: p.max_end)
     for item, offset in zip(items, placed.offsets.tolist(), strict=True):
         offsets[item.key] = offset * ALIGNMENT

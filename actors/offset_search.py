@@ -8,6 +8,7 @@ moves is fixed, so that the same blocks always get the same offsets.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def search_offsets(blocks: Blocks, most_moves: int = MOST_MOVES) -> Placed:
     moves = min(PAIRS // len(areas) ** 2, most_moves)
     found: list[Placed] = []
     for weights in (areas, blocks.sizes):
-        numbers = _anneal(
+        numbers = _annealer()(
             -np.log(weights), blocks.sizes, blocks.first, blocks.last, blocks.peak, moves
         )
         found.append(place(blocks, np.argsort(numbers, kind="stable")))
@@ -71,38 +72,39 @@ def _arena(
     return most, most + 0.3 * above / skyline.size
 
 
-_arena = compiled(_arena)
+@cache
+def _annealer() -> Any:
+    """The loop over moves, compiled."""
+    arena_of = compiled(_arena)
 
+    def anneal(numbers: Any, sizes: Any, first: Any, last: Any, peak: int, moves: int) -> Any:
+        """The numbers with the smallest arena that some moves from `numbers` have met."""
+        np.random.seed(0)
+        n = sizes.size
+        skyline = np.zeros(last.max() + 1, np.int64)
+        work = np.zeros((3, n), np.int64)
+        least, cost = arena_of(numbers, sizes, first, last, peak, skyline, work)
+        best, tried = numbers.copy(), numbers.copy()
+        for move in range(moves):
+            tried[:] = numbers
+            for _ in range(1 + int(np.random.exponential(1.0))):
+                i, j, kind = np.random.randint(n), np.random.randint(n), np.random.randint(5)
+                if kind < 2:
+                    tried[i] += 0.7 * np.random.standard_normal()
+                elif kind < 4:
+                    tried[i], tried[j] = tried[j], tried[i]
+                else:
+                    tried[i] = tried[j] - 1e-6 * np.random.random()
+            arena, new = arena_of(tried, sizes, first, last, peak, skyline, work)
+            heat = peak * HOT * (COLD / HOT) ** (move / moves)
+            if new <= cost or np.random.random() < np.exp((cost - new) / heat):
+                numbers[:] = tried
+                cost = new
+                if arena < least:
+                    least = arena
+                    best[:] = tried
+                    if least == peak:
+                        break
+        return best
 
-def _anneal(numbers: Any, sizes: Any, first: Any, last: Any, peak: int, moves: int) -> Any:
-    """The numbers with the smallest arena that some moves from `numbers` have met."""
-    np.random.seed(0)
-    n = sizes.size
-    skyline = np.zeros(last.max() + 1, np.int64)
-    work = np.zeros((3, n), np.int64)
-    least, cost = _arena(numbers, sizes, first, last, peak, skyline, work)
-    best, tried = numbers.copy(), numbers.copy()
-    for move in range(moves):
-        tried[:] = numbers
-        for _ in range(1 + int(np.random.exponential(1.0))):
-            i, j, kind = np.random.randint(n), np.random.randint(n), np.random.randint(5)
-            if kind < 2:
-                tried[i] += 0.7 * np.random.standard_normal()
-            elif kind < 4:
-                tried[i], tried[j] = tried[j], tried[i]
-            else:
-                tried[i] = tried[j] - 1e-6 * np.random.random()
-        arena, new = _arena(tried, sizes, first, last, peak, skyline, work)
-        heat = peak * HOT * (COLD / HOT) ** (move / moves)
-        if new <= cost or np.random.random() < np.exp((cost - new) / heat):
-            numbers[:] = tried
-            cost = new
-            if arena < least:
-                least = arena
-                best[:] = tried
-                if least == peak:
-                    break
-    return best
-
-
-_anneal = compiled(_anneal)
+    return compiled(anneal)

@@ -1,14 +1,13 @@
 """Compilation by numba whose machine code is kept on disk where there is a place for it.
 
-Imports numba, which takes a moment: import this inside the modules that compile only.
+The first call imports numba, which takes a moment: modules that call it as they are imported are
+imported where they are needed only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-
-from numba import njit
 
 from oneflow.core.log import get_logger
 
@@ -20,6 +19,8 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     cache folder can be written (a container with a foreign user id, say), every process compiles
     anew; a folder in NUMBA_CACHE_DIR ends that.
     """
+    from numba import njit
+
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no folder for its cache

@@ -8,13 +8,16 @@ moves is fixed, so that the same blocks always get the same offsets.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from oneflow.actors.offsets import Blocks, Placed, place
+from oneflow.actors.offsets import Blocks, Ints, Placed, place
 from oneflow.core.jit import compiled
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 PAIRS = 3_000_000_000
 """Comparisons of two blocks in one search: some seconds."""
@@ -40,7 +43,7 @@ def search_offsets(blocks: Blocks, most_moves: int = MOST_MOVES) -> Placed:
 
 
 def _arena(
-    numbers: Any, sizes: Any, first: Any, last: Any, peak: int, skyline: Any, work: Any
+    numbers: Floats, sizes: Ints, first: Ints, last: Ints, peak: int, skyline: Ints, work: Ints
 ) -> tuple[int, float]:
     """Size of the arena, and a cost that also counts all that stands out above the peak."""
     edges, ends, left = work
@@ -73,18 +76,21 @@ def _arena(
 
 
 @cache
-def _annealer() -> Any:
+def _annealer() -> Callable[[Floats, Ints, Ints, Ints, int, int], Floats]:
     """The loop over moves, compiled."""
     arena_of = compiled(_arena)
 
-    def anneal(numbers: Any, sizes: Any, first: Any, last: Any, peak: int, moves: int) -> Any:
+    def anneal(
+        numbers: Floats, sizes: Ints, first: Ints, last: Ints, peak: int, moves: int
+    ) -> Floats:
         """The numbers with the smallest arena that some moves from `numbers` have met."""
         np.random.seed(0)
         n = sizes.size
         skyline = np.zeros(last.max() + 1, np.int64)
         work = np.zeros((3, n), np.int64)
         least, cost = arena_of(numbers, sizes, first, last, peak, skyline, work)
-        best, tried = numbers.copy(), numbers.copy()
+        best: Floats = numbers.copy()
+        tried = numbers.copy()
         for move in range(moves):
             tried[:] = numbers
             for _ in range(1 + int(np.random.exponential(1.0))):
@@ -107,4 +113,5 @@ def _annealer() -> Any:
                         break
         return best
 
-    return compiled(anneal)
+    made: Callable[[Floats, Ints, Ints, Ints, int, int], Floats] = compiled(anneal)
+    return made

@@ -8,7 +8,7 @@ import oneflow as flow
 from oneflow import nn
 
 NUMEL = 32768
-"""Of a temporary of 128 KiB."""
+"""Elements of a temporary of 128 KiB."""
 
 
 class UsesSixLate(nn.Graph):

@@ -195,12 +195,15 @@ def written(stub: Stub, made: Signature, row: Row) -> str:
     """The parameters of a signature, and other spellings of them that the table knows."""
     kinds = {}
     for p in made.parameters.values():
-        kinds[p.name] = p.annotation
-        if p.annotation == "Number":
+        words = str(p.annotation).split(" | ")
+        if "Number" in words:
             stub.imports.add("from oneflow.core.operand import Number")
-        elif p.annotation in stub.hidden:
+        if not stub.hidden.isdisjoint(words):
             stub.imports.add("import builtins")
-            kinds[p.name] = f"builtins.{p.annotation}"
+            words = [f"builtins.{word}" if word in stub.hidden else word for word in words]
+            kinds[p.name] = " | ".join(words)
+        else:
+            kinds[p.name] = p.annotation
     parts = [
         f"{p.name}: {kinds[p.name]}" + ("" if p.default is p.empty else f" = {p.default!r}")
         for p in made.parameters.values()

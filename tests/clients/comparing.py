@@ -40,8 +40,9 @@ def set_mode(model: Any, training: bool) -> None:
     for module in model.modules():
         if RANDOM.search(type(module).__name__):
             module.eval()
-        if isinstance(getattr(module, "drop_path_rate", None), float):
-            module.drop_path_rate = 0.0
+        for rate in ("drop_path_rate", "drop"):  # numbers in FAN's and LeViT's own modules
+            if isinstance(getattr(module, rate, None), float):
+                setattr(module, rate, 0.0)
 
 
 def loss_of(out: Any, library: Any) -> Any:
@@ -108,7 +109,7 @@ def copy_state(ours: Any, theirs: Any) -> None:
 
 @contextmanager
 def doubled(ours: Any, theirs: Any) -> Iterator[None]:
-    """Models in float64, in whose code float32 means float64 as well."""
+    """Models in float64 for a while, in whose code float32 means float64 as well."""
     ours.double()
     theirs.double()
     names = {name: getattr(flow, name) for name in ("float32", "float")}
@@ -121,14 +122,16 @@ def doubled(ours: Any, theirs: Any) -> Iterator[None]:
         for name, dtype in names.items():
             setattr(flow, name, dtype)
             del STANDS["oneflow", name]
+        ours.float()
+        theirs.float()
 
 
 def agrees(report: dict[str, Any]) -> bool:
-    """Whether outputs and gradients are as close as they must be, in either precision."""
-    return any(
-        all(
-            report.get(m + k, [9, 9])[0] <= 1e-4 and report[m + k][1] <= 1e-3
-            for m in ("eval", "train")
+    """Whether outputs and gradients are as close as they must be, each mode in either precision."""
+    return all(
+        any(
+            report.get(mode + k, [9, 9])[0] <= 1e-4 and report[mode + k][1] <= 1e-3
+            for k in ("", "_double")
         )
-        for k in ("", "_double")
+        for mode in ("eval", "train")
     )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+
+import oneflow as flow
+
+LOGITS = re.compile(r"\b(cls_logits|cls_score|classification_head\.module_list\.\d+(\.1)?)$")
+"""Names of the layers that give the logits of classes, most of them convolutions."""
 
 CLASSES = 5
 """Few classes: an untrained model then gives some of them a score above its threshold."""
@@ -45,6 +52,37 @@ def masks_of(boxes: np.ndarray, size: Size) -> np.ndarray:
     across = (2 * x - left - right) / (right - left)
     down = (2 * y - top - bottom) / (bottom - top)
     return (across**2 + down**2 <= 1).astype(np.uint8)
+
+
+def spread_scores(ours: Any, theirs: Any, scenes: Scenes) -> None:
+    """Scale the layers of logits, so that an untrained model's are about one apart over an image.
+
+    Where all scores are 1, or the same to 16 digits, any detections are as good as any others.
+    """
+    outputs: dict[str, list[torch.Tensor]] = {}
+    layers = {
+        name: layer
+        for name, layer in theirs.named_modules()
+        if LOGITS.search(name) and hasattr(layer, "weight")
+    }
+    assert layers, "no layer gives logits of classes"
+    hooks = [
+        layer.register_forward_hook(
+            lambda _layer, _args, out, name=name: outputs.setdefault(name, []).append(out)
+        )
+        for name, layer in layers.items()
+    ]
+    theirs.eval()
+    with torch.no_grad():
+        scenes.outputs(theirs, torch)
+    for hook in hooks:
+        hook.remove()
+    parameters = dict(ours.named_parameters())
+    for name, tensors in outputs.items():
+        of_channels = torch.cat([t.movedim(1, 0).flatten(1) for t in tensors], 1)
+        if of_channels.size(1) > 1:  # else no box was proposed
+            with flow.no_grad():
+                parameters[f"{name}.weight"].div_(float(of_channels.std(1).mean()))
 
 
 @dataclass(frozen=True)

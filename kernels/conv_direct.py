@@ -2,8 +2,8 @@
 and the memory that they need. `fused/ways.py` runs them.
 
 Pointwise: a kernel of one element is a matrix product of the samples as they lie. Depthwise
-(`fused/depthwise.py`): each channel by itself. Direct (`fused/direct.py`): all others with two
-spatial dims, but for few channels a group and for results narrower than a vector is worth.
+(`expressions/depthwise.py`): each channel by itself. Direct (`fused/direct.py`): all others with
+two spatial dims, but for few channels a group and for results narrower than a vector is worth.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oneflow.kernels.array import Array
 from oneflow.ops.conv import Geometry, Sizes
 
 if TYPE_CHECKING:
-    from oneflow.kernels.fused.depthwise import Window
+    from oneflow.kernels.expressions.depthwise import Window
 
 Shape = tuple[int, ...]
 _LEAST_WIDTH = 4
@@ -92,7 +92,7 @@ def conv_work(call: Call) -> tuple[Shape, ...] | None:
     if call.is_pointwise and set(call.stride) == {1}:
         return ()
     if call.is_depthwise:
-        return ()
+        return _depthwise_work(call)
     if len(call.x) != 4:
         return None
     if call.out[3] < _LEAST_WIDTH or not call.is_dense:
@@ -108,7 +108,7 @@ def data_grad_work(call: Call) -> tuple[Shape, ...] | None:
     if call.is_pointwise and set(call.stride) == {1}:
         return ()
     if call.is_depthwise:
-        return ()
+        return _depthwise_work(call)
     if len(call.x) != 4:
         return None
     is_plain = all(1 in sizes for sizes in zip(call.stride, call.dilation, strict=True))
@@ -128,11 +128,17 @@ def filter_grad_work(call: Call) -> tuple[Shape, ...] | None:
     if 0 in (*call.x, *call.w, *call.out) or len(call.x) != 4:
         return None
     if call.is_depthwise:
-        return ()
+        return _depthwise_work(call)
     if call.out[3] < _LEAST_WIDTH or not call.is_dense:
         return None
     blocks = call.groups * call.num_blocks, call.out[0], prod(call.out[2:]), block_size()
     return _pixels(call), blocks, _packed(call)
+
+
+def _depthwise_work(call: Call) -> tuple[Shape, ...]:
+    from oneflow.kernels.expressions.depthwise import work_shapes
+
+    return work_shapes(call.x, call.w, call.out, call.window())
 
 
 def _pixels(call: Call) -> Shape:

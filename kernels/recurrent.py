@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import accumulate, groupby
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core import dtype as dtypes
@@ -36,6 +37,13 @@ _NUM_OPERANDS = {
     "lstm_step": 9, "lstm_step_grad": 9, "gru_step": 10, "gru_step_grad": 7,
     "rnn_step": 2, "rnn_step_grad": 3,
 }  # fmt: skip
+
+
+def _chains() -> ModuleType:
+    """Machine code for many steps; llvmlite takes a moment to import."""
+    from oneflow.kernels.expressions import chain
+
+    return chain
 
 
 # ---- one step ------------------------------------------------------------------------------------
@@ -91,12 +99,10 @@ class _Step:
         """Many steps of `rows` rows and the products between them; operands: of the first one."""
         found = self._chains.get(rows)
         if found is None:
-            from oneflow.kernels.expressions.chain import Chain
-
             kernel: KernelFunction = self.kernel.bound(self.types(rows), self.attrs)
             if not isinstance(kernel, CompiledKernel):
                 raise InternalError(f"{self.name}: a chain needs a compiled loop, got {kernel}")
-            found = Chain(kernel, operands, rows, product_first, adds)
+            found = _chains().Chain(kernel, operands, rows, product_first, adds)
             self._chains[rows] = found
         return found
 
@@ -238,9 +244,10 @@ class _Forward(_Sequence):
         projected.
         """
         if self.is_chained:
-            from oneflow.kernels.expressions.chain import packed_shape, padded
-
-            return [(self.n, padded(self.columns)), packed_shape(self.size, self.columns)]
+            return [
+                (self.n, _chains().padded(self.columns)),
+                _chains().packed_shape(self.size, self.columns),
+            ]
         shapes: list[tuple[int, ...]] = [(self.n, self.columns)]
         self.transposes = len(self.steps) >= TRANSPOSED_FROM
         if self.transposes:
@@ -343,10 +350,8 @@ class _Forward(_Sequence):
         state: Callable[[int, int], tuple[Array, Array | None]],
     ) -> Callable[..., None]:
         """The same in two calls: the first step reads its states elsewhere than the others."""
-        from oneflow.kernels.expressions.chain import pack
-
         share, packed = spare
-        pack(packed, weight.T)
+        _chains().pack(packed, weight.T)
 
         def call(rows: int, places: list[int], h: Array, c: Array | None) -> None:
             given = operands(places[0], rows, h, c)
@@ -409,9 +414,10 @@ class _Backward(_Sequence):
         elif self.cell.saved:
             shapes += [(rows, self.columns), (n, self.size)]
         if self.is_chained:
-            from oneflow.kernels.expressions.chain import packed_shape, padded
-
-            shapes += [(n, padded(self.size)), packed_shape(self.columns, self.size)]
+            shapes += [
+                (n, _chains().padded(self.size)),
+                _chains().packed_shape(self.columns, self.size),
+            ]
         return shapes
 
     def run(
@@ -512,10 +518,8 @@ class _Backward(_Sequence):
         operands: Callable[[int, int], list[Array]],
     ) -> None:
         """All steps of equally many rows in a call."""
-        from oneflow.kernels.expressions.chain import pack
-
         carried, packed = spare[-2:]
-        pack(packed, weight)
+        _chains().pack(packed, weight)
         adds = self.mode == "GRU"  # whose step leaves there what goes around the gates
         for rows, places in reversed(self.runs):
             order = places[::-1]

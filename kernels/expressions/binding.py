@@ -318,6 +318,19 @@ class CompiledKernel:
         found[0](*arrays, *scalars, rng.seed & (1 << 64) - 1, *ends)
 
 
+def kernel_threads(elements: int) -> int:
+    """Number of threads for a loop over an array of `elements`."""
+    return allowed(_cores()) if elements >= ALONE else 1
+
+
+def run_parts(parts: Sequence[Callable[[], object]]) -> None:
+    """Run all parts at once, the last one in this thread."""
+    others = [_pool(len(parts) - 1).submit(part) for part in parts[:-1]]
+    parts[-1]()
+    for other in others:
+        other.result()
+
+
 def _cores() -> int:
     return current_config().kernel_threads or len(os.sched_getaffinity(0))
 

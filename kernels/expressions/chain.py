@@ -8,17 +8,16 @@ which only these fields are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 import numpy as np
 
 from oneflow.kernels.array import Array
 from oneflow.kernels.expressions.binding import CompiledKernel
-from oneflow.kernels.expressions.llvm_code import Code, Value
+from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.loops import ARRAY_DATA_AT, ARRAY_NBYTES
-from oneflow.kernels.expressions.native import address_of, function_at
 from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS, product
+from oneflow.kernels.expressions.program import FLOAT_NBYTES, Program, Values, function_of
 
 _NUMBERS = (
     "count", "step", "table", "end", "product", "tiles", "rows", "blocks", "elements", "row",
@@ -27,93 +26,41 @@ _NUMBERS = (
 """The first numbers of the list that the code takes; then address and move of every operand."""
 
 
-def _text(operands: int, product_first: bool) -> str:
-    """LLVM IR of `void f(int64 *numbers)`."""
-    code = Code()
-    code.label("entry")
-    place = {name: i for i, name in enumerate(_NUMBERS)}
-
-    def number(i: int) -> Value:
-        at = code.let(f"getelementptr i64, ptr %numbers, i64 {i}", "ptr")
-        return code.let(f"load i64, ptr {at.name}", "i64")
-
-    n = {name: number(i) for name, i in place.items()}
-    first = len(_NUMBERS)
-    given = [(number(first + 2 * i), number(first + 2 * i + 1)) for i in range(operands)]
-    objects = [code.let(f"alloca [{ARRAY_NBYTES} x i8], align 16", "ptr") for _ in given]
-    fields = [
-        code.let(f"getelementptr i8, ptr {o.name}, i64 {ARRAY_DATA_AT}", "ptr") for o in objects
-    ]
-    pointers = {
-        name: code.let(f"inttoptr i64 {n[name].name} to ptr", "ptr")
-        for name in ("step", "table", "product")
-    }
-    block = "entry"
-
-    def loop(count: Value, body: Callable[[Value], None]) -> None:
-        nonlocal block
-        name = code.fresh("turn")
-        before, counter, following = block, f"%i_{name}", f"%next_{name}"
-        code.do(f"br label %{name}")
-        code.label(name)
-        at = len(code.lines)
-        code.do("phi")  # written below, when the block that comes back is known
-        block = name
-        body(Value(code, counter, "i64"))
-        code.do(f"{following} = add i64 {counter}, 1")
-        code.lines[at] = f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{block} ]"
-        more = code.let(f"icmp slt i64 {following}, {count.name}", "i1")
-        code.do(f"br i1 {more.name}, label %{name}, label %after_{name}")
-        code.label(f"after_{name}")
-        block = f"after_{name}"
+def _write(operands: int, product_first: bool) -> Program:
+    moving = [f"{name}{i}" for i in range(operands) for name in ("operand", "move")]
+    p = Program([*_NUMBERS, *moving])
+    objects = [p.memory(ARRAY_NBYTES) for _ in range(operands)]
 
     def multiply(turn: Value) -> None:
-        a, out = n["a"] + turn * n["a_move"], n["out"] + turn * n["out_move"]
+        a, out = p["a"] + turn * p["a_move"], p["out"] + turn * p["out_move"]
 
-        def of_block(number: Value) -> None:
-            def of_tile(tile: Value) -> None:
-                begin = code.let(f"sdiv i64 {(n['rows'] * tile).name}, {n['tiles'].name}", "i64")
-                end = code.let(
-                    f"sdiv i64 {(n['rows'] * (tile + 1)).name}, {n['tiles'].name}", "i64"
-                )
-                target = out + (number * BLOCK + begin * n["out_row"]) * 4
-                source = a + begin * n["row"] * 4
-                weights = n["packed"] + number * n["packed_block"] * 4
-                listed = [
-                    code.let(f"inttoptr i64 {x.name} to ptr", "ptr")
-                    for x in (target, source, weights)
-                ]
-                parts = [f"ptr {x.name}" for x in listed]
+        def of_block(number: Value, _: Values) -> None:
+            def of_tile(tile: Value, _: Values) -> None:
+                begin = p["rows"] * tile // p["tiles"]
+                end = p["rows"] * (tile + 1) // p["tiles"]
+                target = out + (number * BLOCK + begin * p["out_row"]) * FLOAT_NBYTES
+                source = a + begin * p["row"] * FLOAT_NBYTES
+                weights = p["packed"] + number * p["packed_block"] * FLOAT_NBYTES
                 # Rows; steps of a and b: one plane, one segment; counts; adds.
-                integers = [(end - begin).name, n["row"].name, "0", "0", "1", "0", "0", str(BLOCK)]
-                integers += [n["out_row"].name, "1", "1", n["elements"].name, n["adds"].name]
-                parts += [f"i64 {x}" for x in integers]
-                code.do(f"call void {pointers['product'].name}({', '.join(parts)})")
+                integers = [end - begin, p["row"], *map(p.number, (0, 0, 1, 0, 0, BLOCK))]
+                integers += [p["out_row"], p.number(1), p.number(1), p["elements"], p["adds"]]
+                p.call(p["product"], [target, source, weights], integers)
 
-            loop(n["tiles"], of_tile)
+            p.loop(0, p["tiles"], of_tile)
 
-        loop(n["blocks"], of_block)
+        p.loop(0, p["blocks"], of_block)
 
     def step(turn: Value) -> None:
-        for (address, move), field in zip(given, fields, strict=True):
-            code.do(f"store i64 {(address + turn * move).name}, ptr {field.name}")
-        parts = [f"ptr {o.name}" for o in objects]
-        parts += [f"ptr {pointers['table'].name}", "i64 0", "i64 0", f"i64 {n['end'].name}"]
-        code.let(f"call i32 {pointers['step'].name}({', '.join(parts)})", "i32")
+        for i, array in enumerate(objects):
+            p.store(p[f"operand{i}"] + turn * p[f"move{i}"], array + ARRAY_DATA_AT)
+        p.call(p["step"], [*objects, p["table"]], [p.number(0), p.number(0), p["end"]])
 
-    def turn(number: Value) -> None:
+    def of_turn(number: Value, _: Values) -> None:
         for part in (multiply, step) if product_first else (step, multiply):
             part(number)
 
-    loop(n["count"], turn)
-    code.do("ret i32 0")
-    lines = ["define i32 @KERNEL(ptr %numbers) nounwind {", *code.lines, "}"]
-    return "\n".join([*code.declarations.values(), *lines, ""])
-
-
-@cache
-def _code(operands: int, product_first: bool) -> int:
-    return address_of(_text(operands, product_first))
+    p.loop(0, p["count"], of_turn)
+    return p
 
 
 def padded(columns: int) -> int:
@@ -153,7 +100,7 @@ class Chain:
     ) -> None:
         self.positions = kernel.positions
         step, self._table, end = kernel.fixed_call(operands)
-        self._code = function_at(_code(len(self.positions), product_first))
+        self._code = function_of(_write, len(self.positions), product_first)
         tiles = -(-rows // MOST_ROWS)
         self._first = [step, self._table.ctypes.data, end, product(), tiles, rows]
         self._adds = int(adds)

@@ -131,6 +131,14 @@ class Value:
     def __mul__(self, other: Operand) -> Value:
         return self._two("fmul" if self.is_float else "mul", other)
 
+    def __floordiv__(self, other: Operand) -> Value:
+        """Quotient of integers that are not negative."""
+        return self._two("udiv", other)
+
+    def __mod__(self, other: Operand) -> Value:
+        """Rest of a division of integers that are not negative."""
+        return self._two("urem", other)
+
     def __truediv__(self, other: Operand) -> Value:
         return self._two("fdiv", other)
 

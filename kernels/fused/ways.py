@@ -9,7 +9,8 @@ import numpy as np
 
 from oneflow.kernels.array import Array
 from oneflow.kernels.conv_direct import Call, pair, phases_of
-from oneflow.kernels.fused import depthwise, direct
+from oneflow.kernels.expressions import depthwise
+from oneflow.kernels.fused import direct
 from oneflow.kernels.fused.conv import from_columns, to_columns
 from oneflow.kernels.fused.product import BLOCK, product
 from oneflow.kernels.fused.tiles import transpose
@@ -30,9 +31,9 @@ def _by_group(w: Array, groups: int) -> Array:
 
 
 def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) -> None:
-    if not work and call.is_depthwise:
-        weights = np.ascontiguousarray(w[:, 0])
-        depthwise.convolve(out, np.ascontiguousarray(x), weights, call.window())
+    if call.is_depthwise:
+        given = np.ascontiguousarray(x), np.ascontiguousarray(w)
+        depthwise.convolve(out, *given, call.window(), work)
         return
     if not work:
         np.matmul(w.reshape(w.shape[:2]), _flat(x), out=out.reshape(*out.shape[:2], -1))
@@ -62,9 +63,9 @@ def _pack(call: Call, packed: Array, w: Array) -> None:
 
 
 def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array, ...]) -> None:
-    if not work and call.is_depthwise:
-        weights = np.ascontiguousarray(w[:, 0])
-        depthwise.data_gradient(d_x, np.ascontiguousarray(d_out), weights, call.window())
+    if call.is_depthwise:
+        given = np.ascontiguousarray(d_out), np.ascontiguousarray(w)
+        depthwise.data_gradient(d_x, *given, call.window(), work)
         return
     if not work:
         np.matmul(w.reshape(w.shape[:2]).T, _flat(d_out), out=d_x.reshape(*d_x.shape[:2], -1))
@@ -86,10 +87,9 @@ def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array,
 
 
 def filter_grad(call: Call, d_w: Array, d_out: Array, x: Array, work: tuple[Array, ...]) -> None:
-    if not work:
-        target = d_w.reshape(d_w.shape[0], *d_w.shape[2:])
+    if call.is_depthwise:
         given = np.ascontiguousarray(d_out), np.ascontiguousarray(x)
-        depthwise.filter_gradient(target, *given, call.window())
+        depthwise.filter_gradient(d_w, *given, call.window(), work)
         return
     pixels, blocks, packed = work
     stride = _to_pixels(call, pixels, x)

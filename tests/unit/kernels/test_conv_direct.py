@@ -14,6 +14,7 @@ import pytest
 from oneflow.kernels import conv_direct as ways
 from oneflow.kernels import registry
 from oneflow.kernels.array import at
+from oneflow.kernels.expressions import program
 from oneflow.ops.conv import Geometry
 
 from .run_kernel import run
@@ -48,6 +49,9 @@ DEPTHWISE = [
     ((2, 4, 12, 13), (8, 1, 3, 3), 4, {"stride": (3, 2), "padding": (0, 1)}),
     ((1, 70, 6, 6), (70, 1, 3, 2), 70, {"padding": (2, 1), "dilation": (2, 2)}),
     ((2, 3, 5, 5), (3, 1, 5, 5), 3, {}),
+    ((1, 2, 9, 40), (4, 1, 3, 3), 2, {"padding": (1, 1)}),  # rows of several vectors
+    ((1, 2, 5, 37), (2, 1, 3, 3), 2, {"stride": (2, 2), "padding": (1, 1)}),
+    ((2, 2, 7, 20), (2, 1, 3, 4), 2, {"stride": (1, 3), "padding": (1, 2)}),
 ]
 POINTWISE: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
     ((3, 7, 4, 5), (9, 7, 1, 1), 1, {}),
@@ -155,6 +159,13 @@ def test_convolution_and_its_gradients(
     assert ways.filter_grad_work(call) is not None or case in POINTWISE
     got = _compiled("conv_filter_grad", d, x, kernel=w_shape[2:], **attrs)
     _close(got, expected.d_w(d))
+
+
+def test_threads_share_the_planes_of_a_depthwise_convolution(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "kernel_threads", lambda elements: 3)
+    test_convolution_and_its_gradients(DEPTHWISE[0], False, rng)
 
 
 @pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[0]], ids=str)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.errors import OneFlowError
 from oneflow.core.location import locate
 from oneflow.core.placement import Placement
-from oneflow.graph.recomputing import call_recomputed
+from oneflow.graph.recomputing import call_forward, call_recomputed
 from oneflow.graph.tree import map_tensors
 from oneflow.tensor.tensor import Tensor
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls `module.forward`. Hooks do not run."""
+    """Calls `module.forward` between its hooks, whose ops are traced as those of `forward`."""
     path = trace.paths.get(id(module)) or f"{trace.module_path}.{type(module).__name__}".lstrip(".")
     stage = trace.stage_of.get(id(module))
     before = trace.module_path, trace.stage
@@ -32,7 +32,7 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
     try:
         if id(module) in trace.recomputed:
             return call_recomputed(trace, module, args, kwargs)
-        return module.forward(*args, **kwargs)
+        return call_forward(module, args, kwargs)
     except OneFlowError as error:
         locate(error, trace.module_path)
         raise

@@ -23,6 +23,7 @@ from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
 from oneflow.functional.random_state import default_generator
 from oneflow.graph.tree import map_tensors, tensors_of
+from oneflow.nn.forward_hooks import call_with_hooks
 from oneflow.ops.depend import depend
 from oneflow.tensor.grad_mode import enable_grad, no_grad, state
 from oneflow.tensor.tensor import Tensor
@@ -35,12 +36,25 @@ if TYPE_CHECKING:
 Forward = Callable[..., Any]
 
 
+def call_forward(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `module.forward` between its hooks. Weights that those compute anew at each call are
+    afterwards what they were: those of the graph are none to keep.
+    """
+    own, kept = vars(module), {}
+    if module._forward_pre_hooks:
+        kept = {name: x for name, x in own.items() if isinstance(x, Tensor)}
+    try:
+        return call_with_hooks(module, args, kwargs)
+    finally:
+        own.update(kept)
+
+
 def call_recomputed(
     trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The result of `module.forward`; its backward pass calls it again."""
+    """The result of `module.forward` between its hooks; its backward pass calls them again."""
     if not state.enabled:
-        return module.forward(*args, **kwargs)
+        return call_forward(module, args, kwargs)
     return Part(trace, module, args, kwargs).first()
 
 
@@ -89,7 +103,7 @@ class Part:
         args, kwargs = self._given
         start = self._trace.mark()
         with saved_tensors_hooks(self._number, self._recall), use_mode(self._mode.afresh()):
-            result = self._module.forward(*args, **kwargs)
+            result = call_forward(self._module, args, kwargs)
         written = [b for _, _, b, version in self._buffers if b._version[0] != version]
         self._values = [(b, self._trace.copied_before(b, start)) for b in written]
         if not self._trace.is_in_backward:
@@ -150,7 +164,7 @@ class Part:
                 saved_tensors_hooks(self._keep, self._found.__getitem__),
                 use_mode(self._mode.afresh()),
             ):
-                self._module.forward(*args, **kwargs)
+                call_forward(self._module, args, kwargs)
             self._span = start, trace.graph.node_id_bound
         finally:
             default_generator.move_to(draws)

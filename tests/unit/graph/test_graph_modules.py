@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -152,11 +153,74 @@ def test_a_module_alone_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         graph.model[1].to(GraphModule).debug(0)
 
 
-def test_hooks_of_modules_do_not_run() -> None:
-    model, calls = nn.Linear(4, 4), []
-    model.register_forward_hook(lambda *_: calls.append(1))
-    Predict(model)(flow.ones(2, 4))
-    assert calls == []
+def test_hooks_of_modules_are_traced() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    model[0].register_forward_pre_hook(lambda module, args: args[0] * 2)
+    model[1].register_forward_hook(lambda module, args, out: out + args[0])
+    x = flow.randn(2, 4)
+    graph = Predict(model)
+    for _ in range(2):
+        np.testing.assert_allclose(graph(x).numpy(), model(x).detach().numpy(), rtol=1e-6)
+
+
+def test_backward_hooks_are_traced() -> None:
+    def scaled(module: nn.Module, grads: Any, outer: Any) -> Any:
+        return tuple(None if g is None else g * 3 for g in grads)
+
+    check_training(lambda model: model[1].register_full_backward_hook(scaled))
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("kind", ["weight_norm", "prune", "parametrization"])
+def test_weights_made_by_hooks_are_trained(kind: str, recomputed: bool) -> None:
+    def changed(model: nn.Module) -> None:
+        if kind == "weight_norm":
+            nn.utils.weight_norm(model[0])
+        elif kind == "prune":
+            flow.manual_seed(3)
+            nn.utils.prune.random_unstructured(model[0], "weight", 0.4)
+        else:
+            nn.utils.parametrizations.weight_norm(model[0])
+
+    check_training(changed, recomputed)
+
+
+def check_training(change: Callable[[nn.Module], object], recomputed: bool = False) -> None:
+    """Three steps of a graph leave the parameters that eager steps leave."""
+    models = []
+    for is_graph in (False, True):
+        flow.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+        change(model)
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        class Train(nn.Graph):
+            def __init__(self, model: nn.Module, optimizer: flow.optim.Optimizer) -> None:
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+                if recomputed:
+                    self.model[0].to(GraphModule).activation_checkpointing = True
+
+            def build(self, x: flow.Tensor) -> flow.Tensor:
+                loss = self.model(x).square().sum()
+                loss.backward()
+                return loss
+
+        x = flow.linspace(-1, 1, 12).reshape(3, 4)
+        graph = Train(model, optimizer) if is_graph else None
+        for _ in range(3):
+            if graph is not None:
+                graph(x)
+            else:
+                optimizer.zero_grad()
+                model(x).square().sum().backward()
+                optimizer.step()
+        models.append(model)
+        weight = model[0].weight  # a weight that a hook computes is no value of the graph
+        assert weight.numpy().shape == (5, 4)
+    for (name, a), (_, b) in zip(*[m.state_dict().items() for m in models], strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_nodes_know_their_module_and_line() -> None:

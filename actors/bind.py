@@ -6,9 +6,10 @@ shared memory; what it reads of others is found in theirs (`Peers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from oneflow.actors.actor import Actor, Input, Output
 from oneflow.actors.all_reduce import AllReduce
@@ -53,6 +54,10 @@ COLLECTIVES = {
     ActorKind.FLAT_ALL_GATHER: "all_gather",
 }
 """Names of the kinds of boxing actors among the collectives; the others keep their name."""
+
+
+_segments: WeakKeyDictionary[Plan, dict[Hashable, Segment]] = WeakKeyDictionary()
+"""Segments that were prepared for plans in use: an equal graph is only bound to its own memory."""
 
 
 class Peers(Protocol):
@@ -351,12 +356,16 @@ class _Binder:
     def _make_segments(self) -> dict[int, Segment]:
         segments = {}
         rows = random_rows(self.plan.graph)
+        known = _segments.setdefault(self.plan.origin, {})
         for spec in self.local:
             if spec.kind is ActorKind.SEGMENT:
                 published = frozenset(v.id for r in spec.outputs for v in r.values)
-                segment = Segment(
-                    spec.nodes, self.rank, self.hardware, published, rows, self.thorough
-                )
+                key = self.rank, self.hardware.kind, spec.id, self.thorough
+                segment = known[key].again(self.hardware) if key in known else None
+                if segment is None:
+                    segment = known[key] = Segment(
+                        spec.nodes, self.rank, self.hardware, published, rows, self.thorough
+                    )
                 segments[spec.id] = segment
                 self.scratch_nbytes = max(self.scratch_nbytes, segment.scratch_nbytes)
                 self.scratch_bound = max(self.scratch_bound, segment.scratch_bound)

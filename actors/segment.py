@@ -9,6 +9,7 @@ through the list.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -72,6 +73,15 @@ class Segment:
         lifetimes = self._sweep()
         self._offsets, self.scratch_nbytes = plan_offsets(lifetimes, thorough)
         self.scratch_bound = lower_bound(lifetimes)
+
+    def again(self, hardware: Hardware) -> Segment:
+        """The same segment for another job: what is known of its nodes and its memory is shared,
+        what changes from act to act is not.
+        """
+        other = copy(self)
+        other._hardware = hardware
+        other._random_acts, other._made_for = {}, []
+        return other
 
     @property
     def num_lookups(self) -> int:

@@ -37,7 +37,7 @@ def measure(layers: int, steps: int) -> dict[str, Any]:
                     row = state[i][0]
             return row
 
-    class Train(flow.nn.Graph):  # type: ignore[name-defined,misc]
+    class Train(flow.nn.Graph):
         def __init__(self, model: Any) -> None:
             super().__init__()
             self.model = model

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from oneflow.core.config import current_config
-from oneflow.core.log import get_logger
+from oneflow.core.disk_cache import DiskCache
 from oneflow.kernels.expressions.loops import Loop, Spec
 
-_log = get_logger(__name__)
 _lock = threading.RLock()
 
 
@@ -76,7 +72,7 @@ def address_of(text: str) -> int:
     it is there. It stays as long as the process."""
     digest = hashlib.sha256(f"{machine().identity}\0{text}".encode()).hexdigest()
     with _lock:
-        code = _stored(digest) or _compiled(text, digest)
+        code = stored().get(digest) or _compiled(text, digest)
         engine = machine().engine
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
@@ -99,51 +95,14 @@ def _compiled(text: str, digest: str) -> bytes:
     module.triple = machine().target.triple
     module.data_layout = str(machine().target.target_data)
     code: bytes = machine().target.emit_object(module)
-    _store(digest, code)
+    stored().put(digest, code)
     return code
 
 
-# ---- the cache on disk ---------------------------------------------------------------------------
-
-
 @cache
-def _folder() -> Path | None:
-    """Return the folder of object code. None if it cannot be written, or if others could write it:
-    what lies there is run."""
-    folder = current_config().kernel_cache
-    try:
-        if folder is not None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = folder.stat()
-            is_ours = found.st_uid == os.getuid() and not found.st_mode & 0o022
-            if is_ours and os.access(folder, os.W_OK):
-                return folder
-    except OSError as error:
-        _log.info("the folder of compiled kernels cannot be used: %s", error)
-    _log.info("no private folder for compiled kernels: name one in ONEFLOW_KERNEL_CACHE")
-    return None
-
-
-def _stored(digest: str) -> bytes | None:
-    folder = _folder()
-    if folder is None:
-        return None
-    try:
-        data = (folder / f"{digest}.o").read_bytes()
-    except OSError:
-        return None
-    # Written whole or not at all, but a disk that was full or failing may have cut it since.
-    code, check = data[:-32], data[-32:]
-    return code if hashlib.sha256(code).digest() == check else None
-
-
-def _store(digest: str, code: bytes) -> None:
-    folder = _folder()
-    if folder is None:
-        return
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(code + hashlib.sha256(code).digest())
-        os.replace(file.name, folder / f"{digest}.o")
-    except OSError as error:  # a full disk: the kernel is there, the next process compiles anew
-        _log.info("compiled kernel not kept: %s", error)
+def stored() -> DiskCache:
+    """The folder of object code."""
+    config = current_config()
+    return DiskCache(
+        config.kernel_cache, ".o", config.cache_nbytes, "compiled kernels", "ONEFLOW_KERNEL_CACHE"
+    )

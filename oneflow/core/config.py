@@ -79,6 +79,8 @@ class Config:
     trace_steps: int = 100  # of each graph
     data_roots: tuple[Path, ...] = ()  # folders whose files the data of graph jobs may be in
     kernel_cache: Path | None = None  # folder of compiled kernels; none: there is no home folder
+    plan_cache: Path | None = None  # folder of compiled plans; none: there is no home folder
+    cache_nbytes: int = 1 << 30  # what each of these folders holds at most
     kernel_threads: int = 0  # of one large loop; 0: one per core
     counts_file: Path | None = None  # where a script's rank tells its daemon what it counts
 
@@ -129,7 +131,9 @@ class Config:
             trace_dir=trace_dir,
             trace_steps=trace_steps,
             data_roots=_folders(env, "ONEFLOW_DATA_ROOTS"),
-            kernel_cache=_kernel_cache(env),
+            kernel_cache=_cache_folder(env, "ONEFLOW_KERNEL_CACHE", "kernels"),
+            plan_cache=_cache_folder(env, "ONEFLOW_PLAN_CACHE", "plans"),
+            cache_nbytes=_integer(env, "ONEFLOW_CACHE_BYTES", 1 << 30, low=0, high=1 << 62),
             kernel_threads=_integer(env, "NUMBA_NUM_THREADS", 0, low=1),
             counts_file=_path(env, "ONEFLOW_COUNTS_FILE"),
         )
@@ -307,15 +311,15 @@ def _choice(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
     raise ConfigError(f"{name}={text!r} must be one of {', '.join(words)}")
 
 
-def _kernel_cache(env: Mapping[str, str]) -> Path | None:
+def _cache_folder(env: Mapping[str, str], variable: str, name: str) -> Path | None:
     """The folder that is named, else one in the user's cache folder."""
-    if env.get("ONEFLOW_KERNEL_CACHE"):
-        return Path(env["ONEFLOW_KERNEL_CACHE"])
+    if env.get(variable):
+        return Path(env[variable])
     try:
         base = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:
         return None
-    return Path(base) / "oneflow" / "kernels"
+    return Path(base) / "oneflow" / name
 
 
 def _folders(env: Mapping[str, str], name: str) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from array import array
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -256,6 +257,31 @@ def graph_digest(graph: LogicalGraph) -> str:
     whole = hashlib.blake2b(head, digest_size=16)
     whole.update(b"".join(_node_digests(graph)))
     return whole.hexdigest()
+
+
+def whole_digest(graph: LogicalGraph) -> bytes:
+    """16 bytes: equal for graphs that have all in common but their names, also the lines and the
+    modules that nodes come from. Costs a third of what `graph_digest` does.
+    """
+    nodes, results = Table[Any](), Table[Any]()
+    column: list[int] = []
+    for node in graph:
+        static = (
+            node.op, node.attrs_key, node.placement, node.stage, node.rate, node.location,
+            node.module,
+        )  # fmt: skip
+        inputs, outputs = node.inputs, node.outputs
+        column += (nodes.position(static), node.id, len(inputs), len(outputs))
+        column += [v.id for v in inputs]
+        for value in outputs:
+            column += (value.id, results.position((value.type, value.sbp)))
+    whole = hashlib.blake2b(array("q", column).tobytes(), digest_size=16)
+    for *static, location, module in nodes:
+        whole.update(f"{_static_text(static)}\0{location}\0{module}\n".encode())
+    for result in results:
+        whole.update(f"{_result_text(result)}\n".encode())
+    whole.update(f"{graph.num_pieces} {graph.value_id_bound} {graph.node_id_bound}".encode())
+    return whole.digest()
 
 
 def _node_digests(graph: LogicalGraph) -> list[bytes]:

@@ -7,6 +7,7 @@ rank).
 from __future__ import annotations
 
 import hashlib
+from copy import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -103,7 +104,7 @@ class ActorSpec:
         return f"{self.kind.name.lower()}.{self.id}({where})"
 
 
-@dataclass
+@dataclass(eq=False)
 class Plan:
     """The compiled job.
 
@@ -114,6 +115,20 @@ class Plan:
     actors: list[ActorSpec]
     registers: list[RegisterSpec]
     world_size: int
+    _origin: Plan | None = None
+
+    @property
+    def origin(self) -> Plan:
+        """The plan that this one is under another name, or this one."""
+        return self._origin or self
+
+    def named(self, name: str) -> Plan:
+        """This plan for another graph that is equal but for its name."""
+        if name == self.graph.name:
+            return self
+        graph = copy(self.graph)
+        graph.name = name
+        return Plan(graph, self.actors, self.registers, self.world_size, self.origin)
 
     def to_bytes(self) -> bytes:
         from oneflow.protos import plan_pb2

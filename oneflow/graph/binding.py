@@ -53,10 +53,10 @@ def _bind_alone(
     variables: Mapping[str, Any],
     device_index: int,
 ) -> Job:
-    from oneflow.scheduler.compiler.pipeline import compile_graph
+    from oneflow.scheduler.compiler.plan_cache import compile_or_find
 
     last = max(r for node in graph for r in node.placement.rank_ids)
-    plan = compile_graph(graph, config, Cluster(max(last, rank) + 1))
+    plan = compile_or_find(graph, config, Cluster(max(last, rank) + 1))
     thorough = config.compress_memory
     return Job(plan, rank, variables, device_index=device_index, thorough=thorough)
 

@@ -12,6 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
+from multiprocessing.shared_memory import ShareableList, SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ __all__ = [
     "ProcessContext",
     "ProcessExitedException",
     "ProcessRaisedException",
+    "ShareableList",
+    "SharedMemory",
     "SpawnContext",
     "get_all_sharing_strategies",
     "get_sharing_strategy",

@@ -79,7 +79,6 @@ ROWS: tuple[Row, ...] = (
     ),
     *at(
         "functional.elementwise",
-        row("erfc", "flow flow_ tensor tensor_ special"),
         row("frac", "flow tensor tensor_ flow_"),
         row("round", "flow tensor tensor_ flow_ special"),
         row("logaddexp", "flow tensor"),
@@ -140,6 +139,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *at(
         "ops.special",
+        row("erfc", "flow flow_ tensor tensor_ special", promote=FLOAT),
         row("erfinv", "flow flow_ tensor tensor_ special", promote=FLOAT),
         row("lgamma", "flow tensor tensor_", promote=FLOAT),
         row("logit", "flow flow_ tensor tensor_ special", promote=FLOAT),

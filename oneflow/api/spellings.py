@@ -57,6 +57,7 @@ ORDERS: dict[str, str] = {
     "linspace": "start end steps dtype",
     "logspace": "start end steps base dtype",
     "ones_like": "input dtype",
+    "quantile": "input q dim keepdim interpolation",
     "repeat_interleave": "input repeats dim output_size",
     "to_global": "input placement sbp grad_sbp check_meta copy",
     "zeros_like": "input dtype",

@@ -8,6 +8,7 @@ are accepted where scripts pass them; only their defaults work.
 from __future__ import annotations
 
 import importlib
+from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ from oneflow.core.errors import OneFlowError, ShapeError
 
 if TYPE_CHECKING:
     from oneflow.tensor.tensor import Tensor
+
+
+default_pg_timeout = timedelta(minutes=30)
+"""The time after which PyTorch gives up on other ranks; here scheduler settings say so."""
 
 
 class ReduceOp(Enum):

@@ -10,13 +10,13 @@ from typing import ClassVar
 from oneflow.core.dtype import int64
 from oneflow.core.size import Size
 from oneflow.distributions.distribution import Distribution
+from oneflow.distributions.utils import logits_to_probs, probs_to_logits
 from oneflow.functional.creation import arange, full
 from oneflow.functional.reduction import argmax, logsumexp
 from oneflow.functional.searching import gather, multinomial
 from oneflow.functional.shaping import expand, reshape, transpose
-from oneflow.nn import functional as F
 from oneflow.ops.cast import cast
-from oneflow.ops.unary import clamp, log
+from oneflow.ops.unary import clamp
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
@@ -50,15 +50,12 @@ class Categorical(Distribution):
     @cached_property
     def logits(self) -> Tensor:
         """Logarithms of the probabilities."""
-        eps = finfo(self.probs.dtype).eps
-        found: Tensor = log(clamp(self.probs, min=eps, max=1 - eps))
-        return found
+        return probs_to_logits(self.probs)
 
     @cached_property
     def probs(self) -> Tensor:
         """The probabilities, which sum to 1."""
-        made: Tensor = F.softmax(self.logits, -1)
-        return made
+        return logits_to_probs(self.logits)
 
     @property
     def _given(self) -> Tensor:

@@ -27,11 +27,6 @@ from oneflow.tensor.alike import of_kind
 from oneflow.tensor.tensor import Tensor
 
 
-def erfc(input: Tensor) -> Tensor:
-    """1 - erf(input)."""
-    return sub(1, unary.erf(as_float(input)))
-
-
 def frac(input: Tensor) -> Tensor:
     """The fraction that `trunc` takes off."""
     return sub(input, unary.trunc(input))

@@ -9,7 +9,8 @@ import numpy as np
 
 from oneflow.core.device import Device, chosen_device
 from oneflow.core.dtype import dtype_of
-from oneflow.core.errors import ArgumentError, CallError, DTypeError, OneFlowError
+from oneflow.core.errors import ArgumentError, CallError, DTypeError
+from oneflow.core.no_effect import without_effect
 from oneflow.functional.promotion import as_type, set_default_dtype
 from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
@@ -113,11 +114,9 @@ def set_num_threads(count: int) -> None:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Kernels here are deterministic anyway; asking for others is an error."""
+    """Change nothing: kernels here are deterministic anyway. Warn once if others are asked for."""
     if not mode:
-        raise OneFlowError(
-            "use_deterministic_algorithms(False): there are no other algorithms here"
-        )
+        without_effect("use_deterministic_algorithms(False)", "there are no other algorithms here")
 
 
 def from_dlpack(source: object) -> Tensor:

@@ -192,14 +192,15 @@ def dropout(
 def _channel_dropout(
     input: Tensor, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]
 ) -> Tensor:
-    if input.ndim not in ndims:
-        raise ArgumentError(
-            f"channel dropout needs {' or '.join(map(str, ndims))} dims, got {input.type}"
-        )
+    """Drop channels; of fewer or more dims than a layer is for, those after the second go together,
+    as in PyTorch.
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input if inplace else clone(input)
     shape = input.type.shape
-    outer = shape[:2] if input.ndim == max(ndims) else shape[:1]
+    outer = shape[:1] if input.ndim == min(ndims) else shape[:2]
     blank = ones(
         (*outer, *(1,) * (input.ndim - len(outer))), dtype=input.type.dtype, **_place(input)
     )
@@ -252,6 +253,8 @@ def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Whole channels of (N, C, L) or (C, L) are dropped."""
+    if input.ndim not in (2, 3):
+        raise ArgumentError(f"dropout1d needs 2 or 3 dims, got {input.type}")
     return _channel_dropout(input, p, training, inplace, (2, 3))
 
 

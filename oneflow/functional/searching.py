@@ -435,8 +435,8 @@ def unique(
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None = None) -> Tensor:
-    """Count how often each of 0, 1, ... occurs in a vector of integers. occurs in a vector of
-    integers.
+    """Count how often each of 0, 1, ... occurs in a vector of integers: int64, or the sums of its
+    weights: float32 of float32, float64 of others.
     """
     needs_data(input, "bincount()")
     if input.ndim != 1 or not input.type.dtype.is_integer:
@@ -449,7 +449,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
             "bincount only support 1-d non-negative integral inputs, got a negative one"
         )
     heavy = None if weights is None else weights.numpy()
-    return _from_values(np.bincount(values, heavy, minlength or 0), input)
+    counts = np.bincount(values, heavy, minlength or 0)
+    if weights is not None and weights.type.dtype.name == "float32":
+        counts = counts.astype(np.float32)
+    return _from_values(counts, input)
 
 
 def searchsorted(

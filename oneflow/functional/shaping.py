@@ -352,10 +352,11 @@ def _each(lift: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     """The function of one tensor; of several, or of a list of them, it gives a tuple."""
 
     @functools.wraps(lift)
-    def apply(*tensors: Tensors) -> Any:
-        if len(tensors) == 1 and isinstance(tensors[0], Tensor):
-            return lift(tensors[0])
-        return tuple(lift(x) for x in listed(tensors))
+    def apply(*given: Tensors, tensors: Tensors | None = None) -> Any:
+        xs = given if tensors is None else (*given, tensors)
+        if len(xs) == 1 and isinstance(xs[0], Tensor):
+            return lift(xs[0])
+        return tuple(lift(x) for x in listed(xs))
 
     return apply
 

@@ -11,7 +11,7 @@ from oneflow.core.errors import OneFlowError
 
 OPERATORS = """
 add radd sub rsub mul rmul matmul truediv rtruediv floordiv mod pow neg lt le gt ge
-len iter next int float index enter exit setitem delitem contains
+len next int float index enter exit setitem delitem contains
 """
 
 

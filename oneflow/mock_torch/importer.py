@@ -100,8 +100,8 @@ def _reads_attribute(frame: FrameType) -> bool:
 
 def _dummy(name: str, mock: Mock) -> DummyModule:
     if mock.verbose:
-        print(f"mock_torch: oneflow has no {mock.ours(name)}; a dummy stands for it")
-    return DummyModule(name, mock.verbose)
+        print(f"mock_torch: {mock.ours(name)} is not found in oneflow; a dummy stands for it")
+    return DummyModule(mock.ours(name), mock.verbose)
 
 
 class MockFinder(MetaPathFinder, Loader):

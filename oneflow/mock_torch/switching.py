@@ -59,7 +59,7 @@ class _Switch:
         if new is old:
             return
         leaving = _leaving(old, {*old.mock.libraries, *new.mock.libraries}, dependants)
-        aliases = {n: m.__name__ for n, m in names.items() if _is_one_of(m, leaving)}
+        aliases = {n: _imported_as(m) for n, m in names.items() if _is_one_of(m, leaving)}
         old.modules = {name: sys.modules.pop(name) for name in leaving}
         if old.finder is not None:
             sys.meta_path.remove(old.finder)
@@ -118,9 +118,14 @@ def _holds_mocked(module: ModuleType) -> bool:
 def _is_one_of(value: object, leaving: Sequence[str]) -> bool:
     return (
         isinstance(value, ModuleType)
-        and value.__name__ in leaving
-        and sys.modules.get(value.__name__) is value
+        and _imported_as(value) in leaving
+        and sys.modules.get(_imported_as(value)) is value
     )
+
+
+def _imported_as(module: ModuleType) -> str:
+    """The name that was imported; a dummy's own name is that of ours which is missing."""
+    return module.__name__ if module.__spec__ is None else module.__spec__.name
 
 
 def _rename(names: Names, aliases: Mapping[str, str]) -> None:

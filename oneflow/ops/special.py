@@ -18,7 +18,6 @@ from oneflow.core.expression import (
     constant,
     eq,
     erf,
-    erfc,
     exp,
     log,
     maximum,
@@ -28,6 +27,7 @@ from oneflow.core.expression import (
     symbols,
     where,
 )
+from oneflow.core.expression import erfc as complement_of_erf
 from oneflow.core.expression import erfcx as scaled_erfc
 from oneflow.core.expression import scalar as number
 from oneflow.core.op import declare, row
@@ -142,7 +142,7 @@ def _erfinv(x: Expression) -> Expression:
     w = -log((1.0 - a) * (1.0 + a))
     y = where(w < 5.0, _polynomial(w - 2.5, _NEAR), _polynomial(sqrt(w) - 3.0, _FAR)) * a
     for _ in range(2):
-        gap = where(a < 0.5, erf(y) - a, (1.0 - a) - erfc(y))
+        gap = where(a < 0.5, erf(y) - a, (1.0 - a) - complement_of_erf(y))
         step = gap * (math.sqrt(math.pi) / 2) * exp(y * y)
         y = y - step / (1.0 + y * step)
     y = where(eq(a, 1.0), math.inf, where(a > 1.0, math.nan, y))
@@ -186,6 +186,11 @@ _X = _wide("x")
 def _erfinv_grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
     slope = scalar.scalar_mul(unary.exp(unary.square(out)), value=math.sqrt(math.pi) / 2)
     return (binary.mul(d, slope),)
+
+
+def _erfc_grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
+    slope = unary.exp(unary.neg(unary.square(x)))
+    return (binary.mul(d, scalar.scalar_mul(slope, value=-2 / math.sqrt(math.pi))),)
 
 
 def _erfcx_grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
@@ -302,6 +307,14 @@ erfinv = row(
     base=Formulated,
     formula=_formula(_erfinv(_X)),
     grad=_erfinv_grad,
+)
+erfc = row(
+    "erfc",
+    _one("erfc"),
+    doc="1 - erf(x), with all its digits where erf(x) is close to 1.",
+    base=Formulated,
+    formula=_formula(complement_of_erf(_X)),
+    grad=_erfc_grad,
 )
 erfcx = row(
     "erfcx",

@@ -20,6 +20,7 @@ from oneflow.core.errors import InternalError, OneFlowError
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
 from oneflow.core.sbp import all_broadcast
+from oneflow.core.spelling import also_called
 from oneflow.core.tensor_type import TensorType
 from oneflow.functional.initial import assign
 from oneflow.kernels.cuda_device import use_device
@@ -140,6 +141,7 @@ class Optimizer:
         first = next(c for c in cls.__mro__ if {"rule", "update_param"} & vars(c).keys())
         cls._has_rule = "rule" in vars(first) and first is not Optimizer
 
+    @also_called(parameters="params", options="defaults")
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []

@@ -19,11 +19,15 @@ from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
 
 
-def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
-    """The values as a NumPy array. bfloat16, which NumPy lacks, comes as float32."""
+def to_numpy(x: Tensor, dtype: DTypeLike | None = None) -> np.ndarray[Any, Any]:
+    """The values as a NumPy array, of `dtype` if that is given; bfloat16, which NumPy lacks, as
+    float32.
+    """
+    if dtype is not None:
+        return to_numpy(x).astype(dtype, copy=False)
     needs_data(x, "numpy()")
     _needs_values(x)
     if x._placement is not None:

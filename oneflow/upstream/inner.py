@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from itertools import repeat
 from typing import TypeVar
 
@@ -69,11 +68,6 @@ def BalancedRanges(total: int, part_size: int) -> list[tuple[int, int]]:
     ends = [sum(sizes[: i + 1]) for i in range(part_size)]
     return [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
-
-# ---- oneflow.distributed.constants ---------------------------------------------------------------
-
-default_pg_timeout = timedelta(minutes=30)
-"""The time after which PyTorch gives up on other ranks; here scheduler settings say so."""
 
 # ---- oneflow.support.env_var_util ----------------------------------------------------------------
 

@@ -88,15 +88,15 @@ def test_lazily_a_missing_name_fails_when_it_is_used() -> None:
         assert not hasattr(torch, "no_such_function")
         assert getattr(torch, "no_such_function", 3) == 3
         assert not isinstance(1, Missing) and not Missing
-        with pytest.raises(OneFlowError, match=r"torch\.nn\.Missing is used"):
+        with pytest.raises(OneFlowError, match=r"oneflow\.nn\.Missing is used"):
             Missing(1)
-        with pytest.raises(OneFlowError, match=r"torch\.no_such\.f is used"):
+        with pytest.raises(OneFlowError, match=r"oneflow\.no_such\.f is used"):
             torch.no_such.f + 1
 
         class Derived(Missing):
             pass
 
-        with pytest.raises(OneFlowError, match=r"torch\.nn\.Missing"):
+        with pytest.raises(OneFlowError, match=r"oneflow\.nn\.Missing"):
             Derived()
 
 
@@ -215,7 +215,7 @@ def test_a_shell_that_evaluates_the_command(capsys: pytest.CaptureFixture[str]) 
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
-    assert done.stdout.startswith("oneflow <torch.no_such"), done.stderr
+    assert done.stdout.startswith("oneflow <oneflow.no_such"), done.stderr
     off = {**environment, "ONEFLOW_DISABLE_MOCK_TORCH": "1"}
     code = "import torch; print(torch.__package__)"
     assert _printed(code, off).strip() == "torch"

@@ -64,6 +64,7 @@ framework.generator                           Generator
 framework.tensor                              Tensor
 framework.tensor_str                          set_printoptions
 framework.type_tensor                         FloatTensor
+framework.unittest                            TestCase
 hub                                           load
 jit                                           script
 jit.annotations                               Final
@@ -78,6 +79,7 @@ multiprocessing                               spawn
 multiprocessing.pool                          Pool
 multiprocessing.queue                         SimpleQueue
 multiprocessing.reductions                    get_context
+multiprocessing.shared_memory                 SharedMemory
 multiprocessing.spawn                         start_processes
 nn                                            Linear
 nn.common_types                               _size_2_t
@@ -250,6 +252,8 @@ utils.tensor.from_or_to_torch_tensor          to_torch
 compiler disable
 fx wrap
 library custom_op
+unittest                                      skip_unless_1n1d
+unittest.env                                  device_num
 utils._pytree tree_map
 """
 WORDS = TYPICAL.split()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import oneflow as flow
 from oneflow.upstream import inner, internal
 from oneflow.upstream.args_tree import ArgsTree
 
@@ -82,3 +83,31 @@ def test_the_compiled_module_of_one_process() -> None:
     assert internal.lazy_mode.is_enabled() is False
     internal.eager.Sync()
     internal.eager.multi_client.Sync()
+
+
+def test_tests_that_begin_with_upstreams_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    from oneflow.upstream import testing
+
+    @testing.skip_unless_1n2d()
+    class NeedsTwo(testing.TestCase):
+        pass
+
+    @testing.skip_unless_1n1d()
+    @testing.num_nodes_required(1)
+    class NeedsOne(testing.TestCase):
+        pass
+
+    assert getattr(NeedsTwo, "__unittest_skip__", False)
+    assert not getattr(NeedsOne, "__unittest_skip__", False)
+    assert testing.world_size() == 1 and testing.node_size() == 1
+    monkeypatch.setenv("ONEFLOW_TEST_DEVICE_NUM", "2")
+    assert testing.device_num() == 2
+
+
+def test_probabilities_and_their_logarithms() -> None:
+    from oneflow.distributions.utils import logits_to_probs, probs_to_logits
+
+    p = flow.tensor([0.25, 0.75], dtype=flow.float64)
+    assert logits_to_probs(probs_to_logits(p)).tolist() == pytest.approx([0.25, 0.75])
+    assert probs_to_logits(p, is_binary=True).tolist() == pytest.approx([-1.0986123, 1.0986123])
+    assert logits_to_probs(probs_to_logits(p, True), True).tolist() == pytest.approx([0.25, 0.75])

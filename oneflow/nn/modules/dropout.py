@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from oneflow.core.errors import ArgumentError
@@ -29,10 +30,10 @@ class Dropout(Module):
             raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace, self.generator = p, inplace, generator
 
-    def forward(self, x: Tensor) -> Tensor:
-        dropped: Tensor = type(self).function(
-            x, self.p, self.training, self.inplace, self.generator
-        )
+    def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
+        """x with dropped elements, and `addend` added."""
+        drop = partial(type(self).function, x, self.p, self.training, self.inplace, self.generator)
+        dropped: Tensor = drop() if addend is None else drop(addend=addend)
         return dropped
 
     def extra_repr(self) -> str:

@@ -17,7 +17,8 @@ class _MaxPool(Module):
     """The largest element of each window; stride is the window's size unless given.
 
     return_indices: also where it is, as an index into the flattened spatial dims.  ceil_mode: a
-    last window that reaches over the edge counts.
+    last window that reaches over the edge counts.  data_format: "channels_first", also None, or
+    "channels_last".
     """
 
     pool: Any
@@ -30,14 +31,17 @@ class _MaxPool(Module):
         dilation: Size = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
+        data_format: str | None = None,
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
+        self.data_format = data_format
 
     def forward(self, x: Tensor) -> Any:
+        last = {} if self.data_format is None else {"data_format": self.data_format}
         return type(self).pool(
             x,
             self.kernel_size,
@@ -46,6 +50,7 @@ class _MaxPool(Module):
             dilation=self.dilation,
             return_indices=self.return_indices,
             ceil_mode=self.ceil_mode,
+            **last,
         )
 
     def extra_repr(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,13 @@ CALLS: list[tuple[Any, Any]] = [
     (lambda x: x.copy_(other=x * 2).tolist(), [[2, 4], [6, 8]]),
     (lambda x: flow.linalg.norm(self=x[0]).item() ** 2, pytest.approx(5)),
     (lambda x: flow.linalg.vector_norm(input=x[0]).item() ** 2, pytest.approx(5)),
+    (lambda x: flow.quantile(x, 0.5, None, False, "lower").item(), 2.0),
+    (lambda x: flow.atleast_3d(tensors=x[0]).shape, (1, 2, 1)),
+    (lambda x: [y.shape for y in flow.atleast_2d(tensors=[x[0], x])], [(1, 2), (2, 2)]),
+    (lambda x: x.numpy(np.float64).dtype, np.float64),
+    (lambda x: flow.nn.Dropout(1.0)(x, addend=-x).tolist(), [[-1, -2], [-3, -4]]),
+    (lambda x: flow.optim.Optimizer(parameters=[x], options={"a": 3}).param_groups[0]["a"], 3),
+    (lambda x: flow.bincount(flow.tensor([0, 1]), x[0]).dtype, flow.float32),
     (lambda x: flow.distributed.get_rank(group=None), 0),
     (lambda x: flow.distributed.get_world_size(None), 1),
     (lambda x: flow.env.all_device_placement(device_type="cpu").type, "cpu"),
@@ -121,10 +129,27 @@ def test_channels_may_come_last(rng: np.random.Generator, dims: int) -> None:
     same("avg_pool", 2, kernel_size=2)
     same("adaptive_avg_pool", 3)
     same("conv", w)
+    layer = getattr(flow.nn, f"MaxPool{dims}d")
+    wanted = getattr(torch.nn, f"MaxPool{dims}d")(2)(x).movedim(1, -1)
+    compare(wanted, layer(2, data_format="channels_last")(last))
     pool = getattr(flow.nn, f"AdaptiveAvgPool{dims}d")
     assert pool(1, data_format="channels_last")(last).shape == (2, *(1,) * dims, 3)
     with pytest.raises(ValueError, match="channels_first"):
         getattr(F, f"max_pool{dims}d")(last, 2, data_format="NHWC")
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 5, 6])
+def test_channels_of_other_dims_are_dropped_whole(ndim: int) -> None:
+    x = flow.ones((4,) * ndim)
+    out = F.dropout2d(x, 0.5).numpy().reshape(4, 4 if ndim > 1 else 1, -1)
+    assert set(out.ravel()) <= {0.0, 2.0} and (out == out[..., :1]).all()
+
+
+def test_other_algorithms_are_asked_for_in_vain() -> None:
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        flow.use_deterministic_algorithms(False)
+    flow.use_deterministic_algorithms(True)
 
 
 def test_settings_take_upstreams_keywords() -> None:

@@ -47,6 +47,7 @@ def _special() -> list[Sample]:
     return [
         Sample("erfinv", (between(-0.95, 0.95, 5, 4),), {}, _exact("erfinv")),
         Sample("erfinv", (np.array([-0.98, 1e-7, 0.0, 0.5]),), {}, _exact("erfinv")),
+        Sample("erfc", (between(-3, 9, 5, 4),), {}, np.vectorize(math.erfc, otypes=[np.float64])),
         Sample("erfcx", (between(-2, 3, 5, 4),), {}, _scaled_erfc),
         Sample("lgamma", (np.abs(_GAMMA),), {}, _exact("loggamma")),
         Sample("digamma", (_GAMMA,), {}, _exact("digamma"), tolerance=2e-5),

@@ -80,7 +80,7 @@ CALLS: list[tuple[Any, Any]] = [
     (lambda x: x.numpy(np.float64).dtype, np.float64),
     (lambda x: flow.nn.Dropout(1.0)(x, addend=-x).tolist(), [[-1, -2], [-3, -4]]),
     (lambda x: flow.optim.Optimizer(parameters=[x], options={"a": 3}).param_groups[0]["a"], 3),
-    (lambda x: flow.bincount(flow.tensor([0, 1]), x[0]).dtype, flow.float32),
+    (lambda x: flow.bincount(flow.tensor([0, 1]), x[0]).dtype, "float32"),
     (lambda x: flow.distributed.get_rank(group=None), 0),
     (lambda x: flow.distributed.get_world_size(None), 1),
     (lambda x: flow.env.all_device_placement(device_type="cpu").type, "cpu"),

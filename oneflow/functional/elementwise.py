@@ -13,7 +13,6 @@ from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.promotion import (
-    as_float,
     as_type,
     need_tensors,
     operands,

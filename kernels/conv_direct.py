@@ -2,8 +2,8 @@
 and the memory that they need. `fused/ways.py` runs them.
 
 Pointwise: a kernel of one element is a matrix product of the samples as they lie. Depthwise
-(`expressions/depthwise.py`): each channel by itself. Direct (`fused/direct.py`): all others with
-two spatial dims, but for few channels a group and for results narrower than a vector is worth.
+(`expressions/depthwise.py`): each channel by itself. Direct (`expressions/direct.py`): all others
+with two spatial dims, but for few channels a group and for results narrower than a vector is worth.
 """
 
 from __future__ import annotations

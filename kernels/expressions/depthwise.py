@@ -23,10 +23,10 @@ from oneflow.kernels.array import Array
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.product import LANES
 from oneflow.kernels.expressions.program import (
-    FLOAT_NBYTES,
     INT_NBYTES,
     Program,
     Values,
+    at,
     cut,
     function_of,
     run,
@@ -129,20 +129,20 @@ class _Writer:
         self.p, self.stride = Program(_NAMES), stride
         p = self.p
         floats = p["num_parts"] * p["pitch"] + p["pitch"]
-        self.parts, self.runs = p["memory"], p["memory"] + floats * FLOAT_NBYTES
+        self.parts, self.runs = p["memory"], at(p["memory"], floats)
         floats = floats + p["margin"] + p["each"] * p["run_pitch"]
-        self.sums = p["memory"] + floats * FLOAT_NBYTES
+        self.sums = at(p["memory"], floats)
         zeros = p.code.constant(0.0, "float", LANES)
-        p.loop(0, p["memory_vectors"], lambda i, _: p.store(zeros, _at(p["memory"], i * LANES)))
+        p.loop(0, p["memory_vectors"], lambda i, _: p.store(zeros, at(p["memory"], i * LANES)))
 
     def x_plane(self, n: Value, c: Value) -> Value:
         p = self.p
-        return _at(p["x"], (n * p["channels"] + c) * p["height"] * p["width"])
+        return at(p["x"], (n * p["channels"] + c) * p["height"] * p["width"])
 
     def out_plane(self, n: Value, o: Value) -> Value:
         p = self.p
         outs = p["channels"] * p["each"]
-        return _at(p["out"], (n * outs + o) * p["out_height"] * p["out_width"])
+        return at(p["out"], (n * outs + o) * p["out_height"] * p["out_width"])
 
     def move_parts(self, plane: Value, *, back: bool) -> None:
         """Copy a plane of x into the parts, or what the parts hold into the plane."""
@@ -151,18 +151,18 @@ class _Writer:
         def of_row(h: Value, _: Values) -> None:
             row = h + p["top"]
             part = row % p["stride_h"] * self.stride
-            at = part * p["pitch"] + row // p["stride_h"] * p["columns"]
-            line = _at(plane, h * p["width"])
+            start = part * p["pitch"] + row // p["stride_h"] * p["columns"]
+            line = at(plane, h * p["width"])
             if self.stride == 1:
-                self.move_row(line, _at(self.parts, at + p["left"]), p["width"], back=back)
+                self.move_row(line, at(self.parts, start + p["left"]), p["width"], back=back)
                 return
 
             def begin(first: Value | int) -> Value:
                 column = p["left"] + first
-                return at + column % self.stride * p["pitch"] + column // self.stride
+                return start + column % self.stride * p["pitch"] + column // self.stride
 
             if self.stride == 2:
-                ends = _at(self.parts, begin(0)), _at(self.parts, begin(1))
+                ends = at(self.parts, begin(0)), at(self.parts, begin(1))
                 self.move_pairs(line, ends, p["width"], back=back)
                 return
 
@@ -171,8 +171,8 @@ class _Writer:
                 count = (p["width"] - first + self.stride - 1) // self.stride
 
                 def of_number(k: Value, _: Values) -> None:
-                    one = _at(line, first + k * self.stride)
-                    other = _at(self.parts, to + k)
+                    one = at(line, first + k * self.stride)
+                    other = at(self.parts, to + k)
                     source, target = (other, one) if back else (one, other)
                     p.store(p.load(source), target)
 
@@ -182,13 +182,13 @@ class _Writer:
 
         p.loop(0, p["height"], of_row)
 
-    def move_run(self, plane: Value, run_at: Value, *, back: bool) -> None:
+    def move_run(self, plane: Value, run_begin: Value, *, back: bool) -> None:
         """The same between a plane of results and a run."""
         p = self.p
 
         def of_row(h: Value, _: Values) -> None:
-            line = _at(plane, h * p["out_width"])
-            self.move_row(line, _at(run_at, h * p["columns"]), p["out_width"], back=back)
+            line = at(plane, h * p["out_width"])
+            self.move_row(line, at(run_begin, h * p["columns"]), p["out_width"], back=back)
 
         p.loop(0, p["out_height"], of_row)
 
@@ -197,9 +197,9 @@ class _Writer:
 
         def some(w: Value, _: Values) -> None:
             if back:
-                p.store_first(width - w, p.load(_at(padded, w), LANES), _at(line, w))
+                p.store_first(width - w, p.load(at(padded, w), LANES), at(line, w))
             else:
-                p.store(p.load_first(width - w, _at(line, w)), _at(padded, w))
+                p.store(p.load_first(width - w, at(line, w)), at(padded, w))
 
         p.loop(0, width, some, step=LANES)
 
@@ -210,8 +210,8 @@ class _Writer:
         p = self.p
 
         def some(w: Value, _: Values) -> None:
-            places = [_at(end, w // 2) for end in ends]
-            lines = [_at(line, w), _at(line, w + LANES)]
+            places = [at(end, w // 2) for end in ends]
+            lines = [at(line, w), at(line, w + LANES)]
             if back:
                 a, b = (p.load(place, LANES) for place in places)
                 for half, target in enumerate(lines):
@@ -234,22 +234,18 @@ class _Writer:
         def some(first: Value, count: int) -> None:
             def of_tap(t: Value, sums: Values) -> Values:
                 offset = p.integer(offsets + t * INT_NBYTES)
-                weight = p.load(_at(weights, t)).splat(LANES)
-                at = _at(source, offset + first * LANES)
+                weight = p.load(at(weights, t)).splat(LANES)
+                begin = at(source, offset + first * LANES)
                 return [
-                    weight.times_plus(p.load(at + v * LANES * FLOAT_NBYTES, LANES), s)
+                    weight.times_plus(p.load(at(begin, v * LANES), LANES), s)
                     for v, s in enumerate(sums)
                 ]
 
             zeros = [p.code.constant(0.0, "float", LANES)] * count
             for v, s in enumerate(p.loop(0, taps, of_tap, carried=zeros)):
-                p.store(s, _at(target, (first + v) * LANES))
+                p.store(s, at(target, (first + v) * LANES))
 
         p.vectors(vectors, some)
-
-
-def _at(address: Value, index: Value) -> Value:
-    return address + index * FLOAT_NBYTES
 
 
 def _forward(stride: int) -> Program:
@@ -263,7 +259,7 @@ def _forward(stride: int) -> Program:
         def of_result(k: Value, _: Values) -> None:
             o = c * p["each"] + k
             made.correlate(made.runs, made.parts, p["run_vectors"], p["taps"], p["offsets"],
-                           _at(p["weights"], o * p["taps"]))  # fmt: skip
+                           at(p["weights"], o * p["taps"]))  # fmt: skip
             made.move_run(made.out_plane(n, o), made.runs, back=True)
 
         p.loop(0, p["each"], of_result)
@@ -280,16 +276,16 @@ def _data_gradient(stride: int) -> Program:
         n, c = plane // p["channels"], plane % p["channels"]
 
         def of_result(k: Value, _: Values) -> None:
-            run_at = _at(made.runs, p["margin"] + k * p["run_pitch"])
-            made.move_run(made.out_plane(n, c * p["each"] + k), run_at, back=False)
+            run_begin = at(made.runs, p["margin"] + k * p["run_pitch"])
+            made.move_run(made.out_plane(n, c * p["each"] + k), run_begin, back=False)
 
         p.loop(0, p["each"], of_result)
-        own = _at(p["weights"], c * p["each"] * p["taps"])
+        own = at(p["weights"], c * p["each"] * p["taps"])
 
         def of_part(q: Value, before: Values) -> Values:
             count = p.integer(p["counts"] + q * INT_NBYTES)
-            offsets, weights = p["offsets"] + before[0] * INT_NBYTES, _at(own, before[0])
-            target = _at(made.parts, q * p["pitch"])
+            offsets, weights = p["offsets"] + before[0] * INT_NBYTES, at(own, before[0])
+            target = at(made.parts, q * p["pitch"])
             made.correlate(target, made.runs, p["part_vectors"], count, offsets, weights)
             return [before[0] + count]
 
@@ -307,7 +303,7 @@ def _filter_gradient(stride: int) -> Program:
 
     def of_channel(c: Value, _: Values) -> None:
         count = p["each"] * p["taps"]
-        p.loop(0, count, lambda i, _: p.store(zeros, _at(made.sums, i * LANES)))
+        p.loop(0, count, lambda i, _: p.store(zeros, at(made.sums, i * LANES)))
 
         def of_sample(n: Value, _: Values) -> None:
             made.move_parts(made.x_plane(n, c), back=False)
@@ -316,17 +312,17 @@ def _filter_gradient(stride: int) -> Program:
                 made.move_run(made.out_plane(n, c * p["each"] + k), made.runs, back=False)
 
                 def some(first: Value, count: int) -> None:
-                    sums = [_at(made.sums, (k * p["taps"] + first + t) * LANES)
+                    sums = [at(made.sums, (k * p["taps"] + first + t) * LANES)
                             for t in range(count)]  # fmt: skip
                     sources = [
-                        _at(made.parts, p.integer(p["offsets"] + (first + t) * INT_NBYTES))
+                        at(made.parts, p.integer(p["offsets"] + (first + t) * INT_NBYTES))
                         for t in range(count)
                     ]
 
                     def of_vector(v: Value, totals: Values) -> Values:
-                        d = p.load(_at(made.runs, v * LANES), LANES)
+                        d = p.load(at(made.runs, v * LANES), LANES)
                         return [
-                            d.times_plus(p.load(_at(s, v * LANES), LANES), total)
+                            d.times_plus(p.load(at(s, v * LANES), LANES), total)
                             for s, total in zip(sources, totals, strict=True)
                         ]
 
@@ -342,11 +338,11 @@ def _filter_gradient(stride: int) -> Program:
         p.loop(0, p["samples"], of_sample)
 
         def of_weight(i: Value, _: Values) -> None:
-            total = p.load(_at(made.sums, i * LANES), LANES)
+            total = p.load(at(made.sums, i * LANES), LANES)
             while total.lanes > 1:
                 half = total.lanes // 2
                 total = total.part(0, half) + total.part(half, half)
-            p.store(total, _at(p["weights"], c * count + i))
+            p.store(total, at(p["weights"], c * count + i))
 
         p.loop(0, count, of_weight)
 

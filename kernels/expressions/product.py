@@ -1,6 +1,6 @@
 """Products of a few rows by a few vectors of columns, whose sums stay in vector registers.
 
-The innermost loop of convolutions that gather no windows (`fused/direct.py`): the operands lie
+The innermost loop of convolutions that gather no windows (direct.py): the operands lie
 where they lie, with steps between them, so that a window of an image is a row like any other.
 LLVM's vectorizer does not find this loop; written with vectors of its own it runs at 80 to 90 % of
 what the processor can do (180 of 210 GF/s with AVX-512).

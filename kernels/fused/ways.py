@@ -9,10 +9,9 @@ import numpy as np
 
 from oneflow.kernels.array import Array
 from oneflow.kernels.conv_direct import Call, pair, phases_of
-from oneflow.kernels.expressions import depthwise
-from oneflow.kernels.fused import direct
+from oneflow.kernels.expressions import depthwise, direct
+from oneflow.kernels.expressions.product import BLOCK
 from oneflow.kernels.fused.conv import from_columns, to_columns
-from oneflow.kernels.fused.product import BLOCK, product
 from oneflow.kernels.fused.tiles import transpose
 
 __all__ = ["conv", "data_grad", "filter_grad", "from_columns", "to_columns", "transpose"]
@@ -42,9 +41,7 @@ def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) ->
     stride = _to_pixels(call, pixels, x)
     _pack(call, packed, w)
     origin = begin = (0, 0)
-    direct.convolve(
-        out, pixels, packed, origin, stride, pair(call.dilation), begin, (1, 1), product()
-    )
+    direct.convolve(out, pixels, packed, origin, stride, pair(call.dilation), begin, (1, 1))
 
 
 def _to_pixels(call: Call, pixels: Array, x: Array) -> tuple[int, int]:
@@ -83,7 +80,7 @@ def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array,
         some = packed[: prod(shape)].reshape(shape)
         direct.pack_turned(some, own, (a.first, b.first), (a.step, b.step))
         origin, begin = (a.origin, b.origin), (a.begin, b.begin)
-        direct.convolve(d_x, pixels, some, origin, (1, 1), dilation, begin, steps, product())
+        direct.convolve(d_x, pixels, some, origin, (1, 1), dilation, begin, steps)
 
 
 def filter_grad(call: Call, d_w: Array, d_out: Array, x: Array, work: tuple[Array, ...]) -> None:
@@ -96,8 +93,6 @@ def filter_grad(call: Call, d_w: Array, d_out: Array, x: Array, work: tuple[Arra
     own = _flat(d_out)
     groups = call.groups
     direct.to_blocks(blocks, own, groups)
-    direct.filter_gradient(
-        packed, pixels, blocks, pair(call.out[2:]), stride, pair(call.dilation), product()
-    )
+    direct.filter_gradient(packed, pixels, blocks, pair(call.out[2:]), stride, pair(call.dilation))
     target = d_w.reshape(groups, d_w.shape[0] // groups, d_w.shape[1], -1)
     direct.unpack(target, packed.reshape(*packed.shape[:2], -1, *packed.shape[4:]))

@@ -6,10 +6,9 @@ shared memory; what it reads of others is found in theirs (`Peers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
 
 from oneflow.actors.actor import Actor, Input, Output
 from oneflow.actors.all_reduce import AllReduce
@@ -19,7 +18,7 @@ from oneflow.actors.clock import StepClock
 from oneflow.actors.cuda_graph import Replayed
 from oneflow.actors.device import Hardware
 from oneflow.actors.messages import Effect, Freed, Post, Ready, Send
-from oneflow.actors.random_rows import random_rows
+from oneflow.actors.rank_memory import RankMemory, plan_memory
 from oneflow.actors.registers import (
     RegisterMemory,
     made_on,
@@ -54,10 +53,6 @@ COLLECTIVES = {
     ActorKind.FLAT_ALL_GATHER: "all_gather",
 }
 """Names of the kinds of boxing actors among the collectives; the others keep their name."""
-
-
-_segments: WeakKeyDictionary[Plan, dict[Hashable, Segment]] = WeakKeyDictionary()
-"""Segments that were prepared for plans in use: an equal graph is only bound to its own memory."""
 
 
 class Peers(Protocol):
@@ -106,8 +101,7 @@ class BoundPlan:
     actors: by their id in the plan.  codebook: (sender, code) -> what to deliver here.
     feed, fetch: where a step's inputs go in and outputs come out.
     readers: of each register that this rank makes, actors and ranks that read it.
-    arena_nbytes: registers and scratch memory together.  arena_bound: the same with the least
-    possible scratch memory.
+    memory: its registers and scratch memory.
     """
 
     plan: Plan
@@ -117,10 +111,19 @@ class BoundPlan:
     feed: Feed
     fetch: Fetch
     clock: StepClock
-    arena_nbytes: int = 0
-    arena_bound: int = 0
+    memory: RankMemory
     peers: set[int] = field(default_factory=set)
     readers: dict[int, list[tuple[ActorSpec, int]]] = field(default_factory=dict)
+
+    @property
+    def arena_nbytes(self) -> int:
+        """Bytes of registers and scratch memory together."""
+        return self.memory.nbytes
+
+    @property
+    def arena_bound(self) -> int:
+        """The same with the least possible scratch memory."""
+        return self.memory.register_nbytes + self.memory.scratch_bound
 
 
 def shared_nbytes(plan: Plan, rank: int) -> int:
@@ -156,7 +159,6 @@ class _Binder:
         thorough: bool,
     ) -> None:
         self.plan = plan
-        self.thorough = thorough
         self.rank = rank
         self.hardware = hardware
         self.peers = peers
@@ -171,13 +173,13 @@ class _Binder:
         self.memory: dict[tuple[int, int], RegisterMemory] = {}
         self.layouts: dict[int, dict[int, int]] = {}
         self.channels: dict[tuple[int, int], list[Channel]] = {}
-        self.scratch_nbytes = self.scratch_bound = self.register_nbytes = 0
+        self.planned = plan_memory(plan, rank, hardware, thorough=thorough)
 
     def bind(self) -> BoundPlan:
         self._make_memory()
         readers = self._readers()
-        segments = self._make_segments()
-        scratch = self.hardware.allocate(max(self.scratch_nbytes, 1))
+        segments = self.planned.segments
+        scratch = self.hardware.allocate(max(self.planned.scratch_nbytes, 1))
         actors = {}
         for spec in self.local:
             kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
@@ -189,10 +191,15 @@ class _Binder:
                 actor.lookups = segments[spec.id].num_lookups
             actors[spec.id] = actor
         bound = BoundPlan(
-            self.plan, self.rank, actors, self._codebook(readers), self.feed, self.fetch, self.clock
+            self.plan,
+            self.rank,
+            actors,
+            self._codebook(readers),
+            self.feed,
+            self.fetch,
+            self.clock,
+            self.planned,
         )
-        bound.arena_nbytes = self.register_nbytes + self.scratch_nbytes
-        bound.arena_bound = self.register_nbytes + self.scratch_bound
         bound.peers = self._peers(readers)
         bound.readers = readers
         return bound
@@ -201,7 +208,6 @@ class _Binder:
 
     def _make_memory(self) -> None:
         offsets, nbytes = private_layout(self.plan, self.rank)
-        self.register_nbytes = nbytes + shared_nbytes(self.plan, self.rank)
         private = self.hardware.allocate(max(nbytes, 1))
         for register in self.plan.registers:
             if not made_on(register, self.rank):
@@ -352,24 +358,6 @@ class _Binder:
         return {key: tuple(sends) for key, sends in book.items()}
 
     # ---- kernels ---------------------------------------------------------------------------------
-
-    def _make_segments(self) -> dict[int, Segment]:
-        segments = {}
-        rows = random_rows(self.plan.graph)
-        known = _segments.setdefault(self.plan.origin, {})
-        for spec in self.local:
-            if spec.kind is ActorKind.SEGMENT:
-                published = frozenset(v.id for r in spec.outputs for v in r.values)
-                key = self.rank, self.hardware.kind, spec.id, self.thorough
-                segment = known[key].again(self.hardware) if key in known else None
-                if segment is None:
-                    segment = known[key] = Segment(
-                        spec.nodes, self.rank, self.hardware, published, rows, self.thorough
-                    )
-                segments[spec.id] = segment
-                self.scratch_nbytes = max(self.scratch_nbytes, segment.scratch_nbytes)
-                self.scratch_bound = max(self.scratch_bound, segment.scratch_bound)
-        return segments
 
     def _kernel(
         self, spec: ActorSpec, segment: Segment | None, scratch: Array

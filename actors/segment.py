@@ -8,7 +8,7 @@ through the list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from oneflow.core.graph import PIECE, Node, Value, written_variable
 from oneflow.core.location import locate
 from oneflow.core.op import find_op
 from oneflow.core.rng import Rng, is_drawn_once
+from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 from oneflow.kernels.registry import ViewFunction, find_view
 
@@ -39,6 +40,21 @@ class BoundNode:
     node: Node
     call: BoundOp
     view: ViewFunction | None
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """A piece of scratch memory.
+
+    name: "%7" of a value, "workspace 0" of a node's workspace.  node: its maker.  life: first and
+    last node of the segment that use it.
+    """
+
+    name: str
+    type: TensorType
+    node: Node
+    life: Lifetime
+    offset: int
 
 
 class Segment:
@@ -70,9 +86,9 @@ class Segment:
         self._made_for: list[Node] = []
         self.nodes = [bind_node(n, rank, hardware.kind) for n in nodes]
         self._own = {n.id for n in nodes}
-        lifetimes = self._sweep()
-        self._offsets, self.scratch_nbytes = plan_offsets(lifetimes, thorough)
-        self.scratch_bound = lower_bound(lifetimes)
+        self._lifetimes = self._sweep()
+        self._offsets, self.scratch_nbytes = plan_offsets(self._lifetimes, thorough)
+        self.scratch_bound = lower_bound(self._lifetimes)
 
     def again(self, hardware: Hardware) -> Segment:
         """The same segment for another job: what is known of its nodes and its memory is shared,
@@ -93,6 +109,21 @@ class Segment:
             and bound.node.attrs.get("dim") == 0
             and _origin(bound.node.inputs[0]).node.op == "variable"
         )
+
+    def temporaries(self) -> Iterator[Temporary]:
+        """All that lies in its scratch memory, in the order in which it is made."""
+        names = {
+            value.id: (f"%{value.id}", type_)
+            for bound in self.nodes
+            for value, type_ in zip(bound.node.outputs, bound.call.out_types, strict=True)
+        }
+        by_id = {bound.node.id: bound for bound in self.nodes}
+        for (maker, k), key in self._workspaces.items():
+            names[key] = f"workspace {k}", by_id[maker].call.workspace[k]
+        for life in self._lifetimes:
+            name, type_ = names[life.key]
+            node = self.nodes[life.first].node
+            yield Temporary(name, type_, node, life, self._offsets[life.key])
 
     # ---- first sweep: what is a view of what, and how long does it live --------------------------
 

@@ -53,12 +53,17 @@ def _bind_alone(
     variables: Mapping[str, Any],
     device_index: int,
 ) -> Job:
+    plan = compile_alone(graph, config, rank)
+    thorough = config.compress_memory
+    return Job(plan, rank, variables, device_index=device_index, thorough=thorough)
+
+
+def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:
+    """The plan of a graph, compiled here without asking other ranks."""
     from oneflow.scheduler.compiler.plan_cache import compile_or_find
 
     last = max(r for node in graph for r in node.placement.rank_ids)
-    plan = compile_or_find(graph, config, Cluster(max(last, rank) + 1))
-    thorough = config.compress_memory
-    return Job(plan, rank, variables, device_index=device_index, thorough=thorough)
+    return compile_or_find(graph, config, Cluster(max(last, rank) + 1))
 
 
 def _bind_together(

@@ -20,6 +20,8 @@ from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.describe import describe, describe_module, input_names
 from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.memory_limit import costs_of, fit_memory, report_of
+from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.sources import Source
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
@@ -39,7 +41,7 @@ class Compiled:
     trace: None if the plan was loaded.  variables: the tensors that it reads and overwrites, by
     name.  arguments: of the first call.  outputs: what build returned.  output_values: of the plan,
     by the number of the output.  randomness: None if the graph calls no generator.  sources: input
-    that the graph reads itself.
+    that the graph reads itself.  recomputed: modules that the backward pass computes again.
     """
 
     job: Job
@@ -51,6 +53,7 @@ class Compiled:
     output_values: dict[int, Value]
     randomness: GraphRandomness | None
     sources: Sequence[Source] = ()
+    recomputed: tuple[Recomputed, ...] = ()
 
     def assemble(self, results: dict[int, Array]) -> Any:
         """The outputs of a step in the structure that `build` returned."""
@@ -75,6 +78,7 @@ class Built:
 def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
     """Traces."""
     check_inputs(graph.name, (args, kwargs))
+    fit_memory(graph, (args, kwargs), _config(graph))
     _say(graph, 0, "tracing")
     start = perf_counter()
     with collector_paused():
@@ -94,6 +98,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     """Compiles what was traced, and binds it."""
     trace = built.trace
     start = perf_counter()
+    recomputed = costs_of(trace)
     text = str(trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
     variables = {name: contiguous(x) for name, x in trace.variables.items()}
     index = next((x._device.index for x in trace.variables.values()), 0)
@@ -113,6 +118,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
         values,
         _randomness(trace, spanned),
         trace.sources,
+        recomputed,
     )
     _say_compiled(graph, job, perf_counter() - start, text)
     return compiled
@@ -179,6 +185,7 @@ def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
     _say(graph, 2, text)
     if graph._debug_v_level >= 3:
         _say(graph, 3, str(plan))
+        _say(graph, 3, report_of(graph, graph._compiled).table() if graph._compiled else "")
     for path, (module, level, ranks) in graph._debugged.items():
         if _is_heard(ranks):
             _print(graph, describe_module(graph, path, module, with_ops=level >= 2))

@@ -21,6 +21,7 @@ class GraphConfig:
         self.order_mode = "MemoryFirst"
         self.auto_parallel = False
         self.compress_memory = False
+        self.memory_limit: int | None = None
         self.hints: dict[str, object] = {}
         self._training = False
         self.zero: Zero | None = None
@@ -117,6 +118,18 @@ class GraphConfig:
         than the peak of live bytes: some seconds at most.
         """
         self.compress_memory = bool(mode)
+
+    def set_memory_limit(self, nbytes: int | None) -> None:
+        """Let modules be computed again in the backward pass, those that cost the least time for
+        each byte first, until registers and scratch memory of every rank fit in `nbytes`.
+
+        Parameters and optimizer states are not counted. If nothing fits, the first call raises
+        GraphError, which names the least that is possible. `graph.memory_report()` says what was
+        chosen. None: no limit.
+        """
+        if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
+            raise ConfigError(f"set_memory_limit: nbytes must be an integer >= 1, got {nbytes!r}")
+        self.memory_limit = nbytes
 
     # ---- options that change nothing -------------------------------------------------------------
 

@@ -27,6 +27,8 @@ from oneflow.core.sbp import NdSbp
 from oneflow.graph.compiling import Built, Compiled, compile_built, trace_graph
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
+from oneflow.graph.memory_limit import report_of
+from oneflow.graph.memory_report import MemoryReport
 from oneflow.graph.names import model_names
 from oneflow.graph.optimizer import GraphOptimizer
 from oneflow.graph.plans import Plans, key_of
@@ -349,6 +351,14 @@ class Graph:
         for shared in ("_stages", "_recomputed", "_scaler", "_split", "_gathered"):
             setattr(self, shared, getattr(graph, shared))
         self._initial_step = graph._steps_done
+
+    def memory_report(self) -> MemoryReport:
+        """The memory analysis of this rank: `str()` of it is a table, `table()` has every register
+        and temporary, `plot(path)` draws them. Once compiled.
+        """
+        if self._compiled is None:
+            raise GraphError(f"memory_report: graph {self.name} is not compiled yet; call it once")
+        return report_of(self, self._compiled)
 
     def _trace_apart(self, given: Tree) -> Traced:
         """A trace for (args, kwargs) and what build() returned."""

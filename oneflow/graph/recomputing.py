@@ -93,7 +93,7 @@ class Part:
         ]
         self._values: list[tuple[Tensor, Value]] = []
         self._num_saved = 0
-        self._span = 0, 0
+        self.span = 0, 0
         """First node and the one behind the last, by id, of the second trace."""
         self._found: list[Tensor] = []
         self._is_found = False
@@ -122,7 +122,7 @@ class Part:
     @property
     def nbytes(self) -> int:
         """Bytes of what the backward pass reads and would have been kept, on all ranks together."""
-        first, last = self._span
+        first, last = self.span
         roots: dict[int, Value] = {}
         for value in (x.value for x in self._found if x.value is not None):
             if any(user.id >= last for user in value.users):
@@ -165,7 +165,7 @@ class Part:
                 use_mode(self._mode.afresh()),
             ):
                 call_forward(self._module, args, kwargs)
-            self._span = start, trace.graph.node_id_bound
+            self.span = start, trace.graph.node_id_bound
         finally:
             default_generator.move_to(draws)
             trace.module_path, trace.stage = place

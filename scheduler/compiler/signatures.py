@@ -303,6 +303,15 @@ def _is_product(
     )
 
 
+def compute_seconds(node: Node) -> float:
+    """Estimated time of computing a node whose layouts are not known, on one rank alone."""
+    types, results = ([v.type for v in values] for values in (node.inputs, node.outputs))
+    listed = axis_signatures(node, 1)
+    whole = ((BROADCAST,) * len(node.placement.hierarchy),) * (len(types) + len(results))
+    is_product = _is_product(listed, tuple(types), tuple(results))
+    return _seconds(node, (*types, *results), whole, is_product)
+
+
 def _seconds(
     node: Node, types: tuple[TensorType, ...], nd_sbps: tuple[NdSbp, ...], is_product: bool
 ) -> float:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.errors import ConfigError, GraphError
 
 NUMEL = 32768
 """Elements of a temporary of 128 KiB."""
@@ -43,3 +48,101 @@ def test_compressed_memory_is_no_larger_and_gives_the_same() -> None:
     plain, expected = arena_of("MemoryFirst")
     found, result = arena_of("MemoryFirst", compress=True)
     assert found <= plain and result == expected
+
+
+# ---- the report ----------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Wide inside, narrow outside, and it draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)
+        self.dropout = nn.Dropout(0.25)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(self.dropout(flow.tanh(self.up(x))))
+
+
+class Train(nn.Graph):
+    def __init__(self, limit: int | None = None) -> None:
+        super().__init__()
+        flow.manual_seed(3)
+        self.net = nn.Sequential(*(Block() for _ in range(6)))
+        self.add_optimizer(flow.optim.SGD(self.net.parameters(), lr=0.1))
+        self.config.set_memory_limit(limit)
+
+    def build(self, x: Any) -> Any:
+        loss = self.net(x).square().mean()
+        loss.backward()
+        return loss
+
+
+X = np.random.default_rng(5).standard_normal((128, 16)).astype(np.float32)
+
+
+def losses(graph: Train, steps: int = 3) -> list[float]:
+    flow.manual_seed(7)
+    return [graph(flow.tensor(X)).item() for _ in range(steps)]
+
+
+def test_the_report_adds_up() -> None:
+    graph = Train()
+    with pytest.raises(GraphError, match="not compiled yet"):
+        graph.memory_report()
+    losses(graph, 1)
+    report = graph.memory_report()
+    assert report.arena_nbytes == graph._compiled.job.bound.arena_nbytes >= report.lower_bound
+    assert report.variable_nbytes == sum(p.numel() * 4 for p in graph.net.parameters())
+    temporaries = [b for b in report.blocks if not b.is_register]
+    for i, a in enumerate(temporaries):
+        assert a.offset + a.nbytes <= report.scratch_nbytes
+        for b in temporaries[:i]:
+            lives_with = a.actor == b.actor and a.first <= b.last and b.first <= a.last
+            apart = a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+            assert not lives_with or apart or not (a.nbytes and b.nbytes)
+    assert report.largest(1)[0].nbytes == max(b.nbytes for b in report.blocks) == 128 * 64 * 4
+    held = report.by_module()
+    assert {"net.0", "net.1"} <= {name.rsplit(".", 1)[0] for name in held if name.count(".") == 2}
+    assert sum(held.values()) <= report.arena_nbytes
+    assert "test_graph_memory.py" in report.largest(1)[0].location
+
+
+def test_the_report_as_text_and_picture(tmp_path: Path) -> None:
+    graph = Train()
+    losses(graph, 1)
+    report = graph.memory_report()
+    text, table = str(report), report.table()
+    assert f"arena {report.arena_nbytes} bytes" in text and "largest blocks" in text
+    assert len(table.splitlines()) == 1 + len(report.blocks)
+    assert "float32[128, 64]" in table and "net.0.up" in table
+
+
+# ---- the limit -----------------------------------------------------------------------------------
+
+
+def test_a_limit_computes_as_much_again_as_it_needs_and_changes_no_bit() -> None:
+    plain = Train()
+    expected = losses(plain)
+    needed = plain.memory_report().arena_nbytes
+    chosen = []
+    for share in (1.0, 0.9, 0.75):
+        graph = Train(int(share * needed))
+        assert losses(graph) == expected
+        report = graph.memory_report()
+        assert report.arena_nbytes <= share * needed
+        assert all(r.saved_nbytes > 0 and r.extra_seconds > 0 for r in report.recomputed)
+        chosen.append(len(report.recomputed))
+        for ours, theirs in zip(graph.net.parameters(), plain.net.parameters(), strict=True):
+            assert np.array_equal(ours.numpy(), theirs.numpy())
+    assert 0 == chosen[0] < chosen[1] <= chosen[2]
+
+
+def test_a_limit_that_nothing_meets_says_what_it_lacks() -> None:
+    graph = Train(10_000)
+    with pytest.raises(GraphError, match="limit of 10000 bytes: it needs") as caught:
+        graph(flow.tensor(X))
+    assert "float32[128, 64]" in str(caught.value) and "too many on rank 0" in str(caught.value)
+    with pytest.raises(ConfigError, match="nbytes must be an integer >= 1"):
+        graph.config.set_memory_limit(0)

@@ -33,6 +33,7 @@ CHANGE_NOTHING: dict[str, object] = {
 WORK = (
     *("enable_amp", "enable_zero", "set_zero_redundancy_optimizer_mode", "enable_auto_parallel"),
     *("set_gradient_accumulation_steps", "enable_straighten_algorithm", "enable_compress_memory"),
+    "set_memory_limit",
 )
 
 

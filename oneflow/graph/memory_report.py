@@ -1,0 +1,259 @@
+"""The memory analysis of a compiled graph: what lies where, for how long, and who made it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oneflow.actors.registers import made_on, slot_layout, storage_of
+from oneflow.core.plan import Plan
+
+if TYPE_CHECKING:
+    from oneflow.actors.rank_memory import RankMemory
+
+SHOWN = 10
+"""Largest blocks that the text of a report lists."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A register, or a temporary in the scratch memory.
+
+    actor: name of the actor that makes it.  first, last: numbers of the actor's ops between which a
+    temporary is live; of a register, which stays for good, -1.  order: its number in its actor, or
+    among the registers, by offset.  module, location: of the op that makes it.
+    """
+
+    name: str
+    op: str
+    type: str
+    nbytes: int
+    offset: int
+    actor: str
+    first: int
+    last: int
+    order: int
+    module: str
+    location: str
+
+    @property
+    def is_register(self) -> bool:
+        return self.first < 0
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A module that is computed again in the backward pass.
+
+    saved_nbytes: of all ranks, that are not kept.  extra_seconds: estimated, of one step.
+    """
+
+    module: str
+    saved_nbytes: int
+    extra_seconds: float
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Memory of one rank.
+
+    arena_nbytes: registers and scratch memory.  lower_bound: the least that any offsets would need
+    with this order of ops.  variable_nbytes: parameters, buffers and optimizer states, which are
+    not in the arena.  blocks: all registers and temporaries.  limit: of `set_memory_limit`, if any.
+    """
+
+    graph: str
+    rank: int
+    register_nbytes: int
+    scratch_nbytes: int
+    lower_bound: int
+    variable_nbytes: int
+    blocks: tuple[Block, ...]
+    recomputed: tuple[Recomputed, ...] = ()
+    limit: int | None = None
+    peaks: dict[str, int] = field(default_factory=dict)
+    """The op of each segment, by its number, at which most of its bytes are live."""
+
+    @property
+    def arena_nbytes(self) -> int:
+        return self.register_nbytes + self.scratch_nbytes
+
+    def largest(self, count: int = SHOWN) -> list[Block]:
+        """The largest blocks, largest first."""
+        return sorted(self.blocks, key=lambda b: (-b.nbytes, b.name))[:count]
+
+    def by_module(self) -> dict[str, int]:
+        """Bytes that each module's ops hold: their registers, and their temporaries at the moment
+        at which most bytes of their segment are live. Most first.
+        """
+        held: Counter[str] = Counter()
+        for block in self.blocks:
+            if block.is_register or block.first <= self.peaks[block.actor] <= block.last:
+                held[block.module] += block.nbytes
+        return dict(held.most_common())
+
+    def table(self) -> str:
+        """A line for each block: shape, dtype, life, place and order, and who made it."""
+        lines = [_line(*_COLUMNS)]
+        for b in sorted(self.blocks, key=lambda b: (not b.is_register, b.actor, b.order)):
+            life = "always" if b.is_register else f"{b.first}-{b.last}"
+            who = f"{b.op} {b.location}".strip()
+            lines.append(
+                _line(b.actor, b.order, b.name, b.type, b.nbytes, b.offset, life, b.module, who)
+            )
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        limit = "" if self.limit is None else f", limit {self.limit}"
+        lines = [
+            f"memory of {self.graph} on rank {self.rank}: arena {self.arena_nbytes} bytes "
+            f"(registers {self.register_nbytes}, scratch {self.scratch_nbytes}), least possible "
+            f"{self.lower_bound}{limit}; variables {self.variable_nbytes}",
+            "largest blocks:",
+            *("  " + describe_block(b) for b in self.largest()),
+            "held by modules at the peak:",
+            *(f"  {n:>14,} {module or '(none)'}" for module, n in self.by_module().items()),
+        ]
+        if self.recomputed:
+            lines.append("computed again:")
+            lines += [
+                f"  {r.saved_nbytes:>14,} bytes saved, {1e3 * r.extra_seconds:.3f} ms more: "
+                f"{r.module}"
+                for r in self.recomputed
+            ]
+        return "\n".join(lines)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw when and where each temporary lies, to a picture file. Needs the extra `plot`."""
+        from matplotlib.figure import Figure
+
+        actors = sorted({b.actor for b in self.blocks if not b.is_register})
+        figure = Figure(figsize=(10, 1 + 4 * max(len(actors), 1)))
+        for i, actor in enumerate(actors):
+            axes = figure.add_subplot(len(actors), 1, i + 1)
+            blocks = [b for b in self.blocks if b.actor == actor and not b.is_register]
+            for b in blocks:
+                axes.broken_barh(
+                    [(b.first, b.last - b.first + 1)],
+                    (b.offset, b.nbytes),
+                    facecolors=f"C{b.order % 10}",
+                    edgecolor="white",
+                    linewidth=0.3,
+                )
+            axes.set_title(actor)
+            axes.set_xlabel("op")
+            axes.set_ylabel("offset in bytes")
+            axes.autoscale_view()
+        figure.tight_layout()
+        figure.savefig(path)
+
+
+_COLUMNS = ("actor", "order", "name", "type", "bytes", "offset", "life", "module", "made by")
+_WIDTHS = (14, 6, 14, 22, 12, 12, 12, 28, 0)
+
+
+def _line(*cells: object) -> str:
+    return " ".join(f"{cell!s:<{w}}" for cell, w in zip(cells, _WIDTHS, strict=True)).rstrip()
+
+
+def describe_block(block: Block) -> str:
+    """One line on a block: bytes, type, who made it and where."""
+    kind = "register" if block.is_register else f"live in ops {block.first}-{block.last}"
+    where = f" at {block.location}" if block.location else ""
+    maker = f"{block.op} of {block.module or '(none)'}"
+    return f"{block.nbytes:>14,} {block.name} {block.type} {kind}, {maker}{where}"
+
+
+def report_memory(
+    plan: Plan,
+    rank: int,
+    memory: RankMemory,
+    *,
+    variable_nbytes: int = 0,
+    recomputed: Iterable[Recomputed] = (),
+    limit: int | None = None,
+) -> MemoryReport:
+    """The analysis of a plan on a rank."""
+    blocks = _registers(plan, rank)
+    peaks: dict[str, int] = {}
+    for id_, segment in memory.segments.items():
+        actor = plan.actors[id_].name
+        found = list(segment.temporaries())
+        by_offset = sorted(range(len(found)), key=lambda i: (found[i].offset, found[i].life.first))
+        order = {i: k for k, i in enumerate(by_offset)}
+        changes: Counter[int] = Counter()
+        for i, t in enumerate(found):
+            changes[t.life.first] += t.life.nbytes
+            changes[t.life.last + 1] -= t.life.nbytes
+            blocks.append(
+                Block(
+                    t.name,
+                    t.node.op,
+                    str(t.type),
+                    t.life.nbytes,
+                    t.offset,
+                    actor,
+                    t.life.first,
+                    t.life.last,
+                    order[i],
+                    t.node.module,
+                    t.node.location,
+                )
+            )
+        peaks[actor] = _fullest(changes)
+    return MemoryReport(
+        plan.graph.name,
+        rank,
+        memory.register_nbytes,
+        memory.scratch_nbytes,
+        memory.register_nbytes + memory.scratch_bound,
+        variable_nbytes,
+        tuple(blocks),
+        tuple(recomputed),
+        limit,
+        peaks,
+    )
+
+
+def _fullest(changes: Counter[int]) -> int:
+    live = most = at = 0
+    for moment in sorted(changes):
+        live += changes[moment]
+        if live > most:
+            most, at = live, moment
+    return at
+
+
+def _registers(plan: Plan, rank: int) -> list[Block]:
+    blocks: list[Block] = []
+    offset = 0
+    for register in plan.registers:
+        if (
+            not made_on(register, rank)
+            or not register.values
+            or storage_of(register) is not register
+        ):
+            continue
+        layout = slot_layout(register, rank)
+        for value in register.values:
+            node = value.node
+            blocks.append(
+                Block(
+                    f"%{value.id}",
+                    node.op,
+                    str(layout.types[value.id]),
+                    layout.types[value.id].nbytes * register.num_slots,
+                    offset + layout.offsets[value.id],
+                    register.producer.name,
+                    -1,
+                    -1,
+                    len(blocks),
+                    node.module,
+                    node.location,
+                )
+            )
+        offset += layout.nbytes * register.num_slots
+    return blocks

@@ -150,11 +150,12 @@ def costs_of(trace: Trace) -> tuple[Recomputed, ...]:
 def _lacks(graph: Graph, limit: int, tried: list[Trial]) -> GraphError:
     least = min(tried, key=lambda t: t.nbytes)
     largest = "\n".join("  " + describe_block(b).strip() for b in least.report.largest(NAMED))
+    missing = least.nbytes - limit
     return GraphError(
         f"graph {graph.name} does not fit in its memory limit of {limit} bytes: it needs "
-        f"{tried[0].nbytes} bytes, and {least.nbytes} if as much as possible is computed "
-        f"again, {least.nbytes - limit} too many on rank {least.report.rank}; the largest blocks are then\n"
-        f"{largest}\nraise config.set_memory_limit, or make the batch or these tensors smaller"
+        f"{tried[0].nbytes} bytes, and {least.nbytes} if as much as possible is computed again: "
+        f"{missing} too many on rank {least.report.rank}. The largest blocks are then\n{largest}\n"
+        "raise config.set_memory_limit, or make the batch or these tensors smaller"
     )
 
 

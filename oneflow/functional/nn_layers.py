@@ -10,20 +10,23 @@ from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import add, div, eq, mul
+from oneflow.functional.creation import zeros
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import mean, norm, var, widened
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index
+from oneflow.functional.searching import as_index, index_add
 from oneflow.functional.shaping import broadcast_tensors, expand, flip, pad_with, reshape, unsqueeze
 from oneflow.ops import batch_norm as batch_norm_ops
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import layer_norm as norm_ops
 from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
-from oneflow.ops.unary import full_like
+from oneflow.ops.compare import logical_and
+from oneflow.ops.unary import full_like, reciprocal
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
@@ -227,29 +230,43 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Row input[...] of `weight` for each integer.  padding_idx: this row gets no gradient.
-    max_norm: longer rows are
-    first shortened to it, in place."""
+    """Row input[...] of `weight` for each integer.
+
+    padding_idx: this row gets no gradient.  max_norm: rows that are read and are longer are first
+    shortened to it, in place.  scale_grad_by_freq: the gradient of a row is divided by the number
+    of times that it is read.
+    """
     if weight.ndim != 2:
         raise ShapeError(f"embedding: 'weight' must be 2-D, got {weight.type}")
     index = as_index(input)
-    if scale_grad_by_freq:
-        raise ArgumentError("embedding: scale_grad_by_freq is not supported")
     if max_norm is not None:
-        _shorten_rows(weight, max_norm, norm_type)
+        _shorten_rows(weight, _times_read(index, weight), max_norm, norm_type)
     out = gather_ops.gather(weight, index, dim=0)
     if out._array is not None:  # a graph's are counted by its actors
         METRICS.looked_up(index._array.size)
+    if scale_grad_by_freq and out.requires_grad:
+        share = reciprocal(gather_ops.gather(_times_read(index, weight), index, dim=0))
+        out.register_hook(lambda d: mul(d, as_type(unsqueeze(share, -1), d.type.dtype)))
+        out = reshape(out, out.type.shape)  # its users' own hooks see the gradient as it comes
     if padding_idx is None or not weight.requires_grad:
         return out
     row = padding_idx % weight.type.shape[0]
     return pick(unsqueeze(eq(index, row), -1), out.detach(), out)
 
 
-def _shorten_rows(weight: Tensor, max_norm: float, norm_type: float) -> None:
+def _times_read(index: Tensor, weight: Tensor) -> Tensor:
+    """The number of times that each row of `weight` is read, float32[rows]."""
+    flat = reshape(index, (-1,))
+    ones = full_like(as_type(flat, float32), value=1.0)
+    where = layout_of(weight.detach(), no_partial=True)
+    return index_add(zeros(weight.type.shape[:1], dtype=float32, **where), 0, flat, ones)
+
+
+def _shorten_rows(weight: Tensor, times: Tensor, max_norm: float, norm_type: float) -> None:
     with no_grad():
         lengths = norm(weight, norm_type, 1, True)
-        weight.copy_(mul(weight, clamp(div(max_norm, add(lengths, 1e-7)), max=1.0)))
+        is_long = logical_and(unsqueeze(times > 0, -1), lengths > max_norm)
+        weight.copy_(pick(is_long, mul(weight, div(max_norm, add(lengths, 1e-7))), weight))
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:

@@ -272,3 +272,28 @@ def test_rms_norm_without_eps(dtype: str) -> None:
     np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), rtol=rtol)
     layer = flow.nn.RMSNorm(3, eps=None)(flow.tensor(row))
     same(layer, torch.nn.RMSNorm(3)(torch.tensor(row)))
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0])
+def test_only_rows_that_are_read_are_shortened(norm_type: float) -> None:
+    table = np.arange(12, dtype=np.float64).reshape(4, 3) - 3
+    index = [[2, 0], [0, 0]]
+    ours, theirs = flow.tensor(table, requires_grad=True), torch.tensor(table, requires_grad=True)
+    y = F.embedding(flow.tensor(index), ours, max_norm=2.0, norm_type=norm_type)
+    t = TF.embedding(torch.tensor(index), theirs, max_norm=2.0, norm_type=norm_type)
+    same(y, t)
+    same(ours, theirs)
+    assert ours[3].tolist() == table[3].tolist()
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_gradients_of_rows_are_scaled_by_how_often_they_are_read(padding_idx: int | None) -> None:
+    index = [[2, 0, 1], [0, 0, 2]]
+    layers = [
+        lib.nn.Embedding(4, 3, padding_idx, scale_grad_by_freq=True) for lib in (flow, torch)
+    ]
+    layers[1].weight.data = torch.from_numpy(layers[0].weight.detach().numpy().copy())
+    for layer, lib in zip(layers, (flow, torch), strict=True):
+        out = layer(lib.tensor(index))
+        (out * out).sum().backward()
+    same(layers[0].weight.grad, layers[1].weight.grad)

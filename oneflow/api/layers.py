@@ -87,9 +87,13 @@ ROWS: tuple[Row, ...] = (
         row("conv_transpose1d", "flow F"),
         row("conv_transpose2d", "flow F"),
         row("conv_transpose3d", "flow F"),
+        row("conv_tbc", "flow F"),
         row("max_pool1d", "flow F"),
         row("max_pool2d", "flow F"),
         row("max_pool3d", "flow F"),
+        row("max_pool1d_with_indices", "flow F"),
+        row("max_pool2d_with_indices", "F"),
+        row("max_pool3d_with_indices", "F"),
     ),
     *at(
         "functional.nn_layers",
@@ -110,6 +114,8 @@ ROWS: tuple[Row, ...] = (
         "functional.nn_resizing",
         row("interpolate", "F"),
         row("upsample", "F"),
+        row("upsample_bilinear", "F"),
+        row("upsample_nearest", "F"),
         row("interpolate_like", "F", torch=None),
     ),
     *at(
@@ -117,6 +123,9 @@ ROWS: tuple[Row, ...] = (
         row("adaptive_max_pool1d", "F"),
         row("adaptive_max_pool2d", "F"),
         row("adaptive_max_pool3d", "F"),
+        row("adaptive_max_pool1d_with_indices", "F"),
+        row("adaptive_max_pool2d_with_indices", "F"),
+        row("adaptive_max_pool3d_with_indices", "F"),
         row("max_unpool1d", "F"),
         row("max_unpool2d", "F"),
         row("max_unpool3d", "F"),
@@ -128,6 +137,8 @@ ROWS: tuple[Row, ...] = (
         row("lp_pool3d", "F"),
         row("fractional_max_pool2d", "F"),
         row("fractional_max_pool3d", "F"),
+        row("fractional_max_pool2d_with_indices", "F"),
+        row("fractional_max_pool3d_with_indices", "F"),
     ),
     *at("functional.nn_bags", row("embedding_bag", "F")),
     *at(
@@ -226,7 +237,7 @@ ROWS: tuple[Row, ...] = (
         "nn.modules.loss",
         "nn",
         "BCELoss BCEWithLogitsLoss CrossEntropyLoss KLDivLoss L1Loss MarginRankingLoss MSELoss "
-        "NLLLoss SmoothL1Loss TripletMarginLoss CTCLoss CombinedMarginLoss",
+        "NLLLoss NLLLoss2d SmoothL1Loss TripletMarginLoss CTCLoss CombinedMarginLoss",
         unknown="CombinedMarginLoss",
     ),
     *classes(
@@ -347,8 +358,11 @@ ROWS: tuple[Row, ...] = (
         "nn.utils",
         "nn.utils",
         "ContiguousParamsGroup clip_grad_norm clip_grad_norm_ clip_grad_value_ "
-        "clip_grads_with_norm_ get_total_norm parameters_to_vector "
-        "remove_weight_norm skip_init vector_to_parameters weight_norm",
+        "clip_grads_with_norm_ convert_conv2d_weight_memory_format "
+        "convert_conv3d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
+        "fuse_linear_bn_eval fuse_linear_bn_weights get_total_norm parameters_to_vector "
+        "remove_spectral_norm remove_weight_norm skip_init spectral_norm vector_to_parameters "
+        "weight_norm",
         unknown="ContiguousParamsGroup",
     ),
     *classes(
@@ -358,6 +372,7 @@ ROWS: tuple[Row, ...] = (
         "remove_parametrizations type_before_parametrizations",
     ),
     *classes("nn.utils.parametrizations", "nn.utils.parametrizations", "spectral_norm weight_norm"),
+    *classes("nn.utils.stateless", "nn.utils.stateless", "functional_call"),
     *classes(
         "nn.utils.rnn",
         "nn.utils.rnn",

@@ -72,6 +72,26 @@ adaptive_max_pool2d = over_dims(2, _adaptive_max_pool)
 adaptive_max_pool3d = over_dims(3, _adaptive_max_pool)
 
 
+def _adaptive_max_pool_with_indices(
+    ndim: int,
+    input: Tensor,
+    output_size: int | Sequence[int | None],
+    return_indices: bool = False,
+) -> Any:
+    """The largest of evenly spread parts of (N, C, SPATIAL), and where they are."""
+    return _adaptive_max_pool(ndim, input, output_size, True)
+
+
+(
+    adaptive_max_pool1d_with_indices,
+    adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d_with_indices,
+) = (
+    over_dims(ndim, _adaptive_max_pool_with_indices, "adaptive_max_pool{}d_with_indices")
+    for ndim in (1, 2, 3)
+)
+
+
 def _max_unpool(
     ndim: int,
     input: Tensor,

@@ -141,3 +141,24 @@ def _starts(sample: Tensor, size: int, kernel: int, count: int) -> Tensor:
 
 fractional_max_pool2d = over_dims(2, _fractional_max_pool)
 fractional_max_pool3d = over_dims(3, _fractional_max_pool)
+
+
+def _fractional_max_pool_with_indices(
+    ndim: int,
+    input: Tensor,
+    kernel_size: Size,
+    output_size: Size | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """`fractional_max_pool` of (N, C, SPATIAL), and where the maxima are."""
+    return _fractional_max_pool(
+        ndim, input, kernel_size, output_size, output_ratio, True, _random_samples
+    )
+
+
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
+    over_dims(ndim, _fractional_max_pool_with_indices, "fractional_max_pool{}d_with_indices")
+    for ndim in (2, 3)
+)

@@ -116,6 +116,20 @@ def _weighted(
     return matmul(x.transpose(at, -1), table).transpose(at, -1)
 
 
+def upsample_nearest(
+    input: Tensor, size: Size | None = None, scale_factor: Factors | None = None
+) -> Tensor:
+    """`interpolate` by the nearest places."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(
+    input: Tensor, size: Size | None = None, scale_factor: Factors | None = None
+) -> Tensor:
+    """`interpolate` by lines between places; the corner pixels stay corners."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
 def interpolate_like(
     input: Tensor, like: Tensor, mode: str = "nearest", align_corners: bool | None = None
 ) -> Tensor:

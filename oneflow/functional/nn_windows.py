@@ -107,6 +107,16 @@ conv_transpose2d = over_dims(2, _conv_transpose)
 conv_transpose3d = over_dims(3, _conv_transpose)
 
 
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A convolution over time: (time, batch, channels) by (window, channels in, channels out)."""
+    if input.ndim != 3 or weight.ndim != 3:
+        raise ShapeError(
+            f"conv_tbc: Input and weight must have 3 dims, got {input.type} and {weight.type}"
+        )
+    out: Tensor = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return out.permute(2, 0, 1)
+
+
 # ---- pooling -------------------------------------------------------------------------------------
 
 
@@ -140,6 +150,27 @@ max_pool1d, max_pool2d, max_pool3d = (
     over_dims(1, _max_pool),
     over_dims(2, _max_pool),
     over_dims(3, _max_pool),
+)
+
+
+def _max_pool_with_indices(
+    ndim: int,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest of each window of (N, C, SPATIAL), and where they are: indices into the flattened
+    spatial dims.
+    """
+    return _max_pool(ndim, input, kernel_size, stride, padding, dilation, True, ceil_mode)
+
+
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
+    over_dims(ndim, _max_pool_with_indices, "max_pool{}d_with_indices") for ndim in (1, 2, 3)
 )
 
 

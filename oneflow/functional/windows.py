@@ -20,8 +20,13 @@ _SPATIAL = ("L", "H, W", "D, H, W")
 _WINDOW = ("K", "KH, KW", "KD, KH, KW")
 
 
-def over_dims(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
-    """`function` of `ndim` spatial dims, under its name with that number: conv2d of _conv."""
+def over_dims(
+    ndim: int, function: Callable[Concatenate[int, P], R], name: str = ""
+) -> Callable[P, R]:
+    """`function` of `ndim` spatial dims, under its name with that number: conv2d of _conv.
+
+    name: another one, with {} in the place of the number.
+    """
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if kwargs and not kwargs.keys().isdisjoint(_UPSTREAM):
@@ -34,7 +39,8 @@ def over_dims(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable
     taken = inspect.signature(function)
     _, *parameters = taken.parameters.values()
     run.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__name__ = run.__qualname__ = f"{function.__name__[1:]}{ndim}d"
+    name = name or function.__name__[1:] + "{}d"
+    run.__name__ = run.__qualname__ = name.format(ndim)
     doc = (function.__doc__ or "").replace("SPATIAL", _SPATIAL[ndim - 1])
     run.__doc__ = doc.replace("WINDOW", _WINDOW[ndim - 1])
     return run

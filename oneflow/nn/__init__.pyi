@@ -67,6 +67,7 @@ from oneflow.nn.modules.loss import L1Loss as L1Loss
 from oneflow.nn.modules.loss import MSELoss as MSELoss
 from oneflow.nn.modules.loss import MarginRankingLoss as MarginRankingLoss
 from oneflow.nn.modules.loss import NLLLoss as NLLLoss
+from oneflow.nn.modules.loss import NLLLoss2d as NLLLoss2d
 from oneflow.nn.modules.loss import SmoothL1Loss as SmoothL1Loss
 from oneflow.nn.modules.loss import TripletMarginLoss as TripletMarginLoss
 from oneflow.nn.modules.more_layers import Bilinear as Bilinear

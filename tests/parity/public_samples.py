@@ -454,7 +454,51 @@ SAMPLES: dict[str, list[Sample]] = {
     "Optimizer": [by_hand],
 }
 
+SAMPLES |= {
+    "NLLLoss2d": [
+        lambda m: m.nn.NLLLoss2d()(ramp(m, 2, 3, 2, 2), m.tensor(2 * [[[0, 2], [1, 1]]]))
+    ],
+    "conv_tbc": [
+        lambda m: m.conv_tbc(ramp(m, 5, 2, 3), ramp(m, 3, 3, 4), ramp(m, 4), 1),
+    ],
+    "upsample_nearest": [lambda m: m.nn.functional.upsample_nearest(ramp(m, 1, 2, 3, 3), (5, 4))],
+    "upsample_bilinear": [
+        lambda m: m.nn.functional.upsample_bilinear(ramp(m, 1, 2, 3, 3), scale_factor=2)
+    ],
+    **{
+        f"max_pool{n}d_with_indices": [
+            lambda m, n=n: getattr(m.nn.functional, f"max_pool{n}d_with_indices")(
+                ramp(m, 2, 3, *(n * [5])).sin(), 3, 2, 1, 1, True
+            )
+        ]
+        for n in (1, 2, 3)
+    },
+    **{
+        f"adaptive_max_pool{n}d_with_indices": [
+            lambda m, n=n: getattr(m.nn.functional, f"adaptive_max_pool{n}d_with_indices")(
+                ramp(m, 2, 3, *(n * [5])).sin(), 3
+            )
+        ]
+        for n in (1, 2, 3)
+    },
+    **{
+        f"fractional_max_pool{n}d_with_indices": [
+            lambda m, n=n: getattr(m.nn.functional, f"fractional_max_pool{n}d_with_indices")(
+                ramp(m, 2, 3, *(n * [6])).sin(), 2, 3, _random_samples=ramp(m, 2, 3, n).sigmoid()
+            )
+        ]
+        for n in (2, 3)
+    },
+}
 NOT_COMPARED = {
+    **dict.fromkeys(
+        (
+            *("fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval"),
+            *("fuse_linear_bn_weights", "convert_conv2d_weight_memory_format", "functional_call"),
+            *("convert_conv3d_weight_memory_format", "remove_spectral_norm"),
+        ),
+        "of modules: tests/unit/nn/test_module_tools.py",
+    ),
     **dict.fromkeys(
         (
             *("promote_types", "can_cast", "result_type", "is_signed", "resize_"),

@@ -119,6 +119,10 @@ class NLLLoss(_WeightedLoss):
         )
 
 
+class NLLLoss2d(NLLLoss):
+    """`NLLLoss` under the name that it had for images."""
+
+
 class BCELoss(_WeightedLoss):
     """-(target · log x + (1 - target) · log(1 - x)), x being probabilities."""
 

@@ -289,9 +289,7 @@ def test_only_rows_that_are_read_are_shortened(norm_type: float) -> None:
 @pytest.mark.parametrize("padding_idx", [None, 2])
 def test_gradients_of_rows_are_scaled_by_how_often_they_are_read(padding_idx: int | None) -> None:
     index = [[2, 0, 1], [0, 0, 2]]
-    layers = [
-        lib.nn.Embedding(4, 3, padding_idx, scale_grad_by_freq=True) for lib in (flow, torch)
-    ]
+    layers = [lib.nn.Embedding(4, 3, padding_idx, scale_grad_by_freq=True) for lib in (flow, torch)]
     layers[1].weight.data = torch.from_numpy(layers[0].weight.detach().numpy().copy())
     for layer, lib in zip(layers, (flow, torch), strict=True):
         out = layer(lib.tensor(index))

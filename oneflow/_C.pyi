@@ -341,8 +341,11 @@ from oneflow.functional.nn_loss import smooth_l1_loss as smooth_l1_loss
 from oneflow.functional.nn_loss import softmax_cross_entropy as softmax_cross_entropy
 from oneflow.functional.nn_loss import triplet_margin_loss as triplet_margin_loss
 from oneflow.functional.nn_max_pool import adaptive_max_pool1d as adaptive_max_pool1d
+from oneflow.functional.nn_max_pool import adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices
 from oneflow.functional.nn_max_pool import adaptive_max_pool2d as adaptive_max_pool2d
+from oneflow.functional.nn_max_pool import adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices
 from oneflow.functional.nn_max_pool import adaptive_max_pool3d as adaptive_max_pool3d
+from oneflow.functional.nn_max_pool import adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices
 from oneflow.functional.nn_max_pool import max_unpool1d as max_unpool1d
 from oneflow.functional.nn_max_pool import max_unpool2d as max_unpool2d
 from oneflow.functional.nn_max_pool import max_unpool3d as max_unpool3d
@@ -361,7 +364,9 @@ from oneflow.functional.nn_more_loss import poisson_nll_loss as poisson_nll_loss
 from oneflow.functional.nn_more_loss import soft_margin_loss as soft_margin_loss
 from oneflow.functional.nn_more_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from oneflow.functional.nn_more_pools import fractional_max_pool2d as fractional_max_pool2d
+from oneflow.functional.nn_more_pools import fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices
 from oneflow.functional.nn_more_pools import fractional_max_pool3d as fractional_max_pool3d
+from oneflow.functional.nn_more_pools import fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices
 from oneflow.functional.nn_more_pools import lp_pool1d as lp_pool1d
 from oneflow.functional.nn_more_pools import lp_pool2d as lp_pool2d
 from oneflow.functional.nn_more_pools import lp_pool3d as lp_pool3d
@@ -369,6 +374,8 @@ from oneflow.functional.nn_multi_head import multi_head_attention_forward as mul
 from oneflow.functional.nn_resizing import interpolate as interpolate
 from oneflow.functional.nn_resizing import interpolate_like as interpolate_like
 from oneflow.functional.nn_resizing import upsample as upsample
+from oneflow.functional.nn_resizing import upsample_bilinear as upsample_bilinear
+from oneflow.functional.nn_resizing import upsample_nearest as upsample_nearest
 from oneflow.functional.nn_sampling import affine_grid as affine_grid
 from oneflow.functional.nn_sampling import deform_conv2d as deform_conv2d
 from oneflow.functional.nn_sampling import grid_sample as grid_sample
@@ -383,12 +390,16 @@ from oneflow.functional.nn_windows import avg_pool3d as avg_pool3d
 from oneflow.functional.nn_windows import conv1d as conv1d
 from oneflow.functional.nn_windows import conv2d as conv2d
 from oneflow.functional.nn_windows import conv3d as conv3d
+from oneflow.functional.nn_windows import conv_tbc as conv_tbc
 from oneflow.functional.nn_windows import conv_transpose1d as conv_transpose1d
 from oneflow.functional.nn_windows import conv_transpose2d as conv_transpose2d
 from oneflow.functional.nn_windows import conv_transpose3d as conv_transpose3d
 from oneflow.functional.nn_windows import max_pool1d as max_pool1d
+from oneflow.functional.nn_windows import max_pool1d_with_indices as max_pool1d_with_indices
 from oneflow.functional.nn_windows import max_pool2d as max_pool2d
+from oneflow.functional.nn_windows import max_pool2d_with_indices as max_pool2d_with_indices
 from oneflow.functional.nn_windows import max_pool3d as max_pool3d
+from oneflow.functional.nn_windows import max_pool3d_with_indices as max_pool3d_with_indices
 from oneflow.functional.pointwise import bitwise_left_shift as bitwise_left_shift
 from oneflow.functional.pointwise import bitwise_right_shift as bitwise_right_shift
 from oneflow.functional.pointwise import copysign as copysign

@@ -293,10 +293,12 @@ from oneflow.functional.nn_windows import avg_pool1d as avg_pool1d
 from oneflow.functional.nn_windows import conv1d as conv1d
 from oneflow.functional.nn_windows import conv2d as conv2d
 from oneflow.functional.nn_windows import conv3d as conv3d
+from oneflow.functional.nn_windows import conv_tbc as conv_tbc
 from oneflow.functional.nn_windows import conv_transpose1d as conv_transpose1d
 from oneflow.functional.nn_windows import conv_transpose2d as conv_transpose2d
 from oneflow.functional.nn_windows import conv_transpose3d as conv_transpose3d
 from oneflow.functional.nn_windows import max_pool1d as max_pool1d
+from oneflow.functional.nn_windows import max_pool1d_with_indices as max_pool1d_with_indices
 from oneflow.functional.nn_windows import max_pool2d as max_pool2d
 from oneflow.functional.nn_windows import max_pool3d as max_pool3d
 from oneflow.functional.pointwise import bitwise_left_shift as bitwise_left_shift

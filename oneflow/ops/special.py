@@ -220,9 +220,11 @@ def _logit(x: TensorType, *, eps: float | None = None) -> Expression:
 def _logit_slope(x: TensorType, *, eps: float | None = None) -> Expression:
     """Infinite at 0 and 1, NaN beyond them; 0 beyond the bounds of eps."""
     p, d = symbol("x"), symbol("adjoint")
-    low = constant(0.0) if eps is None else number("eps")
-    is_out = _is_any(p < low, p > 1 - low)
-    return where(is_out, math.nan if eps is None else 0.0, d / (p * (1 - p)))
+    slope = d / (p * (1 - p))
+    if eps is not None:
+        return where(_is_any(p < number("eps"), p > 1 - number("eps")), 0.0, slope)
+    is_end = _is_any(eq(p, 0), eq(p, 1))  # -0.0 too
+    return where(_is_any(p < 0, p > 1), math.nan, where(is_end, d * math.inf, slope))
 
 
 class Logit(Elementwise):

@@ -16,7 +16,7 @@ __all__ = ["functional_call"]
 def functional_call(
     module: Module,
     parameters_and_buffers: Mapping[str, Tensor],
-    args: Any = None,
+    args: object = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
     tie_weights: bool = True,

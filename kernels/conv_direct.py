@@ -18,7 +18,7 @@ from oneflow.kernels.array import Array
 from oneflow.ops.conv import Geometry, Sizes
 
 if TYPE_CHECKING:
-    from oneflow.kernels.expressions.depthwise import Window
+    from oneflow.kernels.expressions.planes import Window
 
 Shape = tuple[int, ...]
 _LEAST_WIDTH = 4
@@ -136,7 +136,7 @@ def filter_grad_work(call: Call) -> tuple[Shape, ...] | None:
 
 
 def _depthwise_work(call: Call) -> tuple[Shape, ...]:
-    from oneflow.kernels.expressions.depthwise import work_shapes
+    from oneflow.kernels.expressions.planes import work_shapes
 
     return work_shapes(call.x, call.w, call.out, call.window())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from math import prod
+from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -13,12 +14,14 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule, at
-from oneflow.kernels.registry import Workspace, fused_kernel, kernel
+from oneflow.kernels.registry import fused_kernel, kernel
 from oneflow.ops.conv import Sizes
 from oneflow.ops.pool import AvgPool, AvgWindow, MaxPool, MaxWindow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from oneflow.kernels.expressions.planes import Window
 
 
 def _undilated(window: AvgWindow) -> MaxWindow:
@@ -265,31 +268,34 @@ def adaptive_avg_pool_grad(xp: ArrayModule, d_x: Array, d_out: Array, *, spatial
 # ---- float32 planes on a CPU: one visit, no padded copy ------------------------------------------
 
 _LEAST_ELEMENTS = 8192
-Plane = tuple[Sizes, Sizes, Sizes, Sizes]
 
 
-def _unless_flat(workspace: Workspace) -> Workspace:
-    """Fused kernels for two spatial dims need no workspace; others run the plain ones."""
-
-    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-        return () if ins[0].ndim == 4 else workspace(ins, attrs)
-
-    return types
+def _plain(window: MaxWindow) -> Window:
+    """The window as the functions of planes take it."""
+    sizes = (*window["kernel"], *window["stride"], *window["padding"], *window["dilation"])
+    return cast("Window", sizes)
 
 
-def _planes(x: Array) -> Array:
-    """(N, C, height, width) as contiguous (N * C, height, width)."""
-    planes: Array = np.ascontiguousarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-    return planes
+def _programs() -> ModuleType:
+    """Machine code for planes; llvmlite takes a moment to import."""
+    from oneflow.kernels.expressions import pool
+
+    return pool
 
 
-def _plain(window: MaxWindow) -> Plane:
-    """Plain tuples, so that one compiled version serves all."""
-    kernel, stride = tuple(window["kernel"]), tuple(window["stride"])
-    return kernel, stride, tuple(window["padding"]), tuple(window["dilation"])
+def _work(x: TensorType, out: TensorType, window: MaxWindow) -> tuple[TensorType, ...]:
+    if 0 in (*x.shape, *out.shape):
+        return ()
+    return (x.with_shape(_programs().work_shape(x.shape, out.shape, _plain(window))),)
 
 
-@fused_kernel("max_pool", workspace=_unless_flat(_max_workspace), min_elements=_LEAST_ELEMENTS)
+def _fused_max_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    if types[0].ndim != 4:
+        return _max_workspace(types, attrs)
+    return _work(types[0], MaxPool.infer(types[0], **attrs)[0], cast("MaxWindow", attrs))
+
+
+@fused_kernel("max_pool", workspace=_fused_max_workspace, min_elements=_LEAST_ELEMENTS)
 def max_pool_fused(
     xp: ArrayModule,
     out: Array,
@@ -299,16 +305,19 @@ def max_pool_fused(
     ceil_mode: bool,
     **window: Unpack[MaxWindow],
 ) -> None:
-    if work:
+    if x.ndim != 4:
         return max_pool(xp, out, indices, x, *work, ceil_mode=ceil_mode, **window)
-    from oneflow.kernels.fused import pool as fused
+    if work:
+        _programs().max_pool(out, indices, np.ascontiguousarray(x), _plain(window), work[0])
 
-    fused.max_pool(_planes(out), _planes(indices), _planes(x), _plain(window))
+
+def _fused_max_grad_workspace(
+    types: tuple[TensorType, ...], attrs: Attrs
+) -> tuple[TensorType, ...]:
+    return () if types[0].ndim == 4 else _max_grad_workspace(types, attrs)
 
 
-@fused_kernel(
-    "max_pool_grad", workspace=_unless_flat(_max_grad_workspace), min_elements=_LEAST_ELEMENTS
-)
+@fused_kernel("max_pool_grad", workspace=_fused_max_grad_workspace, min_elements=_LEAST_ELEMENTS)
 def max_pool_grad_fused(
     xp: ArrayModule,
     d_x: Array,
@@ -318,12 +327,10 @@ def max_pool_grad_fused(
     spatial: Sizes,
     **window: Unpack[MaxWindow],
 ) -> None:
-    if work:
+    if d_out.ndim != 4:
         return max_pool_grad(xp, d_x, d_out, indices, *work, spatial=spatial, **window)
-    from oneflow.kernels.fused import pool as fused
-
-    flat = d_x.reshape(d_x.shape[0] * d_x.shape[1], -1)
-    fused.max_pool_grad(flat, _planes(d_out), _planes(indices), _plain(window))
+    given = np.ascontiguousarray(d_out), np.ascontiguousarray(indices)
+    _programs().max_pool_grad(d_x, *given, _plain(window))
 
 
 def _divisor_matrix(out: Array, spatial: Sizes, window: AvgWindow) -> Array:
@@ -331,21 +338,36 @@ def _divisor_matrix(out: Array, spatial: Sizes, window: AvgWindow) -> Array:
     return np.ascontiguousarray(np.broadcast_to(divisors, out.shape[2:]))
 
 
-@fused_kernel("avg_pool", workspace=_unless_flat(_avg_workspace), min_elements=_LEAST_ELEMENTS)
+def _fused_avg_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    if types[0].ndim != 4:
+        return _avg_workspace(types, attrs)
+    window = _undilated(cast("AvgWindow", attrs))
+    return _work(types[0], AvgPool.infer(types[0], **attrs), window)
+
+
+@fused_kernel("avg_pool", workspace=_fused_avg_workspace, min_elements=_LEAST_ELEMENTS)
 def avg_pool_fused(
     xp: ArrayModule, out: Array, x: Array, *work: Array, **window: Unpack[AvgWindow]
 ) -> None:
-    if work:
+    if x.ndim != 4:
         return avg_pool(xp, out, x, *work, **window)
-    from oneflow.kernels.fused import pool as fused
+    if work:
+        divisors = _divisor_matrix(out, x.shape[2:], window)
+        given = np.ascontiguousarray(x), divisors, _plain(_undilated(window)), work[0]
+        _programs().avg_pool(out, *given)
 
-    divisors = _divisor_matrix(out, x.shape[2:], window)
-    fused.avg_pool(_planes(out), _planes(x), divisors, _plain(_undilated(window)))
+
+def _fused_avg_grad_workspace(
+    types: tuple[TensorType, ...], attrs: Attrs
+) -> tuple[TensorType, ...]:
+    d_out = types[0]
+    if d_out.ndim != 4:
+        return _avg_grad_workspace(types, attrs)
+    x = d_out.with_shape((*d_out.shape[:2], *attrs["spatial"]))
+    return _work(x, d_out, _undilated(cast("AvgWindow", attrs)))
 
 
-@fused_kernel(
-    "avg_pool_grad", workspace=_unless_flat(_avg_grad_workspace), min_elements=_LEAST_ELEMENTS
-)
+@fused_kernel("avg_pool_grad", workspace=_fused_avg_grad_workspace, min_elements=_LEAST_ELEMENTS)
 def avg_pool_grad_fused(
     xp: ArrayModule,
     d_x: Array,
@@ -354,9 +376,11 @@ def avg_pool_grad_fused(
     spatial: Sizes,
     **window: Unpack[AvgWindow],
 ) -> None:
-    if work:
+    if d_out.ndim != 4:
         return avg_pool_grad(xp, d_x, d_out, *work, spatial=spatial, **window)
-    from oneflow.kernels.fused import pool as fused
-
+    if not work:
+        d_x[...] = 0
+        return None
     divisors = _divisor_matrix(d_out, spatial, window)
-    fused.avg_pool_grad(_planes(d_x), _planes(d_out), divisors, _plain(_undilated(window)))
+    given = np.ascontiguousarray(d_out), divisors, _plain(_undilated(window)), work[0]
+    _programs().avg_pool_grad(d_x, *given)

@@ -73,13 +73,14 @@ class Program:
     def store(self, value: Value, address: Value) -> None:
         self.code.do(f"store {value.type} {value.name}, ptr {self._pointer(address)}, align 4")
 
-    def load_first(self, count: Value, address: Value) -> Value:
-        """A vector whose first `count` numbers are there, zeros behind them."""
+    def load_first(self, count: Value, address: Value, rest: float = 0.0) -> Value:
+        """A vector whose first `count` numbers are there, `rest` behind them."""
         kind, mask = vector_type("float", LANES), self._mask(count)
         name = f"@llvm.masked.load.v{LANES}f32.p0"
         self.code.declarations[name] = f"declare {kind} {name}(ptr, i32, {mask.type}, {kind})"
         given = f"ptr {self._pointer(address)}, i32 4, {mask.type} {mask.name}"
-        text = f"call {kind} {name}({given}, {kind} zeroinitializer)"
+        behind = self.code.constant(rest, "float", LANES)
+        text = f"call {kind} {name}({given}, {kind} {behind.name})"
         return self.code.let(text, "float", LANES)
 
     def store_first(self, count: Value, value: Value, address: Value) -> None:

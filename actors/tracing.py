@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import queue
 import threading
@@ -48,6 +49,9 @@ BATCH = 100
 PAUSE_S = 0.0002
 """The writer leaves the interpreter to the actors after each batch of acts, if no ring waits."""
 GRAPHS_APART = 1_000_000  # between the thread ids of two graphs of one process
+WAITS = GRAPHS_APART - 1  # the row that says what was waited for, behind those of the actors
+WAITED_US = 20.0
+"""A rest between two acts from which it is an event of that row."""
 
 log = get_logger(__name__)
 
@@ -236,6 +240,9 @@ class Recorder:
         self._left = trace.max_steps
         base = index * GRAPHS_APART
         self.names = [(base + key, b.actor.name) for key, b in actors.items()]
+        self.names.append((base + WAITS, "waits"))
+        self._waits = f'"pid": {trace.rank}, "tid": {base + WAITS}'
+        self._last_end_us, self._last_step = math.inf, -1
         arrows = _Arrows(bound, trace.ranks, index)
         self._lines = {key: _Lines(trace.rank, base + key, b, arrows) for key, b in actors.items()}
         self.empty: queue.SimpleQueue[Acts] = queue.SimpleQueue()
@@ -312,7 +319,22 @@ class Recorder:
             step, piece = divmod(number[key], lines.acts)
             number[key] += 1
             begin_us, end_us = at_us(ring.begins[at]), at_us(ring.ends[at])
-            yield lines.of(begin_us, end_us, chunk.first_step + step, piece)
+            events = lines.of(begin_us, end_us, chunk.first_step + step, piece)
+            if begin_us - self._last_end_us > WAITED_US:
+                events.insert(0, self._wait(begin_us, chunk.first_step + step, lines))
+            self._last_end_us, self._last_step = end_us, chunk.first_step + step
+            yield events
+
+    def _wait(self, until_us: float, step: int, lines: _Lines) -> str:
+        """The rest before an act. The cause: the ranks whose registers it reads, if there are any;
+        else the interpreter had something else to do.
+        """
+        cause = lines.waits_for if step <= self._last_step else "the next call"
+        since_us = self._last_end_us
+        return (
+            f'{{"ph": "X", "cat": "wait", "name": "{cause}", {self._waits}, "ts": {since_us:.3f}, '
+            f'"dur": {until_us - since_us:.3f}, "args": {{"step": {step}, "act": {lines.name}}}}}'
+        )
 
 
 def _slots(total: int) -> int:
@@ -360,11 +382,16 @@ class _Arrows:
 
 
 class _Lines:
-    """The common part of all events of an actor. acts: in a step."""
+    """The common part of all events of an actor. acts: in a step.  name: as JSON.  waits_for: who
+    fills the registers that it reads.
+    """
 
     def __init__(self, rank: int, tid: int, bound: BoundActor, arrows: _Arrows) -> None:
         self.acts = bound.spec.acts
         name, kind = json.dumps(bound.actor.name), bound.kind
+        sources = sorted({channel.source for channel in bound.actor.inputs if channel.source >= 0})
+        self.name = name
+        self.waits_for = f"rank {', '.join(map(str, sources))}" if sources else "this rank"
         self._where = f'"pid": {rank}, "tid": {tid}, "ts": '
         self._act = f'{{"ph": "X", "cat": "{kind}", "name": {name}, {self._where}'
         self._ins, self._outs = arrows.into(bound), arrows.out_of(bound)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
@@ -23,15 +24,18 @@ from oneflow.amp.grad_scaler import GradScaler
 from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
+from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.compiling import Built, Compiled, compile_built, trace_graph
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
+from oneflow.graph.drawing import graph_dot, plan_dot, plan_svg
 from oneflow.graph.memory_limit import report_of
 from oneflow.graph.memory_report import MemoryReport
 from oneflow.graph.names import model_names
 from oneflow.graph.optimizer import GraphOptimizer
 from oneflow.graph.plans import Plans, key_of
+from oneflow.graph.profiling import GraphProfile
 from oneflow.graph.proxy import Proxy, Stage, check_debugging
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
 from oneflow.graph.scaling import GraphScaler
@@ -112,6 +116,8 @@ class Graph:
         self._compiled: Compiled | None = None
         self._built: Built | None = None
         self._plans: Plans | None = None
+        self._profile: GraphProfile | None = None
+        """To be recorded from the first call on."""
         self._initial_step = 0
         self._stack: tuple[int, bool] | None = None
         self.debug(
@@ -202,6 +208,42 @@ class Graph:
         tells_stack = v_level >= 2 or op_repr_with_py_stack
         self._stack = (max_py_stack_depth, only_user_py_stack) if tells_stack else None
 
+    def profile(self, steps: int = 10, folder: str | Path = "trace") -> GraphProfile:
+        """Record what the actors do in the next steps, on every rank that calls this.
+
+        steps: of this graph. folder: gets `trace-rank<N>.json.gz` of each rank, for Perfetto.
+        Returns the profile, whose `close` waits for the file, and whose text has the time of each
+        actor and of each cause to wait.
+        Raises ValueError for less than one step, GraphError if something records the graph already.
+        """
+        profile = GraphProfile(self.name, steps, folder)
+        if self._compiled is not None:
+            profile.record(self._compiled.job.executor)
+        else:
+            self._profile = profile
+        return profile
+
+    def to_dot(self, ops: bool = False) -> str:
+        """The compiled plan as dot text, for Graphviz: actors by placement, and registers.
+
+        ops: ops by module, and the values between them, instead.
+        Raises GraphError before the graph is compiled.
+        """
+        plan = self._plan("to_dot")
+        return graph_dot(self.name, plan.graph) if ops else plan_dot(self.name, plan)
+
+    def to_svg(self) -> str:
+        """The compiled plan as a picture: a lane for each placement, actors by level, registers.
+
+        Raises GraphError before the graph is compiled.
+        """
+        return plan_svg(self.name, self._plan("to_svg"))
+
+    def _plan(self, asked: str) -> Plan:
+        if self._compiled is None:
+            raise GraphError(f"{asked}: graph {self.name} is not compiled yet: call it first")
+        return self._compiled.job.bound.plan
+
     # ---- attributes ------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -291,7 +333,11 @@ class Graph:
     def _finish(self) -> Compiled:
         built, self._built = self._built, None
         assert built is not None
-        return compile_built(self, built)
+        compiled = compile_built(self, built)
+        if self._profile is not None:
+            self._profile.record(compiled.job.executor)
+            self._profile = None
+        return compiled
 
     @staticmethod
     def with_dynamic_input_shape(

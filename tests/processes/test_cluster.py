@@ -530,15 +530,16 @@ def check_traces(paths: list[Path], both: Path) -> None:
     """Each step of each rank is whole, an actor does one thing at a time, arrows go forward."""
     merged = json.loads(gzip.decompress(both.read_bytes()))
     events = merged["traceEvents"]
-    acts = [e for e in events if e["ph"] == "X"]
+    acts = [e for e in events if e["ph"] == "X" and e["cat"] != "wait"]
     assert {e["pid"] for e in acts} == {0, 1}
     steps: list[set[int]] = []
     for rank, path in enumerate(paths):
         own = json.loads(gzip.decompress(path.read_bytes()))
         assert own["otherData"]["rank"] == rank and own["summary"]["dropped"] == 0
         names = [e for e in own["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"]
-        counts = Counter(e["args"]["step"] for e in own["traceEvents"] if e["ph"] == "X")
-        assert set(counts.values()) == {len(names)}  # without micro-batches each acts once
+        actors = {e["tid"] for e in names if e["args"]["name"] != "waits"}
+        counts = Counter(e["args"]["step"] for e in acts if e["pid"] == rank and e["tid"] in actors)
+        assert set(counts.values()) == {len(actors)}  # without micro-batches each acts once
         steps.append(set(counts))
     assert steps[0] == steps[1] and len(steps[0]) == max(steps[0]) - min(steps[0]) + 1
     until: dict[Any, float] = {}

@@ -63,6 +63,10 @@ def of_kind(file: dict[str, Any], ph: str) -> list[dict[str, Any]]:
     return [event for event in file["traceEvents"] if event["ph"] == ph]
 
 
+def acts_of(file: dict[str, Any]) -> list[dict[str, Any]]:
+    return [event for event in of_kind(file, "X") if event["cat"] != "wait"]
+
+
 def test_the_ring_keeps_the_newest_acts_and_numbers_them() -> None:
     ring = Acts(4)
     for number in range(6):  # actors 0 and 1 in turn
@@ -122,7 +126,7 @@ def test_every_act_of_the_traced_steps_is_in_the_file(world_size: int, tmp_path:
     files = recorded(tmp_path, 3, cluster, feeds)
     for rank, file in enumerate(files):
         actors = cluster.bound[rank].actors
-        acts = of_kind(file, "X")
+        acts = acts_of(file)
         per_actor: dict[int, list[Any]] = defaultdict(list)
         for act in acts:
             assert act["pid"] == rank
@@ -142,6 +146,7 @@ def test_every_act_of_the_traced_steps_is_in_the_file(world_size: int, tmp_path:
         names = {
             e["tid"]: e["args"]["name"] for e in of_kind(file, "M") if e["name"] == "thread_name"
         }
+        assert names.pop(tracing.WAITS) == "waits"
         assert names == {key: bound.actor.name for key, bound in actors.items()}
         assert not of_kind(file, "i")
         times = [e["ts"] for e in file["traceEvents"] if "ts" in e]
@@ -156,7 +161,7 @@ def test_arrows_lead_from_who_made_to_who_read(world_size: int, tmp_path: Path) 
     starts: dict[str, Any] = {}
     ends: dict[str, Any] = {}
     for file in files:
-        acts = {(a["tid"], a["ts"]): a for a in of_kind(file, "X")}
+        acts = {(a["tid"], a["ts"]): a for a in acts_of(file)}
         for event in of_kind(file, "s"):
             assert event["id"] not in starts
             starts[event["id"]] = event
@@ -190,7 +195,7 @@ def test_a_full_file_says_so_and_is_valid(tmp_path: Path) -> None:
     assert len(gzip.decompress(path.read_bytes())) <= 20_000
     (last,) = of_kind(file, "i")
     assert last == file["traceEvents"][-1] and last["name"] == "truncated"
-    acts = len(of_kind(file, "X"))
+    acts = len(acts_of(file))
     assert file["summary"]["truncated"] and file["summary"]["acts"] == acts > 0
     recorded_acts = 50 * sum(b.spec.acts for b in cluster.bound[0].actors.values())
     assert acts + file["summary"]["dropped"] <= recorded_acts
@@ -207,7 +212,7 @@ def test_a_step_too_long_for_a_ring_keeps_its_last_acts(
     assert total > 8
     (file,) = recorded(tmp_path, 1, cluster, feeds)
     assert file["summary"]["dropped"] == total - 8
-    acts = of_kind(file, "X")
+    acts = acts_of(file)
     assert len(acts) == 8
     for key, bound in cluster.bound[0].actors.items():  # the last pieces of each
         own = [a["args"]["piece"] for a in acts if a["tid"] == key]
@@ -224,7 +229,7 @@ def test_a_rank_that_ends_in_a_step_has_its_first_acts(tmp_path: Path) -> None:
     cluster.step(feeds)
     executor.acts.count = count = (whole + executor.acts.count) // 2  # the half of a step
     trace.close()
-    acts = of_kind(json.loads(gzip.decompress(trace.path.read_bytes())), "X")
+    acts = acts_of(json.loads(gzip.decompress(trace.path.read_bytes())))
     assert len(acts) == trace.acts == count and trace.dropped == 0
     for key, bound in cluster.bound[0].actors.items():
         own = [(a["args"]["step"], a["args"]["piece"]) for a in acts if a["tid"] == key]
@@ -269,7 +274,7 @@ def test_a_slow_writer_drops_acts_and_counts_them(tmp_path: Path) -> None:
     file = json.loads(gzip.decompress(trace.path.read_bytes()))
     total = sum(b.spec.acts for b in cluster.bound[0].actors.values())
     assert file["summary"] == {"steps": 2, "acts": total, "dropped": total, "truncated": False}
-    assert {a["args"]["step"] for a in of_kind(file, "X")} == {1}
+    assert {a["args"]["step"] for a in acts_of(file)} == {1}
     assert of_kind(file, "i")[0]["args"] == {"why": "acts were dropped", "dropped": total}
 
 
@@ -290,7 +295,7 @@ def test_the_environment_asks_for_a_trace_of_all_graphs(
     assert isinstance(trace, Trace) and not trace.is_open
     trace.close()
     file = json.loads(gzip.decompress((tmp_path / "new" / "trace-rank0.json.gz").read_bytes()))
-    steps = Counter(a["tid"] // tracing.GRAPHS_APART for a in of_kind(file, "X"))
+    steps = Counter(a["tid"] // tracing.GRAPHS_APART for a in acts_of(file))
     total = sum(b.spec.acts for b in jobs[0].bound.actors.values())
     assert steps == {0: 2 * total, 1: 2 * total}
     ids = [e["id"] for e in of_kind(file, "s")]

@@ -117,7 +117,7 @@ class Graph:
         self._built: Built | None = None
         self._plans: Plans | None = None
         self._profile: GraphProfile | None = None
-        """To be recorded from the first call on."""
+        """Profile that records from the first call on."""
         self._initial_step = 0
         self._stack: tuple[int, bool] | None = None
         self.debug(

@@ -146,6 +146,8 @@ class LogicalGraph:
         self.num_nodes = 0
         self._next_node = 0
         self._next_value = 0
+        self._types: dict[TensorType, TensorType] = {}
+        """One object for equal types: tables of passes then find them without comparing."""
         self._first: Node | None = None
         self._last: Node | None = None
 
@@ -178,6 +180,11 @@ class LogicalGraph:
 
     def of_kind(self, op: str) -> list[Node]:
         return [n for n in self if n.op == op]
+
+    @property
+    def rank_ids(self) -> list[int]:
+        """The ranks on which its nodes run, ascending."""
+        return sorted({r for p in {node.placement for node in self} for r in p.rank_ids})
 
     @property
     def value_id_bound(self) -> int:
@@ -279,7 +286,8 @@ class LogicalGraph:
         node.inputs = list(inputs)
         for value in node.inputs:
             value.users.append(node)
-        types = list(types)
+        known = self._types
+        types = [known.setdefault(t, t) for t in types]
         sbps: list[Any] = list(sbp) if sbp is not None else [None] * len(types)
         for index, (type_, nd_sbp) in enumerate(zip(types, sbps, strict=True)):
             node.outputs.append(Value(self._next_value, type_, node, index, nd_sbp))

@@ -263,7 +263,8 @@ def whole_digest(graph: LogicalGraph) -> bytes:
     """16 bytes: equal for graphs that have all in common but their names, also the lines and the
     modules that nodes come from. Costs a third of what `graph_digest` does.
     """
-    nodes, results = Table[Any](), Table[Any]()
+    nodes: dict[Any, int] = {}
+    results: dict[Any, int] = {}
     column: list[int] = []
     for node in graph:
         static = (
@@ -271,10 +272,12 @@ def whole_digest(graph: LogicalGraph) -> bytes:
             node.module,
         )  # fmt: skip
         inputs, outputs = node.inputs, node.outputs
-        column += (nodes.position(static), node.id, len(inputs), len(outputs))
+        column += (
+            nodes.setdefault(static, len(nodes)), node.id, len(inputs), len(outputs)
+        )  # fmt: skip
         column += [v.id for v in inputs]
         for value in outputs:
-            column += (value.id, results.position((value.type, value.sbp)))
+            column += (value.id, results.setdefault((value.type, value.sbp), len(results)))
     whole = hashlib.blake2b(array("q", column).tobytes(), digest_size=16)
     for *static, location, module in nodes:
         whole.update(f"{_static_text(static)}\0{location}\0{module}\n".encode())

@@ -38,9 +38,7 @@ def compile_and_bind(
     A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by
     the scheduler, after all ranks have agreed that they traced the same.
     """
-    ranks = sorted({r for node in graph for r in node.placement.rank_ids})
-
-    here = world()
+    ranks, here = graph.rank_ids, world()
     if len(ranks) == 1:  # every rank that calls it compiles the same; only one has actors
         return _bind_alone(graph, config, here.rank, variables, device_index)
     return _bind_together(graph, config, variables, device_index)
@@ -62,8 +60,7 @@ def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:
     """The plan of a graph, compiled here without asking other ranks."""
     from oneflow.scheduler.compiler.plan_cache import compile_or_find
 
-    last = max(r for node in graph for r in node.placement.rank_ids)
-    return compile_or_find(graph, config, Cluster(max(last, rank) + 1))
+    return compile_or_find(graph, config, Cluster(max(*graph.rank_ids, rank) + 1))
 
 
 def _bind_together(

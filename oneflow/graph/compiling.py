@@ -137,10 +137,10 @@ def _config(graph: Graph) -> JobConfig:
 
 def ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
     """All ranks of a graph that has random numbers on more than one; else none."""
-    draws = [n for n in graph if not n.is_structural and find_op(n.op).is_random]
-    if all(n.placement.size == 1 for n in draws):
+    kinds = {(n.op, n.placement) for n in graph if not n.is_structural}
+    if all(placement.size == 1 or not find_op(op).is_random for op, placement in kinds):
         return []
-    return sorted({r for n in graph for r in n.placement.rank_ids})
+    return graph.rank_ids
 
 
 def _randomness(trace: Trace, ranks: list[int]) -> GraphRandomness | None:

@@ -164,7 +164,7 @@ def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[st
 def _bind(plan: Plan, data: bytes, name: str, variables: dict[str, Tensor]) -> Job:
     arrays = {key: contiguous(x) for key, x in variables.items()}
     index = next((x._device.index for x in variables.values()), 0)
-    if len({r for node in plan.graph for r in node.placement.rank_ids}) == 1:
+    if len(plan.graph.rank_ids) == 1:
         return Job(plan, world().rank, arrays, device_index=index)
     return open_plan(plan, plan_digest(data), name, arrays, index)
 

@@ -72,6 +72,7 @@ class Trace(Mode):
         self.rank = rank
         self.names = names
         self._owners = owners
+        self._local: dict[str, Placement] = {}
         self.variables: dict[str, Tensor] = {}
         self._current: dict[int, Value] = {}
         self._views: dict[int, tuple[int, Value, Tensor]] = {}
@@ -271,7 +272,7 @@ class Trace(Mode):
         types = infer_types(op, (), attrs)
         if placement is not None:
             check_placement(placement)
-        where = placement or Placement(device.type if device else "cpu", [self.rank])
+        where = placement or self._here(device.type if device else "cpu")
         node = self._append(op.name, [], types, where, attrs)
         wanted = nd_sbp or all_broadcast(where.ndim)
         # What the op cannot make in parts, and summands, come from whole copies.
@@ -468,7 +469,14 @@ class Trace(Mode):
     def _placement_of(self, x: Tensor | None) -> Placement:
         if x is not None and x._placement is not None:
             return x._placement
-        return Placement(x._device.type if x is not None else "cpu", [self.rank])
+        return self._here("cpu" if x is None else x._device.type)
+
+    def _here(self, kind: str) -> Placement:
+        """This rank's devices of a kind, on which local tensors are."""
+        found = self._local.get(kind)
+        if found is None:
+            found = self._local[kind] = Placement(kind, [self.rank])
+        return found
 
     # ---- writing ---------------------------------------------------------------------------------
 
@@ -550,15 +558,15 @@ class Trace(Mode):
         self, op: type[Op], inputs: tuple[Tensor, ...], values: list[Value]
     ) -> Placement:
         if not values:
-            return Placement("cpu", [self.rank])
-        first = values[0].placement
+            return self._here("cpu")
+        first, is_local = values[0].node.placement, inputs[0]._placement is None
         for i, (x, value) in enumerate(zip(inputs, values, strict=True)):
-            if (x._placement is None) != (inputs[0]._placement is None):
+            if (x._placement is None) != is_local:
                 raise PlacementError(
                     f"{op.name}: local and global tensors are mixed (positional {i}); "
                     "use to_global()"
                 )
-            if value.placement != first:
+            if value.node.placement is not first and value.placement != first:
                 raise PlacementError(
                     f"{op.name}: Expected all tensors to be on the same placement, "
                     "but found at least two "

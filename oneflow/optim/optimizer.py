@@ -210,6 +210,9 @@ class Optimizer:
 
     # ---- states ----------------------------------------------------------------------------------
 
+    _places: dict[int, tuple[ParamGroup, int]] = {}
+    """Group and position of each parameter when it was last looked for, by id."""
+
     def initial_value(self, group: ParamGroup, name: str) -> float:
         """Return the initial value of optimizer state `name`."""
         return 0.0
@@ -237,9 +240,17 @@ class Optimizer:
         return filled_like(param, value)
 
     def _group_of(self, param: Tensor) -> ParamGroup:
-        for group in self.param_groups:
-            if any(param is p for p in group.parameters):
+        for _ in range(2):
+            group, index = self._places.get(id(param), (None, 0))
+            listed = [] if group is None else group.parameters
+            if group is not None and index < len(listed) and listed[index] is param:
                 return group
+            # Not looked for yet, or groups have changed since.
+            self._places = {
+                id(p): (group, i)
+                for group in reversed(self.param_groups)
+                for i, p in enumerate(group.parameters)
+            }
         raise ValueError(f"a tensor {param.type} is not among this optimizer's parameters")
 
     # ---- the step --------------------------------------------------------------------------------

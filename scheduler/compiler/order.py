@@ -114,7 +114,7 @@ def _sorted(nodes: list[Node], place: list[int]) -> list[Node]:
     next; of one place, the first in `nodes`.
     """
     position = {node.id: i for i, node in enumerate(nodes)}
-    ranks = sorted(range(len(nodes)), key=lambda i: (place[i], i))
+    ranks = sorted(range(len(nodes)), key=place.__getitem__)
     rank_of = [0] * len(nodes)
     for rank, i in enumerate(ranks):
         rank_of[i] = rank

@@ -38,17 +38,18 @@ def lower_peak(
     before: of some nodes, position -> positions of the nodes that must come after it beside its
     readers. rounds: >= 1.
     """
-    best, least = nodes, Lives(nodes).peak()
+    lives = Lives(nodes)
+    best, least = nodes, lives.peak()
     current = nodes
     for _ in range(rounds):
         start = least
         for walk in (_later, _sooner):
-            lives = Lives(current)
             places = walk(current, lives, before(current))
             if all(place == i for i, place in enumerate(places)):
                 continue
             current = sort(current, places)
-            peak = Lives(current).peak()
+            lives = Lives(current)
+            peak = lives.peak()
             if peak < least:
                 best, least = current, peak
         if least == start:

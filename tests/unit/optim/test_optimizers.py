@@ -317,3 +317,14 @@ def test_sequences_of_a_configuration_become_tuples() -> None:
     optimizer = Adam([Parameter(wrap(START))], betas=UserList([0.8, 0.9]))  # type: ignore[arg-type]
     assert optimizer.param_groups[0]["betas"] == (0.8, 0.9)
     assert type(optimizer.state_dict()["param_groups"][0]["betas"]) is tuple
+
+
+def test_states_follow_parameters_that_moved_to_another_group() -> None:
+    first, second, third = (Parameter(wrap(np.ones(2, np.float32))) for _ in range(3))
+    optimizer = Adagrad([{"params": [first, second], "initial_accumulator_value": 1.0}])
+    optimizer.init_state(first)
+    optimizer.param_groups[0]["params"] = [first]
+    optimizer.add_param_group({"params": [second], "initial_accumulator_value": 5.0})
+    assert optimizer.init_state(second)["sum"].tolist() == [5.0, 5.0]
+    with pytest.raises(ValueError, match="not among this optimizer's parameters"):
+        optimizer.init_state(third)

@@ -326,5 +326,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float = 0.5) -> Tensor:
         if is_kept[i]:
             sides = np.minimum(high[i], high[i + 1 :]) - np.maximum(low[i], low[i + 1 :])
             shared = np.prod(np.maximum(sides, 0), axis=1)
-            is_kept[i + 1 :] &= ~(shared / (area[i] + area[i + 1 :] - shared) > iou_threshold)
+            joined = area[i] + area[i + 1 :] - shared
+            with np.errstate(invalid="ignore"):  # two boxes without area share no part: 0 / 0
+                is_kept[i + 1 :] &= ~(shared / joined > iou_threshold)
     return beside(boxes, order[is_kept].astype(np.int64))

@@ -93,6 +93,46 @@ def swin() -> Any:
     )
 
 
+def roberta() -> Any:
+    """RoBERTa of LiBai's main branch, which the package index does not have."""
+    from libai.models.roberta_model import RobertaForPreTraining
+
+    options = {
+        "vocab_size": WORDS, "hidden_size": 16, "hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": LENGTH, "num_tokentypes": 1, "pad_token_id": 1,
+        "apply_residual_post_layernorm": False,
+    }  # fmt: skip
+    return RobertaForPreTraining(usual_config(options))
+
+
+def resmlp() -> Any:
+    """ResMLP of LiBai's main branch."""
+    from libai.models.resmlp import ResMLP
+
+    options = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2}
+    return ResMLP(**options, num_classes=10, loss_func=flow.nn.CrossEntropyLoss())
+
+
+def swin_v2() -> Any:
+    """Swin v2 of LiBai's main branch: its stages are those of a pipeline."""
+    from libai.models.swin_transformer_v2 import SwinTransformerV2
+
+    options = {"img_size": 32, "patch_size": 2, "embed_dim": 8, "window_size": 4}
+    return SwinTransformerV2(
+        **options,
+        depths=[2, 2],
+        num_heads=[2, 2],
+        num_classes=10,
+        drop_path_rate=0.0,
+        loss_func=flow.nn.CrossEntropyLoss(),
+    )
+
+
+LAYERS = {"t5": 4, "swin_v2": 4}
+"""Number of layers that LiBai lays out over the stages, where it is not two."""
+
+
 def _ids(rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, WORDS, (BATCH, LENGTH))
 
@@ -107,6 +147,11 @@ def inputs_of(name: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {
             "input_ids": _ids(rng), "attention_mask": ones, "tokentype_ids": 0 * ones,
             "ns_labels": rng.integers(0, 2, BATCH), "lm_labels": _ids(rng), "loss_mask": ones,
+        }  # fmt: skip
+    if name == "roberta":
+        return {
+            "input_ids": _ids(rng), "attention_mask": ones, "lm_labels": _ids(rng),
+            "loss_mask": ones,
         }  # fmt: skip
     if name == "t5":
         return {
@@ -152,7 +197,7 @@ def losses_of(name: str, mode: str, sizes: tuple[int, int, int]) -> list[float]:
                 "data_parallel_size": data,
                 "tensor_parallel_size": tensor,
                 "pipeline_parallel_size": pipeline,
-                "pipeline_num_layers": 2 if name != "t5" else 4,
+                "pipeline_num_layers": LAYERS.get(name, 2),
             }
         )
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .installing import installed, reports
+from .torch_tables import DIFFUSERS, TIMM, TORCHVISION, TRANSFORMERS
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(5400)]
 
@@ -70,9 +72,8 @@ def failed(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def flowvision() -> str:
-    return installed(
-        "flowvision==0.2.2", "rich six tabulate pillow pygments markdown-it-py", from_source=True
-    )
+    needs = "rich six tabulate pillow pygments markdown-it-py scipy"
+    return installed("flowvision==0.2.2", needs, from_source=True)
 
 
 def test_flowvision_models_agree_with_pytorch() -> None:
@@ -85,30 +86,36 @@ def test_flowvision_transforms_and_layers_agree_with_pytorch() -> None:
     assert not failed(reports([flowvision()], ["tests.clients.flowvision_parts"]))
 
 
+SCHEDULERS = (
+    "DDIMScheduler PNDMScheduler EulerDiscreteScheduler DPMSolverMultistepScheduler "
+    "LMSDiscreteScheduler UniPCMultistepScheduler HeunDiscreteScheduler"
+)
+
+
 @pytest.mark.parametrize(
     ("client", "needs", "models"),
     [
-        ("transformers==5.23.0", HUB_NEEDS, "llama bert gpt2 t5 vit clip_text"),
+        (
+            "transformers==5.23.0",
+            HUB_NEEDS,
+            ["llama", "llama_generate", "bert", "gpt2", "t5", "vit", "clip_text", *TRANSFORMERS],
+        ),
         (
             "diffusers==0.42.1",
             f"{HUB_NEEDS} transformers==5.23.0",
-            "unet autoencoder DDIMScheduler PNDMScheduler EulerDiscreteScheduler "
-            "DPMSolverMultistepScheduler LMSDiscreteScheduler UniPCMultistepScheduler",
+            ["unet", "autoencoder", *SCHEDULERS.split(), *DIFFUSERS],
         ),
-        (
-            "timm==1.0.31",
-            f"{HUB_NEEDS} torchvision",
-            "timm.resnet18 timm.vit_tiny_patch16_224 timm.mobilenetv3_small_050 "
-            "timm.efficientnet_b0 timm.convnext_atto timm.deit_tiny_patch16_224",
-        ),
+        ("timm==1.0.31", f"{HUB_NEEDS} torchvision", [f"timm.{name}" for name in TIMM]),
+        ("torchvision==0.29.2", "pillow", [f"torchvision.{name}" for name in TORCHVISION]),
     ],
+    ids=["transformers", "diffusers", "timm", "torchvision"],
 )
-def test_models_on_torch_names(client: str, needs: str, models: str, tmp_path: Path) -> None:
+def test_models_on_torch_names(client: str, needs: str, models: list[str], tmp_path: Path) -> None:
     path = installed(client, needs)
     program = "tests.clients.torch_names"
     for library in ("torch", "oneflow"):
-        found = reports([path], [program, library, str(tmp_path), *models.split()])
-        assert len(found) == len(models.split())
+        found = reports([path], [program, library, str(tmp_path), *models])
+        assert len(found) == len(models)
         assert not failed(found)
 
 
@@ -120,12 +127,11 @@ LAYOUTS = ["2 1 1", "1 2 1", "1 1 2", "2 2 1", "2 1 2", "1 2 2", "2 2 2"]
 def libai() -> list[str]:
     needs = "omegaconf antlr4-python3-runtime==4.9.3 termcolor tabulate portalocker yacs regex"
     needs += " cloudpickle boto3 botocore jmespath s3transfer requests urllib3 certifi idna"
-    needs += " charset-normalizer wget sentencepiece jieba rich six pillow dill python-dateutil"
-    path = installed("libai==0.1.1", needs, from_source=True)
-    vision = installed(
-        "flowvision==0.2.2", "rich six tabulate pillow pygments markdown-it-py", from_source=True
+    needs += (
+        " charset-normalizer wget sentencepiece jieba rich six pillow dill python-dateutil scipy"
     )
-    return [path, vision]
+    path = installed("libai==0.1.1", needs, from_source=True)
+    return [path, flowvision()]
 
 
 def launched(program: list[str], ranks: int) -> list[str]:
@@ -143,27 +149,42 @@ def losses_of(libai: list[str], model: str, mode: str, sizes: str = "1 1 1") -> 
     return losses
 
 
-@pytest.mark.parametrize("model", ["gpt", "bert", "t5", "vit", "swin"])
+MAIN_BRANCH = ["roberta", "resmlp", "swin_v2"]
+"""Models that only LiBai's main branch has."""
+
+
+def libai_with(model: str, libai: list[str]) -> list[str]:
+    """The search path of a LiBai that has the model."""
+    if model not in MAIN_BRANCH:
+        return libai
+    if "ONEFLOW_LIBAI_MAIN" not in os.environ:
+        pytest.skip("ONEFLOW_LIBAI_MAIN does not say where LiBai's main branch lies")
+    return [os.environ["ONEFLOW_LIBAI_MAIN"], *libai]
+
+
+@pytest.mark.parametrize("model", ["gpt", "bert", "t5", "vit", "swin", *MAIN_BRANCH])
 def test_libai_model_trains_the_same_as_a_graph(
     model: str, libai: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONEFLOW_DISABLE_VIEW", "1")  # Swin takes views that are copies
-    eager, graph = (losses_of(libai, model, mode) for mode in ("eager", "graph"))
+    path = libai_with(model, libai)
+    eager, graph = (losses_of(path, model, mode) for mode in ("eager", "graph"))
     assert eager == pytest.approx(graph, rel=1e-4)
     assert eager[-1] < eager[0]
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
-@pytest.mark.parametrize("model", ["gpt", "bert", "t5", "vit", "swin"])
+@pytest.mark.parametrize("model", ["gpt", "bert", "t5", "vit", "swin", *MAIN_BRANCH])
 def test_libai_model_has_one_curve_in_all_layouts(
     model: str, mode: str, libai: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONEFLOW_DISABLE_VIEW", "1")
-    alone = losses_of(libai, model, mode)
+    path = libai_with(model, libai)
+    alone = losses_of(path, model, mode)
     for sizes in LAYOUTS:
         if model == "swin" and sizes.endswith("2"):
             continue  # this Swin has no stages
-        assert losses_of(libai, model, mode, sizes) == pytest.approx(alone, rel=1e-4)
+        assert losses_of(path, model, mode, sizes) == pytest.approx(alone, rel=1e-4)
 
 
 STILL = [f"model.cfg.{n}_dropout_prob=0" for n in ("embedding", "attention", "output")]
@@ -225,6 +246,18 @@ def test_libai_trainer_learns_in_half_precision(libai: list[str], tmp_path: Path
     losses = trained(libai, tmp_path, *STILL, "train.amp.enabled=True", "train.train_iter=40")
     found = list(losses.values())
     assert len(found) == 40 and sum(found[-5:]) < sum(found[:5]) - 1.0
+
+
+@pytest.mark.skipif(
+    "ONEFLOW_MODELS" not in os.environ,
+    reason="ONEFLOW_MODELS does not say where a checkout of Oneflow-Inc/models lies",
+)
+@pytest.mark.parametrize("model", ["resnet50", "wide_and_deep", "bert"])
+def test_oneflow_models_train_as_on_pytorch(model: str) -> None:
+    program = ["tests.clients.oneflow_models", os.environ["ONEFLOW_MODELS"], model]
+    (found,) = reports([], program)
+    assert found["eager"] == pytest.approx(found["torch"], rel=1e-5)
+    assert found["graph"] == pytest.approx(found["torch"], rel=1e-5)
 
 
 def test_onediff_compiles_models_of_diffusers() -> None:

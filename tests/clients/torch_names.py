@@ -8,6 +8,7 @@ JSON a model.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 import traceback
@@ -17,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from .torch_tables import DIFFUSERS, TEXT, TIMM, TORCHVISION, TRANSFORMERS, WORDS
+
 CASES: dict[str, Callable[[Any, Path, bool], tuple[Any, Callable[[Any], Any]]]] = {}
-VOCABULARY = 99
 
 
 def case(function: Any) -> Any:
@@ -29,14 +31,8 @@ def case(function: Any) -> Any:
 
 def saved(cls: Any, config: Any, folder: Path, first: bool) -> Any:
     """A model that the first run makes and saves, and the other loads."""
-    from safetensors.torch import load_model, save_model
-
     model = cls.from_config(config) if isinstance(config, dict) else cls(config)
-    if first:
-        save_model(model, str(folder / "model.safetensors"))
-    else:
-        load_model(model, str(folder / "model.safetensors"))
-    return model.eval()
+    return first_values(model, folder, first)
 
 
 def numbers(torch: Any, *shape: int) -> Any:
@@ -45,18 +41,7 @@ def numbers(torch: Any, *shape: int) -> Any:
 
 
 def words(torch: Any, *shape: int) -> Any:
-    return torch.tensor(np.random.default_rng(0).integers(0, VOCABULARY, shape))
-
-
-def text_config(**more: int) -> dict[str, int]:
-    return {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 37,
-        **more,
-    }
+    return torch.tensor(np.random.default_rng(0).integers(0, WORDS, shape))
 
 
 @case
@@ -64,7 +49,7 @@ def llama(torch: Any, folder: Path, first: bool) -> Any:
     from transformers.models.llama import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
-    config = LlamaConfig(**text_config(num_key_value_heads=2))
+    config = LlamaConfig(**TEXT, num_key_value_heads=2)
     model = saved(LlamaForCausalLM, config, folder, first)
     return model, lambda m: m(words(torch, 2, 7)).logits
 
@@ -80,7 +65,7 @@ def bert(torch: Any, folder: Path, first: bool) -> Any:
     from transformers.models.bert import BertConfig
     from transformers.models.bert.modeling_bert import BertForMaskedLM
 
-    model = saved(BertForMaskedLM, BertConfig(**text_config()), folder, first)
+    model = saved(BertForMaskedLM, BertConfig(**TEXT), folder, first)
     mask = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
     return model, lambda m: m(words(torch, 2, 7), attention_mask=mask).logits
 
@@ -90,7 +75,7 @@ def gpt2(torch: Any, folder: Path, first: bool) -> Any:
     from transformers.models.gpt2 import GPT2Config
     from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
 
-    config = GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4)
+    config = GPT2Config(vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4)
     model = saved(GPT2LMHeadModel, config, folder, first)
     return model, lambda m: m(words(torch, 2, 7)).logits
 
@@ -101,7 +86,7 @@ def t5(torch: Any, folder: Path, first: bool) -> Any:
     from transformers.models.t5.modeling_t5 import T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4,
+        vocab_size=WORDS, d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4,
         decoder_start_token_id=0,
     )  # fmt: skip
     model = saved(T5ForConditionalGeneration, config, folder, first)
@@ -114,7 +99,7 @@ def vit(torch: Any, folder: Path, first: bool) -> Any:
     from transformers.models.vit import ViTConfig
     from transformers.models.vit.modeling_vit import ViTModel
 
-    config = ViTConfig(**{**text_config(), "image_size": 30, "patch_size": 5})
+    config = ViTConfig(**TEXT, image_size=30, patch_size=5)
     model = saved(ViTModel, config, folder, first)
     return model, lambda m: m(numbers(torch, 2, 3, 30, 30)).last_hidden_state
 
@@ -124,7 +109,7 @@ def clip_text(torch: Any, folder: Path, first: bool) -> Any:
     from transformers.models.clip import CLIPTextConfig
     from transformers.models.clip.modeling_clip import CLIPTextModel
 
-    model = saved(CLIPTextModel, CLIPTextConfig(**text_config()), folder, first)
+    model = saved(CLIPTextModel, CLIPTextConfig(**TEXT), folder, first)
     return model, lambda m: m(words(torch, 2, 7)).last_hidden_state
 
 
@@ -185,53 +170,110 @@ def _schedulers() -> None:
         CASES[name] = build
 
 
-def _timm(name: str, size: int = 64, **options: Any) -> None:
+def first_values(model: Any, folder: Path, first: bool) -> Any:
+    """Save a new model, of which no parameter is zero and hides others; or load what was saved."""
+    from safetensors.torch import load_model, save_model
+
+    if first:
+        for parameter in model.parameters():
+            if not parameter.any():
+                parameter.data.normal_(0, 0.02)
+        save_model(model, str(folder / "model.safetensors"))
+    else:
+        load_model(model, str(folder / "model.safetensors"))
+    return model.eval()
+
+
+def _timm(name: str, size: int, options: dict[str, Any]) -> None:
     def build(torch: Any, folder: Path, first: bool) -> Any:
         import timm
-        from safetensors.torch import load_model, save_model
 
-        model = timm.create_model(name, **options).eval()
-        if first:
-            save_model(model, str(folder / "model.safetensors"))
-        else:
-            load_model(model, str(folder / "model.safetensors"))
+        model = first_values(timm.create_model(name, **options), folder, first)
         return model, lambda m: m(numbers(torch, 2, 3, size, size))
 
     CASES[f"timm.{name}"] = build
 
 
-def _vision(name: str, size: int = 64) -> None:
+def _vision(name: str, size: int) -> None:
     def build(torch: Any, folder: Path, first: bool) -> Any:
         import importlib
 
-        from safetensors.torch import load_model, save_model
-
-        models = importlib.import_module("torchvision.models")
-        model = getattr(models, name)().eval()
-        if first:
-            for parameter in model.parameters():
-                if not parameter.any():  # a last layer of zeros would hide all others
-                    parameter.data.normal_(0, 0.02)
-            save_model(model, str(folder / "model.safetensors"))
-        else:
-            load_model(model, str(folder / "model.safetensors"))
-        return model, lambda m: m(numbers(torch, 2, 3, size, size))
+        package, _, function = f"torchvision.models.{name}".rpartition(".")
+        options = {"weights": None}
+        if "segmentation" in name:
+            options["weights_backbone"] = None
+        model = getattr(importlib.import_module(package), function)(**options)
+        image = numbers(torch, 2, 3, size, size)
+        return first_values(model, folder, first), lambda m: result_of(m(image))
 
     CASES[f"torchvision.{name}"] = build
 
 
+def result_of(out: Any) -> Any:
+    """The first tensor of what a model gives."""
+    while not hasattr(out, "detach"):
+        out = next(iter(out.values())) if isinstance(out, dict) else out[0]
+    return out
+
+
+def arguments(kind: str, torch: Any) -> dict[str, Any]:
+    """The inputs of a model of transformers."""
+    ids = words(torch, 2, 7)
+    if kind == "masked":
+        return {"input_ids": ids, "attention_mask": torch.tensor([[1] * 7, [1] * 5 + [0] * 2])}
+    if kind == "both":
+        return {"input_ids": ids, "decoder_input_ids": ids}
+    if kind == "sound":
+        return {"input_features": numbers(torch, 2, 8, 20), "decoder_input_ids": ids}
+    if kind == "pair":
+        return {"input_ids": ids, "pixel_values": numbers(torch, 2, 3, 30, 30)}
+    if kind == "picture":
+        return {"pixel_values": numbers(torch, 2, 3, 32, 32)}
+    if kind == "wave":
+        return {"input_values": numbers(torch, 2, 400)}
+    return {"input_ids": ids}
+
+
+def _transformer(name: str, package: str, cls: str, options: dict[str, Any], kind: str) -> None:
+    def build(torch: Any, folder: Path, first: bool) -> Any:
+        import importlib
+
+        module = importlib.import_module(f"transformers.models.{package}.modeling_{package}")
+        made = getattr(module, cls)
+        model = first_values(made(made.config_class(**options)), folder, first)
+        return model, lambda m: result_of(m(**arguments(kind, torch)))
+
+    CASES[name] = build
+
+
+def _diffuser(name: str, module: str, cls: str, config: dict[str, Any], call: Any) -> None:
+    def build(torch: Any, folder: Path, first: bool) -> Any:
+        import importlib
+
+        made = getattr(importlib.import_module(f"diffusers.models.{module}"), cls)
+        model = first_values(made.from_config(config), folder, first)
+        given = {
+            key: numbers(torch, *value)
+            if isinstance(value, tuple)
+            else torch.tensor(value)
+            if isinstance(value, list)
+            else value
+            for key, value in call.items()
+        }
+        return model, lambda m: result_of(m(**given))
+
+    CASES[name] = build
+
+
 _schedulers()
-_timm("resnet18")
-_timm("vit_tiny_patch16_224", img_size=64)
-_timm("mobilenetv3_small_050")
-_timm("efficientnet_b0")
-_timm("convnext_atto")
-_timm("swin_tiny_patch4_window7_224", 224)
-_timm("deit_tiny_patch16_224", img_size=64)
-_timm("mixer_s32_224", 224)
-_vision("resnet18")
-_vision("mobilenet_v3_small")
-_vision("vit_b_32", 224)
+for name, row in TRANSFORMERS.items():
+    _transformer(name, *row)
+for name, model_row in DIFFUSERS.items():
+    _diffuser(name, *model_row)
+for name, size in TORCHVISION.items():
+    _vision(name, size)
+for name, timm_row in TIMM.items():
+    _timm(name, *timm_row)
 
 
 def run(name: str, torch: Any, folder: Path, first: bool) -> dict[str, np.ndarray]:
@@ -252,8 +294,8 @@ def compare(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> dict[
     assert ours.keys() == theirs.keys(), sorted(ours.keys() ^ theirs.keys())[:5]
     a, b = ours.pop("out"), theirs.pop("out")
     error = np.abs(a.astype(float) - b).max() / (np.abs(b).max() or 1.0)
-    apart = sum(((ours[n] - theirs[n]) ** 2).sum() for n in theirs)
-    whole = sum((theirs[n] ** 2).sum() for n in theirs)
+    apart = sum(np.square(ours[n] - theirs[n], dtype=np.float64).sum() for n in theirs)
+    whole = sum(np.square(theirs[n], dtype=np.float64).sum() for n in theirs)
     gradient = float(np.sqrt(apart / (whole or 1.0))) if theirs else 0.0
     return {
         "ok": bool(error <= 1e-4 and gradient <= 1e-3),
@@ -284,6 +326,7 @@ def main(library: str, folder: Path, names: list[str]) -> None:
             else:
                 with np.load(folder / name / "values.npz") as file:
                     report |= compare(found, dict(file))
+                shutil.rmtree(folder / name)
         except Exception as error:
             while error.__cause__ is not None:
                 error = error.__cause__

@@ -60,10 +60,30 @@ def _conv2d(*args: Any, channel_pos: str = "channels_first", **options: Any) -> 
     return torch.nn.functional.conv2d(*args, **options)
 
 
+def _matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+) -> torch.Tensor:
+    left, right = a.mT if transpose_a else a, b.mT if transpose_b else b
+    return torch.matmul(left, right) * alpha
+
+
+def _one_hot(
+    label: torch.Tensor, num_classes: int, on_value: float = 1.0, off_value: float = 0.0
+) -> torch.Tensor:
+    hot = torch.nn.functional.one_hot(label, num_classes)
+    return hot * (on_value - off_value) + off_value
+
+
 STANDS: dict[tuple[str, str], object] = {
     ("oneflow", "tensor"): _tensor,
     ("oneflow.framework.tensor", "Tensor"): torch.Tensor,
     ("oneflow.nn.modules.utils", "_pair"): torch.nn.modules.utils._pair,
+    ("oneflow", "cast"): lambda x, dtype: x.to(dtype),
+    ("oneflow", "matmul"): _matmul,
     ("oneflow", "nms"): regions.nms,
     ("oneflow", "roi_align"): regions.roi_align,
     ("oneflow", "scatter"): _scatter,
@@ -75,6 +95,10 @@ STANDS: dict[tuple[str, str], object] = {
     ("oneflow.framework", "dtype"): SimpleNamespace(
         convert_oneflow_dtype_to_numpy_dtype=lambda dtype: torch.empty(0, dtype=dtype).numpy().dtype
     ),
+    ("oneflow._C", "gather"): lambda x, index, axis: x.index_select(
+        axis, index.reshape(-1)
+    ).unflatten(axis, index.shape),
+    ("oneflow._C", "one_hot"): _one_hot,
     ("oneflow._C", "pad"): torch.nn.functional.pad,
     ("oneflow._C", "cast"): lambda x, dtype: x.to(dtype),
     ("oneflow._C", "reshape"): torch.reshape,

@@ -126,7 +126,11 @@ ROWS: tuple[Row, ...] = (
         row("eye", "flow"),
         row("linspace", "flow"),
         row("logspace", "flow"),
-        row("hann_window", "flow"),
+        *(
+            row(f"{name}_window", "flow")
+            for name in ["bartlett", "blackman", "hamming", "hann", "kaiser"]
+        ),
+        row("poisson", "flow"),
         row("new_zeros", "flow tensor"),
         row("new_ones", "flow tensor"),
         row("new_full", "flow tensor"),

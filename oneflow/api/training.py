@@ -45,7 +45,19 @@ ROWS: tuple[Row, ...] = (
         row("clear_autocast_cache", "flow"),
     ),
     *classes("amp", "amp", "GradScaler StaticGradScaler", unknown="StaticGradScaler"),
-    *classes("distributions", "distributions", "Categorical Distribution"),
+    *classes(
+        "distributions",
+        "distributions",
+        "Bernoulli Beta Binomial Categorical Cauchy Chi2 Dirichlet Distribution Exponential Gamma "
+        "Geometric Gumbel HalfCauchy HalfNormal Independent Laplace LogNormal MixtureSameFamily "
+        "Multinomial MultivariateNormal NegativeBinomial Normal OneHotCategorical "
+        "OneHotCategoricalStraightThrough Pareto Poisson RelaxedBernoulli RelaxedOneHotCategorical "
+        "StudentT TransformedDistribution Uniform Weibull AbsTransform AffineTransform "
+        "CatTransform ComposeTransform ExpTransform IndependentTransform LowerCholeskyTransform "
+        "PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform SoftplusTransform "
+        "StickBreakingTransform TanhTransform Transform identity_transform kl_divergence "
+        "register_kl",
+    ),
     *classes(
         "remat",
         "remat",

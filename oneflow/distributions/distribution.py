@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from oneflow.core.size import Size
+from oneflow.distributions.constraints import Constraint
+from oneflow.functional.from_data import tensor
+from oneflow.functional.shaping import broadcast_shapes, expand
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
+
+P = TypeVar("P", bound="Parametric")
+
+
+def holds(rule: Constraint, value: Tensor) -> bool:
+    """Whether all values are in the set; taken for granted in a graph that is being traced."""
+    is_in = rule.check(value).all()
+    return is_in.value is not None or bool(is_in)
 
 
 class Distribution:
@@ -16,8 +28,14 @@ class Distribution:
     validate_args: whether values given to it are checked; None for the default of the class.
     """
 
-    has_rsample: ClassVar[bool] = False
+    has_rsample: bool = False
     has_enumerate_support: ClassVar[bool] = False
+    arg_constraints: Mapping[str, Constraint] = {}
+    """Parameter -> the set that its values are of."""
+
+    support: Constraint | None = None
+    """The set of the values that it gives; None: not known."""
+
     _checks: ClassVar[bool] = True
 
     def __init__(
@@ -105,6 +123,22 @@ class Distribution:
         """All values along a new first dim."""
         raise self._missing("enumerate_support")
 
+    def _check_value(self, value: Tensor) -> None:
+        """Raises ValueError for a value outside of `support`, where values are checked."""
+        if not self._validate_args:
+            return
+        event = tuple(self._event_shape)
+        if tuple(value.shape)[max(value.ndim - len(event), 0) :] != event:
+            raise ValueError(
+                f"{type(self).__name__}: a value's last dims must be {event}, got {value.type}"
+            )
+        broadcast_shapes(value.shape, self._extended_shape())
+        if self.support is not None and not holds(self.support, value):
+            raise ValueError(
+                f"Expected value argument to be within the support ({self.support!r}) of the "
+                f"distribution {self!r}, but found invalid values: {value}"
+            )
+
     def _missing(self, name: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} defines no {name}")
 
@@ -113,3 +147,90 @@ class Distribution:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={self._batch_shape})"
+
+
+class Parametric(Distribution):
+    """A distribution of a family that tensors choose: `arg_constraints` names them."""
+
+    def _keep(
+        self, validate_args: bool | None, event_dims: Mapping[str, int] | None = None, **given: Any
+    ) -> None:
+        """Sets the parameters, numbers or tensors, as tensors of one batch shape, and checks them.
+
+        event_dims: last dims of a parameter that belong to one distribution, 0 where not named.
+        """
+        dims = {name: (event_dims or {}).get(name, 0) for name in given}
+        values = beside_each_other(given)
+        batch = broadcast_shapes(*(_outer(v, dims[name]) for name, v in values.items()))
+        self._params: dict[str, Tensor] = {}
+        self._param_dims = dims
+        for name, value in values.items():
+            whole = (*batch, *value.shape[value.ndim - dims[name] :])
+            self._params[name] = value if tuple(value.shape) == whole else expand(value, whole)
+            setattr(self, name, self._params[name])
+        event = self._event_of(self._params)
+        super().__init__(batch, event, validate_args)
+        if self._validate_args:
+            self._check_parameters()
+
+    def _event_of(self, params: Mapping[str, Tensor]) -> tuple[int, ...]:
+        """Shape of one draw."""
+        return ()
+
+    def _check_parameters(self) -> None:
+        for name, value in self._params.items():
+            rule = self.arg_constraints.get(name)
+            if rule is not None and not holds(rule, value):
+                raise ValueError(
+                    f"Expected parameter {name} of distribution {self!r} to satisfy the constraint "
+                    f"{rule!r}, but found invalid values: {value}"
+                )
+
+    @property
+    def _any(self) -> Tensor:
+        """A parameter, whose dtype and place draws have."""
+        return next(iter(self._params.values()))
+
+    def _kind(self) -> dict[str, Any]:
+        """The keywords of a draw: dtype and place."""
+        return {"dtype": self._any.dtype, **layout_of(self._any)}
+
+    def expand(self: P, batch_shape: Sequence[int]) -> P:
+        """The same distributions under a larger batch shape."""
+        wide = {
+            name: expand(p, (*batch_shape, *p.shape[p.ndim - self._param_dims[name] :]))
+            for name, p in self._params.items()
+        }
+        more: dict[str, Any] = {**wide, **self._fixed(), "validate_args": self._validate_args}
+        return type(self)(**more)
+
+    def _fixed(self) -> dict[str, Any]:
+        """Further arguments, which are no tensors of the batch."""
+        return {}
+
+    def __repr__(self) -> str:
+        parts = (
+            f"{name}: {p.item() if p.numel() == 1 else tuple(p.shape)}"
+            for name, p in self._params.items()
+        )
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _outer(x: Tensor, event_dims: int) -> tuple[int, ...]:
+    return tuple(x.shape)[: x.ndim - event_dims]
+
+
+def beside_each_other(given: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Numbers made tensors, of the dtype and place of the first tensor among them."""
+    first = next((v for v in given.values() if isinstance(v, Tensor)), None)
+    kind: dict[str, Any] = {} if first is None else {"dtype": first.dtype, **layout_of(first)}
+    return {
+        name: v if isinstance(v, Tensor) else tensor(_number(v, first), **kind)
+        for name, v in given.items()
+    }
+
+
+def _number(value: Any, like: Tensor | None) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"a parameter must be a number or a tensor, got {value!r}")
+    return float(value)

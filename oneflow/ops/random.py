@@ -80,15 +80,14 @@ class Randint(Op):
 randint = declare(Randint)
 
 
-class Bernoulli(Op):
-    """1 with probability p[...], else 0, element by element; of the type of p."""
+class _Drawn(Op):
+    """One number for each element of p, of the type of p. The draw has no derivative."""
 
-    name = "bernoulli"
     is_random = True
 
-    @staticmethod
-    def infer(p: Operand, *, seed: int) -> TensorType:
-        require("bernoulli", p, FLOAT)
+    @classmethod
+    def infer(cls, p: Operand, *, seed: int) -> TensorType:
+        require(cls.name, p, FLOAT)
         return p.type
 
     @staticmethod
@@ -100,7 +99,53 @@ class Bernoulli(Op):
         return (full_like(p, value=0),)
 
 
+class Bernoulli(_Drawn):
+    """1 with probability p[...], else 0, element by element; of the type of p."""
+
+    name = "bernoulli"
+
+
 bernoulli = declare(Bernoulli)
+
+
+class StandardGamma(_Drawn):
+    """A number of the gamma distribution with shape p[...] and rate 1; of the type of p."""
+
+    name = "standard_gamma"
+
+
+standard_gamma = declare(StandardGamma)
+
+
+class StandardGammaGrad(Op):
+    """Derivative of `standard_gamma` by its shape a[...], at the draw x[...]: how fast the place
+    moves below which the distribution has the same share.
+    """
+
+    name = "standard_gamma_grad"
+
+    @staticmethod
+    def infer(a: Operand, x: Operand) -> TensorType:
+        require("standard_gamma_grad", a, FLOAT)
+        if a.type != x.type:
+            raise ShapeError(f"standard_gamma_grad: {x} are no draws of {a}")
+        return a.type
+
+    @staticmethod
+    def sbp(a: TensorType, x: TensorType) -> list[SbpSignature]:
+        return elementwise_signatures(a, x)
+
+
+standard_gamma_grad = declare(StandardGammaGrad)
+
+
+class Poisson(_Drawn):
+    """A whole number of the Poisson distribution with mean p[...]; of the type of p."""
+
+    name = "poisson"
+
+
+poisson = declare(Poisson)
 
 
 class Randperm(Op):

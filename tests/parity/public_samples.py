@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from . import distribution_samples
+
 Sample = Callable[[Any], Any]
 
 
@@ -269,7 +271,8 @@ def drawn(m: Any) -> Any:
 
 
 SAMPLES: dict[str, list[Sample]] = {
-    "Categorical": [categories, drawn],
+    **distribution_samples.SAMPLES,
+    "Categorical": [*distribution_samples.SAMPLES["Categorical"], categories, drawn],
     "Distribution": [
         lambda m: tuple(m.distributions.Distribution((2,), (3,), validate_args=False).event_shape)
     ],
@@ -344,10 +347,17 @@ SAMPLES: dict[str, list[Sample]] = {
         lambda m: name_of(m.randperm(0, dtype=m.int32).dtype),
     ],
     "random_": [lambda m: ranges(m.zeros(50).random_(2, 9), 2, 9)],
-    "hann_window": [
-        lambda m, n=n, p=p: m.hann_window(n, periodic=p)
-        for n in (0, 1, 2, 9)
-        for p in (True, False)
+    **{
+        f"{name}_window": [
+            lambda m, name=name, n=n, p=p: getattr(m, f"{name}_window")(n, periodic=p)
+            for n in (0, 1, 2, 9)
+            for p in (True, False)
+        ]
+        for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
+    },
+    "poisson": [
+        lambda m: m.poisson(m.zeros(2, 3)),
+        lambda m: [round(float(x) / 10) for x in (m.poisson(m.full((4, 400), 90.0))).mean(1)],
     ],
     "dropout1d": [lambda m: m.nn.functional.dropout1d(ramp(m, 2, 3, 4), training=False)],
     "gumbel_softmax": [

@@ -583,6 +583,8 @@ def _sources() -> list[Sample]:
         Sample("randint", (), {"shape": (5, 7), "dtype": i64, "low": -3, "high": 9, "seed": 5}),
         Sample("randperm", (), {"n": 11, "dtype": i64, "seed": 5}),
         Sample("bernoulli", (between(0, 1, 5, 7),), {"seed": 5}),
+        Sample("standard_gamma", (between(0.1, 9, 5, 7),), {"seed": 5}, wrt=()),
+        Sample("poisson", (between(0.1, 40, 5, 7),), {"seed": 5}, wrt=()),
     ]
     return result
 

@@ -40,11 +40,27 @@ def _scaled_erfc(x: Array) -> Array:
     return np.vectorize(lambda v: math.exp(v * v) * math.erfc(v), otypes=[np.float64])(x)
 
 
+def _gamma_grad(a: Array, x: Array) -> Array:
+    """The derivative of the distribution function by its shape, over the density, in 30 digits."""
+    import mpmath
+
+    def one(shape: float, at: float) -> float:
+        with mpmath.workdps(30):
+            share = mpmath.diff(lambda s: mpmath.gammainc(s, 0, at, regularized=True), shape)
+            density = mpmath.mpf(at) ** (shape - 1) * mpmath.exp(-at) / mpmath.gamma(shape)
+            return float(-share / density)
+
+    return np.vectorize(one)(a, x)
+
+
+_SHAPES = np.array([0.05, 0.7, 2.0, 2.0, 2.0, 30.0, 30.0, 150.0, 150.0]).reshape(3, 3)
+_DRAWS = np.array([0.001, 5.0, 0.5, 2.9, 8.0, 22.0, 41.0, 130.0, 170.0]).reshape(3, 3)
 _GAMMA = np.concatenate([between(0.1, 9, 9), between(-3.9, -3.1, 4), [30.0, 0.5]]).reshape(5, 3)
 
 
 def _special() -> list[Sample]:
     return [
+        Sample("standard_gamma_grad", (_SHAPES, _DRAWS), {}, _gamma_grad, tolerance=2e-5, wrt=()),
         Sample("erfinv", (between(-0.95, 0.95, 5, 4),), {}, _exact("erfinv")),
         Sample("erfinv", (np.array([-0.98, 1e-7, 0.0, 0.5]),), {}, _exact("erfinv")),
         Sample("erfc", (between(-3, 9, 5, 4),), {}, np.vectorize(math.erfc, otypes=[np.float64])),

@@ -91,7 +91,8 @@ BUFFERED: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
 #   sort, topk: NumPy's argsort has no out=;  argmax, argmin along a strided dim: NumPy copies;
 #   dim_gather, dim_scatter, dim_scatter_add: fancy indexing makes its result before it is stored;
 #   one_hot: one bool per index;  arange, randperm: run once;
-#   uniform, normal, randint, bernoulli: two 32-bit words per element of the generator.
+#   uniform, normal, randint, bernoulli: two 32-bit words per element of the generator;
+#   standard_gamma, poisson: as many as are tried;  standard_gamma_grad: nodes of an integral.
 
 
 def _named(calls: list[Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.errors import ArgumentError
 from oneflow.core.op import Box
 from oneflow.core.rng import COMPILED_FROM, Rng, mix_seed, philox
 from oneflow.kernels import registry
@@ -103,3 +104,42 @@ def test_bernoulli_follows_its_chances() -> None:
     mean = x.mean(1)
     assert (mean[0], mean[2]) == (0.0, 1.0)
     assert abs(mean[1] - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 4000)
+
+
+@pytest.mark.parametrize("shape", [0.1, 0.8, 1.0, 3.5, 200.0])
+def test_gamma_numbers_have_their_moments(shape: float) -> None:
+    n = 4000
+    (x,) = run_whole("standard_gamma", (np.full((n,), shape),), {"seed": 3})
+    assert (x > 0).all()
+    assert abs(x.mean() - shape) < 4 * np.sqrt(shape / n)
+    fourth = 3 * shape * (shape + 2)
+    assert abs(((x - shape) ** 2).mean() - shape) < 4 * np.sqrt((fourth - shape**2) / n)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.3, 4.0, 9.99, 10.0, 75.0, 1e5])
+def test_poisson_numbers_have_their_moments(mean: float) -> None:
+    n = 4000
+    (x,) = run_whole("poisson", (np.full((n,), mean),), {"seed": 3})
+    assert (x == np.floor(x)).all()
+    assert abs(x.mean() - mean) <= 4 * np.sqrt(mean / n)
+    spread = np.sqrt((mean + 2 * mean**2) / n)
+    assert abs(((x - mean) ** 2).mean() - mean) <= 4 * spread
+
+
+@pytest.mark.parametrize("name", ["standard_gamma", "poisson"])
+def test_numbers_tried_again_are_the_same_in_every_part(name: str) -> None:
+    means = np.linspace(0.2, 60, 600).reshape(20, 30)
+    (whole,) = run_whole(name, (means,), {"seed": SEED})
+    box = Box((3, 5), (17, 30))
+    bound = bind_whole(name, (means,), {"seed": SEED}, registry.variants(name, "cpu")[0])
+    part = replace(bound, outs=((box.shape, means.dtype),), out_boxes=(box,))
+    (found,) = run_bound(part, (means[box.slices],), SEED)
+    np.testing.assert_array_equal(found, whole[box.slices])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("standard_gamma", 0.0), ("standard_gamma", np.inf), ("poisson", -1.0)]
+)
+def test_numbers_of_no_distribution_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=name):
+        run_whole(name, (np.array([1.0, value]),), {"seed": SEED})

@@ -170,13 +170,17 @@ from oneflow.functional.complex_numbers import sgn as sgn
 from oneflow.functional.complex_numbers import view_as_complex as view_as_complex
 from oneflow.functional.complex_numbers import view_as_real as view_as_real
 from oneflow.functional.creation import arange as arange
+from oneflow.functional.creation import bartlett_window as bartlett_window
 from oneflow.functional.creation import bernoulli as bernoulli
+from oneflow.functional.creation import blackman_window as blackman_window
 from oneflow.functional.creation import empty as empty
 from oneflow.functional.creation import empty_like as empty_like
 from oneflow.functional.creation import eye as eye
 from oneflow.functional.creation import full as full
 from oneflow.functional.creation import full_like as full_like
+from oneflow.functional.creation import hamming_window as hamming_window
 from oneflow.functional.creation import hann_window as hann_window
+from oneflow.functional.creation import kaiser_window as kaiser_window
 from oneflow.functional.creation import linspace as linspace
 from oneflow.functional.creation import logspace as logspace
 from oneflow.functional.creation import new_empty as new_empty
@@ -186,6 +190,7 @@ from oneflow.functional.creation import new_zeros as new_zeros
 from oneflow.functional.creation import normal as normal
 from oneflow.functional.creation import ones as ones
 from oneflow.functional.creation import ones_like as ones_like
+from oneflow.functional.creation import poisson as poisson
 from oneflow.functional.creation import rand as rand
 from oneflow.functional.creation import rand_like as rand_like
 from oneflow.functional.creation import randint as randint

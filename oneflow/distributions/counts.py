@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from oneflow.core.size import Size
 from oneflow.distributions import constraints
 from oneflow.distributions.distribution import Parametric, holds
 from oneflow.distributions.gamma import standard_gamma
@@ -32,12 +33,13 @@ class _OfChances(Parametric):
         probs: float | Tensor | None,
         logits: float | Tensor | None,
         validate_args: bool | None,
-        **more: Any,
+        **more: float | Tensor,
     ) -> None:
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         given = {"logits": logits} if probs is None else {"probs": probs}
-        self._keep(validate_args, **given, **more)
+        values = {name: v for name, v in given.items() if v is not None}
+        self._keep(validate_args, None, **values, **more)
 
     @cached_property
     def probs(self) -> Tensor:
@@ -52,9 +54,9 @@ class _OfChances(Parametric):
         return log(chances) - log1p(-chances)
 
     @property
-    def param_shape(self) -> Any:
+    def param_shape(self) -> Size:
         """Shape of the chances."""
-        return self._any.shape
+        return Size(self._any.shape)
 
     def _chances(self, sample_shape: Sequence[int]) -> Tensor:
         return expand(self.probs.detach(), tuple(self._extended_shape(sample_shape)))

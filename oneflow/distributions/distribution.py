@@ -153,7 +153,10 @@ class Parametric(Distribution):
     """A distribution of a family that tensors choose: `arg_constraints` names them."""
 
     def _keep(
-        self, validate_args: bool | None, event_dims: Mapping[str, int] | None = None, **given: Any
+        self,
+        validate_args: bool | None,
+        event_dims: Mapping[str, int] | None = None,
+        **given: float | Tensor,
     ) -> None:
         """Sets the parameters, numbers or tensors, as tensors of one batch shape, and checks them.
 
@@ -204,7 +207,7 @@ class Parametric(Distribution):
         more: dict[str, Any] = {**wide, **self._fixed(), "validate_args": self._validate_args}
         return type(self)(**more)
 
-    def _fixed(self) -> dict[str, Any]:
+    def _fixed(self) -> Mapping[str, Tensor]:
         """Further arguments, which are no tensors of the batch."""
         return {}
 
@@ -220,17 +223,17 @@ def _outer(x: Tensor, event_dims: int) -> tuple[int, ...]:
     return tuple(x.shape)[: x.ndim - event_dims]
 
 
-def beside_each_other(given: Mapping[str, Any]) -> dict[str, Tensor]:
+def beside_each_other(given: Mapping[str, float | Tensor]) -> dict[str, Tensor]:
     """Numbers made tensors, of the dtype and place of the first tensor among them."""
     first = next((v for v in given.values() if isinstance(v, Tensor)), None)
     kind: dict[str, Any] = {} if first is None else {"dtype": first.dtype, **layout_of(first)}
     return {
-        name: v if isinstance(v, Tensor) else tensor(_number(v, first), **kind)
+        name: v if isinstance(v, Tensor) else tensor(_number(v), **kind)
         for name, v in given.items()
     }
 
 
-def _number(value: Any, like: Tensor | None) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"a parameter must be a number or a tensor, got {value!r}")
     return float(value)

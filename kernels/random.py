@@ -269,7 +269,7 @@ def _above(a: Array, x: Array) -> Array:
 
 
 def _below(a: Array, x: Array) -> Array:
-    """Over w of places x exp(-w)."""
+    """The integral over the smaller places, x exp(-w), by w."""
     places, weights = _nodes()
     reach = np.minimum(12 / np.sqrt(x), 45 / np.maximum(a - x, 1e-9))
     w = places * reach

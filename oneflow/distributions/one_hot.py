@@ -120,7 +120,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Multinomial(_OfCategories):
-    """How often each category is drawn among `total_count` draws."""
+    """Numbers of draws of each category among `total_count` draws."""
 
     total_count: int
 

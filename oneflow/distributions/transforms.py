@@ -427,7 +427,7 @@ class StickBreakingTransform(Transform):
     codomain = constraints.simplex
 
     def _left(self, x: Tensor) -> Tensor:
-        """How many pieces are still to come after each."""
+        """Numbers of pieces that are still to come after each."""
         ones = full_like(x.detach(), value=1.0)
         return x.shape[-1] + 1 - ones.cumsum(-1)
 

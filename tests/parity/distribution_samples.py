@@ -191,7 +191,7 @@ def joined(m: Any) -> Any:
 
 
 def counted(m: Any) -> Any:
-    """How often categories are drawn."""
+    """Numbers of draws of each category."""
     d = m.distributions.Multinomial(4, m.tensor(SHARES))
     value = m.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 1.0]]).double()
     found = d.log_prob(value), d.mean, d.variance, d.entropy(), d.sample((3,)).sum(-1)

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from oneflow.autograd.replay import replay
+from oneflow.core.config import current_config
 from oneflow.core.dispatch import call, is_default_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
@@ -42,6 +43,10 @@ class Pass:
 
     def run(self, roots: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         nodes = self._reachable([r._grad_fn for r in roots if r._grad_fn is not None])
+        if current_config().debug:
+            from oneflow.autograd.drawing import write_pass
+
+            write_pass(nodes, is_backward=self.targets is None)
         for root in roots:
             if root._grad_fn is None:
                 self.leaf_uses[id(root)] = self.leaf_uses.get(id(root), 0) + 1

@@ -4,9 +4,9 @@ The workspace holds the padded samples and their windows ("columns"), for as man
 about a million elements: large enough for BLAS, small enough for the cache and for memory.
 
 Many small float32 images on a CPU take another way, at the end of this file: one product for all
-samples of a chunk, and windows gathered with the samples innermost (`fused/conv.py`). A digits
-network (96 samples of 16 x 8 x 8 and smaller) spent 1.7 of its 2.1 ms in the kernels with a product
-per sample, twice as long as in the products alone.
+samples of a chunk, and windows gathered with the samples innermost (`expressions/columns.py`). A
+digits network (96 samples of 16 x 8 x 8 and smaller) spent 1.7 of its 2.1 ms in the kernels with a
+product per sample, twice as long as in the products alone.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ _LEAST_RUN = 16
 """Samples: copies of shorter runs are no faster than the plain kernels'."""
 
 _LEAST_ELEMENTS = 8192
-"""Size from which the fused kernels win; smaller calls never import numba."""
+"""Size from which the fused kernels win; smaller calls import no compiler."""
 
 
 def _chunk(samples: int, per_sample: int) -> int:
@@ -252,8 +252,8 @@ class _Chunk:
     """Some samples of x and out beside their workspace, in the shapes that the fused functions and
     the products need.
 
-    x, out: (n, elements of a sample).  image, columns: as in `fused/conv.py`.  products: (elements
-    of a sample of out, n).
+    x, out: (n, elements of a sample).  image, columns: as in `expressions/columns.py`.  products:
+    (elements of a sample of out, n).
     """
 
     __slots__ = ("columns", "image", "out", "products", "x")
@@ -275,7 +275,7 @@ class _Chunk:
 
 
 def _compiled() -> ModuleType:
-    """Loops compiled by numba, which takes a moment to import."""
+    """Machine code; llvmlite takes a moment to import."""
     from oneflow.kernels.fused import ways
 
     return ways

@@ -160,9 +160,7 @@ def gather_grad_fused(
     size: int,
     offset: int | None = None,
 ) -> None:
-    from numba import get_num_threads
-
-    from oneflow.kernels.fused.scatter import add_rows
+    from oneflow.kernels.expressions.scatter import add_rows
 
     source, target = wide if wide else (d, out)
     if wide:
@@ -174,9 +172,8 @@ def gather_grad_fused(
     add_rows(
         target.reshape(before, out.shape[dim], after),
         xp.ascontiguousarray(source).reshape(before, index.size, after),
-        xp.ascontiguousarray(index).reshape(-1),
-        offset or 0,
-        get_num_threads(),
+        xp.ascontiguousarray(index, dtype=xp.int64).reshape(-1),
+        int(offset or 0),
     )
     if wide:
         out[...] = target

@@ -66,9 +66,9 @@ def reduce_sum_channels(
     others = (0, *range(2, x.ndim))
     if x.ndim < 3 or tuple(sorted(d % x.ndim for d in dims)) != others or not x.flags.c_contiguous:
         return _wide_sum(xp, out, x, dims=dims, keepdim=keepdim)
-    from oneflow.kernels.fused import conv as fused
+    from oneflow.kernels.expressions.columns import channel_sums
 
-    fused.channel_sums(out.reshape(-1), x.reshape(*x.shape[:2], -1))
+    channel_sums(out.reshape(-1), x.reshape(*x.shape[:2], -1))
 
 
 def _position(name: str) -> None:

@@ -4,7 +4,7 @@
     def relu(xp: ArrayModule, out: Array, x: Array) -> None:  # for NumPy and CuPy: xp is the module
         xp.maximum(x, 0, out=out)
 
-    @fused_kernel("layer_norm_grad", workspace=sums)  # numba: large float32 arrays on a CPU only
+    @fused_kernel("layer_norm_grad", workspace=sums)  # large float32 arrays on a CPU only
     def layer_norm_grad_fused(xp, d_x, *rest, begin_axis): ...
 
     @cuda_kernel("causal_softmax")  # CUDA C: for float32 and float64 on a GPU
@@ -95,7 +95,7 @@ def kernel(
 
 FUSED_LEAST = 16384
 """Number of elements from which fused CPU kernels win, although waking the other threads costs
-some microseconds. Smaller calls never import numba.
+some microseconds. Smaller calls import no compiler.
 """
 
 

@@ -106,10 +106,7 @@ def _filter_gradient(stride: int) -> Program:
         p.loop(0, p["samples"], of_sample)
 
         def of_weight(i: Value, _: Values) -> None:
-            total = p.load(at(made.sums, i * LANES), LANES)
-            while total.lanes > 1:
-                half = total.lanes // 2
-                total = total.part(0, half) + total.part(half, half)
+            total = p.load(at(made.sums, i * LANES), LANES).folded()
             p.store(total, at(p["weights"], c * count + i))
 
         p.loop(0, count, of_weight)

@@ -241,6 +241,14 @@ class Value:
         )
         return self.code.let(text, self.element, lanes)
 
+    def folded(self) -> Value:
+        """The sum of the lanes, halves first, so that its order is fixed."""
+        x = self
+        while x.lanes > 1:
+            half = x.lanes // 2
+            x = x.part(0, half) + x.part(half, half)
+        return x
+
     def splat(self, lanes: int) -> Value:
         """`lanes` copies of a single number."""
         if lanes == 1:

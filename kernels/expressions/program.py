@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from oneflow.kernels.expressions.binding import kernel_threads, run_parts
-from oneflow.kernels.expressions.llvm_code import Code, Value, vector_type
+from oneflow.kernels.expressions.llvm_code import BITS, Code, Value, vector_type
 from oneflow.kernels.expressions.native import address_of, function_at
 from oneflow.kernels.expressions.product import LANES
 
@@ -29,10 +29,15 @@ def at(address: Value, index: Value | int) -> Value:
 
 
 class Program:
-    """The function `f(int64 *numbers)`; names: of its numbers, then attributes of `n`."""
+    """The function `f(int64 *numbers)`.
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.code = Code()
+    names: of its numbers, by which the program finds them as p["name"]. element: the type of what
+    it loads and stores, "float" or "double".
+    """
+
+    def __init__(self, names: Sequence[str], element: str = "float") -> None:
+        self.code, self.element = Code(), element
+        self.lanes = LANES * 32 // BITS[element]
         self.code.label("entry")
         self._block = "entry"
         self._given = {
@@ -62,38 +67,39 @@ class Program:
     def _pointer(self, address: Value) -> str:
         return self.code.let(f"inttoptr i64 {address.name} to ptr", "ptr").name
 
-    def integer(self, address: Value) -> Value:
-        return self.code.let(f"load i64, ptr {self._pointer(address)}", "i64")
+    def integer(self, address: Value, kind: str = "i64") -> Value:
+        """An integer of memory, as int64."""
+        return self.code.let(f"load {kind}, ptr {self._pointer(address)}", kind).to("i64")
 
     def load(self, address: Value, lanes: int = 1) -> Value:
-        kind = vector_type("float", lanes)
+        kind = vector_type(self.element, lanes)
         text = f"load {kind}, ptr {self._pointer(address)}, align 4"
-        return self.code.let(text, "float", lanes)
+        return self.code.let(text, self.element, lanes)
 
     def store(self, value: Value, address: Value) -> None:
         self.code.do(f"store {value.type} {value.name}, ptr {self._pointer(address)}, align 4")
 
     def load_first(self, count: Value, address: Value, rest: float = 0.0) -> Value:
         """A vector whose first `count` numbers are there, `rest` behind them."""
-        kind, mask = vector_type("float", LANES), self._mask(count)
-        name = f"@llvm.masked.load.v{LANES}f32.p0"
+        behind, mask = self.code.constant(rest, self.element, self.lanes), self._mask(count)
+        name = f"@llvm.masked.load.v{self.lanes}f{BITS[self.element]}.p0"
+        kind = behind.type
         self.code.declarations[name] = f"declare {kind} {name}(ptr, i32, {mask.type}, {kind})"
         given = f"ptr {self._pointer(address)}, i32 4, {mask.type} {mask.name}"
-        behind = self.code.constant(rest, "float", LANES)
         text = f"call {kind} {name}({given}, {kind} {behind.name})"
-        return self.code.let(text, "float", LANES)
+        return self.code.let(text, self.element, self.lanes)
 
     def store_first(self, count: Value, value: Value, address: Value) -> None:
         kind, mask = value.type, self._mask(count)
-        name = f"@llvm.masked.store.v{LANES}f32.p0"
+        name = f"@llvm.masked.store.v{self.lanes}f{BITS[self.element]}.p0"
         self.code.declarations[name] = f"declare void {name}({kind}, ptr, i32, {mask.type})"
         given = f"{kind} {value.name}, ptr {self._pointer(address)}, i32 4, {mask.type} {mask.name}"
         self.code.do(f"call void {name}({given})")
 
     def _mask(self, count: Value) -> Value:
-        places = ", ".join(f"i64 {i}" for i in range(LANES))
-        lanes = Value(self.code, f"<{places}>", "i64", LANES)
-        return lanes.compare("lt", count.splat(LANES))
+        places = ", ".join(f"i64 {i}" for i in range(self.lanes))
+        numbers = Value(self.code, f"<{places}>", "i64", self.lanes)
+        return numbers.compare("lt", count.splat(self.lanes))
 
     def shuffled(self, a: Value, b: Value, places: Sequence[int]) -> Value:
         """Numbers of a vector and, from LANES on, of another."""

@@ -10,9 +10,8 @@ import numpy as np
 from oneflow.kernels.array import Array
 from oneflow.kernels.conv_direct import Call, pair, phases_of
 from oneflow.kernels.expressions import depthwise, direct
+from oneflow.kernels.expressions.columns import from_columns, to_columns, transpose
 from oneflow.kernels.expressions.product import BLOCK
-from oneflow.kernels.fused.conv import from_columns, to_columns
-from oneflow.kernels.fused.tiles import transpose
 
 __all__ = ["conv", "data_grad", "filter_grad", "from_columns", "to_columns", "transpose"]
 

@@ -11,7 +11,8 @@ import pytest
 
 from oneflow.core.rng import Rng
 from oneflow.kernels import registry
-from oneflow.kernels.expressions import binding
+from oneflow.kernels.expressions import binding, program
+from oneflow.kernels.expressions.scatter import add_rows
 from oneflow.kernels.registry import FUSED_LEAST as LEAST
 
 from .run_kernel import garbage, run, type_of
@@ -199,3 +200,20 @@ def test_sums_over_rows_of_half_precision_are_added_in_float32(rng: np.random.Ge
     found, wanted = norm_gradients(d + np.float16(1), x, normal(rng, 4).astype(np.float16))
     assert found[2].dtype == np.float16
     np.testing.assert_allclose(found[2], wanted[2], rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("before", "after"), [(1, 37), (3, 1), (2, 40)])
+def test_rows_at_indices_are_added_in_threads_too(
+    dtype: Any, before: int, after: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "kernel_threads", lambda elements: 2)
+    d = rng.standard_normal((before, 50, after)).astype(dtype)
+    index = rng.integers(-3, 12, 50)
+    got = rng.standard_normal((before, 7, after)).astype(dtype)
+    want = got.copy()
+    add_rows(got, d, index, 2)
+    for k, row in enumerate(index - 2):
+        if 0 <= row < 7:
+            want[:, row] += d[:, k]
+    np.testing.assert_array_equal(got, want)

@@ -9,8 +9,10 @@ The order the user wrote is a good one: it is kept, stably, but for what a mode 
                          where less memory is live at once (order_memory.py)
   SpeedFirst             a reduction is issued as soon as its input is made, to run beside the
                          computing that follows
-  OverlapCpuGpu, DelayShortGpu
-                         as SpeedFirst
+  OverlapCpuGpu          reductions as in SpeedFirst, which the host runs while a device
+                         computes; computing as in MemoryFirst
+  DelayShortGpu          as SpeedFirst, and ops on few bytes wait for their first reader, so that a
+                         device gets its long kernels before them
   Disable                nothing is moved
 
 In every mode but Disable a transfer to other ranks is issued right after what it carries was made.
@@ -26,7 +28,15 @@ from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
-from oneflow.scheduler.compiler.order_memory import ROUNDS, lower_peak
+from oneflow.scheduler.compiler.order_memory import (
+    ROUNDS,
+    is_movable,
+    local_nbytes,
+    lower_peak,
+)
+
+SHORT_NBYTES = 64 * 1024
+"""Ops that read and write fewer bytes than this take a device about as long as their launch."""
 
 
 def order(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
@@ -36,13 +46,15 @@ def order(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     position = {node.id: i for i, node in enumerate(nodes)}
     place = list(range(len(nodes)))
     if config.order_mode != "Disable":
+        if config.order_mode == "DelayShortGpu":
+            _delay_short(nodes, position, place)
         _place_early(nodes, position, place)
         if config.order_mode == "MemoryFirst":
             _gather_reductions(nodes, position, place)
         else:
             _hasten_reductions(nodes, position, place)
     nodes = _sorted(nodes, place)
-    if config.order_mode == "MemoryFirst":
+    if config.order_mode in ("MemoryFirst", "OverlapCpuGpu"):
         rounds = ROUNDS if config.compress_memory else 1
         nodes = lower_peak(nodes, _after_readers, _sorted, rounds)
     graph.reorder(nodes)
@@ -104,6 +116,14 @@ def _changes(node: Node) -> Hashable:
 def _hasten_reductions(nodes: list[Node], position: dict[int, int], place: list[int]) -> None:
     for i in _reductions(nodes):
         place[i] = place[position[nodes[i].inputs[0].node.id]]
+
+
+def _delay_short(nodes: list[Node], position: dict[int, int], place: list[int]) -> None:
+    for i in range(len(nodes) - 1, -1, -1):
+        values = [*nodes[i].inputs, *nodes[i].outputs]
+        if is_movable(nodes[i]) and sum(local_nbytes(v) for v in values) < SHORT_NBYTES:
+            readers = [place[position[u.id]] for v in nodes[i].outputs for u in v.users]
+            place[i] = max(place[i], min(readers, default=0))
 
 
 # ---- a valid order closest to it -----------------------------------------------------------------

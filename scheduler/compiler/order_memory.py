@@ -123,7 +123,8 @@ def local_nbytes(value: Value) -> int:
     return value.type.nbytes // parts
 
 
-def _moves(node: Node) -> bool:
+def is_movable(node: Node) -> bool:
+    """Whether a node may run at any time that its inputs and readers leave to it."""
     return not node.is_structural and not find_op(node.op).has_effect
 
 
@@ -132,7 +133,7 @@ def _later(nodes: list[Node], lives: Lives, before: dict[int, list[int]]) -> lis
     positions = {node.id: i for i, node in enumerate(nodes)}
     for i in range(len(nodes) - 1, -1, -1):
         node = nodes[i]
-        if not _moves(node) or find_op(node.op).mutates:
+        if not is_movable(node) or find_op(node.op).mutates:
             continue
         bounds = [places[positions[u.id]] for v in node.outputs for u in v.users]
         bounds += [places[j] for j in before.get(i, ())]
@@ -158,7 +159,7 @@ def _sooner(nodes: list[Node], lives: Lives, before: dict[int, list[int]]) -> li
         for writer in writers:
             waits.setdefault(writer, []).append(reader)
     for i, node in enumerate(nodes):
-        if not _moves(node) or not node.inputs:
+        if not is_movable(node) or not node.inputs:
             continue
         bounds = [places[positions[v.node.id]] for v in node.inputs]
         first = max(bounds + [places[j] for j in waits.get(i, ())])

@@ -203,3 +203,36 @@ def test_memory_first_never_needs_more_than_the_order_that_was_written():
         order(graph, JobConfig("g", compress_memory=True), Cluster(1))
         verify(graph, after="order")
         assert peak_of(list(graph)) <= before
+
+
+BIG = """
+    %0: float32[65536] P = input(; name='x') @cpu[0, 1]
+    %1: float32[8] P = input(; name='y') @cpu[0, 1]
+    %2: float32[8] P = scalar_mul(%1; value=2.0) @cpu[0, 1]
+    %3: float32[65536] P = scalar_mul(%0; value=2.0) @cpu[0, 1]
+    %4: float32[65536] P = scalar_mul(%0; value=3.0) @cpu[0, 1]
+    %5: float32[65536] P = scalar_mul(%0; value=4.0) @cpu[0, 1]
+    %6: float32[65536] P = add(%4, %5) @cpu[0, 1]
+    %7: float32[65536] P = add(%6, %3) @cpu[0, 1]
+    %8: float32[65536] B = boxing(%7) @cpu[0, 1]
+    %9: float32[8] P = scalar_mul(%2; value=5.0) @cpu[0, 1]
+    %10: float32[8] B = boxing(%9) @cpu[0, 1]
+    %11: float32[8] B = boxing(%2) @cpu[0, 1]
+    output(%8; index=0) @cpu[0, 1]
+    output(%10; index=1) @cpu[0, 1]
+    output(%11; index=2) @cpu[0, 1]
+"""
+
+
+@pytest.mark.parametrize(
+    "mode, expected",
+    [
+        ("Disable", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ("MemoryFirst", [0, 1, 5, 4, 6, 3, 7, 8, 2, 9, 10, 11]),
+        ("SpeedFirst", [0, 1, 2, 11, 3, 4, 5, 6, 7, 8, 9, 10]),
+        ("OverlapCpuGpu", [0, 1, 2, 11, 5, 4, 6, 3, 7, 8, 9, 10]),
+        ("DelayShortGpu", [0, 1, 3, 4, 5, 6, 7, 8, 2, 9, 10, 11]),
+    ],
+)
+def test_every_mode_has_an_order_of_its_own(mode, expected):
+    assert ordered(BIG, mode) == expected

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from oneflow import env
 
-F = TypeVar("F")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class TestCase(unittest.TestCase):

@@ -12,14 +12,10 @@ from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
 
 
-class Dropout(Module):
-    """Zeros in training with probability p for each element; the others are multiplied by 1 / (1 -
-    p).
+class _Dropout(Module):
+    """The settings that all layers here have."""
 
-    Which elements depends on the generator's seed and their global index only, not on the layout.
-    """
-
-    function: Any = staticmethod(F.dropout)
+    function: Any
     generator: Generator | None = None
 
     def __init__(
@@ -30,17 +26,27 @@ class Dropout(Module):
             raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace, self.generator = p, inplace, generator
 
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """Zeros in training with probability p for each element; the others are multiplied by 1 / (1 -
+    p).
+
+    Which elements depends on the generator's seed and their global index only, not on the layout.
+    """
+
+    function: Any = staticmethod(F.dropout)
+
     def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
         """x with dropped elements, and `addend` added."""
         drop = partial(type(self).function, x, self.p, self.training, self.inplace, self.generator)
         dropped: Tensor = drop() if addend is None else drop(addend=addend)
         return dropped
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class _ChannelDropout(Dropout):
+class _ChannelDropout(_Dropout):
     def __init__(self, p: float = 0.5, inplace: bool = False, generator: None = None) -> None:
         if generator is not None:
             raise ArgumentError(
@@ -71,7 +77,7 @@ class Dropout3d(_ChannelDropout):
     function = staticmethod(F.dropout3d)
 
 
-class _AlphaDropout(Dropout):
+class _AlphaDropout(_Dropout):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__(p, inplace)
 

@@ -60,7 +60,6 @@ class Config:
     act_s: float = 10.0  # silent for so long: lost, the job ends
     debug: bool = False
     color: bool = True  # messages of errors may be highlighted on a terminal
-    move_inputs_together: bool = False  # an eager op brings its global inputs to one placement
     trust_local_sizes: bool = False  # local to global compares nothing, whatever the call says
     view_may_copy: bool = False  # Tensor.view copies where the strides allow no view
     debug_pass: str = ""  # name of a compiler pass to dump after, or ALL
@@ -111,9 +110,6 @@ class Config:
             act_s=act_s,
             debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
             color=not env.get("NO_COLOR"),
-            move_inputs_together=_boolean(
-                env, "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT"
-            ),
             trust_local_sizes=_boolean(env, "ONEFLOW_EAGER_LOCAL_TO_GLOBAL_BALANCED_OVERRIDE"),
             view_may_copy=_boolean(env, "ONEFLOW_DISABLE_VIEW"),
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
@@ -177,6 +173,13 @@ def set_config(config: Config | None) -> None:
     """
     global _current
     _current = config
+
+
+def inputs_may_move() -> bool:
+    """Whether an eager op brings global inputs of several placements together. Read anew at each
+    such op, because scripts set the variable around the lines that need it.
+    """
+    return _boolean(os.environ, "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT")
 
 
 def join_address(host: str, port: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ def save(
 ) -> None:
     """Writes containers, plain values, tensors, and modules of `oneflow.nn`.
 
-    Without global tensors: to a file, a folder (save_as_external_data) or an open binary file.
+    Without global tensors: to a file, a folder (save_as_external_data, or a path at which there is
+    a folder) or an open binary file.
     global_dst_rank: all ranks call it; this one gets the global tensors, one at a time, and writes
     the like.
     With global tensors and without global_dst_rank: all ranks call it with the same path, which
@@ -61,6 +63,8 @@ def save(
     safetensors format; the structure is JSON in their metadata, or in the folder's manifest.
     """
     tree = Encoder(obj)
+    is_folder = isinstance(path_or_buffer, str | Path) and Path(path_or_buffer).is_dir()
+    save_as_external_data = save_as_external_data or is_folder
     if global_dst_rank is not None:
         _save_on(global_dst_rank, tree, path_or_buffer, save_as_external_data)
     elif any(found.is_global for found in tree.found):

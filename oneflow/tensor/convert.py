@@ -9,7 +9,7 @@ import numpy as np
 
 from oneflow.core.device import META, Device
 from oneflow.core.dtype import DType, dtype_of, int64
-from oneflow.core.errors import ArgumentError, AutogradError, CallError, OneFlowError
+from oneflow.core.errors import ArgumentError, CallError, OneFlowError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -60,19 +60,16 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
-    """`copy.deepcopy(x)`: new memory, same requires_grad, no history."""
+    """`copy.deepcopy(x)`: new memory, same requires_grad, no history. What has a history is copied
+    as `x.detach()` would be.
+    """
     if id(x) in memo:
         known: Tensor = memo[id(x)]
         return known
-    if x._grad_fn is not None:
-        raise AutogradError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol; "
-            "deepcopy x.detach() instead"
-        )
     needs_data(x, "deepcopy()")
     y = raw(x.type, x._array.copy(), x._device)
-    y._placement, y._sbp, y._requires_grad = x._placement, x._sbp, x._requires_grad
+    y._placement, y._sbp = x._placement, x._sbp
+    y._requires_grad = x._requires_grad and x._grad_fn is None
     if type(x) is not Tensor:
         y = adopt(type(x), y)
     memo[id(x)] = y

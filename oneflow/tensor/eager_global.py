@@ -20,7 +20,7 @@ from oneflow.boxing.link import DEVICE
 from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import choose_route
 from oneflow.boxing.signatures import choose
-from oneflow.core.config import current_config
+from oneflow.core.config import inputs_may_move
 from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import dtype_of
@@ -305,11 +305,12 @@ def _as_cpu(placement: Placement) -> Placement:
 
 
 def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The inputs on the placement of the first global one, or of what the op overwrites, if the
-    user wants that; else raises PlacementError. Local numbers without dims are made global.
+    """The inputs on the placement with the highest rank (the last of several), or of what the op
+    overwrites, if the user wants that; else raises PlacementError. Local numbers without dims are
+    made global.
     """
-    places = (x._placement for x in inputs if x._placement is not None)
-    first = inputs[min(op.mutates.values())]._placement if op.mutates else next(places, None)
+    places = [x._placement for x in inputs if x._placement is not None]
+    first = inputs[min(op.mutates.values())]._placement if op.mutates else next(iter(places), None)
     if first is not None:
         inputs = tuple([_number_on(first, x) for x in inputs])
     for i, x in enumerate(inputs):
@@ -323,7 +324,7 @@ def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor,
                 f"{op.name}: local and global tensors are mixed (positional {i}); make both global "
                 "with to_global(placement, sbp), or both local with to_local()"
             )
-        stays = i in op.mutates.values() or not current_config().move_inputs_together
+        stays = i in op.mutates.values() or not inputs_may_move()
         if x._placement is not first and stays:
             raise PlacementError(
                 f"{op.name}: Expected all tensors to be on the same placement, but found at least "
@@ -331,6 +332,8 @@ def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor,
                 "Move one with to_global(placement=..., sbp=...), or set "
                 "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT=1"
             )
+    if not op.mutates:
+        first = max(reversed(places), key=lambda place: place.rank_ids[-1], default=first)
     return tuple([_brought_to(x, cast(Placement, first)) for x in inputs])
 
 

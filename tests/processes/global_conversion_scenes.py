@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -229,15 +230,16 @@ def inputs_meet_on_one_placement() -> None:
     x, y = together(), flow.ones(N, placement=LAST, sbp=B, requires_grad=True)
     if SIZE > 1:
         refuses("Expected all tensors to be on the same placement", lambda: x + y)
-    config = current_config()
-    set_config(replace(config, move_inputs_together=True))
-    out = x + y * 2.0
-    assert out.placement == ALL
+    os.environ["ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT"] = "true"
+    out = y * 2.0 + x
+    assert out.placement == ALL and (x + y).placement == LAST
+    low = flow.ones(N, placement=FIRST, sbp=B)
+    assert (y + low).placement == (low + y).placement == LAST
     same(out, np.full(N, 3.0))
     out.sum().backward()
     assert y.grad.placement == LAST
     same(y.grad.to_global(ALL, B), np.full(N, 2.0))
-    set_config(config)
+    del os.environ["ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT"]
 
 
 def values_leave() -> None:

@@ -212,3 +212,11 @@ def test_wide_trees_that_contain_themselves_end() -> None:
     nested += [nested, nested, nested]
     with pytest.raises(CheckpointError, match="contains itself"):
         flow.save(nested, io.BytesIO())
+
+
+def test_a_folder_that_exists_takes_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("stays")
+    for value in (1.0, 2.0):
+        flow.save({"a": flow.full((2,), value)}, tmp_path)
+        assert flow.load(tmp_path)["a"].tolist() == [value, value]
+    assert (tmp_path / "other").read_text() == "stays"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import oneflow as flow
-from oneflow.core.config import current_config, set_config
 from oneflow.core.dtype import bool_, float32, int64
 from oneflow.core.errors import PlacementError
 from oneflow.core.op import find_op
@@ -135,14 +132,6 @@ def test_forgotten_calls_are_found_anew(monkeypatch: pytest.MonkeyPatch) -> None
 # ---- places --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def mixed_placements() -> Iterator[None]:
-    before = current_config()
-    set_config(replace(before, move_inputs_together=True))
-    yield
-    set_config(before)
-
-
 def test_inputs_in_two_places_are_an_error() -> None:
     x, y = (
         flow.ones(4, placement=p, sbp=[flow.sbp.broadcast] * p.ranks.ndim) for p in (ALONE, ROW)
@@ -151,13 +140,15 @@ def test_inputs_in_two_places_are_an_error() -> None:
         x + y
 
 
-@pytest.mark.usefixtures("mixed_placements")
-def test_inputs_in_two_places_are_brought_together_on_request() -> None:
+def test_inputs_in_two_places_are_brought_together_on_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT", "true")
     x = flow.ones(4, placement=ALONE, sbp=flow.sbp.split(0))
     y = flow.full((4,), 2.0, placement=ROW, sbp=[flow.sbp.broadcast, flow.sbp.split(0)])
     x.requires_grad = y.requires_grad = True
     z = x * y
-    assert z.placement == ALONE
+    assert z.placement == ROW and (y * x).placement == ALONE
     z.sum().backward()
     assert y.grad.placement == ROW
     np.testing.assert_array_equal(y.grad.numpy(), np.ones(4))

@@ -131,3 +131,12 @@ def test_a_method_of_the_table_is_looked_up_once() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_of_what_was_computed_has_no_history() -> None:
+    x = flow.ones(2, requires_grad=True)
+    y = x * 2
+    again = copy.deepcopy([y, y])
+    assert again[0] is again[1] and again[0].is_leaf and not again[0].requires_grad
+    y.sum().backward()
+    assert again[0].tolist() == [2, 2] and x.grad.tolist() == [2, 2]

@@ -60,12 +60,14 @@ def _copied(
     placement: Placement | None,
     sbp: SbpLike | None,
 ) -> Tensor:
-    """A copy without history, of another dtype or elsewhere if that is asked for."""
+    """A copy without history, of another dtype or elsewhere if that is asked for; on a device: of a
+    global tensor this rank's part.
+    """
     copied: Tensor = x.detach().clone()
     if dtype is not None:
         copied = copied.to(dtype)
     if device is not None:
-        copied = copied.to(device)
+        copied = (copied.to_local() if copied.is_global else copied).to(device)
     if placement is not None or sbp is not None:
         copied = copied.to_global(placement=placement, sbp=sbp)
     return copied

@@ -63,7 +63,7 @@ def save(
     safetensors format; the structure is JSON in their metadata, or in the folder's manifest.
     """
     tree = Encoder(obj)
-    is_folder = isinstance(path_or_buffer, str | Path) and Path(path_or_buffer).is_dir()
+    is_folder = isinstance(path_or_buffer, str | Path) and os.path.isdir(path_or_buffer)
     save_as_external_data = save_as_external_data or is_folder
     if global_dst_rank is not None:
         _save_on(global_dst_rank, tree, path_or_buffer, save_as_external_data)

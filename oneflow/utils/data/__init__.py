@@ -1,6 +1,7 @@
 """Data sets, orders of samples, and loaders of batches."""
 
 from oneflow.surfaces import accept_paths
+from oneflow.utils.data import distributed
 from oneflow.utils.data.collate import default_collate, default_convert
 from oneflow.utils.data.dataloader import DataLoader, DatasetKind
 from oneflow.utils.data.datapipes import (
@@ -54,6 +55,7 @@ __all__ = [
     "WorkerInfo",
     "default_collate",
     "default_convert",
+    "distributed",
     "functional_datapipe",
     "get_worker_info",
     "guaranteed_datapipes_determinism",

@@ -162,3 +162,10 @@ def test_local_and_global_tensors_do_not_mix() -> None:
     with pytest.raises(PlacementError, match="local tensor"):
         x[1:] = flow.ones(3)
     np.testing.assert_array_equal((2.0 * x + 1).numpy(), np.full(4, 3.0))
+
+
+def test_a_global_tensor_on_a_device_is_its_local_part() -> None:
+    x = flow.full((2,), 3.0, placement=ALONE, sbp=flow.sbp.split(0))
+    for y in (flow.Tensor(x, device="cpu"), flow.tensor(x, device="cpu")):
+        assert y.is_local and y.tolist() == [3.0, 3.0]
+    assert flow.tensor(x).is_global

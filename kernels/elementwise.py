@@ -17,7 +17,7 @@ from oneflow.kernels.expressions.binding import (
     numpy_workspace,
 )
 from oneflow.kernels.expressions.cuda_form import cuda_kernel
-from oneflow.kernels.expressions.formula import Formula
+from oneflow.kernels.expressions.formula import formula_of
 from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, checked
 
 LEAST = 2048
@@ -34,8 +34,8 @@ def _native(op: type[Op], native: Callable[..., KernelFunction], least: int) -> 
     numpy = numpy_workspace(op)
 
     def is_native(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> bool:
-        made = Formula(op, types, attrs)
-        if not made.can_compile() or made.is_one_ufunc():
+        made = formula_of(op, types, attrs)
+        if not made.can_compile or made.is_one_ufunc():
             return False
         if least == LEAST_OF_ROWS and not made.is_row:
             return False
@@ -51,7 +51,7 @@ def _native(op: type[Op], native: Callable[..., KernelFunction], least: int) -> 
     def workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
         if not is_native(types, attrs):
             return numpy(types, attrs)
-        return compiled_workspace(Formula(op, types, attrs)) if native is compiled_kernel else ()
+        return compiled_workspace(formula_of(op, types, attrs)) if native is compiled_kernel else ()
 
     return Kernel(_unbound, workspace, least, (), binder)
 

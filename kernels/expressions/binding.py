@@ -25,7 +25,7 @@ from oneflow.core.op import Op
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.expressions.formula import Formula
+from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
 from oneflow.kernels.expressions.loops import LoopArray, Spec
 from oneflow.kernels.expressions.numpy_form import ARRAY, Plan, Planner, Scalar, Writer
@@ -72,7 +72,7 @@ def _plan_of(formula: Formula) -> Plan:
 
 def numpy_workspace(op: type[Op]) -> Callable[..., tuple[TensorType, ...]]:
     def workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-        return _plan_of(Formula(op, types, attrs)).workspace
+        return _plan_of(formula_of(op, types, attrs)).workspace
 
     return workspace
 
@@ -81,7 +81,7 @@ def numpy_kernel(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]
 ) -> Callable[..., None]:
     """One NumPy or CuPy function after the other."""
-    formula = Formula(op, types, attrs)
+    formula = formula_of(op, types, attrs)
     plan = _plan_of(formula)
     parameters = [f"out{i}" for i in range(formula.num_outputs)]
     parameters += [ARRAY.format(name) for name in formula.names]
@@ -128,7 +128,7 @@ class CompiledKernel:
     arrays come that are not contiguous."""
 
     def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
-        self.formula = formula = Formula(op, types, attrs)
+        self.formula = formula = formula_of(op, types, attrs)
         self.positions = formula.positions()
         fed = formula.fed_positions()
         self.fed_at = list(fed.values())

@@ -38,7 +38,7 @@ from oneflow.core.op import Op
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.expressions.formula import Formula
+from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
 from oneflow.kernels.expressions.passes import Passes
 
@@ -366,7 +366,7 @@ class CudaKernel:
     """One op call with inputs of certain types, launched through CuPy."""
 
     def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
-        self.formula = Formula(op, types, attrs)
+        self.formula = formula_of(op, types, attrs)
         self.positions = self.formula.positions()
         self.fed_at = list(self.formula.fed_positions().values())
         self.numbers = [

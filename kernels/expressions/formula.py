@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from oneflow.core.expression import (
     walk,
 )
 from oneflow.core.op import Op, infer_types, operand_names
+from oneflow.core.operand import attrs_key
 from oneflow.core.tensor_type import TensorType
 
 _COMPUTED = frozenset(
@@ -120,6 +122,7 @@ class Formula:
             i: mine.ndim - own.ndim for i, (mine, own) in enumerate(short) if mine.ndim != own.ndim
         }
 
+    @cached_property
     def can_compile(self) -> bool:
         """Is there machine code for every function with these types? NumPy has more."""
         arrays = (*self.out_types, *self.array_types)
@@ -167,3 +170,18 @@ class Formula:
 
     def fed_positions(self) -> dict[str, int]:
         return {n: self.num_outputs + i for n, i in self.fed.items()}
+
+
+_formulas: dict[tuple[object, ...], Formula] = {}
+_MOST = 1024
+
+
+def formula_of(op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> Formula:
+    """The formula of a call, remembered: its kernel and its workspace are both chosen by it."""
+    key = op, types, attrs_key(attrs)
+    found = _formulas.get(key)
+    if found is None:
+        if len(_formulas) >= _MOST:
+            _formulas.clear()
+        found = _formulas[key] = Formula(op, types, attrs)
+    return found

@@ -121,7 +121,7 @@ def _text(name: str, dtype: str, attrs: dict[str, object]) -> str:
         scalars |= {"labels": labels, "lse": samples, "d_loss": samples}
     types = tuple(scalars.get(n, full) for n in op.operands or "ab")
     formula = Formula(op, types, attrs)
-    assert formula.can_compile()
+    assert formula.can_compile
     return cuda_form.source_of(cuda_form.spec_of(formula, 2))
 
 

@@ -14,7 +14,6 @@ falls. Values that travel between actors have registers of their own and count n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,8 @@ def lower_peak(
     before: of some nodes, position -> positions of the nodes that must come after it beside its
     readers. rounds: >= 1.
     """
-    lives = Lives(nodes)
+    temporaries = Temporaries(nodes)
+    lives = Lives(nodes, temporaries)
     best, least = nodes, lives.peak()
     current = nodes
     for _ in range(rounds):
@@ -48,7 +48,7 @@ def lower_peak(
             if all(place == i for i, place in enumerate(places)):
                 continue
             current = sort(current, places)
-            lives = Lives(current)
+            lives = Lives(current, temporaries)
             peak = lives.peak()
             if peak < least:
                 best, least = current, peak
@@ -57,32 +57,28 @@ def lower_peak(
     return best
 
 
-@dataclass
-class Lives:
-    """The temporaries of a list of nodes, numbered; those that share memory are one.
+class Temporaries:
+    """The temporaries of a graph, numbered; those that share memory are one.
 
-    made: of each node, the temporaries that it makes.  read: of each, those that it reads.
-    readers: positions of all that read a temporary.  sizes: bytes on one rank.
+    made, read: those that a node makes and reads, by its id.  sizes: bytes on one rank.
+    by_placement: their numbers, by where they are.
     """
 
-    nodes: list[Node]
-    made: list[list[int]] = field(default_factory=list)
-    read: list[list[int]] = field(default_factory=list)
-    readers: list[list[int]] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    makers: list[int] = field(default_factory=list)
+    def __init__(self, nodes: list[Node]) -> None:
+        self.made: dict[int, list[int]] = {}
+        self.read: dict[int, list[int]] = {}
+        self.sizes: list[int] = []
+        self.by_placement: dict[Placement, list[int]] = {}
+        self._numbers: dict[int, int] = {}
+        numbers = self._numbers
+        for node in nodes:
+            ids = [v.id for v in node.inputs]
+            self.read[node.id] = sorted({numbers[i] for i in ids if i in numbers})
+            self.made[node.id] = [] if node.is_structural else self._make(node)
 
-    def __post_init__(self) -> None:
-        numbers: dict[int, int] = {}
-        for i, node in enumerate(self.nodes):
-            found = {numbers[v.id] for v in node.inputs if v.id in numbers}
-            self.read.append(sorted(found))
-            for number in found:
-                self.readers[number].append(i)
-            self.made.append([] if node.is_structural else self._make(i, node, numbers))
-
-    def _make(self, i: int, node: Node, numbers: dict[int, int]) -> list[int]:
-        op, made = find_op(node.op), []
+    def _make(self, node: Node) -> list[int]:
+        op, numbers = find_op(node.op), self._numbers
+        made: list[int] = []
         for k, value in enumerate(node.outputs):
             source = op.mutates.get(k, 0 if op.is_view or op.is_alias else None)
             if source is not None:
@@ -90,21 +86,40 @@ class Lives:
                 if shared is not None:
                     numbers[value.id] = shared
             elif not any(u.is_structural and u.op != "repeat" for u in value.users):
-                numbers[value.id] = len(self.sizes)
-                made.append(len(self.sizes))
+                numbers[value.id] = number = len(self.sizes)
+                made.append(number)
                 self.sizes.append(local_nbytes(value))
-                self.readers.append([i])
-                self.makers.append(i)
+                self.by_placement.setdefault(node.placement, []).append(number)
         return made
+
+
+class Lives:
+    """The times at which temporaries are live in one order of the nodes.
+
+    made, read: of each node.  readers: positions of the node that makes a temporary and of all that
+    read it, ascending.
+    """
+
+    def __init__(self, nodes: list[Node], temporaries: Temporaries) -> None:
+        self._temporaries, self._length = temporaries, len(nodes)
+        self.sizes = temporaries.sizes
+        self.made = [temporaries.made[node.id] for node in nodes]
+        self.read = [temporaries.read[node.id] for node in nodes]
+        self.readers: list[list[int]] = [[] for _ in self.sizes]
+        for i, (made, read) in enumerate(zip(self.made, self.read, strict=True)):
+            for number in made:
+                self.readers[number].append(i)
+            for number in read:
+                self.readers[number].append(i)
 
     def peak(self) -> int:
         """Most bytes that are live at once, summed over the placements."""
-        by_placement: dict[Placement, list[tuple[int, int, int]]] = {}
-        for number, size in enumerate(self.sizes):
-            maker = self.makers[number]
-            life = size, maker, max(self.readers[number])
-            by_placement.setdefault(self.nodes[maker].placement, []).append(life)
-        return sum(_peak(lives, len(self.nodes)) for lives in by_placement.values())
+        every = self._temporaries.by_placement.values()
+        return sum(_peak([self._life(number) for number in some], self._length) for some in every)
+
+    def _life(self, number: int) -> tuple[int, int, int]:
+        readers = self.readers[number]
+        return self.sizes[number], readers[0], readers[-1]
 
 
 def _peak(lives: list[tuple[int, int, int]], length: int) -> int:

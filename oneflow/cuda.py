@@ -86,8 +86,9 @@ def synchronize(device: CudaDevice = None) -> None:
 
 
 def empty_cache() -> None:
-    """Gives memory that no tensor uses back to this process's own GPU."""
-    own_device().get_default_memory_pool().free_all_blocks()
+    """Gives memory that no tensor uses back to this process's own GPU, if it has one."""
+    if is_available():
+        own_device().get_default_memory_pool().free_all_blocks()
 
 
 def mem_get_info(device: CudaDevice = None) -> tuple[int, int]:

@@ -116,3 +116,8 @@ def test_one_seed_for_all_devices() -> None:
         drawn.append(flow.rand(3).tolist())
     flow.set_rng_state(state)
     assert drawn[0] == drawn[1] == drawn[2]
+
+
+def test_nothing_to_empty_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow.cuda, "is_available", lambda: False)
+    flow.cuda.empty_cache()

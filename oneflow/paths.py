@@ -204,6 +204,7 @@ PATHS: dict[str, str] = {
     "Concater=utils.data.datapipes:ConcaterOfMap Zipper=utils.data.datapipes:ZipperOfMap "
     "Shuffler=utils.data.datapipes:ShufflerOfMap",
     "utils.data.decorator": "utils.data.datapipes",
+    "utils.dlpack": ".",
     "utils.hooks": "BackwardHook=nn.backward_hooks:BackwardWatch "
     "RemovableHandle=tensor.tensor:RemovableHandle",
     "utils.tensor.from_or_to_torch_tensor": "utils.tensor",

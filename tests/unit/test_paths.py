@@ -258,6 +258,7 @@ utils.global_view.global_mode                 global_mode
 utils.global_view.global_utils                to_local
 utils.global_view.to_global                   to_global
 utils.global_view.to_local                    to_local
+utils.dlpack                                  from_dlpack
 utils.hooks                                   RemovableHandle
 utils.model_zoo                               load_url
 utils.tensor                                  from_torch

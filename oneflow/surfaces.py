@@ -29,6 +29,12 @@ WITH_OUT = frozenset(("flow", "linalg", "special", "fft"))
 FUNCTIONS = ("oneflow.functional.", "oneflow.ops.")
 """Beginnings of the homes of functions of tensors."""
 
+WRONG_TYPES = (AttributeError, TypeError, ValueError)
+"""Errors in which a call may end inside, because an argument has a wrong type."""
+
+CHECKED_INSIDE = ("add", "sub", "mul", "div", "matmul", "relu", "sigmoid", "tanh", "gelu", "silu")
+"""Functions of every training step that look at their operands themselves: one call less."""
+
 NUMPY_KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
 """Keywords of NumPy that PyTorch and OneFlow take wherever they have the other one."""
 
@@ -91,7 +97,10 @@ def _function(key: int) -> Any:
     takes_out = name in spellings.WRITTEN and not WITH_OUT.isdisjoint(row.surfaces)
     takes_out = takes_out and "out" not in _parameters(own)  # what every step calls sees to it
     writes = name if takes_out else ""
-    return _taking(own, renames, order, writes) if renames or order or writes else own
+    if renames or order or writes:
+        return _taking(own, renames, order, writes)
+    is_checked = isinstance(own, FunctionType) and row.home.startswith(FUNCTIONS)
+    return _checked(own) if is_checked and name not in CHECKED_INSIDE else own
 
 
 @cache
@@ -159,8 +168,38 @@ def _taking(
                         f"{function.__name__}() got {ours} and {theirs}, which mean the same"
                     )
                 keywords[ours] = keywords.pop(theirs)
-        return function(*args, **keywords)
+        try:
+            return function(*args, **keywords)
+        except WRONG_TYPES as error:
+            _explain(function, args, keywords, error)
+            raise
 
+    return _named_as(apply, function)
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose errors inside name the argument that is to blame."""
+
+    def apply(*args: object, **keywords: object) -> Any:
+        try:
+            return function(*args, **keywords)
+        except WRONG_TYPES as error:
+            _explain(function, args, keywords, error)
+            raise
+
+    return _named_as(apply, function)
+
+
+def _explain(
+    function: Callable[..., Any],
+    args: tuple[object, ...],
+    keywords: dict[str, object],
+    error: Exception,
+) -> None:
+    importlib.import_module("oneflow.functional.misuse").explain(function, args, keywords, error)
+
+
+def _named_as(apply: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     apply.__name__ = function.__name__
     apply.__qualname__ = function.__qualname__
     apply.__module__ = function.__module__

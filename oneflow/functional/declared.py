@@ -7,6 +7,7 @@ as `dataclasses` does: a call costs no more than one of a function written by ha
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, Signature, signature
@@ -50,13 +51,28 @@ def function_of(
     source = f"def {op.name}({', '.join(taken)}) -> Tensor:\n"
     space: dict[str, Any] = {"op": op, "cast": cast, "fitting": _fitting, "written": _written}
     space["the_tensor"] = partial(_the_tensor, op.name)
-    source = "from __future__ import annotations\n" + source + "".join(f" {x}\n" for x in lines)
+    space["explain"] = _explain
+    source = "from __future__ import annotations\n" + source + " try:\n"
+    source += "".join(f"  {x}\n" for x in lines)
+    source += " except (AttributeError, TypeError, ValueError) as error:\n"
+    named = ", ".join(f"{p.name!r}: {p.name}" for p in attrs)
+    source += f"  explain(made, (input,), {{{named}}}, error)\n  raise\n"
     exec(compile(source, __file__, "exec"), space)  # a file of ours: the user's line is above it
     made: Callable[..., Tensor] = space[op.name]
     made.__module__, made.__doc__ = op.__module__, op.__doc__
     made.__dict__["check"] = op.check
     made.__dict__["__signature__"] = _as_documented(made)
+    space["made"] = made
     return made
+
+
+def _explain(
+    function: Callable[..., Tensor],
+    args: tuple[object, ...],
+    keywords: dict[str, object],
+    error: Exception,
+) -> None:
+    importlib.import_module("oneflow.functional.misuse").explain(function, args, keywords, error)
 
 
 def _the_tensor(name: str, x: Tensor | None) -> Tensor:

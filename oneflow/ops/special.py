@@ -220,11 +220,11 @@ def _logit(x: TensorType, *, eps: float | None = None) -> Expression:
 def _logit_slope(x: TensorType, *, eps: float | None = None) -> Expression:
     """Infinite at 0 and 1, NaN beyond them; 0 beyond the bounds of eps."""
     p, d = symbol("x"), symbol("adjoint")
-    slope = d / (p * (1 - p))
+    spread = p * (1 - p)
     if eps is not None:
-        return where(_is_any(p < number("eps"), p > 1 - number("eps")), 0.0, slope)
-    is_end = _is_any(eq(p, 0), eq(p, 1))  # -0.0 too
-    return where(_is_any(p < 0, p > 1), math.nan, where(is_end, d * math.inf, slope))
+        return where(_is_any(p < number("eps"), p > 1 - number("eps")), 0.0, d / spread)
+    whole = absolute(spread)  # of -0.0, too, the slope is infinite and positive
+    return where(_is_any(p < 0, p > 1), math.nan, d / whole)
 
 
 class Logit(Elementwise):

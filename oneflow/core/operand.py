@@ -61,7 +61,7 @@ ShapeLike: TypeAlias = "Tensor | tuple[int, ...] | list[int] | int"
 
 IndexItem: TypeAlias = (
     "int | slice | Tensor | np.ndarray[Any, Any] | np.integer[Any] | np.bool_ | list[Any]"
-    " | EllipsisType | None"
+    " | range | EllipsisType | None"
 )
 Index: TypeAlias = "IndexItem | tuple[IndexItem, ...]"
 """The index in `x[index]`."""

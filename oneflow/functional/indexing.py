@@ -105,7 +105,7 @@ def _listed(index: Index) -> Sequence[IndexItem]:
     return (index,)
 
 
-_WHOLE_ITEMS = (Tensor, slice, list, tuple, np.ndarray)
+_WHOLE_ITEMS = (Tensor, slice, list, tuple, range, np.ndarray)
 
 
 def _as_item(item: IndexItem, x: Tensor) -> Item:
@@ -127,6 +127,8 @@ def _as_item(item: IndexItem, x: Tensor) -> Item:
         is_number = item.type.dtype.is_integer
         has_number = item._array is not None and item._placement is None
         return int(item.item()) if is_number and has_number else item
+    if isinstance(item, range):
+        item = list(item)
     if isinstance(item, (list, tuple, np.ndarray)):
         return _placed(item if len(item) else np.zeros(0, np.int64), x)
     try:

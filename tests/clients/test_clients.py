@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from .installing import installed, reports
@@ -258,6 +259,21 @@ def test_oneflow_models_train_as_on_pytorch(model: str) -> None:
     (found,) = reports([], program)
     assert found["eager"] == pytest.approx(found["torch"], rel=1e-5)
     assert found["graph"] == pytest.approx(found["torch"], rel=1e-5)
+
+
+@pytest.mark.skipif(
+    "ONEFLOW_YOLOV5" not in os.environ,
+    reason="ONEFLOW_YOLOV5 does not say where a checkout of Oneflow-Inc/one-yolov5 lies",
+)
+def test_one_yolov5_trains_as_on_pytorch(tmp_path: Path) -> None:
+    program = ["tests.clients.yolov5_model", os.environ["ONEFLOW_YOLOV5"]]
+    ours, theirs = (
+        reports([], [*program, library, str(tmp_path / "start.npz")])[0]
+        for library in ("oneflow", "torch")
+    )
+    np.testing.assert_allclose(ours["losses"], theirs["losses"], rtol=1e-6)
+    assert ours["found"][0] == theirs["found"][0]
+    np.testing.assert_allclose(ours["found"][1], theirs["found"][1], rtol=1e-6)
 
 
 def test_onediff_compiles_models_of_diffusers() -> None:

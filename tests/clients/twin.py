@@ -135,10 +135,10 @@ def _of(*packages: str) -> dict[str, ModuleType]:
 
 
 class Twin:
-    """The copy.  module: what `import package` gives inside `active()`."""
+    """The copy.  module: what `import package` gives inside `active()`, as `beside` are copied."""
 
-    def __init__(self, package: str) -> None:
-        self._names = (package, "oneflow")
+    def __init__(self, package: str, *beside: str) -> None:
+        self._names = (package, *beside, "oneflow")
         self._modules: dict[str, ModuleType] = {}
         with self.active():
             self.module = importlib.import_module(package)

@@ -26,6 +26,10 @@ INDICES: tuple[Any, ...] = (
     (slice(1, 1),),
     (Ellipsis, None),
     (np.array([True, False]),),
+    range(1),
+    (range(2), [2, 0]),
+    (slice(None), range(2, 0, -1)),
+    (0, range(0)),
 )
 
 

@@ -276,9 +276,9 @@ class _Chunk:
 
 def _compiled() -> ModuleType:
     """Machine code; llvmlite takes a moment to import."""
-    from oneflow.kernels.fused import ways
+    from oneflow.kernels.expressions import conv_ways
 
-    return ways
+    return conv_ways
 
 
 def _matrix(x: Array) -> Array:

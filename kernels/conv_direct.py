@@ -1,5 +1,5 @@
 """Convolutions of float32 images on a CPU that gather no windows: three ways, each for some shapes,
-and the memory that they need. `fused/ways.py` runs them.
+and the memory that they need. `expressions/conv_ways.py` runs them.
 
 Pointwise: a kernel of one element is a matrix product of the samples as they lie. Depthwise
 (`expressions/depthwise.py`): each channel by itself. Direct (`expressions/direct.py`): all others

@@ -18,8 +18,9 @@ def check_labels(name: str, labels: Array, ignore_index: int, num_classes: int |
     if not isinstance(labels, np.ndarray) or not labels.size:
         return
     limit = num_classes if num_classes is not None else np.iinfo(np.int64).max
-    inside = labels.astype(np.uint64) < limit  # negative ones wrap around to large ones
-    if int(np.count_nonzero(inside)) == labels.size:
+    # Negative ones wrap around to large ones.
+    bits = labels.view(np.uint64) if labels.dtype == np.int64 else labels.astype(np.uint64)
+    if int(bits.max()) < limit:
         return
     wrong = labels[(labels != ignore_index) & ((labels < 0) | (labels >= limit))]
     if wrong.size:

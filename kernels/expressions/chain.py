@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from oneflow.kernels.array import Array
 from oneflow.kernels.expressions.binding import CompiledKernel
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.loops import ARRAY_DATA_AT, ARRAY_NBYTES
 from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS, product
-from oneflow.kernels.expressions.program import FLOAT_NBYTES, Program, Values, function_of
+from oneflow.kernels.expressions.program import FLOAT_NBYTES, Program, Values, function_of, run
 
 _NUMBERS = (
     "count", "step", "table", "end", "product", "tiles", "rows", "blocks", "elements", "row",
@@ -122,8 +120,7 @@ class Chain:
         numbers += [*_moving(a), packed.ctypes.data, *_moving(out)]
         for i in self.positions:
             numbers += _moving(operands[i])
-        table = np.array(numbers, np.int64)
-        self._code(table.ctypes.data)
+        run(self._code, [numbers])
 
 
 def _moving(pair: tuple[Array, Array]) -> tuple[int, int]:

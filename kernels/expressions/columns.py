@@ -133,11 +133,11 @@ def _write_channel_sums() -> Program:
                 return [part[0] + p.load_first(p["positions"] - k, at(begin, k))]
 
             (part,) = p.loop(0, p["positions"], some, step=LANES, carried=[zeros])
-            return [total[0] + part.folded().to("double")]
+            return [total[0] + part.to("double")]
 
-        start = p.code.constant(0.0, "double")
+        start = p.code.constant(0.0, "double", LANES)
         (total,) = p.loop(0, p["samples"], of_sample, carried=[start])
-        p.store(total.to("float"), at(p["out"], c))
+        p.store(total.folded().to("float"), at(p["out"], c))
 
     p.loop(p["begin"], p["end"], of_channel)
     return p

@@ -61,9 +61,9 @@ def compile_spec(spec: Spec) -> Callable[..., int]:
 
 
 @lru_cache(maxsize=4096)
-def function_at(address: int) -> Callable[[int], int]:
-    """The function at an address that takes that of a list of int64."""
-    function: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
+def function_at(address: int) -> Callable[[object], int]:
+    """The function at an address that takes a list of int64, a ctypes array."""
+    function: Callable[[object], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
     return function
 
 

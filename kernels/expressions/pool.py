@@ -140,12 +140,9 @@ def _write_max_gradient() -> Program:
             def of_position(w: Value) -> None:
                 index = p.integer(p["indices"] + (row + w) * INT_NBYTES)
                 is_corner = is_first & (w * p["stride_w"]).compare("le", p["left"])
-
-                def add() -> None:
-                    here = at(target, index)
-                    p.store(p.load(here) + p.load(at(p["d_out"], row + w)), here)
-
-                p.when(index.compare("ne", 0) | is_corner, add)
+                is_meant, here = index.compare("ne", 0) | is_corner, at(target, index)
+                share = is_meant.choose(p.load(at(p["d_out"], row + w)), 0.0)
+                p.store(p.load(here) + share, here)
 
             p.each(p["out_width"], of_position)
 

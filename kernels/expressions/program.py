@@ -7,10 +7,9 @@ checked. Such a function is compiled in 5 to 30 ms, where numba takes a second f
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-
-import numpy as np
 
 from oneflow.kernels.expressions.binding import kernel_threads, run_parts
 from oneflow.kernels.expressions.llvm_code import BITS, Code, Value, vector_type
@@ -251,15 +250,18 @@ class Program:
 
 
 @lru_cache(maxsize=1024)
-def function_of(write: Callable[..., Program], *args: object) -> Callable[[int], int]:
-    """The function that `write(*args)` writes; it takes the address of its numbers."""
+def function_of(write: Callable[..., Program], *args: object) -> Callable[[object], int]:
+    """The function that `write(*args)` writes; it takes its numbers as a ctypes array."""
     return function_at(address_of(write(*args).text()))
 
 
-def run(function: Callable[[int], int], tasks: Sequence[Sequence[int]]) -> None:
+def run(function: Callable[[object], int], tasks: Sequence[Sequence[int]]) -> None:
     """Call the function of a program once for each list of numbers, in a thread each."""
-    tables = [np.array(numbers, np.int64) for numbers in tasks]
-    run_parts([partial(function, table.ctypes.data) for table in tables])
+    tables = [(ctypes.c_int64 * len(numbers))(*numbers) for numbers in tasks]
+    if len(tables) == 1:
+        function(tables[0])
+    else:
+        run_parts([partial(function, table) for table in tables])
 
 
 def cut(count: int, elements: int, most: int) -> list[tuple[int, int]]:

@@ -42,6 +42,8 @@ def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> N
             _settle(graph, node, moved, cluster)
         elif node.inputs and node.op not in _SAME:
             signature = wanted.of(node)
+            if signature is None:
+                continue
             _box_inputs(graph, node, signature.inputs, moved, cluster)
             if signature.by_parts:
                 node.op, node.attrs = "parts", {"of": node.op, **node.attrs}
@@ -104,10 +106,7 @@ def _box_inputs(
 ) -> None:
     placement = node.placement
     for i, (value, nd_sbp) in enumerate(zip(node.inputs, wanted, strict=True)):
-        same_place = value.placement is placement or value.placement == placement
-        if same_place and (
-            value.sbp == nd_sbp or same_layout(_known(value), nd_sbp, placement.hierarchy)
-        ):
+        if not _is_elsewhere(node, value, nd_sbp):
             continue
         key = (value.id, nd_sbp, placement)
         boxed = moved.get(key)
@@ -125,20 +124,51 @@ def _known(value: Value) -> NdSbp:
 
 class _Wanted:
     """The layouts in which each node wants its inputs so that it makes its outputs as they were
-    chosen.
+    chosen. Equal calls are decided once.
     """
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, NdSignature] = {}
+        self._found: dict[Hashable, NdSignature | None] = {}
+        self._kinds: dict[Hashable, int] = {}
+        self._kind_of: dict[int, int] = {}
 
-    def of(self, node: Node) -> NdSignature:
-        outputs = tuple([_known(v) for v in node.outputs])
-        if node.is_structural:
-            return NdSignature(outputs[:1], outputs)
-        layouts = {v.id: _known(v) for v in node.inputs}
-        sources = tuple([(v.type, v.placement, layouts[v.id]) for v in node.inputs])
-        key = (node.op, node.kind_key, node.placement, sources, outputs)
-        found = self._found.get(key)
+    def of(self, node: Node) -> NdSignature | None:
+        """None: the node takes its inputs as they are."""
+        key = (
+            node.op,
+            node.kind_key,
+            node.placement,
+            tuple([self._kind(v) for v in node.inputs]),
+            tuple([self._kind(v) for v in node.outputs]),
+        )
+        if key not in self._found:
+            signature = _signature(node)
+            is_there = not signature.by_parts and not any(
+                _is_elsewhere(node, value, nd_sbp)
+                for value, nd_sbp in zip(node.inputs, signature.inputs, strict=True)
+            )
+            self._found[key] = None if is_there else signature
+        return self._found[key]
+
+    def _kind(self, value: Value) -> int:
+        """A number for values of one type, layout and placement."""
+        found = self._kind_of.get(value.id)
         if found is None:
-            found = self._found[key] = op_signature(node, layouts, outputs)
+            kind = value.type, value.node.placement, _known(value)
+            found = self._kind_of[value.id] = self._kinds.setdefault(kind, len(self._kinds))
         return found
+
+
+def _signature(node: Node) -> NdSignature:
+    outputs = tuple([_known(v) for v in node.outputs])
+    if node.is_structural:
+        return NdSignature(outputs[:1], outputs)
+    return op_signature(node, {v.id: _known(v) for v in node.inputs}, outputs)
+
+
+def _is_elsewhere(node: Node, value: Value, nd_sbp: NdSbp) -> bool:
+    """Whether an input of a node has to be moved to lie as `nd_sbp` on the node's placement."""
+    if value.placement != node.placement:
+        return True
+    hierarchy = node.placement.hierarchy
+    return value.sbp != nd_sbp and not same_layout(_known(value), nd_sbp, hierarchy)

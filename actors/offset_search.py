@@ -39,9 +39,9 @@ def search_offsets(blocks: Blocks, most_moves: int = MOST_MOVES) -> Placed:
     found = [least_offsets(blocks)]
     if int(blocks.sizes.sum()) >= GONE:
         return found[0]
-    narrow = [x.astype(np.int32) for x in (blocks.sizes, blocks.first, blocks.last)]
+    sizes, first, last = (x.astype(np.int32) for x in (blocks.sizes, blocks.first, blocks.last))
     for weights in (areas, blocks.sizes):
-        numbers = _annealer()(-np.log(weights), *narrow, blocks.peak, moves)
+        numbers = _annealer()(-np.log(weights), sizes, first, last, blocks.peak, moves)
         found.append(place(blocks, np.argsort(numbers, kind="stable")))
         if found[-1].max_end == blocks.peak:
             break

@@ -65,6 +65,7 @@ class Config:
     debug_pass: str = ""  # name of a compiler pass to dump after, or ALL
     dump_dir: str | None = None  # folder for the graph's text after each compiler pass
     progress_bar: bool = False
+    tells_memory: bool = False  # each graph prints its memory analysis once it is compiled
     metrics_addr: str | None = None
     keep_freed_memory: bool = True  # unless the user tuned malloc by its own variables
     runtime_dir: Path = Path("/tmp")
@@ -115,6 +116,7 @@ class Config:
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
             dump_dir=env.get("ONEFLOW_DUMP") or None,
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
+            tells_memory=_integer(env, "GLOG_v", 0, low=0) >= 3,
             metrics_addr=_address(env, "ONEFLOW_METRICS_ADDR"),
             keep_freed_memory=not any(env.get(name) for name in MALLOC_VARIABLES),
             runtime_dir=_runtime_dir(env),

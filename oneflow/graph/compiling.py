@@ -11,6 +11,7 @@ import numpy as np
 
 from oneflow.boxing import settings as boxing_settings
 from oneflow.core.collector import collector_paused
+from oneflow.core.config import current_config
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import LogicalGraph, Value
 from oneflow.core.job_config import JobConfig
@@ -121,6 +122,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
         recomputed,
     )
     _say_compiled(graph, job, perf_counter() - start, text)
+    _say_memory(graph, compiled)
     return compiled
 
 
@@ -185,10 +187,17 @@ def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
     _say(graph, 2, text)
     if graph._debug_v_level >= 3:
         _say(graph, 3, str(plan))
-        _say(graph, 3, report_of(graph, graph._compiled).table() if graph._compiled else "")
     for path, (module, level, ranks) in graph._debugged.items():
         if _is_heard(ranks):
             _print(graph, describe_module(graph, path, module, with_ops=level >= 2))
+
+
+def _say_memory(graph: Graph, compiled: Compiled) -> None:
+    """The memory analysis, from level 3 of debugging on, or on every rank if GLOG_v asks for it."""
+    asked = current_config().tells_memory
+    if asked or (graph._debug_v_level >= 3 and _is_heard(graph._debug_ranks)):
+        report = report_of(graph, compiled)
+        _print(graph, f"{report}\n{report.table()}")
 
 
 def _say(graph: Graph, level: int, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.config import Config, current_config, set_config
 from oneflow.core.errors import ConfigError, GraphError
 
 NUMEL = 32768
@@ -109,7 +109,7 @@ def test_the_report_adds_up() -> None:
     assert "test_graph_memory.py" in report.largest(1)[0].location
 
 
-def test_the_report_as_text_and_picture(tmp_path: Path) -> None:
+def test_the_report_as_text() -> None:
     graph = Train()
     losses(graph, 1)
     report = graph.memory_report()
@@ -117,6 +117,23 @@ def test_the_report_as_text_and_picture(tmp_path: Path) -> None:
     assert f"arena {report.arena_nbytes} bytes" in text and "largest blocks" in text
     assert len(table.splitlines()) == 1 + len(report.blocks)
     assert "float32[128, 64]" in table and "net.0.up" in table
+
+
+@pytest.mark.parametrize(
+    "variables, level, is_told", [({}, 2, False), ({}, 3, True), ({"GLOG_v": "3"}, -1, True)]
+)
+def test_the_analysis_is_printed_where_it_is_asked_for(
+    variables: dict[str, str], level: int, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = current_config()
+    set_config(Config.from_env(variables))
+    try:
+        graph = Train()
+        graph.debug(level)
+        losses(graph, 1)
+    finally:
+        set_config(before)
+    assert (graph.memory_report().table() in capsys.readouterr().out) is is_told
 
 
 # ---- the limit -----------------------------------------------------------------------------------

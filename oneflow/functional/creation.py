@@ -154,8 +154,10 @@ def full(
     """A tensor filled with one number, whose kind gives the dtype unless it is given."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     if dtype is None:
-        kinds = {bool: dtypes.bool_, int: dtypes.int64}
-        dtype = kinds.get(type(value), get_default_dtype())
+        float_dtype = get_default_dtype()
+        wide = dtypes.complex128 if float_dtype is dtypes.float64 else dtypes.complex64
+        kinds = {bool: dtypes.bool_, int: dtypes.int64, complex: wide}
+        dtype = kinds.get(type(value), float_dtype)
     return _fill((size,), value, dtype, requires_grad, where)
 
 

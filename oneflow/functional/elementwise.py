@@ -135,7 +135,7 @@ def pick(condition: Tensor, x: TensorLike, y: TensorLike) -> Tensor:
 def _where_number(x: Tensor, keep: Tensor, fill: Tensor, value: Number) -> Tensor:
     """x where `keep`, the number where `fill`."""
     dtype = with_number(x.type.dtype, value)
-    return where_ops.masked_fill(as_type(x, dtype), fill, value=of_kind(value, dtype))
+    return _filled(as_type(x, dtype), fill, value)
 
 
 def _kind(value: Number, dtype: dtypes.DType) -> Number:
@@ -158,7 +158,15 @@ def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
                 f"{value.type}"
             )
         return where_ops.where(mask, as_type(value, input.type.dtype), input)
-    return where_ops.masked_fill(input, mask, value=of_kind(value, input.type.dtype))
+    return _filled(input, mask, value)
+
+
+def _filled(x: Tensor, mask: Tensor, value: Number) -> Tensor:
+    """x with the number where mask is true. Fused loops know no complex numbers."""
+    number = of_kind(value, x.type.dtype)
+    if isinstance(number, complex):
+        return where_ops.where(mask, unary.full_like(x.detach(), value=number), x)
+    return where_ops.masked_fill(x, mask, value=number)
 
 
 def clone(input: Tensor, memory_format: str | None = None) -> Tensor:

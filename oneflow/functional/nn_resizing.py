@@ -15,6 +15,7 @@ from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import index_select
+from oneflow.kernels.array import Array
 from oneflow.ops.pool import adaptive_avg_pool
 from oneflow.tensor.tensor import Tensor
 
@@ -44,14 +45,18 @@ def interpolate(
 ) -> Tensor:
     """(N, C, ...) resized to `size` or by `scale_factor`.
 
-    mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area.  antialias: must be
-    False.
+    mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area.  antialias: of
+    bilinear and bicubic: where the result is smaller, weights reach over all that a place stands
+    for.
     """
     ndim = input.ndim - 2
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: give either size or scale_factor")
-    if antialias:
-        raise ArgumentError("interpolate: there is no antialias")
+    if antialias and (mode not in ("bilinear", "bicubic") or ndim != 2):
+        raise ArgumentError(
+            "interpolate: Anti-alias option is restricted to bilinear and bicubic modes and "
+            f"requires a 4-D tensor as input, got {mode!r} of {input.type}"
+        )
     if mode not in _MODES:
         raise ArgumentError(f"interpolate: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if ndim not in _MODES[mode] and not (ndim in (1, 2, 3) and mode.endswith("linear")):
@@ -64,7 +69,9 @@ def interpolate(
         if mode.startswith("nearest"):
             x = _nearest(x, k + 2, n, factor, 0.5 if mode == "nearest-exact" else 0.0)
         else:
-            x = _weighted(x, k + 2, n, factor, bool(align_corners), mode == "bicubic")
+            form = _antialiased if antialias else _interpolated
+            table = form(x.type.shape[k + 2], n, factor, bool(align_corners), mode == "bicubic")
+            x = x if table is None else _times(x, k + 2, table)
     return x
 
 
@@ -93,24 +100,56 @@ def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float
     return index_select(x, dim, beside(x, places))
 
 
-def _weighted(
-    x: Tensor, dim: int, size: int, factor: float | None, align_corners: bool, cubic: bool
-) -> Tensor:
-    """A matrix of weights, two in each row, or four if cubic, times the dim."""
-    old = x.type.shape[dim]
+def _interpolated(
+    old: int, size: int, factor: float | None, align_corners: bool, cubic: bool
+) -> Array | None:
+    """Weights (old, size), of two places each, or of four if cubic; None: all stays as it is."""
     if size == old and (align_corners or factor in (None, 1)):
-        return x
-    if align_corners:
-        spots = np.arange(size) * ((old - 1) / (size - 1) if size > 1 else 0.0)
-    else:
-        scale = old / size if factor is None else 1 / factor
-        spots = (np.arange(size) + 0.5) * scale - 0.5
+        return None
+    spots = np.arange(size) * _scale(old, size, factor, align_corners)
+    if not align_corners:
+        spots = (np.arange(size) + 0.5) * _scale(old, size, factor, False) - 0.5
         spots = spots if cubic else np.maximum(spots, 0.0)
     first = np.floor(spots).astype(np.int64)
     gap = spots - first
     weights = np.zeros((old, size))
     for offset, share in cubic_weights(gap) if cubic else ((0, 1 - gap), (1, gap)):
         np.add.at(weights, (np.clip(first + offset, 0, old - 1), np.arange(size)), share)
+    return weights
+
+
+def _scale(old: int, size: int, factor: float | None, align_corners: bool) -> float:
+    """Old places per new one."""
+    if align_corners:
+        return (old - 1) / (size - 1) if size > 1 else 0.0
+    return old / size if factor is None else 1 / factor
+
+
+def _antialiased(
+    old: int, size: int, factor: float | None, align_corners: bool, cubic: bool
+) -> Array:
+    """Weights (old, size): a triangle, or a cubic of slope -1/2, as wide as the places it covers,
+    cut at the borders.
+    """
+    scale = _scale(old, size, factor, align_corners)
+    wide, reach = max(scale, 1.0), 2.0 if cubic else 1.0
+    middle = scale * (np.arange(size) + 0.5)
+    low = np.maximum((middle - reach * wide + 0.5).astype(np.int64), 0)
+    high = np.minimum((middle + reach * wide + 0.5).astype(np.int64), old)
+    place = np.arange(old)[:, None]
+    far = np.abs((place - middle + 0.5) / wide)
+    if cubic:
+        near = (1.5 * far - 2.5) * far * far + 1
+        weights = np.where(far < 1, near, ((-0.5 * far + 2.5) * far - 4) * far + 2)
+    else:
+        weights = 1 - far
+    weights = np.where((far < reach) & (place >= low) & (place < high), weights, 0.0)
+    normalized: Array = weights / weights.sum(0)
+    return normalized
+
+
+def _times(x: Tensor, dim: int, weights: Array) -> Tensor:
+    """A dim multiplied by weights (old, new)."""
     table = as_type(beside(x, weights), x.type.dtype)
     at = one_dim(dim, x.ndim, "interpolate")
     return matmul(x.transpose(at, -1), table).transpose(at, -1)

@@ -90,6 +90,11 @@ def _conv_transpose(
     window = weight.type.shape[2:]
     sizes = zip(x.type.shape[2:], window, strides, pads, extra, dilations, strict=True)
     spatial = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in sizes)
+    wanted, cuts = spatial, pads
+    if any(e >= s for e, s in zip(extra, strides, strict=True)):
+        # That many more places would be another convolution's: all of them are made, then cut.
+        spatial = tuple(n + 2 * p - e for n, p, e in zip(spatial, pads, extra, strict=True))
+        pads = (0,) * ndim
     out = conv_ops.conv_data_grad(
         x,
         weight,
@@ -99,7 +104,19 @@ def _conv_transpose(
         dilation=dilations,
         groups=int(groups),
     )
+    if spatial != wanted:
+        out = _cut(out, cuts, wanted)
     return unbatched(_with_bias(out, bias), single)
+
+
+def _cut(x: Tensor, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
+    """The spatial parts of x from `starts` on, with zeros behind where they reach further."""
+    for dim, (start, size) in enumerate(zip(starts, sizes, strict=True), start=2):
+        held = min(x.type.shape[dim] - start, size)
+        pads = [0] * (2 * x.ndim)
+        pads[2 * dim + 1] = size - held
+        x = pad_with(x.narrow(dim, start, held), tuple(pads), 0)
+    return x
 
 
 conv_transpose1d = over_dims(1, _conv_transpose)

@@ -73,6 +73,8 @@ def require_scalar(name: str, x: Operand, value: object) -> None:
     """Raises DTypeError if combining `x` with the Python number `value` would change its dtype."""
     if isinstance(value, float) and not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise DTypeError(f"{name}: {x} cannot take the float {value}; cast the tensor first")
+    if isinstance(value, complex) and x.dtype.is_complex:
+        return
     if not isinstance(value, (bool, int, float)):
         raise DTypeError(f"{name}: the scalar must be a Python number, got {value!r}")
 

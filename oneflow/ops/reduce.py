@@ -237,6 +237,20 @@ class Cumprod(Op):
         return kept_signatures(x, (dim,), True)
 
     @staticmethod
+    def written(x: Tensor, *, dim: int) -> Tensor:
+        """Each step multiplies by the products that end a power of two before."""
+        y, n, step = x, x.type.shape[dim], 1
+        whole = x.type.shape
+        while step < n:
+            stops = tuple(m - step * (i == dim) for i, m in enumerate(whole))
+            ones = (1,) * len(whole)
+            before = slicing.slice(y, starts=(0,) * len(whole), stops=stops, steps=ones)
+            pads = tuple(step * (i == 2 * dim) for i in range(2 * len(whole)))
+            y = binary.mul(y, shape.pad(before, pads=pads, value=1))
+            step *= 2
+        return y
+
+    @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:
         """Sums over the products that an element is a factor of, divided by it. The first zero of a
         row has that sum with itself left out, up to the second zero; what follows it has none."""

@@ -27,16 +27,6 @@ _OTHERS = {
         "function",
     ): "gradient of the norm of order 0: zeros, not None",
     ("operators", "norm", "function"): "gradient of the norm of order 0: zeros, not None",
-    (
-        "operators",
-        "nn.functional.conv_transpose2d",
-        "function",
-    ): "an output_padding of the dilation, but not below the stride, is refused",
-    (
-        "operators",
-        "nn.functional.conv_transpose3d",
-        "function",
-    ): "an output_padding of the dilation, but not below the stride, is refused",
     ("operators", "where", "method"): "of bools alone the first tensor is the condition",
     (
         "operators",

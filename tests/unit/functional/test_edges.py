@@ -295,3 +295,58 @@ def test_gradients_of_rows_are_scaled_by_how_often_they_are_read(padding_idx: in
         out = layer(lib.tensor(index))
         (out * out).sum().backward()
     same(layers[0].weight.grad, layers[1].weight.grad)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize(
+    "sizes",
+    [{"size": (5, 4)}, {"size": (13, 3)}, {"scale_factor": 0.4}, {"scale_factor": (0.7, 1.9)}],
+    ids=str,
+)
+def test_antialiased_images(mode: str, align_corners: bool, sizes: dict[str, Any]) -> None:
+    image = np.random.default_rng(0).standard_normal((2, 3, 9, 11))
+    form = {"mode": mode, "align_corners": align_corners, "antialias": True, **sizes}
+    check(lambda x: F.interpolate(x, **form), lambda t: TF.interpolate(t, **form), image)
+
+
+def test_other_modes_are_not_antialiased() -> None:
+    with pytest.raises(ValueError, match="restricted to bilinear and bicubic"):
+        F.interpolate(flow.ones(1, 1, 4, 4), 2, antialias=True)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"stride": (3, 2), "padding": (1, 2), "output_padding": (2, 3), "dilation": (4, 4)},
+        {"stride": 1, "output_padding": 1, "dilation": 2},
+    ],
+    ids=["cut", "reaching further"],
+)
+def test_output_padding_from_the_stride_on(form: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.standard_normal(s) for s in ((2, 2, 4, 4), (2, 2, 4, 5), 2))
+    check(
+        lambda x, w, b: F.conv_transpose2d(x, w, b, **form),
+        lambda x, w, b: TF.conv_transpose2d(x, w, b, **form),
+        *(x, w, b),
+    )
+
+
+@pytest.mark.parametrize("row", [[2.0, 0.0, -1.0, 3.0, 0.5], [0.0, 2.0, 0.0, -1.0, 3.0]])
+def test_running_products_of_zeros_have_second_derivatives(row: list[float]) -> None:
+    def slope(m: Any, x: Any) -> Any:
+        y = m.cumprod(x, 0)
+        return m.autograd.grad((y * y + y).sum(), [x], create_graph=True)[0]
+
+    check(lambda x: slope(flow, x), lambda t: slope(torch, t), row)
+
+
+def test_tensors_are_filled_with_complex_numbers() -> None:
+    def made(m: Any) -> Any:
+        x = m.full((3,), 1 + 2j)
+        chosen = x.masked_fill(m.tensor([True, False, True]), 3 - 1j)
+        return m.stack([x, chosen, m.full_like(x, 1j)])
+
+    assert made(flow).dtype is flow.complex64
+    same(made(flow), made(torch))

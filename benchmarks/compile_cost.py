@@ -67,12 +67,15 @@ def phases(graph: Any, *inputs: Any) -> dict[str, Any]:
     return row
 
 
-def alone(program: str, *args: str) -> Any:
+def alone(program: str, *args: str, caches: str = "") -> Any:
     """The JSON that this program prints last, run with these arguments in a process of its own.
 
-    One thread: those that spin while they wait would count as work.
+    One thread: those that spin while they wait would count as work. caches: the folder of kernels
+    and plans, if not the user's.
     """
     command = [sys.executable, program, *args]
     env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    if caches:
+        env |= {"XDG_CACHE_HOME": caches, "NUMBA_CACHE_DIR": caches}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -6,6 +6,7 @@ import math
 from collections import namedtuple
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import category
 from oneflow.core.errors import DTypeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.arithmetic import (
@@ -47,6 +48,14 @@ def _floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Te
     return as_float(a), as_float(b)
 
 
+def _only_floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Tensor]:
+    """Two operands in one dtype. Raises DTypeError for integers, as PyTorch does."""
+    a, b = same_type(name, input, other)
+    if category(a.type.dtype) < 2:
+        raise DTypeError(f"{name}: needs floating-point tensors, got {a.type}; cast them first")
+    return a, b
+
+
 def copysign(input: Tensor, other: TensorLike) -> Tensor:
     """The size of input with the sign of other; -0.0 has one."""
     need_tensors("copysign", input=input)
@@ -56,13 +65,13 @@ def copysign(input: Tensor, other: TensorLike) -> Tensor:
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The next number that the dtype can hold, from input towards other."""
     need_tensors("nextafter", input=input, other=other)
-    return binary.nextafter(*_floats("nextafter", input, other))
+    return binary.nextafter(*_only_floats("nextafter", input, other))
 
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
     """sqrt(input ** 2 + other ** 2) without overflow."""
     need_tensors("hypot", input=input, other=other)
-    a, b = _floats("hypot", input, other)
+    a, b = _only_floats("hypot", input, other)
     return binary.hypot(a, b)
 
 
@@ -138,7 +147,7 @@ def bitwise_right_shift(input: TensorLike, other: TensorLike) -> Tensor:
 
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2 ** input + 2 ** other), without overflow."""
-    a, b = _floats("logaddexp2", input, other)
+    a, b = _only_floats("logaddexp2", input, other)
     top = binary.maximum(a, b)
     gap = masked_fill(unary.neg(unary.abs(sub(a, b))), eq(a.detach(), b.detach()), 0.0)
     return add(top, mul(unary.log1p(unary.exp2(gap)), 1 / math.log(2.0)))

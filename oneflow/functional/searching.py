@@ -28,7 +28,7 @@ from oneflow.functional.creation import full_like, rand, zeros
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import masked_fill, pick
 from oneflow.functional.from_data import beside, place
-from oneflow.functional.promotion import as_float, as_type
+from oneflow.functional.promotion import as_type
 from oneflow.functional.random_state import Generator
 from oneflow.functional.reduction import any as some
 from oneflow.functional.reduction import cumsum
@@ -579,7 +579,12 @@ def quantile(
     dim: None for all elements.  interpolation: how to choose between two neighbours: linear, lower,
     higher, midpoint or nearest. A row with a NaN gives NaN.
     """
-    x = as_float(input)
+    if not input.type.dtype.is_floating_point:
+        raise DTypeError(
+            f"quantile() input tensor must be either float or double dtype, got {input.type}; cast "
+            "it first"
+        )
+    x = input
     shares = _shares(q, x)
     flat = reshape(x, (-1,)) if dim is None else x
     at = one_dim(-1 if dim is None else dim, flat.ndim, "quantile")

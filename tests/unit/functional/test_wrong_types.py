@@ -119,3 +119,12 @@ def test_errors_of_right_types_are_left_alone() -> None:
     explain(wrong, ("a",), {}, CallError("said already"))
     with pytest.raises(CallError, match=r"argument 'dim' .position 2. must be int, not str"):
         explain(wrong, (x, "a"), {}, AttributeError())
+
+
+@pytest.mark.parametrize("name", ["hypot", "nextafter", "logaddexp2", "quantile"])
+def test_integers_are_refused_where_torch_refuses_them(name: str) -> None:
+    second: Any = (lambda m, x: 0.5) if name == "quantile" else (lambda m, x: x)
+    for m in (torch, flow):
+        x = m.tensor([1, 2, 3])
+        with pytest.raises(RuntimeError):
+            getattr(m, name)(x, second(m, x))

@@ -109,7 +109,8 @@ def integers(numbers: list[int]) -> Array:
 
 def work_shapes(x: Shape, w: Shape, out: Shape, window: Window) -> tuple[Shape, ...]:
     """Shapes of the workspace: memory of every task, the weights in another order."""
-    return (MOST_TASKS, plan_of(x, out, window).work), (x[1], out[1] // x[1] * w[2] * w[3])
+    tasks = min(MOST_TASKS, x[0] * x[1])
+    return (tasks, plan_of(x, out, window).work), (x[1], out[1] // x[1] * w[2] * w[3])
 
 
 # ---- programs ------------------------------------------------------------------------------------
@@ -285,6 +286,6 @@ def run_planes(
     ]  # fmt: skip
     tasks = [
         [begin, end, *fixed, memory[i].ctypes.data, plan.work // LANES]
-        for i, (begin, end) in enumerate(cut(pieces, max(x.size, out.size), MOST_TASKS))
+        for i, (begin, end) in enumerate(cut(pieces, max(x.size, out.size), len(memory)))
     ]
     run(function_of(write, window[3]), tasks)

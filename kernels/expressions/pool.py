@@ -38,7 +38,7 @@ _NONE = -1
 def work_shape(x: Shape, out: Shape, window: Window) -> Shape:
     """Shape of the memory of every task: that of the planes, and a run of places of maxima."""
     plan = plan_of(_one(x), _one(out), window)
-    return MOST_TASKS, plan.work + plan.run_pitch
+    return min(MOST_TASKS, x[0] * x[1]), plan.work + plan.run_pitch
 
 
 def _one(shape: Shape) -> Shape:

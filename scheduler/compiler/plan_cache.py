@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -55,6 +56,7 @@ class PlanCache:
         self._disk = disk
         self._known: WeakValueDictionary[str, Plan] = WeakValueDictionary()
         self._recent: dict[str, Plan] = {}
+        self._lock = threading.Lock()  # rank 0 compiles for all in another thread than its own
 
     def plan(
         self, graph: LogicalGraph, config: JobConfig, cluster: Cluster, make: Callable[[], Plan]
@@ -69,12 +71,13 @@ class PlanCache:
 
     def _remember(self, digest: str, plan: Plan) -> None:
         recent = self._recent
-        recent.pop(digest, None)
-        if len(plan.graph) > RECENT_NODES:
-            return
-        recent[digest] = plan
-        while sum(len(p.graph) for p in recent.values()) > RECENT_NODES:
-            del recent[next(iter(recent))]
+        with self._lock:
+            recent.pop(digest, None)
+            if len(plan.graph) > RECENT_NODES:
+                return
+            recent[digest] = plan
+            while sum(len(p.graph) for p in recent.values()) > RECENT_NODES:
+                del recent[next(iter(recent))]
 
     def _stored(
         self, graph: LogicalGraph, config: JobConfig, digest: str, make: Callable[[], Plan]

@@ -63,6 +63,10 @@ FLOWVISION = [
     "convmixer_768_32_relu",
     "iresnet50",
     "fcn_resnet50_coco",
+    "lraspp_mobilenet_v3_large_coco",
+    "deeplabv3_mobilenet_v3_large_coco",
+    "ssdlite320_mobilenet_v3_large",
+    "fasterrcnn_mobilenet_v3_large_320_fpn",
     "fast_neural_style",
 ]
 """The smallest model of each family."""

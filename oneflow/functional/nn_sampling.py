@@ -15,7 +15,7 @@ from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, div, fmod, mul, sub
 from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, spatial_sizes
-from oneflow.functional.elementwise import clamp, pick
+from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
@@ -50,7 +50,9 @@ def _inside(places: Places, sizes: Sequence[int]) -> Tensor:
 
 
 def _bounded(places: Places, sizes: Sequence[int]) -> Places:
-    return [clamp(p, 0, n - 1) for p, n in zip(places, sizes, strict=True)]
+    """Places of elements; what is no number is read at 0, and weighs what is no number."""
+    bounded = [clamp(p, 0, n - 1) for p, n in zip(places, sizes, strict=True)]
+    return [masked_fill(p, unary.isnan(p), 0.0) for p in bounded]
 
 
 def _linear(x: Tensor, sizes: Sequence[int], places: Places, zeros: bool) -> Tensor:

@@ -350,3 +350,12 @@ def test_tensors_are_filled_with_complex_numbers() -> None:
 
     assert made(flow).dtype is flow.complex64
     same(made(flow), made(torch))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images_are_read_at_what_is_no_number(mode: str) -> None:
+    grid = [[[[math.nan, 0.0], [0.3, math.inf], [-5.0, 2.0], [0.1, -0.2]]]]
+    image = np.arange(9.0).reshape(1, 1, 3, 3)
+    form = {"mode": mode, "align_corners": False}
+    ours = F.grid_sample(flow.tensor(image), flow.tensor(grid, dtype=flow.float64), **form)
+    same(ours, TF.grid_sample(torch.tensor(image), torch.tensor(grid).double(), **form))

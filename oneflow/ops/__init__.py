@@ -17,6 +17,7 @@ from oneflow.ops import (  # noqa: F401
     ctc,
     depend,
     dropout,
+    factoring,
     fft,
     gather,
     layer_norm,

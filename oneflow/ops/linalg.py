@@ -1,31 +1,36 @@
 """Matrices inverted, solved with and factored, in the last two dims; other dims are batches.
 
-Gradients are the known formulas (Giles, 2008; Seeger and others, 2017), written with products.
+Gradients are the known formulas (Giles, 2008; Seeger and others, 2017), written with products. Those
+of factors that are no complex-differentiable functions of the matrix follow PyTorch's convention
+(oneflow/ops/complex_numbers.py) themselves.
 """
 
 from __future__ import annotations
 
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.dtype import int32
+from oneflow.core.errors import AutogradError, DTypeError, ShapeError
 from oneflow.core.op import Op, declare, leading_signatures
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, concat, reduce, scalar, shape, slicing, unary
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import FIELD, require, require_same_dtype
+from oneflow.ops.complex_numbers import PARTS, WHOLES, as_complex, conj, imag, make_complex, real
 from oneflow.ops.matmul import matmul
 
 
-def _matrices(name: str, x: Operand, *, square: bool = False) -> None:
-    require_float(name, x)
+def require_matrices(name: str, x: Operand, *, square: bool = False) -> None:
+    """Raises ShapeError or DTypeError unless x holds (square) matrices of a dtype of LAPACK."""
+    require(name, x, FIELD)
     if x.dtype.bytes < 4:
-        raise DTypeError(f"{name} needs float32 or float64, but its input is {x}")
+        raise DTypeError(f"{name} needs float32, float64 or complex numbers, but its input is {x}")
     if x.ndim < 2:
         raise ShapeError(f"{name}: The input tensor must have at least 2 dimensions, got {x}")
     if square and x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"{name}: must be batches of square matrices, but they are {x}")
 
 
-def _batches(x: TensorType, num_outputs: int) -> list[SbpSignature]:
+def batch_signatures(x: TensorType, num_outputs: int) -> list[SbpSignature]:
     return [SbpSignature((Split(i),), (Split(i),) * num_outputs) for i in range(x.ndim - 2)]
 
 
@@ -35,14 +40,31 @@ def transposed(x: Tensor) -> Tensor:
     return shape.transpose(x, dims=(*range(n - 2), n - 1, n - 2))
 
 
-def _times(*factors: Tensor) -> Tensor:
+def adjoint(x: Tensor) -> Tensor:
+    """The conjugates of the transposed matrices."""
+    turned = transposed(x)
+    return conj(turned) if x.type.dtype.is_complex else turned
+
+
+def part_type(x: TensorType) -> TensorType:
+    """The type of the sizes of the elements of x."""
+    return x.with_dtype(PARTS.get(x.dtype, x.dtype))
+
+
+def like(x: Tensor, other: Tensor) -> Tensor:
+    """Real numbers, as complex ones if those of `other` are."""
+    is_complex = other.type.dtype.is_complex and not x.type.dtype.is_complex
+    return as_complex(x) if is_complex else x
+
+
+def times(*factors: Tensor) -> Tensor:
     product = factors[0]
     for factor in factors[1:]:
         product = matmul(product, factor)
     return product
 
 
-def _wide(x: Tensor, where: int, size: int) -> Tensor:
+def wide(x: Tensor, where: int, size: int) -> Tensor:
     """A vector in the last dim as rows (where -2 is new) or columns (-1), `size` times."""
     own = x.type.shape
     lead = (*own[:-1], 1, own[-1]) if where == -2 else (*own, 1)
@@ -50,12 +72,12 @@ def _wide(x: Tensor, where: int, size: int) -> Tensor:
     return shape.expand(shape.reshape(x, shape=lead), shape=whole)
 
 
-def _on_diagonal(x: Tensor) -> Tensor:
+def on_diagonal(x: Tensor) -> Tensor:
     size = x.type.shape[-1]
     return shape.diag_embed(x, offset=0, rows=size, columns=size)
 
 
-def _unit_like(x: Tensor) -> Tensor:
+def unit_like(x: Tensor) -> Tensor:
     """Ones on the diagonal of square matrices of the type of x."""
     ones = unary.full_like(x, value=1)
     return shape.tril(shape.triu(ones, diagonal=0), diagonal=0)
@@ -68,7 +90,7 @@ class Inv(Op):
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
-        _matrices("inv", x, square=True)
+        require_matrices("inv", x, square=True)
         return x.type
 
     @staticmethod
@@ -78,7 +100,7 @@ class Inv(Op):
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
         turned = transposed(out)
-        return (lambda: unary.neg(_times(turned, d, turned)),)
+        return (lambda: unary.neg(times(turned, d, turned)),)
 
 
 inv = declare(Inv)
@@ -91,8 +113,8 @@ class Solve(Op):
 
     @staticmethod
     def infer(a: Operand, b: Operand) -> TensorType:
-        _matrices("solve", a, square=True)
-        require_float("solve", a, b)
+        require_matrices("solve", a, square=True)
+        require_same_dtype("solve", a, b)
         if a.shape[:-1] != b.shape[:-1] or b.ndim != a.ndim:
             raise ShapeError(f"solve: Incompatible shapes of a {a} and b {b}")
         return b.type
@@ -111,28 +133,36 @@ solve = declare(Solve)
 
 
 class Slogdet(Op):
-    """(sign, logarithm of the absolute value) of each determinant."""
+    """(sign, logarithm of the absolute value) of each determinant; the sign of a complex one is the
+    number of size 1 with its angle."""
 
     name = "slogdet"
     num_outputs = 2
+    is_conjugating = False
 
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
-        _matrices("slogdet", x, square=True)
+        require_matrices("slogdet", x, square=True)
         out = x.type.with_shape(x.shape[:-2])
-        return out, out
+        return out, part_type(out)
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
-        return _batches(x, 2)
+        return batch_signatures(x, 2)
 
     @staticmethod
     def grad(
         d_sign: Tensor | None, d: Tensor | None, x: Tensor, sign: Tensor, log: Tensor
     ) -> Gradients:
+        if x.type.dtype.is_complex:
+            d_log = unary.full_like(log, value=0) if d is None else d
+            turn = unary.full_like(log, value=0)
+            if d_sign is not None:
+                turn = unary.neg(imag(binary.mul(conj(d_sign), sign)))
+            d = make_complex(d_log, turn)
         if d is None:
             return (None,)
-        return (lambda: binary.mul(_as_matrices(d), transposed(inv(x))),)
+        return (lambda: binary.mul(_as_matrices(d), adjoint(inv(x))),)
 
 
 slogdet = declare(Slogdet)
@@ -150,12 +180,12 @@ class Det(Op):
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
-        _matrices("det", x, square=True)
+        require_matrices("det", x, square=True)
         return x.type.with_shape(x.shape[:-2])
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
-        return _batches(x, 1)
+        return batch_signatures(x, 1)
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
@@ -169,23 +199,27 @@ def _cofactors(x: Tensor) -> Tensor:
     """The derivatives of the determinant; of singular matrices too, so by singular values."""
     u, s, vh = svd(x)
     size = x.type.shape[-1]
-    rows = _wide(s, -2, size)
-    unit = _unit_like(rows)
+    rows = wide(s, -2, size)
+    unit = unit_like(rows)
     others = binary.add(binary.mul(rows, scalar.scalar_add(unary.neg(unit), value=1)), unit)
     products = reduce.reduce_prod(others, dims=(others.type.ndim - 1,))
     sign = binary.mul(slogdet(u)[0], slogdet(vh)[0])
-    scaled = binary.mul(u, _wide(products, -2, size))
+    if x.type.dtype.is_complex:
+        u, vh = conj(u), conj(vh)
+    scaled = binary.mul(u, like(wide(products, -2, size), u))
     return binary.mul(_as_matrices(sign), matmul(scaled, vh))
 
 
 class Cholesky(Op):
-    """The lower triangular l of each symmetric positive definite matrix l @ l.T."""
+    """The lower triangular l of each symmetric positive definite matrix l @ l.T (of complex numbers:
+    the Hermitian l @ l.H), of which the lower triangle is read."""
 
     name = "cholesky"
+    is_conjugating = False
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
-        _matrices("cholesky", x, square=True)
+        require_matrices("cholesky", x, square=True)
         return x.type
 
     @staticmethod
@@ -194,56 +228,99 @@ class Cholesky(Op):
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
-        def d_x() -> Tensor:
-            product = matmul(transposed(out), d)
-            whole = shape.tril(product, diagonal=0)
-            strict = shape.tril(product, diagonal=-1)
-            half = scalar.scalar_mul(binary.add(whole, strict), value=0.5)
-            back = inv(out)
-            found = _times(transposed(back), half, back)
-            return scalar.scalar_mul(binary.add(found, transposed(found)), value=0.5)
-
-        return (d_x,)
+        return (lambda: _cholesky_grad(d, out),)
 
 
 cholesky = declare(Cholesky)
 
 
-class Qr(Op):
-    """(q, r) of each matrix q @ r: orthonormal columns, upper triangular."""
+def _cholesky_grad(d: Tensor, out: Tensor) -> Tensor:
+    product = matmul(adjoint(out), d)
+    whole = shape.tril(product, diagonal=0)
+    strict = shape.tril(product, diagonal=-1)
+    half = scalar.scalar_mul(binary.add(whole, strict), value=0.5)
+    back = inv(out)
+    found = times(adjoint(back), half, back)
+    return scalar.scalar_mul(binary.add(found, adjoint(found)), value=0.5)
 
-    name = "qr"
+
+class CholeskyEx(Op):
+    """(l, info): as `cholesky`, but for a matrix that is not positive definite `info` is the order
+    of the first leading minor that is not, and l holds the columns before it; else 0."""
+
+    name = "cholesky_ex"
     num_outputs = 2
+    is_conjugating = False
 
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
-        _matrices("qr", x)
-        *lead, m, n = x.shape
-        k = min(m, n)
-        return x.type.with_shape((*lead, m, k)), x.type.with_shape((*lead, k, n))
+        require_matrices("cholesky_ex", x, square=True)
+        return x.type, TensorType(x.shape[:-2], int32)
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
-        return _batches(x, 2)
+        return batch_signatures(x, 2)
 
     @staticmethod
-    def grad(d_q: Tensor | None, d_r: Tensor | None, x: Tensor, q: Tensor, r: Tensor) -> Gradients:
+    def grad(d: Tensor, d_info: Tensor | None, x: Tensor, out: Tensor, info: Tensor) -> Gradients:
+        return (lambda: _cholesky_grad(d, out),)
+
+
+cholesky_ex = declare(CholeskyEx)
+
+
+class Qr(Op):
+    """(q, r) of each matrix q @ r: orthonormal columns, upper triangular.
+
+    is_complete: q is square, its further columns complete a basis.
+    """
+
+    name = "qr"
+    num_outputs = 2
+    is_conjugating = False
+
+    @staticmethod
+    def infer(x: Operand, *, is_complete: bool = False) -> tuple[TensorType, TensorType]:
+        require_matrices("qr", x)
+        *lead, m, n = x.shape
+        k = m if is_complete else min(m, n)
+        return x.type.with_shape((*lead, m, k)), x.type.with_shape((*lead, k, n))
+
+    @staticmethod
+    def sbp(x: TensorType, *, is_complete: bool) -> list[SbpSignature]:
+        return batch_signatures(x, 2)
+
+    @staticmethod
+    def grad(
+        d_q: Tensor | None,
+        d_r: Tensor | None,
+        x: Tensor,
+        q: Tensor,
+        r: Tensor,
+        *,
+        is_complete: bool,
+    ) -> Gradients:
         d_q = unary.full_like(q, value=0) if d_q is None else d_q
         d_r = unary.full_like(r, value=0) if d_r is None else d_r
         m, n = x.type.shape[-2:]
+        if is_complete and m > n:
+            raise AutogradError(
+                "The QR decomposition is not differentiable when mode='complete' and there are "
+                f"more rows than columns, as in {x.type}; take mode='reduced'"
+            )
         if m >= n:
             return (_qr_grad(d_q, d_r, q, r),)
-        right = _columns(x, m, n)
-        d_left, d_right = _columns(d_r, 0, m), _columns(d_r, m, n)
-        d_q = binary.add(d_q, matmul(right, transposed(d_right)))
-        found = _qr_grad(d_q, d_left, q, _columns(r, 0, m))
+        right = columns(x, m, n)
+        d_left, d_right = columns(d_r, 0, m), columns(d_r, m, n)
+        d_q = binary.add(d_q, matmul(right, adjoint(d_right)))
+        found = _qr_grad(d_q, d_left, q, columns(r, 0, m))
         return (concat.concat(found, matmul(q, d_right), dim=x.type.ndim - 1),)
 
 
 qr = declare(Qr)
 
 
-def _columns(x: Tensor, start: int, stop: int) -> Tensor:
+def columns(x: Tensor, start: int, stop: int) -> Tensor:
     n = x.type.ndim
     return slicing.slice(
         x,
@@ -254,71 +331,148 @@ def _columns(x: Tensor, start: int, stop: int) -> Tensor:
 
 
 def _qr_grad(d_q: Tensor, d_r: Tensor, q: Tensor, r: Tensor) -> Tensor:
-    inner = binary.sub(matmul(r, transposed(d_r)), matmul(transposed(d_q), q))
-    lower = shape.tril(inner, diagonal=-1)
-    mirrored = binary.add(shape.tril(inner, diagonal=0), transposed(lower))
-    whole = binary.add(d_q, matmul(q, mirrored))
-    return transposed(solve(r, transposed(whole)))
+    inner = shape.tril(
+        binary.sub(matmul(r, adjoint(d_r)), matmul(adjoint(d_q), q)),
+        diagonal=0,
+    )
+    mirrored = binary.add(inner, adjoint(inner))
+    halved = scalar.scalar_mul(binary.mul(mirrored, unit_like(mirrored)), value=0.5)
+    whole = binary.add(d_q, matmul(q, binary.sub(mirrored, halved)))
+    return adjoint(solve(r, adjoint(whole)))
 
 
 class Eigh(Op):
-    """(eigenvalues ascending, eigenvectors as columns) of each symmetric matrix, of which the lower
-    triangle is read."""
+    """(eigenvalues ascending, eigenvectors as columns) of each symmetric (Hermitian) matrix, of
+    which the lower triangle is read."""
 
     name = "eigh"
     num_outputs = 2
+    is_conjugating = False
 
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
-        _matrices("eigh", x, square=True)
-        return x.type.with_shape(x.shape[:-1]), x.type
+        require_matrices("eigh", x, square=True)
+        return part_type(x.type.with_shape(x.shape[:-1])), x.type
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
-        return _batches(x, 2)
+        return batch_signatures(x, 2)
 
     @staticmethod
     def grad(d_w: Tensor | None, d_v: Tensor | None, x: Tensor, w: Tensor, v: Tensor) -> Gradients:
         size = x.type.shape[-1]
         parts = []
         if d_w is not None:
-            parts.append(_on_diagonal(d_w))
+            parts.append(like(on_diagonal(d_w), v))
         if d_v is not None:
-            gaps = binary.sub(_wide(w, -2, size), _wide(w, -1, size))
-            parts.append(binary.div(_off_diagonal(matmul(transposed(v), d_v)), _filled(gaps)))
+            gaps = binary.sub(wide(w, -2, size), wide(w, -1, size))
+            turn = off_diagonal(matmul(adjoint(v), d_v))
+            parts.append(binary.div(turn, like(filled(gaps), v)))
         inner = parts[0] if len(parts) == 1 else binary.add(*parts)
-        return (lambda: _times(v, inner, transposed(v)),)
+        return (lambda: times(v, inner, adjoint(v)),)
 
 
 eigh = declare(Eigh)
 
 
-def _off_diagonal(x: Tensor) -> Tensor:
-    return binary.sub(x, binary.mul(x, _unit_like(x)))
+def off_diagonal(x: Tensor) -> Tensor:
+    """Square matrices with zeros on the diagonal."""
+    return binary.sub(x, binary.mul(x, unit_like(x)))
 
 
-def _filled(x: Tensor) -> Tensor:
+def filled(x: Tensor) -> Tensor:
     """Ones on the diagonal, where there are zeros."""
-    return binary.add(x, _unit_like(x))
+    return binary.add(x, unit_like(x))
 
 
-class Svd(Op):
-    """(u, s, vh) of each matrix u @ diag(s) @ vh, the singular values descending."""
+class Eig(Op):
+    """(eigenvalues, eigenvectors as columns of length 1) of each matrix, as complex numbers."""
 
-    name = "svd"
-    num_outputs = 3
+    name = "eig"
+    num_outputs = 2
+    is_conjugating = False
 
     @staticmethod
-    def infer(x: Operand) -> tuple[TensorType, TensorType, TensorType]:
-        _matrices("svd", x)
-        *lead, m, n = x.shape
-        k = min(m, n)
-        u, s, vh = (*lead, m, k), (*lead, k), (*lead, k, n)
-        return x.type.with_shape(u), x.type.with_shape(s), x.type.with_shape(vh)
+    def infer(x: Operand) -> tuple[TensorType, TensorType]:
+        require_matrices("eig", x, square=True)
+        out = x.type.with_dtype(WHOLES.get(x.dtype, x.dtype))
+        return out.with_shape(x.shape[:-1]), out
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
-        return _batches(x, 3)
+        return batch_signatures(x, 2)
+
+    @staticmethod
+    def grad(d_w: Tensor | None, d_v: Tensor | None, x: Tensor, w: Tensor, v: Tensor) -> Gradients:
+        """The length of each eigenvector stays 1: what would change it is taken off."""
+
+        def d_x() -> Tensor:
+            size = x.type.shape[-1]
+            back = adjoint(v)
+            parts = []
+            if d_w is not None:
+                parts.append(on_diagonal(d_w))
+            if d_v is not None:
+                turn = matmul(back, d_v)
+                along = real(reduce.reduce_sum(
+                    binary.mul(turn, unit_like(turn)), dims=(turn.type.ndim - 2,)
+                ))  # fmt: skip
+                lengths = binary.mul(matmul(back, v), as_complex(wide(along, -2, size)))
+                gaps = conj(binary.sub(wide(w, -2, size), wide(w, -1, size)))
+                parts.append(binary.div(off_diagonal(binary.sub(turn, lengths)), filled(gaps)))
+            inner = parts[0] if len(parts) == 1 else binary.add(*parts)
+            found = solve(back, matmul(inner, back))
+            return found if x.type.dtype.is_complex else real(found)
+
+        return (d_x,)
+
+
+eig = declare(Eig)
+
+
+class Eigvals(Op):
+    """The eigenvalues of each matrix, as complex numbers."""
+
+    name = "eigvals"
+
+    @staticmethod
+    def infer(x: Operand) -> TensorType:
+        require_matrices("eigvals", x, square=True)
+        return TensorType(x.shape[:-1], WHOLES.get(x.dtype, x.dtype))
+
+    @staticmethod
+    def sbp(x: TensorType) -> list[SbpSignature]:
+        return batch_signatures(x, 1)
+
+
+eigvals = declare(Eigvals)
+
+
+class Svd(Op):
+    """(u, s, vh) of each matrix u @ diag(s) @ vh, the singular values descending.
+
+    is_full: u and vh are square; what completes them has no gradient.
+    """
+
+    name = "svd"
+    num_outputs = 3
+    is_conjugating = False
+
+    @staticmethod
+    def infer(
+        x: Operand, *, is_full: bool = False
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        require_matrices("svd", x)
+        *lead, m, n = x.shape
+        k = min(m, n)
+        u = (*lead, m, m if is_full else k)
+        vh = (*lead, n if is_full else k, n)
+        s = part_type(x.type.with_shape((*lead, k)))
+        return x.type.with_shape(u), s, x.type.with_shape(vh)
+
+    @staticmethod
+    def sbp(x: TensorType, *, is_full: bool) -> list[SbpSignature]:
+        return batch_signatures(x, 3)
 
     @staticmethod
     def grad(
@@ -329,31 +483,47 @@ class Svd(Op):
         u: Tensor,
         s: Tensor,
         vh: Tensor,
+        *,
+        is_full: bool,
     ) -> Gradients:
-        m, n = x.type.shape[-2:]
-        k = min(m, n)
-        rows, columns = _wide(s, -2, k), _wide(s, -1, k)
-        squares = binary.sub(unary.square(rows), unary.square(columns))
-        inner = _on_diagonal(unary.full_like(s, value=0) if d_s is None else d_s)
-        if d_u is not None:
-            turn = matmul(transposed(u), d_u)
-            skew = binary.div(binary.sub(turn, transposed(turn)), _filled(squares))
-            inner = binary.add(inner, binary.mul(skew, rows))
-        if d_vh is not None:
-            turn = matmul(vh, transposed(d_vh))
-            skew = binary.div(binary.sub(turn, transposed(turn)), _filled(squares))
-            inner = binary.add(inner, binary.mul(columns, skew))
-        found = _times(u, inner, vh)
-        if d_u is not None and m > k:
-            rest = binary.sub(d_u, _times(u, transposed(u), d_u))
-            found = binary.add(found, matmul(binary.div(rest, _wide(s, -2, m)), vh))
-        if d_vh is not None and n > k:
-            rest = binary.sub(d_vh, _times(d_vh, transposed(vh), vh))
-            found = binary.add(found, matmul(u, binary.div(rest, _wide(s, -1, n))))
-        return (found,)
+        k = min(x.type.shape[-2:])
+        if is_full:
+            u, vh = columns(u, 0, k), transposed(columns(transposed(vh), 0, k))
+            d_u = None if d_u is None else columns(d_u, 0, k)
+            d_vh = None if d_vh is None else transposed(columns(transposed(d_vh), 0, k))
+        return (lambda: _svd_grad(d_u, d_s, d_vh, u, s, vh),)
 
 
 svd = declare(Svd)
+
+
+def _svd_grad(
+    d_u: Tensor | None, d_s: Tensor | None, d_vh: Tensor | None, u: Tensor, s: Tensor, vh: Tensor
+) -> Tensor:
+    m, n, k = u.type.shape[-2], vh.type.shape[-1], s.type.shape[-1]
+    rows, down = like(wide(s, -2, k), u), like(wide(s, -1, k), u)
+    gaps = filled(binary.sub(unary.square(rows), unary.square(down)))
+    inner = like(on_diagonal(unary.full_like(s, value=0) if d_s is None else d_s), u)
+    if d_u is not None:
+        turn = matmul(adjoint(u), d_u)
+        skew = binary.sub(turn, adjoint(turn))
+        inner = binary.add(inner, binary.mul(binary.div(off_diagonal(skew), gaps), rows))
+        if d_vh is not None and u.type.dtype.is_complex:
+            angles = binary.mul(skew, unit_like(skew))
+            twice = scalar.scalar_mul(rows, value=2)
+            inner = binary.add(inner, binary.div(angles, twice))
+    if d_vh is not None:
+        turn = matmul(vh, adjoint(d_vh))
+        skew = binary.sub(turn, adjoint(turn))
+        inner = binary.add(inner, binary.mul(down, binary.div(off_diagonal(skew), gaps)))
+    found = times(u, inner, vh)
+    if d_u is not None and m > k:
+        rest = binary.sub(d_u, times(u, adjoint(u), d_u))
+        found = binary.add(found, matmul(binary.div(rest, like(wide(s, -2, m), u)), vh))
+    if d_vh is not None and n > k:
+        rest = binary.sub(d_vh, times(d_vh, adjoint(vh), vh))
+        found = binary.add(found, matmul(u, binary.div(rest, like(wide(s, -1, n), u))))
+    return found
 
 
 class Pinv(Op):
@@ -361,10 +531,11 @@ class Pinv(Op):
     count as 0."""
 
     name = "pinv"
+    is_conjugating = False
 
     @staticmethod
     def infer(x: Operand, *, rtol: float, atol: float = 0.0) -> TensorType:
-        _matrices("pinv", x)
+        require_matrices("pinv", x)
         return x.type.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
     @staticmethod
@@ -376,12 +547,12 @@ class Pinv(Op):
         """Golub and Pereyra, 1973."""
 
         def d_x() -> Tensor:
-            turned, back = transposed(out), transposed(d)
-            inner = _times(out, back, out)
-            left = binary.sub(back, _times(x, out, back))
-            right = binary.sub(back, _times(back, out, x))
-            found = binary.add(_times(left, out, turned), _times(turned, out, right))
-            return binary.sub(found, transposed(inner))
+            turned, back = adjoint(out), adjoint(d)
+            inner = times(out, back, out)
+            left = binary.sub(back, times(x, out, back))
+            right = binary.sub(back, times(back, out, x))
+            found = binary.add(times(left, out, turned), times(turned, out, right))
+            return binary.sub(found, adjoint(inner))
 
         return (d_x,)
 

@@ -46,9 +46,7 @@ def lu_factor(xp: ArrayModule, lu: Array, pivots: Array, info: Array, x: Array) 
         pivots[...], info[...] = places.reshape(pivots.shape), zeros.reshape(info.shape)
 
 
-def _eliminate(
-    xp: ArrayModule, a: Array, j: int, stop: int, pivots: Array, info: Array
-) -> None:
+def _eliminate(xp: ArrayModule, a: Array, j: int, stop: int, pivots: Array, info: Array) -> None:
     """Brings the largest element of column j to row j, and takes row j from those below, in the
     columns before `stop`.
     """
@@ -155,7 +153,7 @@ def _exchange(a: Array, k: int, width: int, other: int, is_hermitian: bool) -> N
 
 def _block(a: Array, k: int, width: int, is_hermitian: bool) -> Array:
     """The block of d at row k, whole."""
-    block = a[k : k + width, k : k + width].copy()
+    block: Array = a[k : k + width, k : k + width].copy()
     if is_hermitian:
         np.fill_diagonal(block, block.diagonal().real)
     if width == 2:

@@ -22,9 +22,9 @@ def _refusing(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]
             try:
                 function(*arrays, **attrs)
             except np.linalg.LinAlgError as error:
-                raise LinAlgError(f"linalg.{name}: {error}, in at least one of {_shown(arrays)}") from (
-                    None
-                )
+                raise LinAlgError(
+                    f"linalg.{name}: {error}, in at least one of {_shown(arrays)}"
+                ) from (None)
 
         kernel(name)(run)
         return run
@@ -118,10 +118,15 @@ def svd(xp: ArrayModule, u: Array, s: Array, vh: Array, x: Array, *, is_full: bo
 
 
 @_refusing("pinv")
-def pinv(xp: ArrayModule, out: Array, x: Array, *, rtol: float, atol: float) -> None:
+def pinv(
+    xp: ArrayModule, out: Array, x: Array, *, rtol: float, atol: float, is_hermitian: bool
+) -> None:
     if not x.size:
         out.fill(0)
         return
+    if is_hermitian:
+        low = xp.tril(x, -1)
+        x = xp.tril(xp.triu(x)).real + low + xp.swapaxes(low, -1, -2).conj()
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     least = xp.maximum(rtol * s.max(axis=-1, keepdims=True), atol)
     back = xp.where(s > least, 1 / xp.where(s > least, s, 1), 0)

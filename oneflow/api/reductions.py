@@ -21,7 +21,6 @@ ROWS: tuple[Row, ...] = (
         row("var", "flow tensor"),
         row("std", "flow tensor"),
         row("logsumexp", "flow tensor special"),
-        row("norm", "flow tensor"),
         row("cumsum", "flow tensor tensor_"),
         row("cumprod", "flow tensor tensor_"),
         row("equal", "flow tensor"),

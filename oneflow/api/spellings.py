@@ -68,23 +68,25 @@ _WRITTEN = """
     abs acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any
     arange argmax argmin asin asinh atan atan2 atanh baddbmm bernoulli bitwise_and
     bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil
-    chain_matmul cholesky cholesky_inverse cholesky_solve clamp column_stack complex 
-    conj_physical copysign cos cosh count_nonzero cross cummax cummin cumprod cumsum deg2rad det
-    diag diff digamma div dot dstack eigh eigvalsh empty empty_like entr eq erf erfc erfcx
-    erfinv exp exp2 expit expm1 eye fft fft2 fftfreq fftn float_power floor floor_divide fmax fmin
-    fmod frac frexp full gammaln gather gcd ge gt heaviside hfft hfft2 hfftn histc histogram hstack
-    hypot ifft ifft2 ifftn ihfft ihfft2 ihfftn index_add index_copy index_select inner inv inverse
-    irfft irfft2 irfftn isneginf isposinf kron kthvalue lcm ldexp le lerp lgamma linspace log log10
-    log1p log2 log_ndtr log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not
-    logical_or logical_xor logit logspace logsumexp lt masked_select matmul matrix_norm
-    matrix_power matrix_rank max maximum mean median min minimum mm mode msort mul multi_dot
-    multigammaln multinomial mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow_copy
-    ndtr ndtri ne neg nextafter nonzero norm normal ones ones_like outer pinv polar polygamma pow
-    prod qr quantile rad2deg rand rand_like randint randn randn_like randperm reciprocal remainder
-    renorm rfft rfft2 rfftfreq rfftn round rsqrt scatter scatter_add searchsorted sgn sigmoid sign
-    sin sinc sinh slogdet softmax solve solve_triangular sort sqrt square stack std std_mean sub sum
-    svd svdvals take take_along_dim tan tanh tensordot topk tril triu trunc var var_mean vdot vecdot
-    vector_norm vstack where xlog1py xlogy zeros zeros_like zeta
+    chain_matmul cholesky cholesky_ex cholesky_inverse cholesky_solve clamp column_stack complex
+    cond conj_physical copysign cos cosh count_nonzero cross cummax cummin cumprod cumsum deg2rad
+    det diag diff digamma div dot dstack eig eigh eigvals eigvalsh empty empty_like entr eq erf erfc
+    erfcx erfinv exp exp2 expit expm1 eye fft fft2 fftfreq fftn float_power floor floor_divide fmax
+    fmin fmod frac frexp full gammainc gammaincc gammaln gather gcd ge geqrf gt heaviside hfft hfft2
+    hfftn histc histogram householder_product hstack hypot i0 i0e i1 i1e ifft ifft2 ifftn igamma
+    igammac ihfft ihfft2 ihfftn index_add index_copy index_select inner inv inv_ex inverse irfft
+    irfft2 irfftn isneginf isposinf kron kthvalue lcm ldexp ldl_factor ldl_factor_ex ldl_solve le
+    lerp lgamma linspace log log10 log1p log2 log_ndtr log_softmax logaddexp logaddexp2 logcumsumexp
+    logical_and logical_not logical_or logical_xor logit logspace logsumexp lt lu lu_factor
+    lu_factor_ex lu_solve lu_unpack masked_select matmul matrix_norm matrix_power matrix_rank max
+    maximum mean median min minimum mm mode msort mul multi_dot multigammaln multinomial mv mvlgamma
+    nan_to_num nanmean nanmedian nanquantile nansum narrow_copy ndtr ndtri ne neg nextafter nonzero
+    norm normal ones ones_like orgqr ormqr outer pinv polar polygamma pow prod qr quantile rad2deg
+    rand rand_like randint randn randn_like randperm reciprocal remainder renorm rfft rfft2 rfftfreq
+    rfftn round rsqrt scatter scatter_add searchsorted sgn sigmoid sign sin sinc sinh slogdet
+    softmax solve solve_ex solve_triangular sort sqrt square stack std std_mean sub sum svd svdvals
+    take take_along_dim tan tanh tensordot tensorinv tensorsolve topk triangular_solve tril triu
+    trunc var var_mean vdot vecdot vector_norm vstack where xlog1py xlogy zeros zeros_like zeta
 """
 _EXACT = """
     addbmm addmm addmv all amax amin aminmax any argmax argmin baddbmm bmm bucketize cholesky

@@ -130,8 +130,8 @@ pivots_to_order = declare(PivotsToOrder)
 
 
 class Ldl(Op):
-    """(ld, pivots, info) of each symmetric matrix p @ l @ d @ l.T @ p.T, of which the lower triangle
-    is read, by Bunch and Kaufman's pivots: d has blocks of one and two rows; rows k and
+    """(ld, pivots, info) of each symmetric matrix p @ l @ d @ l.T @ p.T, of which the lower
+    triangle is read, by Bunch and Kaufman's pivots: d has blocks of one and two rows; rows k and
     pivots[k] - 1 were exchanged, a block of two has -(p + 1) of its second row in both places.
 
     is_hermitian: l.H instead of l.T, for complex numbers.  info: as that of `lu_factor`.

@@ -1,8 +1,8 @@
 """Matrices inverted, solved with and factored, in the last two dims; other dims are batches.
 
-Gradients are the known formulas (Giles, 2008; Seeger and others, 2017), written with products. Those
-of factors that are no complex-differentiable functions of the matrix follow PyTorch's convention
-(oneflow/ops/complex_numbers.py) themselves.
+Gradients are the known formulas (Giles, 2008; Seeger and others, 2017), written with products.
+Those of factors that are no complex-differentiable functions of the matrix follow PyTorch's
+convention (oneflow/ops/complex_numbers.py) themselves.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def _cofactors(x: Tensor) -> Tensor:
 
 
 class Cholesky(Op):
-    """The lower triangular l of each symmetric positive definite matrix l @ l.T (of complex numbers:
-    the Hermitian l @ l.H), of which the lower triangle is read."""
+    """The lower triangular l of each symmetric positive definite matrix l @ l.T (of complex
+    numbers: the Hermitian l @ l.H), of which the lower triangle is read."""
 
     name = "cholesky"
     is_conjugating = False
@@ -459,9 +459,7 @@ class Svd(Op):
     is_conjugating = False
 
     @staticmethod
-    def infer(
-        x: Operand, *, is_full: bool = False
-    ) -> tuple[TensorType, TensorType, TensorType]:
+    def infer(x: Operand, *, is_full: bool = False) -> tuple[TensorType, TensorType, TensorType]:
         require_matrices("svd", x)
         *lead, m, n = x.shape
         k = min(m, n)
@@ -528,14 +526,16 @@ def _svd_grad(
 
 class Pinv(Op):
     """The Moore-Penrose inverse of each matrix; singular values of at most `rtol` times the largest
-    count as 0."""
+    count as 0. is_hermitian: only the lower triangles are read."""
 
     name = "pinv"
     is_conjugating = False
 
     @staticmethod
-    def infer(x: Operand, *, rtol: float, atol: float = 0.0) -> TensorType:
-        require_matrices("pinv", x)
+    def infer(
+        x: Operand, *, rtol: float, atol: float = 0.0, is_hermitian: bool = False
+    ) -> TensorType:
+        require_matrices("pinv", x, square=is_hermitian)
         return x.type.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
     @staticmethod

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .factoring_samples import factoring_samples
 from .sample import Sample, between, distinct, integers, normal
 
 Array = np.ndarray[Any, Any]
@@ -321,6 +322,7 @@ def _linalg_samples() -> list[Sample]:
 
 SPECIAL_SAMPLES: list[Sample] = [
     *_linalg_samples(),
+    *factoring_samples(),
     *_ctc_samples(),
     *_complex_samples(),
     *_fft_samples(),

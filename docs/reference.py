@@ -20,6 +20,7 @@ PREFIXES = {
     "linalg": "flow.linalg.",
     "special": "flow.special.",
     "fft": "flow.fft.",
+    "signal.windows": "flow.signal.windows.",
     "_C": "flow._C.",
     "nn": "nn.",
     "optim": "flow.optim.",

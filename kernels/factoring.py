@@ -23,6 +23,12 @@ def _sizes(x: Array) -> Array:
     return abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
 
 
+def _flat(x: Array, dims: int) -> Array:
+    """The batch dims as one, before the last `dims`."""
+    count = math.prod(x.shape[: x.ndim - dims])
+    return x.reshape(count, *x.shape[x.ndim - dims :])
+
+
 @kernel("lu_factor")
 def lu_factor(xp: ArrayModule, lu: Array, pivots: Array, info: Array, x: Array) -> None:
     m, n = x.shape[-2:]
@@ -31,8 +37,8 @@ def lu_factor(xp: ArrayModule, lu: Array, pivots: Array, info: Array, x: Array) 
     info.fill(0)
     if not x.size:
         return
-    a = lu.reshape(-1, m, n)
-    places, zeros = pivots.reshape(-1, k), info.reshape(-1)
+    a = _flat(lu, 2)
+    places, zeros = _flat(pivots, 1), _flat(info, 0)
     for start in range(0, k, _BLOCK):
         stop = min(start + _BLOCK, k)
         for j in range(start, stop):
@@ -68,7 +74,7 @@ def pivots_to_order(
     xp: ArrayModule, out: Array, pivots: Array, *, rows: int, is_inverse: bool
 ) -> None:
     count = pivots.shape[-1]
-    places = on_host(xp, pivots).reshape(-1, count).astype(np.int64) - 1
+    places = _flat(on_host(xp, pivots), 1).astype(np.int64) - 1
     order = np.broadcast_to(np.arange(rows), (len(places), rows)).copy()
     one = np.arange(len(places))
     for j in range(count):
@@ -92,7 +98,7 @@ def ldl_factor(
     xp: ArrayModule, ld: Array, pivots: Array, info: Array, x: Array, *, is_hermitian: bool
 ) -> None:
     n = x.shape[-1]
-    factors = np.tril(on_host(xp, x)).reshape(-1, n, n)
+    factors = _flat(np.tril(on_host(xp, x)), 2)
     places = np.zeros((len(factors), n), np.int32)
     zeros = np.zeros(len(factors), np.int32)
     for i, a in enumerate(factors):
@@ -176,10 +182,9 @@ def _take_off(a: Array, k: int, width: int, is_hermitian: bool) -> None:
 def ldl_solve(
     xp: ArrayModule, out: Array, ld: Array, pivots: Array, b: Array, *, is_hermitian: bool
 ) -> None:
-    n, count = b.shape[-2:]
-    factors = on_host(xp, ld).reshape(-1, n, n)
-    places = on_host(xp, pivots).reshape(-1, n)
-    found = on_host(xp, b).reshape(-1, n, count).copy()
+    factors = _flat(on_host(xp, ld), 2)
+    places = _flat(on_host(xp, pivots), 1)
+    found = _flat(on_host(xp, b), 2).copy()
     for a, rows, x in zip(factors, places, found, strict=True):
         _ldl_solve_one(a, rows, x, is_hermitian)
     out[...] = xp.asarray(found).reshape(out.shape)

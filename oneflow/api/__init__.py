@@ -81,6 +81,7 @@ MODULES = (
     "profiler",
     "remat",
     "sbp",
+    "signal",
     "special",
     "sysconfig",
     "utils",

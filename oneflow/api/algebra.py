@@ -1,4 +1,4 @@
-"""Products, matrices and Fourier transforms."""
+"""Products, matrices, Fourier transforms and windows."""
 
 from oneflow.api.row import Row, at, row
 
@@ -28,6 +28,25 @@ ROWS: tuple[Row, ...] = (
         *(row(name, "fft") for name in ("fftshift", "ifftshift", "fftfreq", "rfftfreq")),
         row("stft", "flow tensor", widens="cpu"),
         row("istft", "flow tensor"),
+    ),
+    *at(
+        "functional.window_functions",
+        *(
+            row(name, "signal.windows")
+            for name in (
+                "bartlett",
+                "blackman",
+                "cosine",
+                "exponential",
+                "gaussian",
+                "general_cosine",
+                "general_hamming",
+                "hamming",
+                "hann",
+                "kaiser",
+                "nuttall",
+            )
+        ),
     ),
     *at(
         "functional.matrices",

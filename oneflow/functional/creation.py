@@ -314,11 +314,12 @@ def eye(
     **where: Unpack[Where],
 ) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros; m defaults to n."""
-    attrs = {"rows": int(n), "columns": int(n if m is None else m), "dtype": _dtype(dtype)}
+    attrs = {"rows": int(n), "columns": int(n if m is None else m), "dtype": or_default(dtype)}
     return source("eye", attrs, requires_grad=requires_grad, **_where(where))
 
 
-def _dtype(dtype: DTypeLike | None) -> DType:
+def or_default(dtype: DTypeLike | None) -> DType:
+    """The dtype that is meant; None: the default one."""
     return get_default_dtype() if dtype is None else dtype_of(dtype)
 
 
@@ -334,7 +335,7 @@ def linspace(
     """`steps` numbers from start to end, both included, equally far apart; of an integer dtype
     their whole parts, from the whole part of start to that of end.
     """
-    wanted = _dtype(dtype)
+    wanted = or_default(dtype)
     first, last = _ends(start, end, wanted)
     count = _steps("linspace", steps)
     parts = max(count - 1, 1)
@@ -352,7 +353,7 @@ def linspace(
         made = source("arange", attrs, **place)
         return made if by == 1 else made / by
 
-    return _composed(make, wanted, requires_grad, where)
+    return composed(make, wanted, requires_grad, where)
 
 
 def _steps(name: str, steps: int) -> int:
@@ -372,7 +373,7 @@ def _ends(start: float, end: float, dtype: DType) -> tuple[float, float]:
     return float(int(start)), float(int(end))
 
 
-def _composed(
+def composed(
     make: Callable[[Place], Tensor], dtype: DType, requires_grad: bool, where: Where
 ) -> Tensor:
     """Return what `make(where)` makes, cast to `dtype` and laid out as `where` says. Sums of
@@ -402,13 +403,13 @@ def logspace(
     **where: Unpack[Where],
 ) -> Tensor:
     """base ** x for `steps` x from start to end, of which an integer dtype takes whole parts."""
-    first, last = _ends(start, end, _dtype(dtype))
+    first, last = _ends(start, end, or_default(dtype))
     steps = _steps("logspace", steps)
 
     def make(place: Place) -> Tensor:
         return power(base, linspace(first, last, steps, dtype=dtypes.float64, **place))
 
-    return _composed(make, _dtype(dtype), requires_grad, where)
+    return composed(make, or_default(dtype), requires_grad, where)
 
 
 def _window(
@@ -429,10 +430,10 @@ def _window(
             return ones((length,), dtype=dtypes.float64, **place)
         return shape(div(arange(0, length, 1, dtype=dtypes.float64, **place), period))
 
-    wanted = _dtype(dtype)
+    wanted = or_default(dtype)
     if not wanted.is_floating_point:
         raise DTypeError(f"a window expects floating point dtypes, got {wanted.name}")
-    return _composed(make, wanted, requires_grad, where)
+    return composed(make, wanted, requires_grad, where)
 
 
 def _cosines(at: Tensor, *shares: float) -> Tensor:

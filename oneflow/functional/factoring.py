@@ -190,9 +190,8 @@ def _reflectors(name: str, A: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     """v and t of the product 1 - v @ t @ v^H of the reflectors (Joffrain and others, Accumulating
     Householder transformations, revisited, 2006).
     """
-    if A.ndim < 2 or A.type.shape[-2] < A.type.shape[-1]:
-        raise ShapeError(f"{name}: input.shape[-2] must be greater than or equal to its "
-                         f"shape[-1], got {A.type}")  # fmt: skip
+    if A.ndim < 2:
+        raise ShapeError(f"{name}: input must have at least 2 dimensions, got {A.type}")
     count = tau.type.shape[-1] if tau.ndim else 0
     lead = A.type.shape[:-2]
     if not tau.ndim or count > A.type.shape[-1] or tau.type.shape[:-1] != lead:
@@ -210,6 +209,11 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns, as many as A has, of the product of the reflectors that `geqrf` gives."""
     v, t = _reflectors("householder_product", A, tau)
     n = A.type.shape[-1]
+    if A.type.shape[-2] < n:
+        raise ShapeError(
+            "householder_product: input.shape[-2] must be greater than or equal to "
+            f"input.shape[-1], got {A.type}"
+        )
     turned = adjoint(v)[..., :n]
     return _unit(A) - matmul(v, matmul(t, turned))
 

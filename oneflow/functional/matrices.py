@@ -370,7 +370,7 @@ def lstsq(
     b = unsqueeze(B, -1) if is_vector else B
     x = matmul(pinv(A, rcond), b)
     m, n = A.type.shape[-2:]
-    residuals = values = _parts_of(A.new_empty((0,)))
+    residuals, values = _nothing_of(_parts_of(x)), _parts_of(A.new_empty((0,)))
     rank = A.new_empty((0,), dtype=dtypes.int64)
     if found != "gels":
         rank = matrix_rank(A, rtol=rcond)
@@ -379,6 +379,11 @@ def lstsq(
     if m > n and found != "gelsy" and (found == "gels" or bool((rank == n).all())):
         residuals = total(_squares(matmul(A, x) - b), -2)
     return lstsq_result(reshape(x, x.type.shape[:-1]) if is_vector else x, residuals, rank, values)
+
+
+def _nothing_of(x: Tensor) -> Tensor:
+    """No elements, with a gradient if x has one."""
+    return reshape(x, (-1,))[:0] if x.numel() else reshape(x, (0,))
 
 
 def _parts_of(x: Tensor) -> Tensor:

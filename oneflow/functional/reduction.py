@@ -20,7 +20,7 @@ from oneflow.ops import binary, compare, reduce
 from oneflow.ops.complex_numbers import complex_abs
 from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape as reshape_op
-from oneflow.ops.unary import abs, exp, isnan, log, sign, sqrt, square
+from oneflow.ops.unary import abs, exp, isnan, log, nonzero_steps, sqrt, square
 from oneflow.tensor.tensor import Tensor
 
 NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -292,7 +292,7 @@ def norm(
     if order in (math.inf, -math.inf):
         return (amax if order > 0 else amin)(abs(x), dim, keepdim)
     if order == 0:
-        return sum(abs(sign(x)), dim, keepdim)  # whose gradient is 0
+        return sum(nonzero_steps(x), dim, keepdim)
     if order == 1:
         return sum(abs(x), dim, keepdim)
     return _norm_of_order(abs(x), float(order), dim, keepdim)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from oneflow.core import dtype as dtypes
 from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.core.operand import TensorLike
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.elementwise import masked_fill, pick
-from oneflow.functional.promotion import as_float, same_type
-from oneflow.ops import compare, unary
+from oneflow.functional.promotion import as_float, as_type, same_type
+from oneflow.ops import bessel, compare, unary
 from oneflow.ops import special as ops
 from oneflow.tensor.tensor import Tensor
 
@@ -119,3 +121,55 @@ def expit(input: Tensor) -> Tensor:
     """1 / (1 + exp(-input))."""
     found: Tensor = unary.sigmoid(as_float(input))
     return found
+
+
+def igamma(input: Tensor, other: Tensor) -> Tensor:
+    """The regularized lower incomplete gamma function of `input` at `other`; no gradient for
+    `input`.
+    """
+    return _gammainc("igamma", input, other, False)
+
+
+def igammac(input: Tensor, other: Tensor) -> Tensor:
+    """The regularized upper incomplete gamma function: 1 - igamma."""
+    return _gammainc("igammac", input, other, True)
+
+
+def _gammainc(name: str, input: TensorLike, other: TensorLike, is_upper: bool) -> Tensor:
+    a, x = same_type(name, input, other)
+    a, x = as_float(a), as_float(x)
+    logs = ops.lgamma(as_type(a.detach(), dtypes.float64))
+    return bessel.gammainc(a, x, as_type(logs, a.type.dtype), is_upper=is_upper)
+
+
+# ---- orthogonal polynomials ----------------------------------------------------------------------
+
+
+def _polynomial(name: str, kind: str, is_shifted: bool = False) -> Callable[..., Tensor]:
+    def function(input: TensorLike, n: TensorLike) -> Tensor:
+        x, degree = same_type(name, input, n)
+        x, degree = as_float(x), as_float(degree)
+        if is_shifted:
+            x = sub(mul(x, 2), 1)
+        return bessel.polynomial(x.detach(), degree.detach(), kind=kind)
+
+    where = " of 2 input - 1" if is_shifted else ""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"The polynomial {kind.replace('_', ' ').capitalize()} of degree n{where}; 0 for n < 0."
+    )
+    return function
+
+
+chebyshev_polynomial_t = _polynomial("chebyshev_polynomial_t", "chebyshev_t")
+chebyshev_polynomial_u = _polynomial("chebyshev_polynomial_u", "chebyshev_u")
+chebyshev_polynomial_v = _polynomial("chebyshev_polynomial_v", "chebyshev_v")
+chebyshev_polynomial_w = _polynomial("chebyshev_polynomial_w", "chebyshev_w")
+shifted_chebyshev_polynomial_t = _polynomial("shifted_chebyshev_polynomial_t", "chebyshev_t", True)
+shifted_chebyshev_polynomial_u = _polynomial("shifted_chebyshev_polynomial_u", "chebyshev_u", True)
+shifted_chebyshev_polynomial_v = _polynomial("shifted_chebyshev_polynomial_v", "chebyshev_v", True)
+shifted_chebyshev_polynomial_w = _polynomial("shifted_chebyshev_polynomial_w", "chebyshev_w", True)
+hermite_polynomial_h = _polynomial("hermite_polynomial_h", "hermite_h")
+hermite_polynomial_he = _polynomial("hermite_polynomial_he", "hermite_he")
+laguerre_polynomial_l = _polynomial("laguerre_polynomial_l", "laguerre_l")
+legendre_polynomial_p = _polynomial("legendre_polynomial_p", "legendre_p")

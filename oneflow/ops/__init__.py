@@ -5,6 +5,7 @@ from oneflow.ops import (  # noqa: F401
     adam_update,
     assign,
     batch_norm,
+    bessel,
     binary,
     bits,
     cast,

@@ -34,7 +34,7 @@ from oneflow.ops.formulated import Formulated
 
 UnaryFunction = Callable[[Operand], Tensor]
 BinaryFunction = Callable[[Operand, Operand], Tensor]
-Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]  # of (d_out, x, out)
+Gradient = Callable[[Tensor, Tensor, Tensor], Tensor | None]  # of (d_out, x, out)
 
 
 _X, _D, _SAVED = symbols("x d saved")
@@ -148,6 +148,11 @@ silu: UnaryFunction = _unary(
     "silu", lambda d, x, y: silu_grad(d, x), formula=lambda x: _X * expressions.sigmoid(_X)
 )
 sign: UnaryFunction = _unary("sign", _zero, accepts=ANY, formula=_sign_formula)
+nonzero_steps: UnaryFunction = _unary(  # 1 where x is not 0; no gradient, not even zeros
+    "nonzero_steps",
+    lambda d, x, y: None,
+    formula=lambda x: expressions.cast(apply("ne", _X, 0.0), x.dtype),
+)
 floor: UnaryFunction = _unary("floor", _zero, accepts=NUMBER)
 ceil: UnaryFunction = _unary("ceil", _zero, accepts=NUMBER)
 round: UnaryFunction = _unary("round", _zero, accepts=NUMBER)  # halves go to the even neighbour

@@ -19,14 +19,6 @@ _ERRORS = {
 
 _OTHERS = {
     ("operators", "slice", "function"): "flow.slice is OneFlow's: a (start, stop, step) per dim",
-    ("operators", "norm.nuc", "function"): "there are no singular values",
-    ("operators", "linalg.norm", "function"): "gradient of the norm of order 0: zeros, not None",
-    (
-        "operators",
-        "linalg.norm.subgradients_at_zero",
-        "function",
-    ): "gradient of the norm of order 0: zeros, not None",
-    ("operators", "norm", "function"): "gradient of the norm of order 0: zeros, not None",
     ("operators", "where", "method"): "of bools alone the first tensor is the condition",
     (
         "operators",
@@ -37,6 +29,7 @@ _OTHERS = {
     ("operators", "scatter", "method"): "there is no reduce='multiply'",
     ("operators", "scatter", "in place"): "there is no reduce='multiply'",
     ("operators", "linalg.eigh", "function"): "the signs of eigenvectors are LAPACK's",
+    ("operators", "linalg.eig", "function"): "the angles of eigenvectors are LAPACK's",
     ("operators", "nextafter", "function"): "steps have no gradient",
     **{
         ("operators", "sum_to_size", surface): "a bool that is not summed stays one"
@@ -56,13 +49,6 @@ _OTHERS = {
         "as_strided_scatter",
         "function",
     ): "PyTorch's gradient of what is overwritten is not 0",
-    ("operators", "linalg.lstsq", "function"): "the rank is there whatever driver is asked for",
-    ("operators", "linalg.lstsq.grad_oriented", "function"): "the residuals have a gradient",
-    (
-        "operators",
-        "linalg.pinv.hermitian",
-        "function",
-    ): "the samples are not symmetric: the gradient goes to the triangle that is read",
 }
 
 KNOWN: dict[tuple[str, str, str], str] = {
@@ -89,9 +75,17 @@ LATER: dict[tuple[str, str, str], str] = {
     ("operators", "add", "method"): "booleans are added as integers",
     ("operators", "arange", "function"): "of integers from ends that are none the ends are kept",
     ("operators", "diag_embed", "function"): "there are no dim1 and dim2",
-    ("operators", "linalg.matrix_norm", "function"): "there are no singular values",
-    ("operators", "linalg.vector_norm", "function"): "gradient of order 0: zeros, not None",
     ("operators", "nn.functional.group_norm", "function"): "a batch of none has no groups",
+    **{
+        ("operators", entry, surface): "the signs of singular vectors are LAPACK's"
+        for entry, surfaces in (("svd", ("function", "method")), ("linalg.svd", ("function",)))
+        for surface in surfaces
+    },
+    **{
+        ("operators", entry, "function"): "the triangle that is not read gets no gradient"
+        for entry in ("cholesky_inverse", "cholesky_solve")
+    },
+    ("operators", "linalg.householder_product", "function"): "of no numbers the gradient is empty",
     ("operators", "prod", "function"): "booleans have no product",
     ("operators", "prod", "method"): "booleans have no product",
     ("operators", "quantile", "function"): "q has a gradient here",

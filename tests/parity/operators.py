@@ -55,6 +55,7 @@ RANDOM = (
     "nn.functional.gumbel_softmax",
     "nn.functional.rrelu",
     "normal",
+    "pca_lowrank",
     "rand_like",
     "randint",
     "randint_like",
@@ -62,6 +63,7 @@ RANDOM = (
     "randn_like",
     "resize_",
     "resize_as_",
+    "svd_lowrank",
     "uniform",
 )
 

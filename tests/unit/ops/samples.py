@@ -98,6 +98,13 @@ def _unary() -> list[Sample]:
         result.append(Sample(name, (normal(5, 4, seed=1), _ANY), {}, formula))
     result += [
         Sample("bitwise_not", (integers(-9, 9, 5),), {}, np.invert),
+        Sample(
+            "nonzero_steps",
+            (np.array([0.0, 2.0, -1.0, 0.0, np.nan]),),
+            {},
+            lambda x: np.where(x == 0, 0.0, 1.0),
+            wrt=(),
+        ),
         Sample("neg", (integers(-9, 9, 5),), {}, np.negative),
         Sample("abs", (integers(-9, 9, 5, dtype=np.int32),), {}, np.abs),
         Sample("relu", (integers(-9, 9, 5, dtype=np.int8),), {}, lambda x: np.maximum(x, 0)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .bessel_samples import bessel_samples
 from .factoring_samples import factoring_samples
 from .sample import Sample, between, distinct, integers, normal
 
@@ -323,6 +324,7 @@ def _linalg_samples() -> list[Sample]:
 SPECIAL_SAMPLES: list[Sample] = [
     *_linalg_samples(),
     *factoring_samples(),
+    *bessel_samples(),
     *_ctc_samples(),
     *_complex_samples(),
     *_fft_samples(),

@@ -1,0 +1,3 @@
+"""`flow.signal`: windows of signals."""
+
+from oneflow.signal import windows as windows

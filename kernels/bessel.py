@@ -16,6 +16,11 @@ from oneflow.kernels.registry import kernel
 Function = Callable[[ArrayModule, Array], Array]
 
 
+def _where(xp: ArrayModule, condition: Array, a: Array | float, b: Array | float) -> Array:
+    found: Array = xp.where(condition, a, b)
+    return found
+
+
 def _sum(coefficients: tuple[float, ...], x: Array) -> Array:
     """Clenshaw's sum of Chebyshev polynomials of x, from -1 to 1."""
     twice = 2 * x
@@ -32,7 +37,7 @@ def _sum(coefficients: tuple[float, ...], x: Array) -> Array:
 def _scaled_i(xp: ArrayModule, x: Array, near: tuple[float, ...], far: tuple[float, ...]) -> Array:
     """exp(-x) times near(x) or far(x) of x >= 0."""
     low, high = xp.minimum(x, 8.0), xp.maximum(x, 8.0)
-    return xp.where(x <= 8, _sum(near, low / 4 - 1), _sum(far, 16 / high - 1) / xp.sqrt(high))
+    return _where(xp, x <= 8, _sum(near, low / 4 - 1), _sum(far, 16 / high - 1) / xp.sqrt(high))
 
 
 def i0e(xp: ArrayModule, x: Array) -> Array:
@@ -44,24 +49,21 @@ def i1e(xp: ArrayModule, x: Array) -> Array:
     low, high = xp.minimum(a, 8.0), xp.maximum(a, 8.0)
     near = low * _sum(series.I1_NEAR, low / 4 - 1)
     far = _sum(series.I1_FAR, 16 / high - 1) / xp.sqrt(high)
-    return xp.where(a <= 8, near, far) * xp.sign(x)
+    return _where(xp, x < 0, -1.0, 1.0) * _where(xp, a <= 8, near, far)
 
 
 def i0(xp: ArrayModule, x: Array) -> Array:
-    return _grown(xp, x, i0e(xp, x), abs(x))
+    return _grown(xp, x, i0e(xp, x))
 
 
 def i1(xp: ArrayModule, x: Array) -> Array:
-    return _grown(xp, x, i1e(xp, x), x)
+    return _grown(xp, x, i1e(xp, x))
 
 
-def _grown(xp: ArrayModule, x: Array, scaled: Array, end: Array) -> Array:
-    """scaled * exp(|x|), in two factors: the exponential alone is infinite earlier.  end: the value
-    at infinity.
-    """
-    half = xp.exp(abs(x) / 2)
-    found: Array = xp.where(xp.isinf(x), end, scaled * half * half)
-    return found
+def _grown(xp: ArrayModule, x: Array, scaled: Array) -> Array:
+    """scaled * exp(|x|), in two factors: the exponential alone is infinite earlier."""
+    half: Array = xp.exp(abs(x) / 2)
+    return scaled * half * half
 
 
 def _scaled_k(xp: ArrayModule, x: Array, near: Array, far: tuple[float, ...]) -> Array:
@@ -69,7 +71,7 @@ def _scaled_k(xp: ArrayModule, x: Array, near: Array, far: tuple[float, ...]) ->
     high = xp.maximum(x, 2.0)
     beyond = _sum(far, 4 / high - 1) / xp.sqrt(high)
     value = xp.where(x <= 2, near * xp.exp(xp.minimum(x, 2.0)), beyond)
-    return xp.where(x > 0, value, xp.where(x == 0, math.inf, math.nan))
+    return _where(xp, x > 0, value, xp.where(x == 0, math.inf, math.nan))
 
 
 def scaled_k0(xp: ArrayModule, x: Array) -> Array:
@@ -86,7 +88,7 @@ def scaled_k1(xp: ArrayModule, x: Array) -> Array:
 
 def _between(xp: ArrayModule, x: Array, end: float) -> Array:
     """Numbers that a logarithm takes, up to `end`; others are chosen away later."""
-    return xp.where(x > 0, xp.minimum(x, end), end)
+    return _where(xp, x > 0, xp.minimum(x, end), end)
 
 
 def k0(xp: ArrayModule, x: Array) -> Array:
@@ -98,7 +100,8 @@ def k1(xp: ArrayModule, x: Array) -> Array:
 
 
 def _shrunk(xp: ArrayModule, x: Array, scaled: Array) -> Array:
-    return scaled * xp.exp(-xp.maximum(x, 0.0))
+    shrinking: Array = xp.exp(-xp.maximum(x, 0.0))
+    return scaled * shrinking
 
 
 # ---- J and Y -------------------------------------------------------------------------------------
@@ -134,12 +137,12 @@ def j1(xp: ArrayModule, x: Array) -> Array:
     low = xp.minimum(a, 8.0)
     far, _ = _waves(xp, a, 1, series.P1, series.Q1)
     value = xp.where(a <= 8, low * _sum(series.J1_NEAR, low * low / 32 - 1), far)
-    return _settled(xp, a, value) * xp.where(x < 0, -1.0, 1.0)
+    return _settled(xp, a, value) * _where(xp, x < 0, -1.0, 1.0)
 
 
 def _settled(xp: ArrayModule, x: Array, value: Array) -> Array:
     """0 at infinity, where sines have no value."""
-    return xp.where(xp.isinf(x), 0.0, value)
+    return _where(xp, xp.isinf(x), 0.0, value)
 
 
 def y0(xp: ArrayModule, x: Array) -> Array:
@@ -160,12 +163,12 @@ def y1(xp: ArrayModule, x: Array) -> Array:
 def _from_zero(xp: ArrayModule, x: Array, near: Array, far: Array) -> Array:
     """-infinity at 0, NaN below."""
     value = _settled(xp, x, xp.where(x <= 8, near, far))
-    return xp.where(x > 0, value, xp.where(x == 0, -math.inf, math.nan))
+    return _where(xp, x > 0, value, xp.where(x == 0, -math.inf, math.nan))
 
 
 def spherical_j0(xp: ArrayModule, x: Array) -> Array:
     safe = xp.where((x == 0) | xp.isinf(x), 1.0, x)
-    return xp.where(x == 0, 1.0, _settled(xp, x, xp.sin(safe) / safe))
+    return _where(xp, x == 0, 1.0, _settled(xp, x, xp.sin(safe) / safe))
 
 
 # ---- Airy's function -----------------------------------------------------------------------------
@@ -245,7 +248,7 @@ def gammainc(
 
 
 def _gamma_series(xp: ArrayModule, s: Array, t: Array) -> Array:
-    term = 1 / s
+    term: Array = 1 / s
     total, at = term, s
     for _ in range(_MOST_TERMS):
         at = at + 1
@@ -260,7 +263,7 @@ def _gamma_fraction(xp: ArrayModule, s: Array, t: Array) -> Array:
     tiny = 1e-300
     b = t + 1 - s
     c, d = 1 / tiny + 0 * b, 1 / xp.where(b == 0, tiny, b)
-    total = d
+    total: Array = d
     for i in range(1, _MOST_TERMS):
         n = -i * (i - s)
         b = b + 2
@@ -281,7 +284,7 @@ def _gamma_edges(xp: ArrayModule, s: Array, t: Array, is_upper: bool) -> Array:
     is_one = (s == 0) | xp.isinf(t)
     is_zero = (t == 0) | xp.isinf(s)
     value = xp.where(is_one, 1.0, xp.where(is_zero, 0.0, math.nan))
-    value = xp.where(is_nothing | xp.isnan(s) | xp.isnan(t), math.nan, value)
+    value = _where(xp, is_nothing | xp.isnan(s) | xp.isnan(t), math.nan, value)
     return 1 - value if is_upper else value
 
 

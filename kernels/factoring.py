@@ -20,13 +20,15 @@ _BLOCK = 32  # columns eliminated one by one before a product updates the column
 
 def _sizes(x: Array) -> Array:
     """What pivots are compared by: of complex numbers the sum of both parts, as in LAPACK."""
-    return abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
+    found: Array = abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
+    return found
 
 
 def _flat(x: Array, dims: int) -> Array:
     """The batch dims as one, before the last `dims`."""
     count = math.prod(x.shape[: x.ndim - dims])
-    return x.reshape(count, *x.shape[x.ndim - dims :])
+    found: Array = x.reshape(count, *x.shape[x.ndim - dims :])
+    return found
 
 
 @kernel("lu_factor")

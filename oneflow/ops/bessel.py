@@ -26,8 +26,9 @@ def _function(name: str, doc: str, grad: Rule | None = None) -> Callable[[Operan
     def sbp(x: TensorType) -> list[SbpSignature]:
         return elementwise_signatures(x)
 
-    members: dict[str, object] = {} if grad is None else {"grad": grad}
-    return row(name, infer, doc=doc, sbp=sbp, **members)
+    if grad is None:
+        return row(name, infer, doc=doc, sbp=sbp)
+    return row(name, infer, doc=doc, sbp=sbp, grad=grad)
 
 
 def _over(x: Tensor, value: Tensor, at_zero: float) -> Tensor:

@@ -29,6 +29,7 @@ from oneflow import optim as optim
 from oneflow import profiler as profiler
 from oneflow import remat as remat
 from oneflow import sbp as sbp
+from oneflow import signal as signal
 from oneflow import special as special
 from oneflow import sysconfig as sysconfig
 from oneflow import utils as utils
@@ -225,6 +226,15 @@ from oneflow.functional.extras import slice as slice
 from oneflow.functional.extras import slice_update as slice_update
 from oneflow.functional.extras import to_dlpack as to_dlpack
 from oneflow.functional.extras import use_deterministic_algorithms as use_deterministic_algorithms
+from oneflow.functional.factoring import geqrf as geqrf
+from oneflow.functional.factoring import householder_product as orgqr
+from oneflow.functional.factoring import lu_packed as lu
+from oneflow.functional.factoring import lu_solve_of as lu_solve
+from oneflow.functional.factoring import lu_unpack as lu_unpack
+from oneflow.functional.factoring import matrix_exp as matrix_exp
+from oneflow.functional.factoring import ormqr as ormqr
+from oneflow.functional.factoring import pca_lowrank as pca_lowrank
+from oneflow.functional.factoring import svd_lowrank as svd_lowrank
 from oneflow.functional.fft import istft as istft
 from oneflow.functional.fft import stft as stft
 from oneflow.functional.from_data import as_tensor as as_tensor
@@ -268,7 +278,10 @@ from oneflow.functional.matrices import inv as inverse
 from oneflow.functional.matrices import logdet as logdet
 from oneflow.functional.matrices import matrix_power as matrix_power
 from oneflow.functional.matrices import pinv as pinverse
+from oneflow.functional.matrices import qr_of as qr
 from oneflow.functional.matrices import slogdet as slogdet
+from oneflow.functional.matrices import svd_of as svd
+from oneflow.functional.matrices import triangular_solve as triangular_solve
 from oneflow.functional.methods import as_strided_ as as_strided_
 from oneflow.functional.methods import global_to_global as global_to_global
 from oneflow.functional.methods import local_to_global as local_to_global
@@ -389,6 +402,8 @@ from oneflow.functional.shaping import triu as triu
 from oneflow.functional.sliding import as_strided as as_strided
 from oneflow.functional.sliding import as_strided_scatter as as_strided_scatter
 from oneflow.functional.special import digamma as digamma
+from oneflow.functional.special import igamma as igamma
+from oneflow.functional.special import igammac as igammac
 from oneflow.functional.special import multigammaln as mvlgamma
 from oneflow.functional.special import polygamma as polygamma
 from oneflow.functional.special import sinc as sinc
@@ -548,6 +563,8 @@ def gradient(input: Tensor, *, spacing: builtins.float | Tensor | Sequence[built
 def greater_(input: TensorLike, other: TensorLike) -> Tensor: ...
 def gt_(input: TensorLike, other: TensorLike) -> Tensor: ...
 def hardshrink(input: Tensor, lambd: builtins.float = 0.5, inplace: builtins.bool = False) -> Tensor: ...
+def i0(input: Tensor) -> Tensor: ...
+def i0_(input: Tensor) -> Tensor: ...
 def index_add(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = ..., axis: builtins.int = ...) -> Tensor: ...
 def index_add_(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = ..., axis: builtins.int = ...) -> Tensor: ...
 def index_copy(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, axis: builtins.int = ...) -> Tensor: ...

@@ -359,14 +359,6 @@ SAMPLES: dict[str, list[Sample]] = {
         lambda m: m.poisson(m.zeros(2, 3)),
         lambda m: [round(float(x) / 10) for x in (m.poisson(m.full((4, 400), 90.0))).mean(1)],
     ],
-    **{
-        name: [
-            lambda m, name=name, n=n, p=p: getattr(m, name)(n, p, dtype=m.float64)
-            for n in (0, 1, 2, 9)
-            for p in (True, False)
-        ]
-        for name in ("hamming_window", "blackman_window", "bartlett_window", "kaiser_window")
-    },
     "gammainc": [lambda m: m.special.gammainc(ramp(m, 4).exp(), ramp(m, 4).exp() * 2)],
     "gammaincc": [lambda m: m.special.gammaincc(ramp(m, 4).exp(), ramp(m, 4).exp() * 2)],
     "dropout1d": [lambda m: m.nn.functional.dropout1d(ramp(m, 2, 3, 4), training=False)],

@@ -279,7 +279,7 @@ def _gamma_fraction(xp: ArrayModule, s: Array, t: Array) -> Array:
 
 
 def _gamma_edges(xp: ArrayModule, s: Array, t: Array, is_upper: bool) -> Array:
-    """At 0 and infinity the lower function is 0 or 1; below 0, and where both ends meet, NaN."""
+    """Values at the ends: the lower function is 0 or 1 there; NaN below 0, and where both meet."""
     is_nothing = (s < 0) | (t < 0) | ((s == 0) & (t == 0)) | (xp.isinf(s) & xp.isinf(t))
     is_one = (s == 0) | xp.isinf(t)
     is_zero = (t == 0) | xp.isinf(s)

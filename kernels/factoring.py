@@ -19,7 +19,7 @@ _BLOCK = 32  # columns eliminated one by one before a product updates the column
 
 
 def _sizes(x: Array) -> Array:
-    """What pivots are compared by: of complex numbers the sum of both parts, as in LAPACK."""
+    """Sizes by which pivots are compared: of complex numbers both parts added, as in LAPACK."""
     found: Array = abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
     return found
 

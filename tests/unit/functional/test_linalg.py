@@ -32,7 +32,7 @@ def _positive(m: Any, x: Any) -> Any:
 
 
 def _svd(m: Any, x: Any) -> Any:
-    """What does not depend on the signs, or angles, of the vectors."""
+    """Numbers that do not depend on the signs, or angles, of the vectors."""
     u, s, vh = m.linalg.svd(x, full_matrices=False)
     return [s, u.abs(), vh.abs(), u @ vh]
 

@@ -84,7 +84,7 @@ _META_NBYTES = 256
 def all_reduce(tensor: Tensor, op: str = "sum") -> None:
     """Reduces `tensor` over all ranks, in place. op: sum, prod, max, min."""
     array = array_of(tensor, "all_reduce")
-    check_reduction(op, tensor.type, "all_reduce")
+    check_reduction(op, tensor.meta, "all_reduce")
     if array is tensor._array and array.flags.c_contiguous:
         _everyone().all_reduce(array, op, out=array)
         tensor._version[0] += 1
@@ -95,7 +95,7 @@ def all_reduce(tensor: Tensor, op: str = "sum") -> None:
 def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
     """Fills `tensor_list` with every rank's `tensor`, by rank."""
     mine = array_of(tensor, "all_gather")
-    targets = check_list(tensor_list, tensor.type, "all_gather", "tensor_list")
+    targets = check_list(tensor_list, tensor.meta, "all_gather", "tensor_list")
     parts = _everyone().all_gather(mine).reshape(len(targets), *mine.shape)
     for target, part in zip(targets, parts, strict=True):
         store(target, part)
@@ -108,15 +108,15 @@ def all_gather_into_tensor(output: Tensor, input: Tensor) -> None:
     output: of shape (ranks * n, ...) for an input (n, ...), or (ranks, *input.shape).
     """
     mine = array_of(input, "all_gather_into_tensor")
-    _check_parts(output, "output", input.type, "all_gather_into_tensor")
+    _check_parts(output, "output", input.meta, "all_gather_into_tensor")
     store(output, _everyone().all_gather(mine))
 
 
 def reduce_scatter(output: Tensor, input_list: list[Tensor], op: str = "sum") -> None:
     """Reduces the lists over all ranks and leaves this rank's entry in `output`."""
     check_local(output, "reduce_scatter")
-    check_reduction(op, output.type, "reduce_scatter")
-    given = check_list(input_list, output.type, "reduce_scatter", "input_list")
+    check_reduction(op, output.meta, "reduce_scatter")
+    given = check_list(input_list, output.meta, "reduce_scatter", "input_list")
     stacked = np.stack([array_of(x, "reduce_scatter") for x in given])
     store(output, _everyone().reduce_scatter(stacked, op))
 
@@ -129,9 +129,9 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum") -> Non
     """
     mine = array_of(input, "reduce_scatter_tensor")
     check_local(output, "reduce_scatter_tensor")
-    check_reduction(op, output.type, "reduce_scatter_tensor")
-    _check_parts(input, "input", output.type, "reduce_scatter_tensor")
-    stacked = mine.reshape(world().world_size, *output.type.shape)
+    check_reduction(op, output.meta, "reduce_scatter_tensor")
+    _check_parts(input, "input", output.meta, "reduce_scatter_tensor")
+    stacked = mine.reshape(world().world_size, *output.meta.shape)
     store(output, _everyone().reduce_scatter(stacked, op))
 
 
@@ -150,7 +150,7 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int =
     """
     check_rank(src, "scatter")
     check_local(tensor, "scatter")
-    here, type_ = _everyone(), tensor.type
+    here, type_ = _everyone(), tensor.meta
     source: Array | None = None
     if here.rank == src:
         given = check_list(scatter_list, type_, "scatter", "scatter_list")
@@ -167,7 +167,7 @@ def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0
     gather_list: looked at on rank `dst` only.
     """
     check_rank(dst, "gather")
-    mine, type_ = _flat(tensor, "gather"), tensor.type
+    mine, type_ = _flat(tensor, "gather"), tensor.meta
     here = _everyone()
     targets: Sequence[Tensor] = ()
     if here.rank == dst:
@@ -182,7 +182,7 @@ def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0
 def reduce(tensor: Tensor, dst: int, op: str = "sum") -> None:
     """Reduces `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
     check_rank(dst, "reduce")
-    mine, type_ = _flat(tensor, "reduce"), tensor.type
+    mine, type_ = _flat(tensor, "reduce"), tensor.meta
     check_reduction(op, type_, "reduce")
     here = _everyone()
     total: Array = np.empty(mine.size if here.rank == dst else 0, mine.dtype)
@@ -233,7 +233,7 @@ def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
 
     send_meta: also its shape, dtype and device type; False if the receiver gives all three.
     """
-    mine, type_ = _flat(tensor, "send"), tensor.type
+    mine, type_ = _flat(tensor, "send"), tensor.meta
     pair, ends = pair_with(dst, "send", is_sender=True)
     what = f"send{ends}"
     if send_meta:
@@ -305,11 +305,11 @@ def _check_parts(x: Tensor, name: str, part: TensorType, who: str) -> None:
     check_local(x, who)
     size = world().world_size
     joined = (size * part.shape[0], *part.shape[1:]) if part.shape else (size,)
-    if x.type.dtype is not part.dtype:
-        raise DTypeError(f"{who}: {name} is {x.type}, but a rank's part is {part}")
-    if x.type.shape not in (joined, (size, *part.shape)):
+    if x.meta.dtype is not part.dtype:
+        raise DTypeError(f"{who}: {name} is {x.meta}, but a rank's part is {part}")
+    if x.meta.shape not in (joined, (size, *part.shape)):
         raise ShapeError(
-            f"{who}: {name} is {x.type}, but parts {part} of {size} ranks make {list(joined)}"
+            f"{who}: {name} is {x.meta}, but parts {part} of {size} ranks make {list(joined)}"
         )
 
 

@@ -158,7 +158,7 @@ class _Timing(Mode):
 
     def _note(self, name: str, start: int, inputs: tuple[Any, ...], attrs: Attrs) -> None:
         took = time.perf_counter_ns() - start
-        shapes = tuple(tuple(x.type.shape) for x in inputs) if self.shapes else None
+        shapes = tuple(tuple(x.meta.shape) for x in inputs) if self.shapes else None
         given = str(dict(attrs)) if self.attributes else None
         self.events.append(Event(name, 1, took / 1000, start / 1000, shapes, given))
 

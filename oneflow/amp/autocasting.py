@@ -101,7 +101,7 @@ class Autocasting(ModeAbove):
 
     def _wanted(self, name: str, inputs: tuple[Any, ...]) -> DType | None:
         """The dtype in which an op is to run; None to leave its inputs as they are."""
-        found = [x for x in inputs if isinstance(x, Tensor) and x.type.dtype in WIDTHS]
+        found = [x for x in inputs if isinstance(x, Tensor) and x.meta.dtype in WIDTHS]
         where = device_type(found[0]) if found else ""
         lower = self.dtypes.get(where)
         if lower is None or name == "cast" or name.endswith(("_update", "assign", "_grad")):
@@ -110,15 +110,15 @@ class Autocasting(ModeAbove):
             return lower
         if name in FLOAT32[where]:
             return float32
-        kinds = {x.type.dtype for x in found}
+        kinds = {x.meta.dtype for x in found}
         if len(kinds) == 1:
             return None
         return next(iter(kinds)) if len(kinds) == 1 else float32
 
     def _as(self, x: object, dtype: DType) -> Any:
-        if not isinstance(x, Tensor) or x.type.dtype is dtype or x.type.dtype not in WIDTHS:
+        if not isinstance(x, Tensor) or x.meta.dtype is dtype or x.meta.dtype not in WIDTHS:
             return x
-        is_parameter = x.is_leaf and x.requires_grad and x.type.dtype is float32
+        is_parameter = x.is_leaf and x.requires_grad and x.meta.dtype is float32
         if self.cache is None or not is_parameter:
             return cast(x, dtype=dtype)
         key = (id(x), dtype, x._version[0], is_grad_enabled())

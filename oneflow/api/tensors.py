@@ -78,6 +78,7 @@ ROWS: tuple[Row, ...] = (
         row("BoolTensor", "flow"),
         row("ComplexFloatTensor", "flow", torch=None),
         row("ComplexDoubleTensor", "flow", torch=None),
+        row("type", "tensor"),
     ),
     *at("tensor.printing", row("set_printoptions", "flow")),
     *at("io.checkpoint", row("save", "flow"), row("load", "flow")),

@@ -80,7 +80,7 @@ def _batched_grad(
     allow_unused: bool,
 ) -> tuple[Tensor | None, ...]:
     batches = [] if grad_outputs is None else _as_list(grad_outputs)
-    counts = {g.type.shape[0] for g in batches if g is not None}
+    counts = {g.meta.shape[0] for g in batches if g is not None}
     if len(counts) != 1:
         raise AutogradError(
             "grad: is_grads_batched needs grad_outputs with one more dim in front, of one size; "
@@ -104,7 +104,7 @@ def _batched_grad(
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors of one type side by side in a new first dim."""
-    return concat(*[reshape(x, shape=(1, *x.type.shape)) for x in tensors], dim=0)
+    return concat(*[reshape(x, shape=(1, *x.meta.shape)) for x in tensors], dim=0)
 
 
 @overload
@@ -127,18 +127,18 @@ def _root_grads(
 def _root_grad(root: Tensor, given: Tensor | None) -> Tensor:
     if not root._requires_grad:
         raise AutogradError(
-            f"element 0 of tensors does not require grad and does not have a grad_fn: {root.type} "
+            f"element 0 of tensors does not require grad and does not have a grad_fn: {root.meta} "
             "was not computed from any tensor with requires_grad=True"
         )
     if given is not None:
-        if given.type.shape != root.type.shape:
+        if given.meta.shape != root.meta.shape:
             raise ShapeError(
-                f"backward: the gradient {given.type} must have the shape of the tensor {root.type}"
+                f"backward: the gradient {given.meta} must have the shape of the tensor {root.meta}"
             )
-        return given if given.type.dtype is root.type.dtype else cast(given, dtype=root.type.dtype)
-    if root.type.numel != 1:
+        return given if given.meta.dtype is root.meta.dtype else cast(given, dtype=root.meta.dtype)
+    if root.meta.numel != 1:
         raise AutogradError(
             "grad can be implicitly created only for scalar outputs; "
-            f"this one is {root.type}: give backward() a gradient of that shape"
+            f"this one is {root.meta}: give backward() a gradient of that shape"
         )
     return filled_like(root, 1)

@@ -239,7 +239,7 @@ def _written(node: OpNode, grads: list[Any], wanted: list[bool]) -> list[Any]:
     assert written is not None
     # Views of the inputs: one input may have been computed from another.
     inputs = [
-        reshape(x, shape=x.type.shape) if is_wanted else x
+        reshape(x, shape=x.meta.shape) if is_wanted else x
         for x, is_wanted in zip(node.given(), wanted, strict=True)
     ]
     made = written(*inputs, **node.attrs)
@@ -270,7 +270,7 @@ def _same_layout(a: Tensor, b: Tensor) -> bool:
     """May `b` be added into `a` in place?"""
     if a._array is None or b._array is None or a._grad_fn is not None:
         return False
-    if a.type is not b.type and a.type != b.type:
+    if a.meta is not b.meta and a.meta != b.meta:
         return False
     is_global = a._placement is not None or b._placement is not None
     if is_global and (a._placement, a._sbp) != (b._placement, b._sbp):

@@ -54,7 +54,7 @@ def _unpack(saved: tuple[Tensor, int] | partial[Tensor]) -> Tensor:
     if what._version[0] != version:
         raise AutogradError(
             "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: a {what.type} given to save_for_backward"
+            f"operation: a {what.meta} given to save_for_backward"
         )
     return what
 

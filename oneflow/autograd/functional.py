@@ -124,7 +124,7 @@ def jacobian(
 def _rows(
     y: Tensor, xs: tuple[Tensor, ...], create_graph: bool, strict: bool
 ) -> tuple[Tensor, ...]:
-    flat = reshape(y, shape=(y.type.numel,))
+    flat = reshape(y, shape=(y.meta.numel,))
     per_element = []
     for i in range(y.numel()):
         found: tuple[Tensor | None, ...] = (None,) * len(xs)
@@ -159,7 +159,7 @@ def hessian(
 
 def _scalar(y: Tensor) -> Tensor:
     if y.numel() != 1:
-        raise AutogradError(f"a Hessian needs a function with one number as result, got {y.type}")
+        raise AutogradError(f"a Hessian needs a function with one number as result, got {y.meta}")
     return y
 
 

@@ -98,7 +98,7 @@ def _arrays(node: OpNode, call: BoundOp, grads: Sequence[Tensor | None]) -> list
         if grad is not None:
             if grad._placement is not None or grad._array.__class__ is not np.ndarray:
                 return None
-            if grad.type is not type_ and grad.type != type_:
+            if grad.meta is not type_ and grad.meta != type_:
                 return None
             arrays.append(grad._array)
     for saved in node.inputs:
@@ -136,7 +136,7 @@ def _sketch(
                 elif found.value.startswith("d"):
                     results.append(int(found.value[1:]))
                 elif found.value.startswith("v"):
-                    results.append(found.type)
+                    results.append(found.meta)
                     names.append(found.value)
                 else:  # memory that is somebody else's
                     raise _Unusual
@@ -173,7 +173,7 @@ class _Sketch(Mode):
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         if op.is_random or op.mutates or not inputs or any([x.value is None for x in inputs]):
             raise _Unusual
-        key: list[Any] = ["", op, *[id(x.type) for x in inputs]]
+        key: list[Any] = ["", op, *[id(x.meta) for x in inputs]]
         call = bound_call(op, inputs, attrs, self._device, key)
         names = [x.value for x in inputs]
         outs = [self._stand_in(self._fresh(), t) for t in call.out_types]

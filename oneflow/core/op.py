@@ -6,7 +6,7 @@ A declaration is a subclass of `Op` in `oneflow/ops`; its arithmetic is a kernel
     class Relu(Op):
         name = "relu"
         @staticmethod
-        def infer(x: Operand) -> TensorType: return x.type
+        def infer(x: Operand) -> TensorType: return x.meta
         @staticmethod
         def sbp(x: TensorType) -> list[SbpSignature]: return elementwise_signatures(x)
         @staticmethod

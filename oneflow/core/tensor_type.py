@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import DTypeError, GraphError
+from oneflow.core.errors import GraphError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TensorType:
         return math.prod(self.shape)
 
     @property
-    def type(self) -> TensorType:
+    def meta(self) -> TensorType:
         """Itself, so that `infer` may ask types what it would ask tensors."""
         return self
 
@@ -51,13 +51,6 @@ class TensorType:
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(self.shape, dtype)
-
-    def __call__(self, *_: object) -> TensorType:
-        """`x.type()` of PyTorch scripts; here `x.type` is no method. Raises DTypeError."""
-        raise DTypeError(
-            f"x.type is the type of x, {self}, and no method: write x.dtype, x.is_cuda, "
-            "x.to(dtype) or x.to(device)"
-        )
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

@@ -34,7 +34,7 @@ def check_local(x: Tensor | None, who: str) -> Tensor:
         raise DTypeError(f"{who}: a tensor is needed, got {type(x).__name__}; see flow.tensor()")
     if x.value is not None:
         raise GraphError(
-            f"{who}: {x.type} is a value of an nn.Graph under construction; inside a graph data "
+            f"{who}: {x.meta} is a value of an nn.Graph under construction; inside a graph data "
             "move with to_global()"
         )
     if x.is_global:
@@ -53,10 +53,10 @@ def check_like(x: Tensor, wanted: TensorType, who: str, name: str) -> None:
     name: of the argument, for the message.
     """
     check_local(x, who)
-    if x.type.dtype is not wanted.dtype:
-        raise DTypeError(f"{who}: {name} is {x.type}, but should be {wanted}; cast it with .to()")
-    if x.type.shape != wanted.shape:
-        raise ShapeError(f"{who}: {name} is {x.type}, but should be {wanted}")
+    if x.meta.dtype is not wanted.dtype:
+        raise DTypeError(f"{who}: {name} is {x.meta}, but should be {wanted}; cast it with .to()")
+    if x.meta.shape != wanted.shape:
+        raise ShapeError(f"{who}: {name} is {x.meta}, but should be {wanted}")
 
 
 def check_list(
@@ -94,7 +94,7 @@ def check_reduction(op: str, type_: TensorType, who: str) -> None:
 
 def store(x: Tensor, values: Array) -> None:
     """Writes into a local tensor. values: of its shape and dtype, or one reshaping away."""
-    values = values.reshape(x.type.shape)
+    values = values.reshape(x.meta.shape)
     if isinstance(x._array, np.ndarray):
         x._array[...] = values
     else:

@@ -47,8 +47,8 @@ class Replicas:
 
     def share(self, tensors: list[Tensor]) -> None:
         """Every rank takes rank 0's values; tensors of one dtype and device travel together."""
-        for key in dict.fromkeys((x.type.dtype, x._device.type) for x in tensors):
-            alike = [x for x in tensors if (x.type.dtype, x._device.type) == key]
+        for key in dict.fromkeys((x.meta.dtype, x._device.type) for x in tensors):
+            alike = [x for x in tensors if (x.meta.dtype, x._device.type) == key]
             xp, everyone = _means_of(key[1])
             first = everyone.broadcast(xp.concatenate([x._array.reshape(-1) for x in alike]), 0)
             if world().rank == 0:
@@ -122,7 +122,7 @@ class Averaging:
         members = [self._parameters[i] for i in bucket]
         xp, everyone = _means_of(members[0]._device.type)
         scale = np.float32(1.0 / world().world_size)
-        flat = xp.empty(sum(p.type.numel for p in members), np.float32)
+        flat = xp.empty(sum(p.meta.numel for p in members), np.float32)
         parts = _parts(flat, members)
         for i, part in zip(bucket, parts, strict=True):
             grad = self._grads[i]
@@ -133,7 +133,7 @@ class Averaging:
                 self._grads[i] = None  # its memory can go
         everyone.all_reduce(flat, out=flat)
         for i, p, part in zip(bucket, members, parts, strict=True):
-            self._results[i] = raw(p.type, part, p._device)
+            self._results[i] = raw(p.meta, part, p._device)
 
 
 def _means_of(kind: str) -> tuple[Any, Collectives]:
@@ -145,9 +145,9 @@ def _means_of(kind: str) -> tuple[Any, Collectives]:
 
 def _parts(flat: Array, tensors: Sequence[Tensor]) -> list[Array]:
     """Views of `flat`, one after the other, in the shapes of `tensors`."""
-    ends = itertools.accumulate(x.type.numel for x in tensors)
+    ends = itertools.accumulate(x.meta.numel for x in tensors)
     return [
-        flat[end - x.type.numel : end].reshape(x.type.shape)
+        flat[end - x.meta.numel : end].reshape(x.meta.shape)
         for x, end in zip(tensors, ends, strict=True)
     ]
 
@@ -158,7 +158,7 @@ def divide(parameters: Sequence[Tensor], bucket_nbytes: int) -> list[list[int]]:
     buckets: list[list[int]] = []
     filled = 0
     for i in reversed(range(len(parameters))):
-        kind, nbytes = parameters[i]._device.type, parameters[i].type.nbytes
+        kind, nbytes = parameters[i]._device.type, parameters[i].meta.nbytes
         is_full = filled + nbytes > bucket_nbytes
         if not buckets or is_full or parameters[buckets[-1][0]]._device.type != kind:
             buckets.append([])
@@ -191,5 +191,5 @@ def _check(p: Tensor) -> None:
             "DistributedDataParallel takes a module of local parameters; "
             "a global one is parallel already"
         )
-    if p.type.dtype is not float32:
-        raise DTypeError(f"DistributedDataParallel: parameters must be float32, got {p.type}")
+    if p.meta.dtype is not float32:
+        raise DTypeError(f"DistributedDataParallel: parameters must be float32, got {p.meta}")

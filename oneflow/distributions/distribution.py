@@ -130,7 +130,7 @@ class Distribution:
         event = tuple(self._event_shape)
         if tuple(value.shape)[max(value.ndim - len(event), 0) :] != event:
             raise ValueError(
-                f"{type(self).__name__}: a value's last dims must be {event}, got {value.type}"
+                f"{type(self).__name__}: a value's last dims must be {event}, got {value.meta}"
             )
         broadcast_shapes(value.shape, self._extended_shape())
         if self.support is not None and not holds(self.support, value):

@@ -46,7 +46,7 @@ def add(
 
 def _add(a: TensorLike, b: TensorLike) -> Tensor:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.type.dtype is not b.type.dtype:
+        if a.meta.dtype is not b.meta.dtype:
             a, b = together(a, b)
         return binary.add(a, b)
     left, right = operands("add", a, b)
@@ -58,7 +58,7 @@ def _add(a: TensorLike, b: TensorLike) -> Tensor:
 
 def _numeric(x: Tensor, value: Number) -> Tensor:
     """`x` in the dtype in which it meets a number; bool counts as int64."""
-    dtype = with_number(x.type.dtype, value)
+    dtype = with_number(x.meta.dtype, value)
     return as_type(x, dtypes.int64 if dtype is dtypes.bool_ else dtype)
 
 
@@ -83,7 +83,7 @@ def _sub(input: TensorLike, other: TensorLike) -> Tensor:
     a, b = operands("sub", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         a, b = together(a, b)
-        if a.type.dtype is dtypes.bool_:
+        if a.meta.dtype is dtypes.bool_:
             raise DTypeError(
                 "Subtraction, the `-` operator, with two bool tensors is not supported; "
                 "use logical_xor(), or cast them first"
@@ -106,7 +106,7 @@ def mul(
 
 def _mul(a: TensorLike, b: TensorLike) -> Tensor:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.type.dtype is not b.type.dtype:
+        if a.meta.dtype is not b.meta.dtype:
             a, b = together(a, b)
         return binary.mul(a, b)
     left, right = operands("mul", a, b)
@@ -124,7 +124,7 @@ def div(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = Non
         return floor_divide(input, other)
     if rounding_mode == "trunc":
         a, b = operands("div", input, other)
-        dtype = together(_tensor_like(a, b), _tensor_like(b, a))[0].type.dtype
+        dtype = together(_tensor_like(a, b), _tensor_like(b, a))[0].meta.dtype
         if dtype.is_integer:  # exact, and of a zero divisor an error
             return as_type(floor_divide(_sub(a, fmod(a, b)), b), dtype)
         return as_type(unary.trunc(div(a, b)), dtype)
@@ -150,7 +150,7 @@ def _tensor_like(value: Tensor | Number, other: Tensor | Number) -> Tensor:
     if isinstance(value, Tensor):
         return value
     tensor = cast(Tensor, other)
-    return as_type(tensor, with_number(tensor.type.dtype, value))
+    return as_type(tensor, with_number(tensor.meta.dtype, value))
 
 
 def floor_divide(input: TensorLike, other: TensorLike) -> Tensor:
@@ -172,10 +172,10 @@ def remainder(input: TensorLike, other: TensorLike) -> Tensor:
     a, b = operands("remainder", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         a, b = together(a, b)
-        return binary.remainder(a, b) if a.type.dtype.is_floating_point else _rest(a, b)
+        return binary.remainder(a, b) if a.meta.dtype.is_floating_point else _rest(a, b)
     if isinstance(a, Tensor):
         a = _numeric(a, b)
-        is_exact = a.type.dtype.is_floating_point
+        is_exact = a.meta.dtype.is_floating_point
         return scalar.scalar_remainder(a, value=b) if is_exact else _rest(a, b)
     return remainder(_filled_like(b, a), _numeric(b, a))
 
@@ -213,7 +213,7 @@ def _power_of(base: Number, exponent: Tensor) -> Tensor:
     """A number to the power of a tensor. Integers to a negative power are rounded toward zero: they
     are 0 but for the bases 1 and -1.
     """
-    if not exponent.type.dtype.is_integer:
+    if not exponent.meta.dtype.is_integer:
         return scalar.scalar_rpow(exponent, value=base)
     if base in (1, -1):
         return scalar.scalar_rpow(unary.abs(exponent), value=base)
@@ -225,7 +225,7 @@ def _power_of(base: Number, exponent: Tensor) -> Tensor:
 def _power(x: Tensor, exponent: Number) -> Tensor:
     if exponent == 2:
         return unary.square(x)
-    if exponent == 0.5 and x.type.dtype.is_floating_point:
+    if exponent == 0.5 and x.meta.dtype.is_floating_point:
         return unary.sqrt(x)
     return scalar.scalar_pow(x, value=exponent)
 
@@ -286,7 +286,7 @@ def isclose(
     if atol < 0 or rtol < 0:
         raise ArgumentError(f"isclose: atol and rtol must be at least 0, got {atol} and {rtol}")
     a, b = together(input, other)
-    if category(a.type.dtype) < 2:
+    if category(a.meta.dtype) < 2:
         a, b = as_type(a, dtypes.float64), as_type(b, dtypes.float64)
     bound = scalar.scalar_add(scalar.scalar_mul(unary.abs(b), value=rtol), value=atol)
     near = compare.logical_or(compare.eq(a, b), _finite_and_le(unary.abs(binary.sub(a, b)), bound))

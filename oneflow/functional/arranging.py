@@ -58,14 +58,14 @@ def block_diag(*tensors: Tensor | Sequence[Tensor]) -> Tensor:
     blocks = []
     for x in _many(tensors):
         if x.ndim > 2:
-            raise ShapeError(f"block_diag: input tensors must have 2 or fewer dimensions, {x.type}")
-        blocks.append(reshape(x, (1,) * (2 - x.ndim) + x.type.shape))
+            raise ShapeError(f"block_diag: input tensors must have 2 or fewer dimensions, {x.meta}")
+        blocks.append(reshape(x, (1,) * (2 - x.ndim) + x.meta.shape))
     if not blocks:
         return empty(1, 0)
-    width = sum(b.type.shape[1] for b in blocks)
+    width = sum(b.meta.shape[1] for b in blocks)
     rows, before = [], 0
     for b in blocks:
-        height, own = b.type.shape
+        height, own = b.meta.shape
         after = width - before - own
         edges = [b.new_zeros((height, n)) for n in (before, after)]
         rows.append(cat([edges[0], b, edges[1]], 1))
@@ -86,13 +86,13 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Every combination of r elements of a vector, as rows."""
     if input.ndim != 1:
-        raise ShapeError(f"combinations: expect a 1-D vector, got {input.type}")
+        raise ShapeError(f"combinations: expect a 1-D vector, got {input.meta}")
     if r < 0:
         raise ArgumentError(f"combinations: expect a non-negative number, got {r}")
     if r == 0:
         return input[:0]
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = np.array(list(choose(range(input.type.numel), r)), np.int64).reshape(-1, r)
+    rows = np.array(list(choose(range(input.meta.numel), r)), np.int64).reshape(-1, r)
     flat = index_select(input, 0, beside(input, rows.reshape(-1)))
     return reshape(flat, rows.shape)
 
@@ -100,14 +100,14 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 def fliplr(input: Tensor) -> Tensor:
     """The columns in the opposite order."""
     if input.ndim < 2:
-        raise ShapeError(f"fliplr: input must be >= 2-d, got {input.type}")
+        raise ShapeError(f"fliplr: input must be >= 2-d, got {input.meta}")
     return flip(input, 1)
 
 
 def flipud(input: Tensor) -> Tensor:
     """The rows in the opposite order."""
     if input.ndim < 1:
-        raise ShapeError(f"flipud: input must be >= 1-d, got {input.type}")
+        raise ShapeError(f"flipud: input must be >= 1-d, got {input.meta}")
     return flip(input, 0)
 
 
@@ -116,7 +116,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if len(dims) != 2:
         raise ShapeError(f"rot90: expected total rotation dims == 2, got {list(dims)}")
     if input.ndim < 2:
-        raise ShapeError(f"rot90: expected total dims >= 2, got {input.type}")
+        raise ShapeError(f"rot90: expected total dims >= 2, got {input.meta}")
     a, b = (one_dim(d, input.ndim, "rot90") for d in dims)
     if a == b:
         raise ShapeError(f"rot90: expected rotation dims to be different, got {list(dims)}")
@@ -192,8 +192,8 @@ triu_indices = _triangle("triu_indices", np.triu_indices, "above")
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """Every element of `input` times all of `other`, as blocks."""
     ndim = max(input.ndim, other.ndim)
-    a = (1,) * (ndim - input.ndim) + input.type.shape
-    b = (1,) * (ndim - other.ndim) + other.type.shape
+    a = (1,) * (ndim - input.ndim) + input.meta.shape
+    b = (1,) * (ndim - other.ndim) + other.meta.shape
     wide = mul(
         reshape(input, tuple(n for size in a for n in (size, 1))),
         reshape(other, tuple(n for size in b for n in (1, size))),
@@ -205,24 +205,24 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     """Products of the elements of the last dims, added up."""
     if not input.ndim or not other.ndim:
         return mul(input, other)
-    if input.type.shape[-1] != other.type.shape[-1]:
-        raise ShapeError(f"inner: the last dims of {input.type} and {other.type} must match")
+    if input.meta.shape[-1] != other.meta.shape[-1]:
+        raise ShapeError(f"inner: the last dims of {input.meta} and {other.meta} must match")
     return tensordot(input, other, ([-1], [-1]))
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The inner product of two vectors, the first conjugated."""
-    if input.ndim != 1 or other.ndim != 1 or input.type.shape != other.type.shape:
-        raise ShapeError(f"vdot: 1D tensors of one size expected, got {input.type}, {other.type}")
-    if input.type.dtype is not other.type.dtype:
-        raise ShapeError(f"vdot: {input.type} and {other.type} must have one dtype")
-    return total(mul(conj(input), other), dtype=input.type.dtype)
+    if input.ndim != 1 or other.ndim != 1 or input.meta.shape != other.meta.shape:
+        raise ShapeError(f"vdot: 1D tensors of one size expected, got {input.meta}, {other.meta}")
+    if input.meta.dtype is not other.meta.dtype:
+        raise ShapeError(f"vdot: {input.meta} and {other.meta} must have one dtype")
+    return total(mul(conj(input), other), dtype=input.meta.dtype)
 
 
 def _scaled(x: Tensor, factor: float | int | bool) -> Tensor:
     if factor == 1:
         return x
-    return mul(x, int(factor) if x.type.dtype.is_integer else factor)
+    return mul(x, int(factor) if x.meta.dtype.is_integer else factor)
 
 
 def _sum_of(x: Tensor, beta: float, product: Tensor, alpha: float) -> Tensor:
@@ -240,8 +240,8 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * the outer product of two vectors."""
     if vec1.ndim != 1 or vec2.ndim != 1:
-        raise ShapeError(f"addr: expected 1-D vectors, got {vec1.type} and {vec2.type}")
-    if input.type.dtype is bool_:
+        raise ShapeError(f"addr: expected 1-D vectors, got {vec1.meta} and {vec2.meta}")
+    if input.meta.dtype is bool_:
         return (input & bool(beta)) | (outer(vec1, vec2) & bool(alpha))
     return _sum_of(input, beta, outer(vec1, vec2), alpha)
 
@@ -250,7 +250,7 @@ def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """beta * input + alpha * the sum of the products of two lists of matrices."""
-    product = total(bmm(batch1, batch2), 0, dtype=batch1.type.dtype)
+    product = total(bmm(batch1, batch2), 0, dtype=batch1.meta.dtype)
     return _sum_of(input, beta, product, alpha)
 
 
@@ -271,7 +271,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     first, last = xs[0].ndim == 1, xs[-1].ndim == 1
     xs[0] = unsqueeze(xs[0], 0) if first else xs[0]
     xs[-1] = unsqueeze(xs[-1], 1) if last else xs[-1]
-    sizes = [x.type.shape[0] for x in xs] + [xs[-1].type.shape[1]]
+    sizes = [x.meta.shape[0] for x in xs] + [xs[-1].meta.shape[1]]
     cost: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(xs))}
     for length in range(1, len(xs)):
         for i in range(len(xs) - length):
@@ -288,18 +288,18 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         return matmul(product(i, k), product(k + 1, j))
 
     out = product(0, len(xs) - 1)
-    shape = out.type.shape[int(first) : 1 if last else 2]
+    shape = out.meta.shape[int(first) : 1 if last else 2]
     return reshape(out, shape)
 
 
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Equal parts along the third dim, or parts cut at the given positions."""
     if input.ndim < 3:
-        raise ShapeError(f"dsplit requires a tensor with at least 3 dimensions, got {input.type}")
+        raise ShapeError(f"dsplit requires a tensor with at least 3 dimensions, got {input.meta}")
     if isinstance(indices_or_sections, int) and (
-        indices_or_sections <= 0 or input.type.shape[2] % indices_or_sections
+        indices_or_sections <= 0 or input.meta.shape[2] % indices_or_sections
     ):
-        raise ShapeError(f"dsplit: {input.type} is not divisible by {indices_or_sections}")
+        raise ShapeError(f"dsplit: {input.meta} is not divisible by {indices_or_sections}")
     return tensor_split(input, indices_or_sections, 2)
 
 
@@ -317,8 +317,8 @@ def msort(input: Tensor) -> Tensor:
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Positions in a flat tensor as index tuples of a tensor of that shape."""
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
-    if not indices.type.dtype.is_integer:
-        raise ShapeError(f"unravel_index: expected integers, got {indices.type}")
+    if not indices.meta.dtype.is_integer:
+        raise ShapeError(f"unravel_index: expected integers, got {indices.meta}")
     found = []
     rest = indices
     for size in reversed(sizes):
@@ -330,10 +330,10 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
     """Summed over the dims along which a tensor of that size would be broadcast to this one."""
     wanted = tuple(int(n) for n in argument_dims(size))
-    own = input.type.shape
+    own = input.meta.shape
     lead = len(own) - len(wanted)
     if lead < 0 or any(w not in (1, n) for w, n in zip(wanted, own[lead:], strict=True)):
-        raise ShapeError(f"sum_to_size: size {list(wanted)} is not expandable to {input.type}")
+        raise ShapeError(f"sum_to_size: size {list(wanted)} is not expandable to {input.meta}")
     if wanted == own:
         return input
     dims = [i for i, n in enumerate(own) if i < lead or (n != 1 and wanted[i - lead] == 1)]
@@ -354,11 +354,11 @@ def vander(x: Tensor, N: int | None = None, *, increasing: bool = False) -> Tens
 def vandermonde(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers 0 .. N - 1 of each element, in a new last dim."""
     x = x if x.ndim else reshape(x, (1,))
-    count = x.type.shape[-1] if N is None else int(N)
-    ones = x.new_ones((*x.type.shape, 1))
+    count = x.meta.shape[-1] if N is None else int(N)
+    ones = x.new_ones((*x.meta.shape, 1))
     if count < 2:
         return narrow(ones, -1, 0, count)
-    wide = expand(unsqueeze(x, -1), (*x.type.shape, count - 1))
+    wide = expand(unsqueeze(x, -1), (*x.meta.shape, count - 1))
     return cat([ones, wide.cumprod(-1)], -1)
 
 

@@ -69,7 +69,7 @@ def gen_tensor_buffer(
 def tensor_to_tensor_buffer(input: Tensor, instance_dims: int) -> BufferTensor:
     """The slices of the last instance_dims dims, as a buffer of the dims before."""
     if not 0 <= instance_dims <= input.ndim:
-        raise ShapeError(f"tensor_to_tensor_buffer: {input.type} has no {instance_dims} last dims")
+        raise ShapeError(f"tensor_to_tensor_buffer: {input.meta} has no {instance_dims} last dims")
     lead, rest = (
         input.shape[: input.ndim - instance_dims],
         input.shape[input.ndim - instance_dims :],
@@ -86,7 +86,7 @@ def tensor_buffer_to_tensor(
         if tuple(part.shape) != tuple(instance_shape) or part.dtype is not wanted:
             raise ShapeError(
                 f"tensor_buffer_to_tensor: wanted {wanted} of {tuple(instance_shape)}, but the "
-                f"buffer holds {part.type}"
+                f"buffer holds {part.meta}"
             )
     return reshape(stack(list(input.parts)), (*input.shape, *instance_shape))
 

@@ -17,7 +17,7 @@ from oneflow.tensor.tensor import Tensor
 
 def is_complex(input: Tensor) -> bool:
     """Are the elements complex numbers?"""
-    return input.type.dtype.is_complex
+    return input.meta.dtype.is_complex
 
 
 def make(real: Tensor, imag: Tensor) -> Tensor:
@@ -39,21 +39,21 @@ def _require_tensors(who: str, *parts: Tensor) -> None:
 
 def real(input: Tensor) -> Tensor:
     """The real parts, as a view; real numbers are their own."""
-    return ops.real(input) if input.type.dtype.is_complex else input
+    return ops.real(input) if input.meta.dtype.is_complex else input
 
 
 def imag(input: Tensor) -> Tensor:
     """The imaginary parts, as a view. Raises DTypeError for real numbers."""
-    if not input.type.dtype.is_complex:
+    if not input.meta.dtype.is_complex:
         raise DTypeError(
-            f"imag is not implemented for tensors with non-complex dtypes: {input.type}"
+            f"imag is not implemented for tensors with non-complex dtypes: {input.meta}"
         )
     return ops.imag(input)
 
 
 def conj(input: Tensor) -> Tensor:
     """The complex conjugates; real numbers are their own."""
-    return ops.conj(input) if input.type.dtype.is_complex else input
+    return ops.conj(input) if input.meta.dtype.is_complex else input
 
 
 def resolve(input: Tensor) -> Tensor:
@@ -68,17 +68,17 @@ def is_conj(input: Tensor) -> bool:
 
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugates, in memory of their own."""
-    return ops.conj(input) if input.type.dtype.is_complex else clone(input)
+    return ops.conj(input) if input.meta.dtype.is_complex else clone(input)
 
 
 def abs(input: Tensor) -> Tensor:
     """The size of each element."""
-    return ops.complex_abs(input) if input.type.dtype.is_complex else unary.abs(input)
+    return ops.complex_abs(input) if input.meta.dtype.is_complex else unary.abs(input)
 
 
 def angle(input: Tensor) -> Tensor:
     """The angle of each element, in radians: 0 or pi for real numbers."""
-    if input.type.dtype.is_complex:
+    if input.meta.dtype.is_complex:
         return ops.complex_angle(input)
     x = as_float(input)
     is_below = compare.scalar_compare(x, value=0, kind="lt")
@@ -92,16 +92,16 @@ def _zeros(x: Tensor) -> Tensor:
 
 def sgn(input: Tensor) -> Tensor:
     """The sign of each element; of a complex one, the number of size 1 with its angle."""
-    if not input.type.dtype.is_complex:
+    if not input.meta.dtype.is_complex:
         return unary.sign(input)
     size = ops.complex_abs(input)
     safe = masked_fill(size, compare.scalar_compare(size, value=0, kind="eq"), 1.0)
-    return div(input, as_type(safe, input.type.dtype))
+    return div(input, as_type(safe, input.meta.dtype))
 
 
 def isreal(input: Tensor) -> Tensor:
     """Tell, as bools, whether the imaginary part is 0."""
-    if input.type.dtype.is_complex:
+    if input.meta.dtype.is_complex:
         return compare.scalar_compare(ops.imag(input), value=0, kind="eq")
     return unary.full_like(as_type(input.detach(), dtypes.bool_), value=True)
 

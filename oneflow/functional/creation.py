@@ -165,15 +165,15 @@ def _like(
     x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool, where: Where
 ) -> Tensor:
     """Make a tensor as x where nothing else is said: dtype, device or placement and sbp."""
-    wanted = x.type.dtype if dtype is None else dtype_of(dtype)
+    wanted = x.meta.dtype if dtype is None else dtype_of(dtype)
     given = _given(_where(where))
-    if not given and wanted is x.type.dtype:
+    if not given and wanted is x.meta.dtype:
         out = filled_like(x, value)
         if requires_grad:
             out.requires_grad = True
         return out
     placed = _placed_as(x, given, no_partial=wanted is dtypes.bool_)
-    return _fill((x.type.shape,), value, wanted, requires_grad, cast(Where, placed))
+    return _fill((x.meta.shape,), value, wanted, requires_grad, cast(Where, placed))
 
 
 def _given(where: Where | Place) -> Place:
@@ -542,7 +542,7 @@ def kaiser_window(
 def _new(maker: Callable[P, Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
     def method(input: Tensor, /, *args: P.args, **keywords: P.kwargs) -> Tensor:
         if keywords.get("dtype") is None:
-            keywords["dtype"] = input.type.dtype
+            keywords["dtype"] = input.meta.dtype
         given = {k: v for k in PLACES if (v := keywords.pop(k, None)) is not None}
         placed = _placed_as(input, cast(Place, given), no_partial=True)
         keywords.update(placed)
@@ -591,8 +591,8 @@ def _random_like(
     where: Where,
 ) -> Tensor:
     given = _placed_as(input, _given(where), no_partial=True)
-    wanted = input.type.dtype if dtype is None else dtype
-    return maker(input.type.shape, dtype=wanted, generator=generator, **given)
+    wanted = input.meta.dtype if dtype is None else dtype
+    return maker(input.meta.shape, dtype=wanted, generator=generator, **given)
 
 
 def randint(
@@ -683,19 +683,19 @@ def bernoulli(
     inplace: bool = False,
 ) -> Tensor:
     """1 with probability input[...] (or `p` for all), else 0."""
-    if p is None and not input.type.dtype.is_floating_point:
-        raise DTypeError(f"bernoulli: the probabilities must be floating-point, got {input.type}")
+    if p is None and not input.meta.dtype.is_floating_point:
+        raise DTypeError(f"bernoulli: the probabilities must be floating-point, got {input.meta}")
     if p is not None and not 0 <= p <= 1:
         raise ArgumentError(f"bernoulli expects p to be in [0, 1], but got p={p}")
     chances = input if p is None else full_like(as_float(input), p)
     drawn = op(chances.detach(), seed=next_seed(generator))
     if inplace:
         return overwrite(input, drawn)
-    return as_type(drawn, input.type.dtype if dtype is None else dtype_of(dtype))
+    return as_type(drawn, input.meta.dtype if dtype is None else dtype_of(dtype))
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Whole numbers of the Poisson distribution whose means are the elements; without gradient."""
-    if not input.type.dtype.is_floating_point:
-        raise DTypeError(f"poisson: the means must be floating-point, got {input.type}")
+    if not input.meta.dtype.is_floating_point:
+        raise DTypeError(f"poisson: the means must be floating-point, got {input.meta}")
     return drawn_poisson(input.detach(), seed=next_seed(generator))

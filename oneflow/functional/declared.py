@@ -99,10 +99,10 @@ def _converted(attr: Parameter) -> str:
 
 def _fitting(x: Tensor, value: Number) -> Number:
     """A number of the kind of `x`: an integer for integers. Raises DTypeError if it cannot be."""
-    if not x.type.dtype.is_integer:
+    if not x.meta.dtype.is_integer:
         return value
-    if value < 0 and x.type.dtype is uint8:
-        raise DTypeError(f"{x.type} cannot take the negative number {value}; cast the tensor first")
+    if value < 0 and x.meta.dtype is uint8:
+        raise DTypeError(f"{x.meta} cannot take the negative number {value}; cast the tensor first")
     return int(value)
 
 

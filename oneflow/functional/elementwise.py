@@ -35,8 +35,8 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or multiple of 10 ** -decimals; halves go to the even neighbour."""
     if not decimals:
         return unary.round(input)
-    if not input.type.dtype.is_floating_point:
-        raise DTypeError(f"round: decimals are for floating-point tensors, got {input.type}")
+    if not input.meta.dtype.is_floating_point:
+        raise DTypeError(f"round: decimals are for floating-point tensors, got {input.meta}")
     if decimals > 0:
         return div(unary.round(mul(input, 10.0**decimals)), 10.0**decimals)
     return mul(unary.round(div(input, 10.0**-decimals)), 10.0**-decimals)
@@ -63,7 +63,7 @@ def clamp(
     """min(max(input, min), max); a bound may be a number, a tensor or None."""
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         return _clamp_by_tensors(input, min, max)
-    dtype = input.type.dtype
+    dtype = input.meta.dtype
     for bound in (min, max):
         if bound is not None:
             dtype = with_number(dtype, bound)
@@ -134,7 +134,7 @@ def pick(condition: Tensor, x: TensorLike, y: TensorLike) -> Tensor:
 
 def _where_number(x: Tensor, keep: Tensor, fill: Tensor, value: Number) -> Tensor:
     """x where `keep`, the number where `fill`."""
-    dtype = with_number(x.type.dtype, value)
+    dtype = with_number(x.meta.dtype, value)
     return _filled(as_type(x, dtype), fill, value)
 
 
@@ -145,25 +145,25 @@ def _kind(value: Number, dtype: dtypes.DType) -> Number:
 def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """`value` (a number or a 0-d tensor) where mask is true, else input."""
     mask = as_type(mask, dtypes.bool_)
-    is_complex = value.type.dtype.is_complex if isinstance(value, Tensor) else value.imag
-    if is_complex and not input.type.dtype.is_complex:
+    is_complex = value.meta.dtype.is_complex if isinstance(value, Tensor) else value.imag
+    if is_complex and not input.meta.dtype.is_complex:
         raise DTypeError(
-            f"masked_fill: the value {value} cannot be converted to {input.type.dtype.name} "
+            f"masked_fill: the value {value} cannot be converted to {input.meta.dtype.name} "
             "without overflow"
         )
     if isinstance(value, Tensor):
         if value.ndim:
             raise ShapeError(
                 "masked_fill only supports a 0-dimensional value tensor, but got tensor "
-                f"{value.type}"
+                f"{value.meta}"
             )
-        return where_ops.where(mask, as_type(value, input.type.dtype), input)
+        return where_ops.where(mask, as_type(value, input.meta.dtype), input)
     return _filled(input, mask, value)
 
 
 def _filled(x: Tensor, mask: Tensor, value: Number) -> Tensor:
     """x with the number where mask is true. Fused loops know no complex numbers."""
-    number = of_kind(value, x.type.dtype)
+    number = of_kind(value, x.meta.dtype)
     if isinstance(number, complex):
         return where_ops.where(mask, unary.full_like(x.detach(), value=number), x)
     return where_ops.masked_fill(x, mask, value=number)
@@ -178,10 +178,10 @@ def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """NaN and the infinities replaced by numbers (by default 0 and the largest finite ones)."""
-    if not input.type.dtype.is_floating_point:
+    if not input.meta.dtype.is_floating_point:
         return clone(input)
 
-    info: Any = np.finfo(np.float32 if input.type.dtype.name == "bfloat16" else input.type.dtype.np)
+    info: Any = np.finfo(np.float32 if input.meta.dtype.name == "bfloat16" else input.meta.dtype.np)
     high = float(info.max) if posinf is None else posinf
     low = float(info.min) if neginf is None else neginf
     x = where_ops.masked_fill(input, unary.isnan(input), value=nan)

@@ -32,7 +32,7 @@ Cuts: TypeAlias = "Sequence[tuple[int | None, int | None, int | None]]"
 
 def numel(input: Tensor) -> int:
     """Number of elements."""
-    return input.type.numel
+    return input.meta.numel
 
 
 def is_nonzero(input: Tensor) -> bool:
@@ -56,7 +56,7 @@ def get_default_device() -> Device:
 
 
 def is_floating_point(input: Tensor) -> bool:
-    return input.type.dtype.is_floating_point
+    return input.meta.dtype.is_floating_point
 
 
 def contiguous(input: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def _bounds(
     """(start, stop, step) per dim, None where the whole is meant."""
     starts, stops, steps = [], [], []
     entries = [*slice_tup_list, *((None, None, None),) * (x.ndim - len(slice_tup_list))]
-    for entry, size in zip(entries, x.type.shape, strict=True):
+    for entry, size in zip(entries, x.meta.shape, strict=True):
         start, stop, step = _Slice(*entry).indices(size)
         starts.append(start)
         stops.append(max(start, stop))
@@ -92,7 +92,7 @@ def slice_update(
 ) -> Tensor:
     """Writes `update` into the part given by a (start, stop, step) per dim; returns the tensor."""
     check_writable(input)
-    part = as_type(update, input.type.dtype)
+    part = as_type(update, input.meta.dtype)
     return overwrite(
         input, slicing.slice_update(with_history(input), part, **_bounds(input, slice_tup_list))
     )
@@ -141,5 +141,5 @@ class _Capsule:
 def to_dlpack(input: Tensor) -> Any:
     """A DLPack capsule over the memory of a CPU tensor."""
     if input._array is None or not hasattr(input._array, "__dlpack__"):
-        raise DTypeError(f"to_dlpack: {input.type} has no memory to share")
+        raise DTypeError(f"to_dlpack: {input.meta} has no memory to share")
     return input._array.__dlpack__()

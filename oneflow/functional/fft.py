@@ -40,23 +40,23 @@ def _scale(count: int, norm: str | None, is_inverse: bool) -> float:
 
 
 def _complex(x: Tensor) -> Tensor:
-    if x.type.dtype.is_complex:
+    if x.meta.dtype.is_complex:
         return x
     x = as_float(x)
-    if x.type.dtype not in WHOLES:
-        raise DTypeError(f"fft: Unsupported dtype {x.type}; cast it to float32")
-    return as_type(x, WHOLES[x.type.dtype])
+    if x.meta.dtype not in WHOLES:
+        raise DTypeError(f"fft: Unsupported dtype {x.meta}; cast it to float32")
+    return as_type(x, WHOLES[x.meta.dtype])
 
 
 def _real(who: str, x: Tensor) -> Tensor:
-    if x.type.dtype.is_complex:
-        raise DTypeError(f"{who} expects a real input tensor, but got {x.type}")
+    if x.meta.dtype.is_complex:
+        raise DTypeError(f"{who} expects a real input tensor, but got {x.meta}")
     return as_float(x)
 
 
 def _resized(x: Tensor, dim: int, size: int) -> Tensor:
     """`x` cut, or with zeros at its end."""
-    own = x.type.shape[dim]
+    own = x.meta.shape[dim]
     if size < 1:
         raise ShapeError(f"fft: Invalid number of data points ({size}) specified")
     if size <= own:
@@ -71,7 +71,7 @@ def _places(x: Tensor, s: Dims, dim: Dims, who: str) -> tuple[tuple[int, ...], l
     if dim is None:
         count = x.ndim if sizes is None else len(sizes)
         if count > x.ndim:
-            raise ShapeError(f"{who}: got shape with {count} values but {x.type} has less dims")
+            raise ShapeError(f"{who}: got shape with {count} values but {x.meta} has less dims")
         dims = tuple(range(x.ndim - count, x.ndim))
     else:
         many = (dim,) if isinstance(dim, int) else tuple(dim)
@@ -87,12 +87,12 @@ def _places(x: Tensor, s: Dims, dim: Dims, who: str) -> tuple[tuple[int, ...], l
 
 def _cut(x: Tensor, dims: tuple[int, ...], sizes: list[int]) -> Tensor:
     for d, n in zip(dims, sizes, strict=True):
-        x = _resized(x, d, x.type.shape[d] if n == -1 else n)
+        x = _resized(x, d, x.meta.shape[d] if n == -1 else n)
     return x
 
 
 def _count(x: Tensor, dims: tuple[int, ...]) -> int:
-    return math.prod(x.type.shape[d] for d in dims)
+    return math.prod(x.meta.shape[d] for d in dims)
 
 
 def _c2c(x: Tensor, s: Dims, dim: Dims, norm: str | None, is_inverse: bool, who: str) -> Tensor:
@@ -119,7 +119,7 @@ def _c2r(x: Tensor, s: Dims, dim: Dims, norm: str | None, is_inverse: bool, who:
     if not dims:
         raise ShapeError(f"{who} must transform at least one axis")
     last = dims[-1]
-    size = 2 * (x.type.shape[last] - 1) if sizes[-1] == -1 else sizes[-1]
+    size = 2 * (x.meta.shape[last] - 1) if sizes[-1] == -1 else sizes[-1]
     if size < 1:
         raise ShapeError(f"{who}: Invalid number of data points ({size}) specified")
     x = _cut(x, dims, [*sizes[:-1], size // 2 + 1])
@@ -198,7 +198,7 @@ ihfft, ihfft2, ihfftn = _family(
 
 def _shifted(input: Tensor, dim: Dims, forward: bool) -> Tensor:
     dims, _ = _places(input, None, dim, "fftshift")
-    sizes = [input.type.shape[d] for d in dims]
+    sizes = [input.meta.shape[d] for d in dims]
     return roll(input, [n // 2 if forward else (n + 1) // 2 for n in sizes], dims)
 
 
@@ -235,13 +235,13 @@ def rfftfreq(
 
 def _window(like: Tensor, window: Tensor | None, length: int, n_fft: int) -> Tensor:
     """The window of `length` samples, with zeros on both sides up to n_fft."""
-    part = like.type.dtype
+    part = like.meta.dtype
     shape = like if window is None else window
-    if window is not None and (window.ndim != 1 or window.type.shape[0] != length):
-        raise ShapeError(f"stft: expected a 1D window of {length} elements, got {shape.type}")
+    if window is not None and (window.ndim != 1 or window.meta.shape[0] != length):
+        raise ShapeError(f"stft: expected a 1D window of {length} elements, got {shape.meta}")
     values = like.new_ones((length,)) if window is None else window
     left = (n_fft - length) // 2
-    values = values if values.type.dtype.is_complex else as_type(values, part)
+    values = values if values.meta.dtype.is_complex else as_type(values, part)
     return pad_with(values, (left, n_fft - length - left), 0)
 
 
@@ -267,14 +267,14 @@ def stft(
     hop, length = hop_length or n_fft // 4, win_length or n_fft
     if x.ndim != 2 or not 0 < length <= n_fft or hop <= 0:
         raise ShapeError(
-            f"stft: cannot cut {input.type} into windows of {length} of {n_fft}, {hop} apart"
+            f"stft: cannot cut {input.meta} into windows of {length} of {n_fft}, {hop} apart"
         )
-    is_real = not x.type.dtype.is_complex
+    is_real = not x.meta.dtype.is_complex
     if center:
         edge = n_fft // 2
-        x = reshape(pad(unsqueeze(x, 1), (edge, edge), mode=pad_mode), (x.type.shape[0], -1))
-    if x.type.shape[1] < n_fft:
-        raise ShapeError(f"stft: expected 0 < n_fft <= {x.type.shape[1]}, got n_fft {n_fft}")
+        x = reshape(pad(unsqueeze(x, 1), (edge, edge), mode=pad_mode), (x.meta.shape[0], -1))
+    if x.meta.shape[1] < n_fft:
+        raise ShapeError(f"stft: expected 0 < n_fft <= {x.meta.shape[1]}, got n_fft {n_fft}")
     frames = unfold_dim(x, 1, n_fft, hop)
     if window is not None or length != n_fft:
         frames = mul(frames, _window(frames, window, length, n_fft))
@@ -282,7 +282,7 @@ def stft(
     norm = "ortho" if normalized else None
     out = rfft(frames, norm=norm) if half else fft(frames, norm=norm)
     out = out.transpose(1, 2)
-    out = out if input.ndim == 2 else reshape(out, out.type.shape[1:])
+    out = out if input.ndim == 2 else reshape(out, out.meta.shape[1:])
     return view_as_real(out) if return_complex is False else out
 
 
@@ -301,19 +301,19 @@ def istft(
     """The samples of which `stft` has made `input`, by adding up the windows.  length: of the
     result.
     """
-    x = input if input.type.dtype.is_complex else view_as_complex(input)
+    x = input if input.meta.dtype.is_complex else view_as_complex(input)
     single = x.ndim == 2
     x = unsqueeze(x, 0) if single else x
     hop, wide = hop_length or n_fft // 4, win_length or n_fft
-    half = x.type.shape[1] != n_fft if onesided is None else onesided
-    if x.type.shape[1] != (n_fft // 2 + 1 if half else n_fft):
-        raise ShapeError(f"istft: {input.type} does not have the frequencies of n_fft {n_fft}")
+    half = x.meta.shape[1] != n_fft if onesided is None else onesided
+    if x.meta.shape[1] != (n_fft // 2 + 1 if half else n_fft):
+        raise ShapeError(f"istft: {input.meta} does not have the frequencies of n_fft {n_fft}")
     norm = "ortho" if normalized else None
     spectra = x.transpose(1, 2)
     frames = irfft(spectra, n_fft, norm=norm) if half else ifft(spectra, norm=norm)
-    frames = frames if return_complex or not frames.type.dtype.is_complex else real(frames)
+    frames = frames if return_complex or not frames.meta.dtype.is_complex else real(frames)
     shape = _window(frames, window, wide, n_fft)
-    count = frames.type.shape[1]
+    count = frames.meta.shape[1]
     whole = n_fft + hop * (count - 1)
     total = sliding.unfold_grad(mul(frames, conj(shape)), dim=1, step=hop, length=whole)
     size = mul(shape, conj(shape))
@@ -323,10 +323,10 @@ def istft(
     end = start + length if length is not None else whole - (n_fft // 2 if center else 0)
     stop = min(end, whole)
     heavy = narrow(weight, 0, start, stop - start)
-    needed = heavy if not heavy.type.dtype.is_complex else real(heavy)
+    needed = heavy if not heavy.meta.dtype.is_complex else real(heavy)
     if needed._array is not None and float(needed.abs().min().item()) < 1e-11:
         raise ArgumentError("istft: window overlap add min: 1")
     out = div(narrow(total, 1, start, stop - start), heavy)
     if end > stop:
         out = pad_with(out, (0, 0, 0, end - stop), 0)
-    return reshape(out, out.type.shape[1:]) if single else out
+    return reshape(out, out.meta.shape[1:]) if single else out

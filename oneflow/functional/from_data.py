@@ -137,9 +137,9 @@ def legacy_tensor(
     dtype: None: as a given tensor, else float32.
     """
     if len(args) == 1 and isinstance(args[0], Tensor):
-        if not where and dtype in (None, args[0].type.dtype):
+        if not where and dtype in (None, args[0].meta.dtype):
             return args[0].detach()
-        dtype = dtype or args[0].type.dtype
+        dtype = dtype or args[0].meta.dtype
     sizes = all(isinstance(a, (int, np.integer)) for a in args)
     if not args or (sizes and args) or _is_size(args):
         x = empty(*(args or (0,)), dtype=dtype, **where)

@@ -102,7 +102,7 @@ def fused_glu(
         raise ArgumentError(f"fused_glu: activation must be one of {[*_GATES]}, got {activation!r}")
     if v is None:
         both = linear(x, w, b)
-        half = both.type.shape[-1] // 2
+        half = both.meta.shape[-1] // 2
         value, gate = both.narrow(-1, 0, half), both.narrow(-1, half, half)
     else:
         value, gate = linear(x, w, b), linear(x, v, c)
@@ -150,7 +150,7 @@ def skip_layer_norm(
 ) -> Tensor:
     """Layer norm over the last dim of x + bias + alpha * skip."""
     y = _skipped(x, bias, skip, alpha)
-    return nn_layers.layer_norm(y, y.type.shape[-1:], gamma, beta, epsilon)
+    return nn_layers.layer_norm(y, y.meta.shape[-1:], gamma, beta, epsilon)
 
 
 def skip_rms_norm(
@@ -163,12 +163,12 @@ def skip_rms_norm(
 ) -> Tensor:
     """RMS norm over the last dim of x + bias + alpha * skip."""
     y = _skipped(x, bias, skip, alpha)
-    return nn_layers.rms_norm(y, y.type.shape[-1:], weight, epsilon)
+    return nn_layers.rms_norm(y, y.meta.shape[-1:], weight, epsilon)
 
 
 def rms_layer_norm(hidden_states: Tensor, weight: Tensor, variance_epsilon: float) -> Tensor:
     """RMS norm over the last dim."""
-    return nn_layers.rms_norm(hidden_states, weight.type.shape, weight, variance_epsilon)
+    return nn_layers.rms_norm(hidden_states, weight.meta.shape, weight, variance_epsilon)
 
 
 # ---- attention -----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def fused_scale_tril(
     x: Tensor, *, diagonal: int = 0, fill_value: float = 0, scale: float = 1
 ) -> Tensor:
     """scale * x on and below a diagonal of the last two dims, fill_value above."""
-    below = tril(beside(x, np.ones(x.type.shape[-2:], dtype=np.int8)), diagonal)
+    below = tril(beside(x, np.ones(x.meta.shape[-2:], dtype=np.int8)), diagonal)
     return masked_fill(mul(x, scale), unary.logical_not(below), fill_value)
 
 
@@ -225,7 +225,7 @@ def fused_self_attention(
     """Products of queries and keys (batch, heads, s, s) times alpha, and values (batch, heads, s,
     head_size), of hidden_states (s, batch, heads * 3 * head_size).
     """
-    s, batch, width = hidden_states.type.shape
+    s, batch, width = hidden_states.meta.shape
     heads = reshape(hidden_states, (s, batch, width // (3 * head_size), 3, head_size))
     query, key, value = permute(heads, (3, 1, 2, 0, 4)).unbind(0)
     return mul(matmul(query, key.transpose(-1, -2)), alpha), value
@@ -237,7 +237,7 @@ def fused_codegeex_qkv_reshape(
     """Each (..., heads * size) as (..., heads, size)."""
 
     def parts(x: Tensor) -> Tensor:
-        return reshape(x, (*x.type.shape[:-1], num_attention_heads, -1))
+        return reshape(x, (*x.meta.shape[:-1], num_attention_heads, -1))
 
     return parts(query), parts(key), parts(value)
 
@@ -264,14 +264,14 @@ def fused_dot_feature_interaction(
         raise ArgumentError(
             f"fused_dot_feature_interaction: pooling is 'none' or 'sum', not {pooling!r}"
         )
-    batch, count, _ = rows.type.shape
+    batch, count, _ = rows.meta.shape
     first, second = np.tril_indices(count, 0 if self_interaction else -1)
     places = beside(rows, first * count + second)
     products = reshape(matmul(rows, rows.transpose(1, 2)), (batch, count * count))
     parts = [] if output_concat is None else [output_concat]
     parts.append(index_select(products, 1, places))
     if output_padding:
-        zeros = np.zeros((batch, output_padding), dtype=rows.type.dtype.np)
+        zeros = np.zeros((batch, output_padding), dtype=rows.meta.dtype.np)
         parts.append(beside(rows, zeros))
     return cat(parts, 1) if len(parts) > 1 else parts[0]
 
@@ -409,9 +409,9 @@ def groupwise_dequantize(
     """input * scale, or input * scale + zero, where each `group_size` elements along group_dim have
     one scale and one zero.
     """
-    values = as_type(_unpacked(input, num_bits), scale.type.dtype)
+    values = as_type(_unpacked(input, num_bits), scale.meta.dtype)
     dim = group_dim % values.ndim
-    size = group_size or values.type.shape[dim]
+    size = group_size or values.meta.shape[dim]
     found = mul(values, repeat_interleave(scale, size, dim))
     if symmetric or zero is None:
         return found

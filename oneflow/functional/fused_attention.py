@@ -42,7 +42,7 @@ def _split(x: Tensor, layout: str, head_size: int | None, index: int = 0) -> Ten
         if head_size is None:
             raise ShapeError(f"a tensor of layout {layout} needs the size of a head")
         count = int(packed[1]) if packed[1].isdecimal() else 1
-        x = reshape(x, (*x.type.shape[:-1], -1, count, head_size)).select(-2, index)
+        x = reshape(x, (*x.meta.shape[:-1], -1, count, head_size)).select(-2, index)
         order += "HK"
     return permute(x, tuple(order.index(letter) for letter in "BMHK"))
 
@@ -51,7 +51,7 @@ def _joined(x: Tensor, layout: str) -> Tensor:
     """(B, M, H, K) in a layout."""
     order, _, packed = layout.partition("(")
     x = permute(x, tuple("BMHK".index(letter) for letter in order + ("HK" if packed else "")))
-    return reshape(x, (*x.type.shape[:-2], -1)) if packed else x
+    return reshape(x, (*x.meta.shape[:-2], -1)) if packed else x
 
 
 def _hidden(rows: int, columns: int, kind: str, offset: int) -> Array | None:
@@ -91,7 +91,7 @@ def fused_multi_head_attention_inference_v2(
             "one row are not supported; pad them and give attn_bias"
         )
     q = _split(query, query_layout, query_head_size)
-    size = q.type.shape[-1]
+    size = q.meta.shape[-1]
     key_source = query if key is None else key
     key_order = key_layout or query_layout
     k = _split(key_source, key_order, size, 1 if key is None else 0)
@@ -102,7 +102,7 @@ def fused_multi_head_attention_inference_v2(
     q, k, v = (permute(x, (0, 2, 1, 3)) for x in (q, k, v))
     factor = 1 / math.sqrt(size) if scale is None else scale
     scores = mul(matmul(q, k.transpose(-1, -2)), factor)
-    rows, columns = scores.type.shape[-2:]
+    rows, columns = scores.meta.shape[-2:]
     hidden = _hidden(rows, columns, attn_mask_type, causal_diagonal_offset)
     if hidden is not None:
         scores = masked_fill(scores, beside(scores, hidden), -math.inf)
@@ -128,7 +128,7 @@ def fused_multi_head_attention_inference(
     """Attention of (B, M, heads * size) tensors, or of the given part of their last dim."""
 
     def part(x: Tensor, start: int, end: int) -> Tensor:
-        stop = x.type.shape[-1] if end == -1 else end
+        stop = x.meta.shape[-1] if end == -1 else end
         return x.narrow(-1, start, stop - start)
 
     q = part(query, query_hidden_slice_start, query_hidden_slice_end)
@@ -136,7 +136,7 @@ def fused_multi_head_attention_inference(
     v = part(value, value_hidden_slice_start, value_hidden_slice_end)
 
     def heads(x: Tensor) -> Tensor:
-        return reshape(x, (*x.type.shape[:-1], num_heads, -1))
+        return reshape(x, (*x.meta.shape[:-1], num_heads, -1))
 
     return fused_multi_head_attention_inference_v2(
         heads(q),
@@ -164,7 +164,7 @@ def fused_attention_concat_past_key_value(
         raise ArgumentError("fused_attention_concat_past_key_value needs a key")
     size = key_head_size
     if size is None and past_key is not None:
-        size = past_key.type.shape[-1]
+        size = past_key.meta.shape[-1]
     k = _split(key, key_layout, size, 1 if "3" in key_layout else 0)
     if value is None:
         v = _split(key, key_layout, size, 2 if "3" in key_layout else 1)
@@ -185,7 +185,7 @@ def _turned(x: Tensor, mode: str) -> Tensor:
     """Pairs (a, b) as (-b, a). mode: pairs are of the two halves ("plane") or neighbours
     ("interval").
     """
-    shape = x.type.shape
+    shape = x.meta.shape
     half = shape[-1] // 2
     if mode == "plane":
         return cat([unary.neg(x.narrow(-1, half, half)), x.narrow(-1, 0, half)], -1)
@@ -227,23 +227,23 @@ def fused_apply_rotary_emb(
     are turned, all of them if None.
     """
     heads = _split(x, x_layout, k_size, tensor_index or 0)  # B M H K
-    batch, count, _, width = heads.type.shape
+    batch, count, _, width = heads.meta.shape
     turned = width if rotary_size is None else rotary_size
     if position_ids is None:
         ids = beside(x, np.arange(count).reshape(1, 1, count))
     else:
         ids = reshape(position_ids, (batch, -1, count))
-    parts, size = [], turned // ids.type.shape[1]
-    for i in range(ids.type.shape[1]):
+    parts, size = [], turned // ids.meta.shape[1]
+    for i in range(ids.meta.shape[1]):
         own = heads.narrow(-1, i * size, size)
         places = ids.select(1, i)
         if cos is not None and sin is not None:
             flat = reshape(places, (-1,))
-            shape = (*places.type.shape, 1, size)
+            shape = (*places.meta.shape, 1, size)
             c = reshape(index_select(cos, 0, flat).narrow(-1, 0, size), shape)
             s = reshape(index_select(sin, 0, flat).narrow(-1, 0, size), shape)
         else:
-            angles = unsqueeze(_angles(as_type(places, heads.type.dtype), size, base, mode), 2)
+            angles = unsqueeze(_angles(as_type(places, heads.meta.dtype), size, base, mode), 2)
             c, s = unary.cos(angles), unary.sin(angles)
         parts.append(_rotated(own, c, s, mode))
     if turned < width:

@@ -51,7 +51,7 @@ def setitem(x: Tensor, index: Index, value: ArrayLike) -> None:
     items = _expanded(x, index)
     if isinstance(value, np.number | np.bool_):
         value = value.item()
-    if x.is_global and isinstance(value, Tensor) and not (value.is_global or value.type.shape):
+    if x.is_global and isinstance(value, Tensor) and not (value.is_global or value.meta.shape):
         value = value if value.requires_grad else value.item()
     if (
         len(items) == 1
@@ -79,7 +79,7 @@ def _expanded(x: Tensor, index: Index) -> list[Item]:
     items = [_as_item(i, x) for i in _listed(index)]
     used = sum(_dims_of(i) for i in items)
     if used > x.ndim:
-        raise PositionError(f"too many indices for {x.type}, which has {x.ndim} dims: {used}")
+        raise PositionError(f"too many indices for {x.meta}, which has {x.ndim} dims: {used}")
     rest: list[Item] = [slice(None)] * (x.ndim - used)
     for at, item in enumerate(items):
         if item is Ellipsis:
@@ -114,17 +114,17 @@ def _as_item(item: IndexItem, x: Tensor) -> Item:
     if isinstance(item, (bool, np.bool_)):
         return bool(item)
     if isinstance(item, Tensor):
-        if item.type.dtype.is_floating_point:
+        if item.meta.dtype.is_floating_point:
             raise PositionError(
-                f"tensors used as indices must be integers or bool, got {item.type} for a tensor "
-                f"{x.type}; cast it with .long()"
+                f"tensors used as indices must be integers or bool, got {item.meta} for a tensor "
+                f"{x.meta}; cast it with .long()"
             )
-        if item.type.shape:
+        if item.meta.shape:
             return item
         if _is_mask(item):
             needs_data(item, "x[mask] with a mask of no dims")
             return bool(item.item())
-        is_number = item.type.dtype.is_integer
+        is_number = item.meta.dtype.is_integer
         has_number = item._array is not None and item._placement is None
         return int(item.item()) if is_number and has_number else item
     if isinstance(item, range):
@@ -148,7 +148,7 @@ def _dims_of(item: Item) -> int:
 
 
 def _is_mask(item: object) -> TypeGuard[Tensor]:
-    return isinstance(item, Tensor) and item.type.dtype in (dtypes.bool_, dtypes.uint8)
+    return isinstance(item, Tensor) and item.meta.dtype in (dtypes.bool_, dtypes.uint8)
 
 
 def _mask(item: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class _Basic:
         self.steps: list[int] = []
         self.flips: list[int] = []
         self.shape: list[int] = []
-        self.whole = x.type.shape
+        self.whole = x.meta.shape
 
     def add(self, item: int | slice, size: int) -> None:
         if isinstance(item, slice):
@@ -228,14 +228,14 @@ def _split_items(x: Tensor, items: list[Item]) -> tuple[_Basic, dict[int, Tensor
         elif _is_mask(item):
             for places in _mask_indices(x, item, dim):
                 chosen[len(basic.shape)] = places
-                basic.add(slice(None), x.type.shape[dim])
+                basic.add(slice(None), x.meta.shape[dim])
                 dim += 1
         elif isinstance(item, Tensor):
-            chosen[len(basic.shape)] = positive(as_index(item), x.type.shape[dim])
-            basic.add(slice(None), x.type.shape[dim])
+            chosen[len(basic.shape)] = positive(as_index(item), x.meta.shape[dim])
+            basic.add(slice(None), x.meta.shape[dim])
             dim += 1
         else:
-            basic.add(cast("int | slice", item), x.type.shape[dim])
+            basic.add(cast("int | slice", item), x.meta.shape[dim])
             dim += 1
     return basic, chosen
 
@@ -246,10 +246,10 @@ def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
             "x[mask] has a shape that depends on values and cannot be traced in nn.Graph.build; "
             "use flow.where or masked_fill"
         )
-    wanted = x.type.shape[dim : dim + mask.ndim]
-    if mask.type.shape != wanted:
+    wanted = x.meta.shape[dim : dim + mask.ndim]
+    if mask.meta.shape != wanted:
         raise PositionError(
-            f"the mask {mask.type} does not fit dims {dim} to {dim + mask.ndim - 1} of {x.type}"
+            f"the mask {mask.meta} does not fit dims {dim} to {dim + mask.ndim - 1} of {x.meta}"
         )
     places: tuple[Tensor, ...] = nonzero(mask, as_tuple=True)
     return places
@@ -264,7 +264,7 @@ def _take_basic(x: Tensor, basic: _Basic) -> Tensor:
 
 
 def _shaped(x: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    if x.type.shape == wanted and view_of(x) is not None:
+    if x.meta.shape == wanted and view_of(x) is not None:
         return x
     return shape.reshape(x, shape=wanted)
 
@@ -276,8 +276,8 @@ def _front(x: Tensor, chosen: dict[int, Tensor]) -> tuple[Tensor, Tensor, int, t
     dims = list(chosen)
     order = (*dims, *(i for i in range(x.ndim) if i not in chosen))
     moved = x if order == tuple(range(x.ndim)) else shape.transpose(x, dims=order)
-    sizes = moved.type.shape[: len(dims)]
-    rest = moved.type.shape[len(dims) :]
+    sizes = moved.meta.shape[: len(dims)]
+    rest = moved.meta.shape[len(dims) :]
     flat = shape.reshape(moved, shape=(int(np.prod(sizes, dtype=np.int64)), *rest))
     index = linear_index(list(broadcast_tensors(*chosen.values())), sizes)
     adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
@@ -299,7 +299,7 @@ def _take_chosen(x: Tensor, chosen: dict[int, Tensor]) -> Tensor:
 
 def _fitted(value: ArrayLike, target: Tensor) -> Tensor:
     """`value` as a tensor of the shape and dtype of `target`."""
-    return _fitted_shape(value, target, target.type.shape)
+    return _fitted_shape(value, target, target.meta.shape)
 
 
 def _sliced_value(x: Tensor, basic: _Basic, value: ArrayLike) -> Tensor | Number:
@@ -308,20 +308,20 @@ def _sliced_value(x: Tensor, basic: _Basic, value: ArrayLike) -> Tensor | Number
         return value
     if not isinstance(value, Tensor):
         value = _placed(value, x)
-    shaped = _stretched(as_type(value, x.type.dtype), tuple(basic.shape))
+    shaped = _stretched(as_type(value, x.meta.dtype), tuple(basic.shape))
     shaped = shape.reshape(shaped, shape=basic.sliced_shape)
     return shape.flip(shaped, dims=tuple(basic.flips)) if basic.flips else shaped
 
 
 def _stretched(value: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    while value.ndim > len(wanted) and value.type.shape[0] == 1:
-        value = shape.reshape(value, shape=value.type.shape[1:])
+    while value.ndim > len(wanted) and value.meta.shape[0] == 1:
+        value = shape.reshape(value, shape=value.meta.shape[1:])
     return expand(value, wanted)
 
 
 def _placed(value: ArrayLike, target: Tensor) -> Tensor:
     """A list or an array as a tensor where `target` is."""
-    array = as_array(value, None, target.type.dtype)
+    array = as_array(value, None, target.meta.dtype)
     if target._placement is None:
         return place(array, target._device, None, None)
     return place(array, None, target._placement, all_broadcast(target._placement.ndim))
@@ -345,18 +345,18 @@ def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: ArrayLi
 def _scattered(x: Tensor, chosen: dict[int, Tensor], value: ArrayLike) -> Tensor:
     """A copy of `x` with `value` at the chosen places."""
     flat, index, place, order = _front(x, chosen)
-    rest = flat.type.shape[1:]
+    rest = flat.meta.shape[1:]
     count = index.ndim
-    target = (*rest[:place], *index.type.shape, *rest[place:])
+    target = (*rest[:place], *index.meta.shape, *rest[place:])
     fitted = _fitted_shape(value, x, target)
     if place:
         axes = (*range(place, place + count), *range(place), *range(place + count, len(target)))
         fitted = shape.transpose(fitted, dims=axes)
-    rows = shape.reshape(fitted, shape=(index.type.numel, *rest))
-    places = shape.reshape(index, shape=(index.type.numel, *(1,) * len(rest)))
-    places = shape.expand(places, shape=rows.type.shape)
+    rows = shape.reshape(fitted, shape=(index.meta.numel, *rest))
+    places = shape.reshape(index, shape=(index.meta.numel, *(1,) * len(rest)))
+    places = shape.expand(places, shape=rows.meta.shape)
     whole = gather_ops.dim_scatter(flat, places, rows, dim=0)
-    moved = shape.reshape(whole, shape=tuple(x.type.shape[i] for i in order))
+    moved = shape.reshape(whole, shape=tuple(x.meta.shape[i] for i in order))
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     return shape.transpose(moved, dims=back)
 
@@ -370,4 +370,4 @@ def _fitted_shape(value: ArrayLike, x: Tensor, wanted: tuple[int, ...]) -> Tenso
         return x.new_full(wanted, value, placement=x._placement, sbp=nd_sbp)
     if not isinstance(value, Tensor):
         value = _placed(value, x)
-    return _stretched(as_type(value, x.type.dtype), wanted)
+    return _stretched(as_type(value, x.meta.dtype), wanted)

@@ -35,7 +35,7 @@ def _write(x: Tensor, shard: ArrayLike) -> Tensor:
     """Replaces the values of this rank's part of `x`; autograd does not see it."""
     needs_data(x, "nn.init")
     if x.is_global and any(sbp.is_partial for sbp in x.sbp):
-        raise SbpError(f"nn.init: cannot fill partial sums, {x.type} has sbp {x.sbp}; use S or B")
+        raise SbpError(f"nn.init: cannot fill partial sums, {x.meta} has sbp {x.sbp}; use S or B")
     if x._array.size and x._device.type != META:
         x._array[...] = shard
     x._version[0] += 1
@@ -44,7 +44,7 @@ def _write(x: Tensor, shard: ArrayLike) -> Tensor:
 
 def _random(x: Tensor, op: str, generator: Generator | None, **attrs: Attr) -> Array:
     """This rank's part of a random tensor of the type and layout of `x`."""
-    full = {"shape": x.type.shape, **attrs, "seed": next_seed(generator)}
+    full = {"shape": x.meta.shape, **attrs, "seed": next_seed(generator)}
     shard: Array = source(op, full, **layout_of(x))._array
     return shard
 
@@ -106,7 +106,7 @@ def _write_whole(x: Tensor, whole: Array) -> Tensor:
 def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix. Raises ShapeError unless there are 2 dims."""
     if tensor.ndim != 2:
-        raise ShapeError(f"eye_: only tensors with 2 dimensions are supported, got {tensor.type}")
+        raise ShapeError(f"eye_: only tensors with 2 dimensions are supported, got {tensor.meta}")
     return _write_whole(tensor, np.eye(*tensor.shape))
 
 
@@ -118,7 +118,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     if not 3 <= len(shape) <= 5 or shape[0] % groups:
         raise ShapeError(
             f"dirac_: needs 3 to 5 dims, and a first dim divisible by groups={groups}, got "
-            f"{tensor.type}"
+            f"{tensor.meta}"
         )
     whole = np.zeros(shape)
     per_group = shape[0] // groups
@@ -135,9 +135,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     et al., 2014).
     """
     if tensor.ndim < 2:
-        raise ShapeError(f"orthogonal_: needs at least 2 dims, got {tensor.type}")
+        raise ShapeError(f"orthogonal_: needs at least 2 dims, got {tensor.meta}")
     rows = tensor.shape[0]
-    columns = tensor.type.numel // max(rows, 1)
+    columns = tensor.meta.numel // max(rows, 1)
     tall = (max(rows, columns), min(rows, columns))
     q, r = np.linalg.qr(np.random.default_rng(host_seed(generator)).normal(size=tall))
     q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # without this Q would not be uniform

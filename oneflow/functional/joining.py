@@ -33,21 +33,21 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             raise CallError(
                 f"cat(): expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
             )
-    kept = [x for x in xs if x.type.shape != (0,)] or xs[:1]
+    kept = [x for x in xs if x.meta.shape != (0,)] or xs[:1]
     gone = [x for x in xs if x.requires_grad and all(x is not k for k in kept)]
     if len(kept) == 1:
         return _with_history(clone(kept[0]), gone)
     at = one_dim(dim, kept[0].ndim, "cat")
-    dtype = kept[0].type.dtype
+    dtype = kept[0].meta.dtype
     for x in kept[1:]:
-        dtype = meet(x, kept[0]) if x.type.dtype is not dtype else dtype
+        dtype = meet(x, kept[0]) if x.meta.dtype is not dtype else dtype
     return _with_history(ops.concat(*[as_type(x, dtype) for x in kept], dim=at), gone)
 
 
 def _with_history(x: Tensor, empty: list[Tensor]) -> Tensor:
     """`x`, of which tensors without elements are a part too: their gradients are zeros."""
     for one in empty:
-        x = add(x, as_type(total(one), x.type.dtype))
+        x = add(x, as_type(total(one), x.meta.dtype))
     return x
 
 
@@ -59,8 +59,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     xs = list(tensors)
     if not xs:
         raise ShapeError("stack expects a non-empty TensorTuple")
-    if any(x.type.shape != xs[0].type.shape for x in xs):
-        shapes = ", ".join(str(x.type) for x in xs)
+    if any(x.meta.shape != xs[0].meta.shape for x in xs):
+        shapes = ", ".join(str(x.meta) for x in xs)
         raise ShapeError(f"stack expects each tensor to be equal size, got {shapes}")
     at = one_dim(dim, xs[0].ndim + 1, "stack")
     return cat([unsqueeze(x, at) for x in xs], at)
@@ -71,7 +71,7 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given. Views."""
     at = one_dim(dim, input.ndim, "split")
-    whole = input.type.shape[at]
+    whole = input.meta.shape[at]
     if isinstance(split_size_or_sections, int):
         size = split_size_or_sections
         if size <= 0:
@@ -97,10 +97,10 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     if not input.ndim:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor")
     at = one_dim(dim, input.ndim, "narrow")
-    shape = input.type.shape
+    shape = input.meta.shape
     if isinstance(start, Tensor):
-        if start.ndim or not start.type.dtype.is_integer:
-            raise DTypeError(f"narrow: start must be an 0-dim integral Tensor, got {start.type}")
+        if start.ndim or not start.meta.dtype.is_integer:
+            raise DTypeError(f"narrow: start must be an 0-dim integral Tensor, got {start.meta}")
         start = int(start.item())
     if not -shape[at] <= start <= shape[at]:
         raise PositionError(
@@ -117,7 +117,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Cut into no more than `chunks` parts of equal size along `dim`; the last may be smaller."""
     if chunks <= 0:
         raise ShapeError(f"chunk expects `chunks` to be greater than 0, got {chunks}")
-    size = input.type.shape[one_dim(dim, input.ndim, "chunk")]
+    size = input.meta.shape[one_dim(dim, input.ndim, "chunk")]
     return split(input, max(1, -(-size // chunks)), dim)
 
 
@@ -132,10 +132,10 @@ def tensor_split(input: Tensor, indices_or_sections: Sections, dim: int = 0) -> 
     """
     if not input.ndim:
         raise ShapeError(
-            f"tensor_split expected at least a 1-dimensional tensor, but got {input.type}"
+            f"tensor_split expected at least a 1-dimensional tensor, but got {input.meta}"
         )
     at = one_dim(dim, input.ndim, "tensor_split")
-    whole = input.type.shape[at]
+    whole = input.meta.shape[at]
     cuts = _cuts(indices_or_sections)
     if isinstance(cuts, int):
         if cuts <= 0:
@@ -153,10 +153,10 @@ def _cuts(indices_or_sections: Sections) -> int | list[int]:
             f"parts are cut by an int or a list of them, not by the text {indices_or_sections!r}"
         )
     if isinstance(indices_or_sections, Tensor):
-        if indices_or_sections.ndim > 1 or not indices_or_sections.type.dtype.is_integer:
+        if indices_or_sections.ndim > 1 or not indices_or_sections.meta.dtype.is_integer:
             raise DTypeError(
                 "tensor_split: positions are an integer tensor of 0 or 1 dims, got "
-                f"{indices_or_sections.type}"
+                f"{indices_or_sections.meta}"
             )
         indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
@@ -167,17 +167,17 @@ def _cuts(indices_or_sections: Sections) -> int | list[int]:
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, without it."""
     at = one_dim(dim, input.ndim, "unbind")
-    return tuple(select(input, at, i) for i in range(input.type.shape[at]))
+    return tuple(select(input, at, i) for i in range(input.meta.shape[at]))
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of `dim`, without that dim; a view."""
     at = one_dim(dim, input.ndim, "select")
-    size = input.type.shape[at]
+    size = input.meta.shape[at]
     if not -size <= index < size:
-        raise PositionError(f"select: index {index} is out of range for dim {at} of {input.type}")
+        raise PositionError(f"select: index {index} is out of range for dim {at} of {input.meta}")
     part = narrow(input, at, index % size, 1)
-    shape = input.type.shape
+    shape = input.meta.shape
     return shape_ops.reshape(part, shape=(*shape[:at], *shape[at + 1 :]))
 
 
@@ -209,10 +209,10 @@ def _even_split(
 ) -> tuple[Tensor, ...]:
     """`tensor_split` that refuses parts of unequal size."""
     cuts = _cuts(indices_or_sections)
-    size = input.type.shape[dim]
+    size = input.meta.shape[dim]
     if isinstance(cuts, int) and (cuts <= 0 or size % cuts):
         raise ShapeError(
-            f"{name}: attempted to split along dimension {dim}, but the size {size} of {input.type}"
+            f"{name}: attempted to split along dimension {dim}, but the size {size} of {input.meta}"
             f" is not divisible by {cuts}"
         )
     return tensor_split(input, cuts, dim)
@@ -221,12 +221,12 @@ def _even_split(
 def hsplit(input: Tensor, indices_or_sections: Sections) -> tuple[Tensor, ...]:
     """Equal parts along the columns, or parts cut at the given positions."""
     if input.ndim < 1:
-        raise ShapeError(f"hsplit requires a tensor with at least 1 dimension, got {input.type}")
+        raise ShapeError(f"hsplit requires a tensor with at least 1 dimension, got {input.meta}")
     return _even_split("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 def vsplit(input: Tensor, indices_or_sections: Sections) -> tuple[Tensor, ...]:
     """Equal parts along the rows, or parts cut at the given positions."""
     if input.ndim < 2:
-        raise ShapeError(f"vsplit requires a tensor with at least 2 dimensions, got {input.type}")
+        raise ShapeError(f"vsplit requires a tensor with at least 2 dimensions, got {input.meta}")
     return _even_split("vsplit", input, indices_or_sections, 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType
 from oneflow.functional.from_data import legacy_tensor
+from oneflow.functional.moving import to
 from oneflow.tensor.alike import Place
 from oneflow.tensor.tensor import Tensor, device_type
 
@@ -32,7 +33,7 @@ class LegacyType:
 
     def __instancecheck__(self, x: object) -> bool:
         return (
-            isinstance(x, Tensor) and x.type.dtype is self.dtype and device_type(x) == self.device
+            isinstance(x, Tensor) and x.meta.dtype is self.dtype and device_type(x) == self.device
         )
 
     def __or__(self, other: object) -> Any:
@@ -61,6 +62,42 @@ _DTYPES = {
 }
 CPU_TYPES = {name: LegacyType(name, dtype, "cpu") for name, dtype in _DTYPES.items()}
 CUDA_TYPES = {name: LegacyType(name, dtype, "cuda") for name, dtype in _DTYPES.items()}
+
+
+def type(
+    input: Tensor,
+    dtype: DType | LegacyType | str | None = None,
+    non_blocking: bool = False,
+    **_: object,
+) -> Tensor | str:
+    """The name of a tensor's type, as "oneflow.cuda.FloatTensor"; or the tensor in another type.
+
+    dtype: a dtype, which leaves the tensor where it is, or a type or its name, which also says on
+    what kind of device; None asks for the name. non_blocking: accepted; it changes nothing.
+    Raises ValueError for an unknown name, TypeError for anything else.
+    """
+    if dtype is None:
+        types = CPU_TYPES if device_type(input) == "cpu" else CUDA_TYPES
+        named = (repr(found) for found in types.values() if found.dtype is input.meta.dtype)
+        return next(named, f"oneflow.{input.meta.dtype.name}")
+    if isinstance(dtype, DType):
+        return to(input, dtype)
+    if isinstance(dtype, str):
+        dtype = _type_named(dtype)
+    if not isinstance(dtype, LegacyType):
+        raise TypeError(f"type(): dtype must be a dtype, a tensor type or its name, got {dtype!r}")
+    if device_type(input) == dtype.device:
+        return to(input, dtype.dtype)
+    return to(input, dtype.device, dtype.dtype)
+
+
+def _type_named(name: str) -> LegacyType:
+    """The type of a name such as "torch.FloatTensor" or "oneflow.cuda.HalfTensor"."""
+    library, _, rest = name.partition(".")
+    found = CPU_TYPES.get(rest) or CUDA_TYPES.get(rest.removeprefix("cuda."))
+    if library not in ("oneflow", "torch") or found is None:
+        raise ValueError(f"invalid type: {name!r}; a type is called like oneflow.FloatTensor")
+    return found
 
 
 def __getattr__(name: str) -> LegacyType:

@@ -40,15 +40,15 @@ def matmul(
         )
     if not input.ndim or not other.ndim:
         raise ShapeError(
-            f"matmul: needs tensors of at least 1 dim, got {input.type} and {other.type}"
+            f"matmul: needs tensors of at least 1 dim, got {input.meta} and {other.meta}"
         )
-    if input.type.dtype is not other.type.dtype:
+    if input.meta.dtype is not other.meta.dtype:
         dtype = meet(input, other)
         input, other = as_type(input, dtype), as_type(other, dtype)
     a = unsqueeze(input, 0) if input.ndim == 1 else input
     b = unsqueeze(other, 1) if other.ndim == 1 else other
     out = ops.matmul(a, b, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
-    shape = list(out.type.shape)
+    shape = list(out.meta.shape)
     if other.ndim == 1:
         shape.pop(-1)
     if input.ndim == 1:
@@ -62,7 +62,7 @@ def _of_dims(name: str, x: Tensor, ndim: int) -> None:
     if x.ndim != ndim:
         raise ShapeError(
             f"{name}: Expected {ndim}-dimensional tensor, but got {x.ndim}-dimensional tensor "
-            f"{x.type}"
+            f"{x.meta}"
         )
 
 
@@ -83,8 +83,8 @@ def bmm(
     """The products of two equally long lists of matrices, times alpha."""
     _of_dims("bmm", input, 3)
     _of_dims("bmm", mat2, 3)
-    if input.type.shape[0] != mat2.type.shape[0]:
-        raise ShapeError(f"bmm: batch dim not match, got {input.type} and {mat2.type}")
+    if input.meta.shape[0] != mat2.meta.shape[0]:
+        raise ShapeError(f"bmm: batch dim not match, got {input.meta} and {mat2.meta}")
     a = input.transpose(1, 2) if transpose_a else input
     b = mat2.transpose(1, 2) if transpose_b else mat2
     out = matmul(a, b)
@@ -118,7 +118,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Number = 1, alpha: Nu
 
 def _factors(x: Tensor, *factors: Number) -> list[Number]:
     """Numbers by which integers are multiplied are integers."""
-    return [int(f) if x.type.dtype.is_integer else f for f in factors]
+    return [int(f) if x.meta.dtype.is_integer else f for f in factors]
 
 
 def baddbmm(
@@ -147,29 +147,29 @@ def tensordot(
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {left} and {right} must name as many dims")
     # Against a dim of size 1, the other one is summed first.
-    pairs = [(a.type.shape[i], b.type.shape[j], i, j) for i, j in zip(left, right, strict=True)]
+    pairs = [(a.meta.shape[i], b.meta.shape[j], i, j) for i, j in zip(left, right, strict=True)]
     alone = [i for n, m, i, _ in pairs if m == 1 != n], [j for n, m, _, j in pairs if n == 1 != m]
     a = total(a, alone[0], True) if alone[0] else a
     b = total(b, alone[1], True) if alone[1] else b
     keep_a = [i for i in range(a.ndim) if i not in left]
     keep_b = [i for i in range(b.ndim) if i not in right]
-    summed = math.prod(a.type.shape[i] for i in left)
+    summed = math.prod(a.meta.shape[i] for i in left)
     rows = reshape(
-        permute(a, (*keep_a, *left)), (math.prod(a.type.shape[i] for i in keep_a), summed)
+        permute(a, (*keep_a, *left)), (math.prod(a.meta.shape[i] for i in keep_a), summed)
     )
     columns = reshape(
-        permute(b, (*right, *keep_b)), (summed, math.prod(b.type.shape[i] for i in keep_b))
+        permute(b, (*right, *keep_b)), (summed, math.prod(b.meta.shape[i] for i in keep_b))
     )
-    shape = (*(a.type.shape[i] for i in keep_a), *(b.type.shape[i] for i in keep_b))
+    shape = (*(a.meta.shape[i] for i in keep_a), *(b.meta.shape[i] for i in keep_b))
     return reshape(matmul(rows, columns), shape)
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dim of size 3 (by default the first such)."""
-    known = next((i for i, n in enumerate(input.type.shape) if n == 3), 0)
+    known = next((i for i, n in enumerate(input.meta.shape) if n == 3), 0)
     at = one_dim(known if dim is None else dim, input.ndim, "cross")
-    if [x.type.shape[at] for x in (input, other) if x.ndim > at] != [3, 3]:
-        raise ShapeError(f"cross: needs a dim of size 3, got {input.type} and {other.type}")
+    if [x.meta.shape[at] for x in (input, other) if x.ndim > at] != [3, 3]:
+        raise ShapeError(f"cross: needs a dim of size 3, got {input.meta} and {other.meta}")
     a, b = unbind(input, at), unbind(other, at)
     parts = [a[(i + 1) % 3] * b[(i + 2) % 3] - a[(i + 2) % 3] * b[(i + 1) % 3] for i in range(3)]
     return stack(parts, at)
@@ -208,7 +208,7 @@ def _letters(equation: str, xs: list[Tensor]) -> tuple[list[str], str]:
         if len(letters) != x.ndim:
             raise ShapeError(
                 f"einsum: {letters!r} of {equation!r} has {len(letters)} letters, but the operand "
-                f"is {x.type}"
+                f"is {x.meta}"
             )
     if not arrow:
         once = sorted(
@@ -245,10 +245,10 @@ def _contract(a: Tensor, left: str, b: Tensor, right: str, needed: set[str]) -> 
     inner = [c for c in left if c in right and c not in needed]
     rows = [c for c in left if c not in right]
     columns = [c for c in right if c not in left]
-    size = dict(zip(right, b.type.shape, strict=True))
-    for c, n in zip(left, a.type.shape, strict=True):
+    size = dict(zip(right, b.meta.shape, strict=True))
+    for c, n in zip(left, a.meta.shape, strict=True):
         if size.get(c, 1) != n and size.get(c, 1) != 1 and n != 1:
-            raise ShapeError(f"einsum: {c!r} has size {n} in {a.type} and {size[c]} in {b.type}")
+            raise ShapeError(f"einsum: {c!r} has size {n} in {a.meta} and {size[c]} in {b.meta}")
         size[c] = max(size.get(c, 1), n)
     x = _grouped(a, left, (batch, rows, inner), size)
     y = _grouped(b, right, (batch, inner, columns), size)
@@ -263,6 +263,6 @@ def _grouped(
     order = [c for group in groups for c in group]
     x = permute(x, tuple(letters.index(c) for c in order)) if list(letters) != order else x
     full = tuple(size[c] for c in order)
-    if x.type.shape != full:
+    if x.meta.shape != full:
         x = shape_ops.expand(x, shape=full)
     return reshape(x, tuple(math.prod(size[c] for c in group) for group in groups))

@@ -158,8 +158,8 @@ def copy_(self: Tensor, source: ArrayLike) -> Tensor:
     new = _source_of_copy(self, source)
     if self._placement is None and new._device != self._device:
         new = moving.to(new, self._device)
-    if new.type.shape != self.type.shape:
-        new = expand(new, self.type.shape)
+    if new.meta.shape != self.meta.shape:
+        new = expand(new, self.meta.shape)
     return overwrite(self, new)
 
 
@@ -172,7 +172,7 @@ def _source_of_copy(x: Tensor, source: ArrayLike) -> Tensor:
         advice = "source.to_global(placement, sbp)" if x.is_global else "source.to_local()"
         raise PlacementError(
             f"copy_: Only {mine} tensor can be assigned to self when self is {mine}, but got a "
-            f"{other} one, {new.type}; copy {advice} instead"
+            f"{other} one, {new.meta}; copy {advice} instead"
         )
     return new
 
@@ -253,7 +253,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     if array is None:
         steps: list[int] = []
         step = 1
-        for n in reversed(self.type.shape):
+        for n in reversed(self.meta.shape):
             steps.insert(0, step)
             step *= n
         strides = tuple(steps)
@@ -284,7 +284,7 @@ def data_ptr(self: Tensor) -> int:
 def storage_offset(self: Tensor) -> int:
     """Elements between the start of the tensor this is a view of and its own first element."""
     view = view_of(self)
-    return 0 if view is None else (data_ptr(self) - data_ptr(view.base)) // self.type.dtype.bytes
+    return 0 if view is None else (data_ptr(self) - data_ptr(view.base)) // self.meta.dtype.bytes
 
 
 def to_global(
@@ -377,7 +377,7 @@ def pin_memory(self: Tensor, *_: object) -> Tensor:
 
 def new(self: Tensor, *args: ArrayLike, **where: Unpack[Place]) -> Tensor:
     """`Tensor(...)` with this tensor's dtype."""
-    return elementwise.cast(legacy_tensor(*args, **where), self.type.dtype)
+    return elementwise.cast(legacy_tensor(*args, **where), self.meta.dtype)
 
 
 def new_tensor(
@@ -393,7 +393,7 @@ def new_tensor(
     where: Place = {"device": device, "placement": placement, "sbp": sbp}
     if device is None and placement is None:
         where = {"sbp": sbp, **layout_of(self, no_partial=True)}
-    return tensor(data, dtype=dtype or self.type.dtype, requires_grad=requires_grad, **where)
+    return tensor(data, dtype=dtype or self.meta.dtype, requires_grad=requires_grad, **where)
 
 
 def where_self(
@@ -411,7 +411,7 @@ def where_self(
     first, second = condition if x is None else x, other if y is None else y
     if first is None or second is None:
         raise CallError("where() needs a condition and another tensor or number")
-    if self.type.dtype is bool_:
+    if self.meta.dtype is bool_:
         return elementwise.pick(self, first, second)
     if not isinstance(first, Tensor):
         raise CallError(f"where() needs a tensor of bools, got {type(first).__name__}")
@@ -426,7 +426,7 @@ def reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: object, **keywords: object) -> Tensor:
         check_writable(self)
         seen = function(with_history(self), *args, **keywords)
-        self.type, self._array, self.value = seen.type, seen._array, seen.value
+        self.meta, self._array, self.value = seen.meta, seen._array, seen.value
         self._grad_fn, self._out_index = seen._grad_fn, seen._out_index
         return self
 
@@ -471,17 +471,17 @@ def dim(self: Tensor) -> int:
 
 def numel(self: Tensor) -> int:
     """The number of elements, of all ranks together if the tensor is global."""
-    return self.type.numel
+    return self.meta.numel
 
 
 def element_size(self: Tensor) -> int:
     """Bytes of one element."""
-    return int(self.type.dtype.bytes)
+    return int(self.meta.dtype.bytes)
 
 
 def is_floating_point(self: Tensor) -> bool:
     """Are the elements real floating-point numbers?"""
-    return self.type.dtype.is_floating_point
+    return self.meta.dtype.is_floating_point
 
 
 PROPERTIES: dict[str, Callable[[Tensor], Any]] = {

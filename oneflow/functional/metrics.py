@@ -20,6 +20,6 @@ def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
     up_to = searchsorted(line, scores, right=True)
     rank = (as_type(below, float64) + as_type(up_to, float64) + 1) / 2
     positives = is_positive.sum()
-    negatives = scores.type.numel - positives
+    negatives = scores.meta.numel - positives
     wins = (rank * is_positive).sum() - positives * (positives + 1) / 2
     return reshape(as_type(wins / (positives * negatives), float32), (1,))

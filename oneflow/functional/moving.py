@@ -48,7 +48,7 @@ def _wanted(
     for arg in args if other is None else (*args, other):
         if isinstance(arg, Tensor):
             device = arg._placement.type if arg._placement is not None else arg._device
-            dtype = arg.type.dtype
+            dtype = arg.meta.dtype
         elif isinstance(arg, (Device, Placement)) or (
             isinstance(arg, str) and arg.split(":")[0] in (*DEVICE_TYPES, META)
         ):

@@ -70,7 +70,7 @@ def rrelu(
         return _result(input, activation.leaky_relu(x, negative_slope=(lower + upper) / 2), inplace)
 
     x = _before(input, inplace)
-    drawn = rand(x.type.shape, dtype=x.type.dtype, **layout_of(x, no_partial=True))
+    drawn = rand(x.meta.shape, dtype=x.meta.dtype, **layout_of(x, no_partial=True))
     slope = add(mul(drawn, upper - lower), lower)
     return _result(
         input, pick(compare.scalar_compare(x, value=0, kind="ge"), x, mul(x, slope)), inplace
@@ -80,7 +80,7 @@ def rrelu(
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where positive, else weight * x; weight: one number, or one per channel (dim 1)."""
     if weight.ndim > 1:
-        raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, got {weight.type}")
+        raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, got {weight.meta}")
     if weight.numel() > 1 and input.ndim > 1:
         weight = weight.reshape(1, -1, *(1,) * (input.ndim - 2))
     elif not input.ndim:
@@ -90,9 +90,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second."""
-    if input.type.shape[one_dim(dim, input.ndim, "glu")] % 2:
+    if input.meta.shape[one_dim(dim, input.ndim, "glu")] % 2:
         raise ArgumentError(
-            f"glu: Halving dimension must be even, but dim {dim} of {input.type} is odd"
+            f"glu: Halving dimension must be even, but dim {dim} of {input.meta} is odd"
         )
     a, b = chunk(input, 2, dim)
     return mul(a, unary.sigmoid(b))
@@ -143,8 +143,8 @@ def gumbel_softmax(
     result.
     """
     drawn = rand(
-        logits.type.shape,
-        dtype=logits.type.dtype,
+        logits.meta.shape,
+        dtype=logits.meta.dtype,
         generator=generator,
         **layout_of(logits, no_partial=True),
     )
@@ -153,7 +153,7 @@ def gumbel_softmax(
     if not hard:
         return soft
     at = one_dim(dim, logits.ndim, "gumbel_softmax")
-    chosen = one_hot(argmax(soft, at), logits.type.shape[at]).to(soft.type.dtype)
+    chosen = one_hot(argmax(soft, at), logits.meta.shape[at]).to(soft.meta.dtype)
     return add(sub(_transpose_last(chosen, at), soft.detach()), soft)
 
 
@@ -199,10 +199,10 @@ def _channel_dropout(
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input if inplace else clone(input)
-    shape = input.type.shape
+    shape = input.meta.shape
     outer = shape[:1] if input.ndim == min(ndims) else shape[:2]
     blank = ones(
-        (*outer, *(1,) * (input.ndim - len(outer))), dtype=input.type.dtype, **_place(input)
+        (*outer, *(1,) * (input.ndim - len(outer))), dtype=input.meta.dtype, **_place(input)
     )
     return _result(input, mul(_before(input, inplace), dropout(blank, p)), inplace)
 
@@ -221,14 +221,14 @@ def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Each element saturates with probability p; scale and shift keep mean 0 and variance 1."""
-    return _alpha_dropout(input, p, training, inplace, input.type.shape)
+    return _alpha_dropout(input, p, training, inplace, input.meta.shape)
 
 
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """`alpha_dropout` of whole channels of (N, C, ...)."""
-    shape = (*input.type.shape[:2], *(1,) * (input.ndim - 2))
+    shape = (*input.meta.shape[:2], *(1,) * (input.ndim - 2))
     return _alpha_dropout(input, p, training, inplace, shape)
 
 
@@ -240,8 +240,8 @@ def _alpha_dropout(
     if not training or p == 0:
         return input
     x = _before(input, inplace)
-    place = layout_of(x, no_partial=True) if shape == x.type.shape else _place(x)
-    drawn = dropout(ones(shape, dtype=x.type.dtype, **place), p)
+    place = layout_of(x, no_partial=True) if shape == x.meta.shape else _place(x)
+    drawn = dropout(ones(shape, dtype=x.meta.dtype, **place), p)
     kept = mul(drawn, 1.0 - p)
     scale = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _SATURATED**2)) if p < 1 else 0.0
     shift = -p * scale * _SATURATED
@@ -254,7 +254,7 @@ def dropout1d(
 ) -> Tensor:
     """Whole channels of (N, C, L) or (C, L) are dropped."""
     if input.ndim not in (2, 3):
-        raise ArgumentError(f"dropout1d needs 2 or 3 dims, got {input.type}")
+        raise ArgumentError(f"dropout1d needs 2 or 3 dims, got {input.meta}")
     return _channel_dropout(input, p, training, inplace, (2, 3))
 
 

@@ -42,7 +42,7 @@ def scaled_dot_product_attention(
     """
     if query.ndim < 2 or query.shape[-1] != key.shape[-1]:
         raise ShapeError(
-            f"scaled_dot_product_attention: query {query.type} and key {key.type} need equal last "
+            f"scaled_dot_product_attention: query {query.meta} and key {key.meta} need equal last "
             "dims"
         )
     if enable_gqa:

@@ -51,26 +51,26 @@ def embedding_bag(
     if (input.ndim, offsets is None) not in ((2, True), (1, False)):
         raise ShapeError(
             f"embedding_bag: needs (bags, length) without offsets or (all,) with them, got "
-            f"{input.type} and {'no offsets' if offsets is None else offsets.type}"
+            f"{input.meta} and {'no offsets' if offsets is None else offsets.meta}"
         )
     index = as_index(input)
     rows = embedding(index, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
-    counted = full_like(as_type(index, rows.type.dtype), value=1.0)
+    counted = full_like(as_type(index, rows.meta.dtype), value=1.0)
     if padding_idx is not None:
-        is_padding = eq(index, padding_idx % weight.type.shape[0])
+        is_padding = eq(index, padding_idx % weight.meta.shape[0])
         counted = pick(is_padding, 0.0, counted)
     if per_sample_weights is not None:
-        if per_sample_weights.type.shape != input.type.shape:
+        if per_sample_weights.meta.shape != input.meta.shape:
             raise ShapeError(
-                f"embedding_bag: per_sample_weights {per_sample_weights.type} must have the shape "
-                f"of {input.type}"
+                f"embedding_bag: per_sample_weights {per_sample_weights.meta} must have the shape "
+                f"of {input.meta}"
             )
         counted = counted * per_sample_weights
     if offsets is None:
         return _of_rows(rows, counted, mode)
-    count = offsets.type.shape[0] - include_last_offset
+    count = offsets.meta.shape[0] - include_last_offset
     begin = as_type(offsets, int64)[:count]
-    places = beside(index, np.arange(index.type.shape[0]))
+    places = beside(index, np.arange(index.meta.shape[0]))
     bags = searchsorted(begin, places, right=True) - 1
     return _of_bags(rows, counted, bags, count, mode)
 
@@ -89,14 +89,14 @@ def _of_bags(rows: Tensor, counted: Tensor, bags: Tensor, count: int, mode: str)
     """Bags of any length.  rows: (all, columns).  bags: (all,), the bag of each."""
     where = layout_of(rows, no_partial=True)
     wide = unsqueeze(counted, -1)
-    blank = zeros((count, rows.type.shape[1]), dtype=rows.type.dtype, **where)
+    blank = zeros((count, rows.meta.shape[1]), dtype=rows.meta.dtype, **where)
     if mode == "max":
         seen = pick(wide > 0, rows, -math.inf)
-        least = full(blank.type.shape, -math.inf, dtype=rows.type.dtype, **where)
+        least = full(blank.meta.shape, -math.inf, dtype=rows.meta.dtype, **where)
         found = index_reduce(least, 0, bags, seen, "amax")
         return pick(found > -math.inf, found, 0.0)
     summed = index_add(blank, 0, bags, rows * wide)
     if mode == "sum":
         return summed
-    lengths = index_add(zeros((count,), dtype=rows.type.dtype, **where), 0, bags, counted)
+    lengths = index_add(zeros((count,), dtype=rows.meta.dtype, **where), 0, bags, counted)
     return summed / clamp(reshape(lengths, (count, 1)), min=1.0)

@@ -36,15 +36,15 @@ def _padded(targets: Tensor, lengths: Tensor) -> Tensor:
     """Targets that stand one after another, as rows of the longest one's length."""
     needs_data(lengths, "ctc_loss with targets of one dim")
     counts = np.asarray(lengths.numpy())
-    if counts.sum() != targets.type.shape[0]:
+    if counts.sum() != targets.meta.shape[0]:
         raise ShapeError(
-            f"ctc_loss: the target lengths add up to {counts.sum()}, but targets are {targets.type}"
+            f"ctc_loss: the target lengths add up to {counts.sum()}, but targets are {targets.meta}"
         )
     longest = int(counts.max(initial=0))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     places = starts[:, None] + np.arange(longest)[None, :]
-    flat = beside(targets, np.minimum(places, max(targets.type.shape[0] - 1, 0)).reshape(-1))
-    if not targets.type.shape[0]:
+    flat = beside(targets, np.minimum(places, max(targets.meta.shape[0] - 1, 0)).reshape(-1))
+    if not targets.meta.shape[0]:
         return reshape(targets, (len(counts), 0))
     return reshape(gather(targets, 0, flat), (len(counts), longest))
 
@@ -70,11 +70,11 @@ def ctc_loss(
     targets longer than their input have no loss and no gradient.
     """
     if log_probs.ndim not in (2, 3):
-        raise ShapeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C), got {log_probs.type}")
+        raise ShapeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C), got {log_probs.meta}")
     is_single = log_probs.ndim == 2
     if is_single:
         log_probs, targets = unsqueeze(log_probs, 1), reshape(targets, (1, -1))
-    scores = log_probs if log_probs.type.dtype.bytes >= 4 else as_type(log_probs, float32)
+    scores = log_probs if log_probs.meta.dtype.bytes >= 4 else as_type(log_probs, float32)
     frames = _as_lengths(input_lengths, scores)
     lengths = _as_lengths(target_lengths, scores)
     rows = _padded(targets, lengths) if targets.ndim == 1 else targets
@@ -84,22 +84,22 @@ def ctc_loss(
     if zero_infinity:
         loss = masked_fill(loss, unary.isinf(loss), 0.0)
     if reduction == "mean":
-        return mean(div(loss, as_type(clamp(lengths, min=1), loss.type.dtype)))
+        return mean(div(loss, as_type(clamp(lengths, min=1), loss.meta.dtype)))
     loss = reduced(loss, reduction)
     return reshape(loss, ()) if is_single and loss.ndim else loss
 
 
 def _check_lengths(scores: Tensor, rows: Tensor, frames: Tensor, lengths: Tensor) -> None:
     """Lengths that lie beyond what there is; those of a graph are not known yet."""
-    batch = scores.type.shape[1]
+    batch = scores.meta.shape[1]
     for what, counts in (("input_lengths", frames), ("target_lengths", lengths)):
-        if counts.type.shape != (batch,):
-            raise RuntimeError(f"ctc_loss: {what} must be of size {batch}, got {counts.type}")
+        if counts.meta.shape != (batch,):
+            raise RuntimeError(f"ctc_loss: {what} must be of size {batch}, got {counts.meta}")
     if frames.value is not None or frames.is_global:
         return
     for what, counts, limit in (
-        ("input_lengths", frames, scores.type.shape[0]),
-        ("target_lengths", lengths, rows.type.shape[1]),
+        ("input_lengths", frames, scores.meta.shape[0]),
+        ("target_lengths", lengths, rows.meta.shape[1]),
     ):
         given = np.asarray(counts.numpy())
         if ((given < 0) | (given > limit)).any():
@@ -113,7 +113,7 @@ def _mass(scores: Tensor, frames: Tensor) -> Tensor:
     the gradient at log_probs itself the one that PyTorch and OneFlow give.
     """
     each = logsumexp(scores, -1)
-    outside = unary.logical_not(_frames_inside(frames, scores.type.shape[0]))
+    outside = unary.logical_not(_frames_inside(frames, scores.meta.shape[0]))
     whole = total(masked_fill(each, outside, 0.0), 0)
     return sub(whole, whole.detach())
 
@@ -124,7 +124,7 @@ def combined_margin_loss(
     """Cosines (N, C) with that of the label made cos(m1 acos(x) + m2) - m3 (Deng and others, CVPR
     2019). A label that is no class changes nothing.
     """
-    classes = beside(x, np.arange(x.type.shape[1])[None, :])
+    classes = beside(x, np.arange(x.meta.shape[1])[None, :])
     is_label = unary.logical_not(ne(classes, reshape(as_type(label, int64), (-1, 1))))
     angle = unary.acos(masked_fill(x, unary.logical_not(is_label), 0.0))
     return pick(is_label, sub(unary.cos(add(angle * float(m1), float(m2))), float(m3)), x)
@@ -138,7 +138,7 @@ def ctc_greedy_decoder(
 
     merge_repeated: a class in frames that follow each other is read once.
     """
-    count, batch, classes = log_probs.type.shape
+    count, batch, classes = log_probs.meta.shape
     frames = _as_lengths(input_lengths, log_probs)
     inside = _frames_inside(frames, count)
     best = argmax(log_probs, -1)

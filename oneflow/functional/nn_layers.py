@@ -34,9 +34,9 @@ from oneflow.tensor.tensor import Tensor
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight^T + bias.  input: (..., in).  weight: (out, in).  bias: (out,)."""
-    if input.type.shape[-1:] != weight.type.shape[-1:]:
+    if input.meta.shape[-1:] != weight.meta.shape[-1:]:
         raise ShapeError(
-            f"linear: input {input.type} and weight {weight.type} differ in their last dim"
+            f"linear: input {input.meta} and weight {weight.meta} differ in their last dim"
         )
     if bias is None or input.ndim < 2:
         out = matmul(input, weight, transpose_b=weight.ndim == 2)
@@ -50,9 +50,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _begin_axis(x: Tensor, normalized_shape: int | Sequence[int], who: str) -> int:
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     begin = x.ndim - len(shape)
-    if begin < 0 or x.type.shape[begin:] != shape:
+    if begin < 0 or x.meta.shape[begin:] != shape:
         raise ShapeError(
-            f"{who}: normalized_shape {list(shape)} must be the last dims of the input {x.type}"
+            f"{who}: normalized_shape {list(shape)} must be the last dims of the input {x.meta}"
         )
     return begin
 
@@ -85,9 +85,9 @@ def rms_norm(
     which the mean is computed, float32 at least.
     """
     if eps is None:
-        eps = finfo(promote(input.type.dtype, float32)).eps
+        eps = finfo(promote(input.meta.dtype, float32)).eps
     if normalized_shape is None:
-        normalized_shape = input.type.shape[-1:] if weight is None else weight.type.shape
+        normalized_shape = input.meta.shape[-1:] if weight is None else weight.meta.shape
     begin = _begin_axis(input, normalized_shape, "rms_norm")
     return norm_ops.rms_norm(
         input, *(() if weight is None else (weight,)), begin_axis=begin, eps=float(eps)
@@ -102,14 +102,14 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Mean 0 and variance 1 over each group of channels of (N, C, ...)."""
-    shape = input.type.shape
+    shape = input.meta.shape
     if len(shape) < 2:
-        raise ShapeError(f"group_norm: expected at least 2 dimensions, got {input.type}")
+        raise ShapeError(f"group_norm: expected at least 2 dimensions, got {input.meta}")
     if shape[1] % num_groups:
         raise ShapeError(
-            f"group_norm: {num_groups} groups do not divide the channels of {input.type}"
+            f"group_norm: {num_groups} groups do not divide the channels of {input.meta}"
         )
-    rows = reshape(input, (shape[0], num_groups, input.type.numel // max(shape[0] * num_groups, 1)))
+    rows = reshape(input, (shape[0], num_groups, input.meta.numel // max(shape[0] * num_groups, 1)))
     out = reshape(norm_ops.layer_norm(rows, begin_axis=2, eps=float(eps))[0], shape)
     column = (1, -1, *(1,) * (len(shape) - 2))
     out = out if weight is None else mul(out, reshape(weight, column))
@@ -136,7 +136,7 @@ def batch_norm(
     """
     running = None if running_mean is None or running_var is None else (running_mean, running_var)
     affine = _affine(weight, bias)
-    if not input.type.numel:
+    if not input.meta.numel:
         return _of_nothing(input, affine)
     return batch_norm_ops.batch_norm(
         input,
@@ -184,7 +184,7 @@ def instance_norm(
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if running_mean is not None and running_var is not None:
         _track_instances(input, running_mean, running_var, momentum)
-    return group_norm(input, input.type.shape[1], weight, bias, eps)
+    return group_norm(input, input.meta.shape[1], weight, bias, eps)
 
 
 def _track_instances(x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float) -> None:
@@ -208,7 +208,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     a, b = widened(x1), widened(x2)
     lengths = mul(clamp(norm(a, 2, dim), min=eps), clamp(norm(b, 2, dim), min=eps))
     cosine = div(total(mul(a, b), dim), lengths)
-    return as_type(cosine, x1.type.dtype) if a is not x1 and b is not x2 else cosine
+    return as_type(cosine, x1.meta.dtype) if a is not x1 and b is not x2 else cosine
 
 
 def pairwise_distance(
@@ -237,7 +237,7 @@ def embedding(
     of times that it is read.
     """
     if weight.ndim != 2:
-        raise ShapeError(f"embedding: 'weight' must be 2-D, got {weight.type}")
+        raise ShapeError(f"embedding: 'weight' must be 2-D, got {weight.meta}")
     index = as_index(input)
     if max_norm is not None:
         _shorten_rows(weight, _times_read(index, weight), max_norm, norm_type)
@@ -246,11 +246,11 @@ def embedding(
         METRICS.looked_up(index._array.size)
     if scale_grad_by_freq and out.requires_grad:
         share = reciprocal(gather_ops.gather(_times_read(index, weight), index, dim=0))
-        out.register_hook(lambda d: mul(d, as_type(unsqueeze(share, -1), d.type.dtype)))
-        out = reshape(out, out.type.shape)  # its users' own hooks see the gradient as it comes
+        out.register_hook(lambda d: mul(d, as_type(unsqueeze(share, -1), d.meta.dtype)))
+        out = reshape(out, out.meta.shape)  # its users' own hooks see the gradient as it comes
     if padding_idx is None or not weight.requires_grad:
         return out
-    row = padding_idx % weight.type.shape[0]
+    row = padding_idx % weight.meta.shape[0]
     return pick(unsqueeze(eq(index, row), -1), out.detach(), out)
 
 
@@ -259,7 +259,7 @@ def _times_read(index: Tensor, weight: Tensor) -> Tensor:
     flat = reshape(index, (-1,))
     ones = full_like(as_type(flat, float32), value=1.0)
     where = layout_of(weight.detach(), no_partial=True)
-    return index_add(zeros(weight.type.shape[:1], dtype=float32, **where), 0, flat, ones)
+    return index_add(zeros(weight.meta.shape[:1], dtype=float32, **where), 0, flat, ones)
 
 
 def _shorten_rows(weight: Tensor, times: Tensor, max_norm: float, norm_type: float) -> None:
@@ -271,7 +271,7 @@ def _shorten_rows(weight: Tensor, times: Tensor, max_norm: float, norm_type: flo
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(N, C r^2, H, W) -> (N, C, H r, W r)."""
-    n, c, h, w = input.type.shape
+    n, c, h, w = input.meta.shape
     r = upscale_factor
     x = reshape(input, (n, c // (r * r), r, r, h, w)).permute(0, 1, 4, 2, 5, 3)
     return reshape(x, (n, c // (r * r), h * r, w * r))
@@ -285,7 +285,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     """
     pads = [int(p) for p in pad]
     if len(pads) % 2 or len(pads) > 2 * input.ndim:
-        raise ShapeError(f"pad: {pads} must be pairs, at most one for each dim of {input.type}")
+        raise ShapeError(f"pad: {pads} must be pairs, at most one for each dim of {input.meta}")
     if mode != "constant":
         x = input
         for k in range(len(pads) // 2):
@@ -302,7 +302,7 @@ def _cut(x: Tensor, pads: list[int]) -> Tensor:
     if min(pads, default=0) >= 0:
         return x
     starts = tuple(max(-p, 0) for p in pads[::2])
-    stops = tuple(n - max(-p, 0) for p, n in zip(pads[1::2], x.type.shape, strict=True))
+    stops = tuple(n - max(-p, 0) for p, n in zip(pads[1::2], x.meta.shape, strict=True))
     return slicing.slice(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
 
 
@@ -313,23 +313,23 @@ def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Te
         cut = max(-before, 0), max(-after, 0)
         before, after = max(before, 0), max(after, 0)
         if mode == "circular":
-            x = x.narrow(dim, cut[0], x.type.shape[dim] - sum(cut))
+            x = x.narrow(dim, cut[0], x.meta.shape[dim] - sum(cut))
             return _pad_by_index(x, dim, before, after, mode)
         x = _pad_by_index(x, dim, before, after, mode)
-        return x.narrow(dim, cut[0], x.type.shape[dim] - sum(cut))
-    size = x.type.shape[dim]
+        return x.narrow(dim, cut[0], x.meta.shape[dim] - sum(cut))
+    size = x.meta.shape[dim]
     if not before and not after:
         return x
     if mode == "replicate":
         first = x.narrow(dim, 0, 1)
         last = x.narrow(dim, size - 1, 1)
-        shape = x.type.shape
+        shape = x.meta.shape
         left = expand(first, (*shape[:dim], before, *shape[dim + 1 :]))
         right = expand(last, (*shape[:dim], after, *shape[dim + 1 :]))
     elif mode == "reflect":
         if max(before, after) >= size:
             raise ShapeError(
-                f"pad: reflect by {max(before, after)} needs a dim larger than that, got {x.type}"
+                f"pad: reflect by {max(before, after)} needs a dim larger than that, got {x.meta}"
             )
         left = flip(x.narrow(dim, 1, before), dim)
         right = flip(x.narrow(dim, size - 1 - after, after), dim)

@@ -49,7 +49,7 @@ def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """-(t log(p) + (1 - t) log(1 - p)); logs are kept above -100."""
-    loss = loss_ops.bce_loss(input, as_type(target, input.type.dtype))
+    loss = loss_ops.bce_loss(input, as_type(target, input.meta.dtype))
     return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
@@ -65,7 +65,7 @@ def binary_cross_entropy_with_logits(
     """
     if pos_weight is None:
         loss = loss_ops.bce_with_logits_loss(
-            input, as_type(target, input.type.dtype), pos_weight=1.0
+            input, as_type(target, input.meta.dtype), pos_weight=1.0
         )
     else:
         # (1 - t) x + (1 + (w - 1) t) * softplus(-x)
@@ -84,7 +84,7 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return reshape(input, (1, -1)), reshape(target, (1,))
     if input.ndim > 2:
         input = movedim(input, 1, -1)
-        input = reshape(input, (-1, input.type.shape[-1]))
+        input = reshape(input, (-1, input.meta.shape[-1]))
     return input, target if target.ndim == 1 else reshape(target, (-1,))
 
 
@@ -101,11 +101,11 @@ def cross_entropy(
 
     weight: (C,), of each class. The mean leaves out samples whose label is ignore_index.
     """
-    if target.type.dtype.is_floating_point:
-        if target.type.shape != input.type.shape:
+    if target.meta.dtype.is_floating_point:
+        if target.meta.shape != input.meta.shape:
             raise DTypeError(
-                f"cross_entropy: labels must be integers, got {target.type}; only probabilities, "
-                f"of the shape of the scores {input.type}, may be floating-point"
+                f"cross_entropy: labels must be integers, got {target.meta}; only probabilities, "
+                f"of the shape of the scores {input.meta}, may be floating-point"
             )
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     scores, labels = _rows(input, as_index(target))
@@ -121,11 +121,11 @@ def _of_labels(
     loss: Tensor, labels: Tensor, ignore_index: int, reduction: str, target: Tensor
 ) -> Tensor:
     if reduction == "none":
-        return reshape(loss, target.type.shape)
+        return reshape(loss, target.meta.shape)
     if reduction != "mean":
         return reduced(loss, reduction)
     counted = compare.scalar_compare(labels, value=int(ignore_index), kind="ne")
-    return div(total(loss), total(as_type(counted, loss.type.dtype)))
+    return div(total(loss), total(as_type(counted, loss.meta.dtype)))
 
 
 def _class_weights(weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
@@ -153,9 +153,9 @@ def _weighted(
         spread = neg(total(mul(log_softmax(scores, 1), weight), 1))
         ignored = compare.scalar_compare(labels, value=int(ignore_index), kind="eq")
         spread = masked_fill(spread, ignored, 0.0)
-        loss = add(mul(loss, 1 - smoothing), mul(spread, smoothing / scores.type.shape[1]))
+        loss = add(mul(loss, 1 - smoothing), mul(spread, smoothing / scores.meta.shape[1]))
     if reduction == "none":
-        return reshape(loss, target.type.shape)
+        return reshape(loss, target.meta.shape)
     return div(total(loss), total(per_sample)) if reduction == "mean" else reduced(loss, reduction)
 
 
@@ -165,7 +165,7 @@ def _soft_cross_entropy(
     """The target is a distribution over the classes."""
     dim = 0 if input.ndim == 1 else 1
     if smoothing:
-        target = add(mul(target, 1 - smoothing), smoothing / input.type.shape[dim])
+        target = add(mul(target, 1 - smoothing), smoothing / input.meta.shape[dim])
     logs = log_softmax(input, dim)
     if weight is not None:
         logs = mul(logs, reshape(weight, tuple(-1 if i == dim else 1 for i in range(input.ndim))))
@@ -177,11 +177,11 @@ def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """-log softmax(logits)[labels] over the last dim, per sample. The integers are the labels,
     whichever comes first.
     """
-    input, target = (labels, logits) if logits.type.dtype.is_integer else (logits, labels)
-    rows = reshape(input, (-1, input.type.shape[-1]))
+    input, target = (labels, logits) if logits.meta.dtype.is_integer else (logits, labels)
+    rows = reshape(input, (-1, input.meta.shape[-1]))
     labels = reshape(as_index(target), (-1,))
     loss = ops.sparse_softmax_cross_entropy(rows, labels, ignore_index=-100, label_smoothing=0.0)[0]
-    return reshape(loss, target.type.shape)
+    return reshape(loss, target.meta.shape)
 
 
 def softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ def nll_loss(
     loss = mul(loss, per_sample)
     if reduction == "mean":
         return div(total(loss), total(per_sample))
-    return reshape(loss, target.type.shape) if reduction == "none" else reduced(loss, reduction)
+    return reshape(loss, target.meta.shape) if reduction == "none" else reduced(loss, reduction)
 
 
 def kl_div(
@@ -219,7 +219,7 @@ def kl_div(
         logs = log(masked_fill(target, empty, 1.0))
         loss = masked_fill(mul(target, sub(logs, input)), empty, 0.0)
     if reduction == "batchmean":
-        return div(total(loss), input.type.shape[0] if input.ndim else 1)
+        return div(total(loss), input.meta.shape[0] if input.ndim else 1)
     return reduced(loss, reduction)
 
 

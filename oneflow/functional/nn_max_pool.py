@@ -42,9 +42,9 @@ def _adaptive_max_pool(
     positions.  return_indices: also where they are, as an index into the flattened spatial dims.
     """
     x, single = batched(ndim, input)
-    if x.ndim != ndim + 2 or 0 in x.type.shape[1:]:
-        raise ShapeError(f"adaptive_max_pool{ndim}d: cannot pool {input.type}")
-    spatial = x.type.shape[2:]
+    if x.ndim != ndim + 2 or 0 in x.meta.shape[1:]:
+        raise ShapeError(f"adaptive_max_pool{ndim}d: cannot pool {input.meta}")
+    spatial = x.meta.shape[2:]
     many = adaptive_sizes(f"adaptive_max_pool{ndim}d", output_size, ndim)
     counts = [n if w is None else int(w) for w, n in zip(many, spatial, strict=True)]
     tables = [_windows(n, c) for n, c in zip(spatial, counts, strict=True)]
@@ -56,14 +56,14 @@ def _adaptive_max_pool(
     for dim, table in reversed(list(enumerate(tables, 2))):
         x = gather_ops.gather(x, beside(x, table.astype(np.int64)), dim=dim)
     x = permute(x, 0, 1, *(2 + d for d in order))
-    shape = x.type.shape[:2]
-    x = reshape(x, (*shape, math.prod(counts), places.type.shape[1]))
+    shape = x.meta.shape[:2]
+    x = reshape(x, (*shape, math.prod(counts), places.meta.shape[1]))
     values, chosen = largest(x, 3)
     values = unbatched(reshape(values, (*shape, *counts)), single)
     if not return_indices:
         return values
-    wide = expand(places, x.type.shape)
-    indices = gather(wide, 3, reshape(chosen, (*chosen.type.shape, 1)))
+    wide = expand(places, x.meta.shape)
+    indices = gather(wide, 3, reshape(chosen, (*chosen.meta.shape, 1)))
     return values, unbatched(reshape(indices, (*shape, *counts)), single)
 
 
@@ -102,13 +102,13 @@ def _max_unpool(
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Zeros of (N, C, SPATIAL) with the values at the places that a max pool has returned."""
-    if input.type.shape != indices.type.shape:
+    if input.meta.shape != indices.meta.shape:
         raise ShapeError(
-            f"max_unpool{ndim}d: {input.type} and the indices {indices.type} must have one shape"
+            f"max_unpool{ndim}d: {input.meta} and the indices {indices.meta} must have one shape"
         )
     kernel = spatial_sizes(kernel_size, ndim)
     strides, pads = window_strides(stride, kernel), spatial_sizes(padding, ndim)
-    shape = input.type.shape
+    shape = input.meta.shape
     lead, old = shape[: len(shape) - ndim], shape[len(shape) - ndim :]
     usual = tuple(
         (n - 1) * s - 2 * p + k for n, s, p, k in zip(old, strides, pads, kernel, strict=True)
@@ -120,7 +120,7 @@ def _max_unpool(
             f"stride {strides} away from {list(usual)}"
         )
     blank = zeros(
-        (*lead, math.prod(size)), dtype=input.type.dtype, **layout_of(input, no_partial=True)
+        (*lead, math.prod(size)), dtype=input.meta.dtype, **layout_of(input, no_partial=True)
     )
     many = math.prod(old)
     flat = scatter(blank, -1, reshape(indices, (*lead, many)), reshape(input, (*lead, many)))

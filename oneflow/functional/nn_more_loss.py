@@ -64,9 +64,9 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
-    if input1.type.shape != input2.type.shape and target.ndim + 1 != max(input1.ndim, input2.ndim):
+    if input1.meta.shape != input2.meta.shape and target.ndim + 1 != max(input1.ndim, input2.ndim):
         raise ShapeError(
-            f"cosine_embedding_loss: {target.type} does not fit {input1.type} and {input2.type}"
+            f"cosine_embedding_loss: {target.meta} does not fit {input1.meta} and {input2.meta}"
         )
     input1, input2 = as_float(input1), as_float(input2)
     dims = total(mul(input1, input2), -1)
@@ -88,14 +88,14 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """The negative logarithm of the normal density with mean `input` and variance `var`."""
     spread = var if isinstance(var, Tensor) else unary.full_like(input, value=float(var))
-    if spread.type.shape != input.type.shape:
-        if spread.type.shape == input.type.shape[:-1]:
+    if spread.meta.shape != input.meta.shape:
+        if spread.meta.shape == input.meta.shape[:-1]:
             spread = unsqueeze(spread, -1)
-        elif spread.type.numel != 1 and (
+        elif spread.meta.numel != 1 and (
             spread.ndim != input.ndim
             or any(n not in (1, m) for n, m in zip(spread.shape, input.shape, strict=True))
         ):
-            raise ArgumentError(f"gaussian_nll_loss: var {spread.type} is of incorrect size")
+            raise ArgumentError(f"gaussian_nll_loss: var {spread.meta} is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ArgumentError(f"{reduction} is not valid")
     if spread._array is not None and spread._placement is None and bool((spread < 0).any()):
@@ -145,7 +145,7 @@ def multi_margin_loss(
         raise ArgumentError(f"only p == 1 and p == 2 supported, got {p}")
     check_reduction(reduction)
     if weight is not None and weight.ndim != 1:
-        raise ArgumentError(f"multi_margin_loss: weight must be one-dimensional, got {weight.type}")
+        raise ArgumentError(f"multi_margin_loss: weight must be one-dimensional, got {weight.meta}")
     x = reshape(input, (1, -1)) if input.ndim < 2 else input
     labels = reshape(target, (-1, 1))
     own = gather(x, 1, labels)
@@ -153,8 +153,8 @@ def multi_margin_loss(
     gap = gap if p == 1 else unary.square(gap)
     if weight is not None:
         gap = mul(gap, unsqueeze(gather(weight, 0, reshape(labels, (-1,))), 1))
-    classes = x.type.shape[1]
-    is_own = labels == x.new_tensor(range(classes), dtype=labels.type.dtype)
+    classes = x.meta.shape[1]
+    is_own = labels == x.new_tensor(range(classes), dtype=labels.meta.dtype)
     loss = div(total(masked_fill(gap, is_own, 0.0), 1), classes)
     return reduced(loss if target.ndim else reshape(loss, ()), reduction)
 
@@ -172,13 +172,13 @@ def multilabel_margin_loss(
     """
     check_reduction(reduction)
     x = reshape(input, (1, -1)) if input.ndim < 2 else input
-    if not x.type.shape[-1] or x.ndim != 2 or target.type.numel != x.type.numel:
-        raise ShapeError(f"multilabel_margin_loss: {input.type} and {target.type} do not fit")
-    labels = reshape(target, x.type.shape)
-    count = x.type.shape[1]
-    is_on = (as_type(labels < 0, labels.type.dtype).cumsum(1)) == 0
+    if not x.meta.shape[-1] or x.ndim != 2 or target.meta.numel != x.meta.numel:
+        raise ShapeError(f"multilabel_margin_loss: {input.meta} and {target.meta} do not fit")
+    labels = reshape(target, x.meta.shape)
+    count = x.meta.shape[1]
+    is_on = (as_type(labels < 0, labels.meta.dtype).cumsum(1)) == 0
     safe = masked_fill(labels, unary.logical_not(is_on), 0)
-    numbers = x.new_tensor(range(count), dtype=labels.type.dtype)
+    numbers = x.new_tensor(range(count), dtype=labels.meta.dtype)
     is_label = ((unsqueeze(safe, -1) == numbers) & unsqueeze(is_on, -1)).any(1)
     gap = sub(unsqueeze(x, 1), unsqueeze(gather(x, 1, safe), 2))
     gap = clamp(add(gap, 1), min=0.0)
@@ -229,13 +229,13 @@ def triplet_margin_with_distance_loss(
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """out[..., k] = input1 @ weight[k] @ input2 + bias[k]."""
-    if input1.type.shape[:-1] != input2.type.shape[:-1]:
-        raise ShapeError(f"bilinear: {input1.type} and {input2.type} differ in leading dims")
-    k, m, n = weight.type.shape
+    if input1.meta.shape[:-1] != input2.meta.shape[:-1]:
+        raise ShapeError(f"bilinear: {input1.meta} and {input2.meta} differ in leading dims")
+    k, m, n = weight.meta.shape
     left = matmul(reshape(input1, (-1, m)), reshape(permute(weight, 1, 0, 2), (m, k * n)))
     rows = reshape(left, (-1, k, n))
     out = total(mul(rows, reshape(input2, (-1, 1, n))), 2)
-    out = reshape(out, (*input1.type.shape[:-1], k))
+    out = reshape(out, (*input1.meta.shape[:-1], k))
     return out if bias is None else add(out, bias)
 
 
@@ -244,7 +244,7 @@ def local_response_norm(
 ) -> Tensor:
     """Divided by (k + alpha times the mean square of `size` channels) ** beta."""
     if input.ndim < 3:
-        raise ShapeError(f"local_response_norm: expected 3D or higher tensor, got {input.type}")
+        raise ShapeError(f"local_response_norm: expected 3D or higher tensor, got {input.meta}")
     square = unary.square(input)
     edges = [0, 0] * input.ndim
     edges[2:4] = [size // 2, (size - 1) // 2]
@@ -256,9 +256,9 @@ def local_response_norm(
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(n, c, h * r, w * r) -> (n, c * r * r, h, w)."""
     r = int(downscale_factor)
-    *lead, c, h, w = input.type.shape
+    *lead, c, h, w = input.meta.shape
     if r <= 0 or h % r or w % r:
-        raise ShapeError(f"pixel_unshuffle: {input.type} is not divisible by {r}")
+        raise ShapeError(f"pixel_unshuffle: {input.meta} is not divisible by {r}")
     x = reshape(input, (*lead, c, h // r, r, w // r, r))
     n = len(lead)
     x = permute(x, *range(n), n, n + 2, n + 4, n + 1, n + 3)
@@ -267,8 +267,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels in another order: the first of each group, then the second of each, ..."""
-    if input.ndim < 3 or groups < 1 or input.type.shape[1] % groups:
-        raise ShapeError(f"channel_shuffle: {input.type} has no {groups} groups of channels")
-    n, c, *rest = input.type.shape
+    if input.ndim < 3 or groups < 1 or input.meta.shape[1] % groups:
+        raise ShapeError(f"channel_shuffle: {input.meta} has no {groups} groups of channels")
+    n, c, *rest = input.meta.shape
     x = reshape(input, (n, groups, c // groups, *rest))
     return reshape(x.transpose(1, 2), (n, c, *rest))

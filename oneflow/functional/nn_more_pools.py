@@ -68,19 +68,19 @@ def _fractional_max_pool(
     Graham, "Fractional max-pooling", 2014.
     """
     x, single = batched(ndim, input)
-    spatial, kernel = x.type.shape[2:], spatial_sizes(kernel_size, ndim)
+    spatial, kernel = x.meta.shape[2:], spatial_sizes(kernel_size, ndim)
     counts = _counts(ndim, spatial, output_size, output_ratio)
     for size, k, count in zip(spatial, kernel, counts, strict=True):
         if not 0 < count <= size - k + 1:
             raise ShapeError(
                 f"fractional_max_pool{ndim}d: {count} windows of {k} do not fit {size} positions "
-                f"of {input.type}"
+                f"of {input.meta}"
             )
-    lead = x.type.shape[:2]
+    lead = x.meta.shape[:2]
     drawn = _random_samples
     if drawn is None:
         where = layout_of(x, no_partial=True)
-        drawn = rand((*lead, ndim), dtype=x.type.dtype, **where)
+        drawn = rand((*lead, ndim), dtype=x.meta.dtype, **where)
     drawn = drawn[: lead[0]]  # a tensor without a batch takes the first sample's
     flat: Tensor | None = None
     for d, (size, k, count) in enumerate(zip(spatial, kernel, counts, strict=True)):
@@ -92,7 +92,7 @@ def _fractional_max_pool(
             flat = places
         else:
             ones = (1,) * (2 * d)
-            flat = reshape(flat, (*flat.type.shape, 1, 1)) * size
+            flat = reshape(flat, (*flat.meta.shape, 1, 1)) * size
             flat = flat + reshape(places, (*lead, *ones, count, k))
     assert flat is not None
     order = (*range(2, 2 + 2 * ndim, 2), *range(3, 3 + 2 * ndim, 2))
@@ -104,7 +104,7 @@ def _fractional_max_pool(
     values = unbatched(reshape(values, (*lead, *counts)), single)
     if not return_indices:
         return values
-    found = gather(index, 3, reshape(chosen, (*chosen.type.shape, 1)))
+    found = gather(index, 3, reshape(chosen, (*chosen.meta.shape, 1)))
     return values, unbatched(reshape(found, (*lead, *counts)), single)
 
 
@@ -127,13 +127,13 @@ def _counts(
 
 def _starts(sample: Tensor, size: int, kernel: int, count: int) -> Tensor:
     """Starts of the windows of one dim: int64 (N, C, count); the last window ends at the end."""
-    wide = reshape(sample, (*sample.type.shape, 1))
+    wide = reshape(sample, (*sample.meta.shape, 1))
     last = full_like(as_type(wide, int64), value=size - kernel)
     if count == 1:
         return last
     step = (size - kernel) / (count - 1)
-    positions = beside(sample, np.arange(count - 1, dtype=sample.type.dtype.np))
-    lead = (*sample.type.shape, count - 1)
+    positions = beside(sample, np.arange(count - 1, dtype=sample.meta.dtype.np))
+    lead = (*sample.meta.shape, count - 1)
     moved = floor((expand(wide, lead) + positions) * step) - floor(wide * step)
     joined: Tensor = cat([as_type(moved, int64), last], dim=-1)
     return joined

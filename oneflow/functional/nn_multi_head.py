@@ -109,17 +109,17 @@ def multi_head_attention_forward(
 def _check_sizes(query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_heads: int) -> None:
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
         raise ShapeError(
-            f"multi_head_attention_forward: query {query.type}, key {key.type} and value "
-            f"{value.type} must all have 2 dims (no batch) or 3"
+            f"multi_head_attention_forward: query {query.meta}, key {key.meta} and value "
+            f"{value.meta} must all have 2 dims (no batch) or 3"
         )
     if query.shape[-1] != embed_dim or embed_dim % num_heads:
         raise ShapeError(
-            f"multi_head_attention_forward: query {query.type} needs a last dim of {embed_dim}, "
+            f"multi_head_attention_forward: query {query.meta} needs a last dim of {embed_dim}, "
             f"a multiple of {num_heads} heads"
         )
     if key.shape[:-1] != value.shape[:-1]:
         raise ShapeError(
-            f"multi_head_attention_forward: key {key.type} and value {value.type} differ in their "
+            f"multi_head_attention_forward: key {key.meta} and value {value.meta} differ in their "
             "batch or sequence"
         )
 
@@ -187,7 +187,7 @@ def _static(x: Tensor, given: Tensor | None, name: str) -> Tensor:
     n, heads, _, size = x.shape
     if given.ndim != 3 or (given.shape[0], given.shape[2]) != (n * heads, size):
         raise ShapeError(
-            f"multi_head_attention_forward: {name} {given.type} must be (batch * heads = "
+            f"multi_head_attention_forward: {name} {given.meta} must be (batch * heads = "
             f"{n * heads}, any, {size})"
         )
     return reshape(given, n, heads, given.shape[1], size)
@@ -229,7 +229,7 @@ class _Mask:
         if not self.parts:
             return None
         both = self.parts[0] if len(self.parts) == 1 else add(*self.parts)
-        return as_type(both, scores_like.type.dtype)
+        return as_type(both, scores_like.meta.dtype)
 
 
 def _shaped(
@@ -240,14 +240,14 @@ def _shaped(
     if wanted is None:
         listed = " or ".join(str(shape) for shape in shapes)
         raise ShapeError(
-            f"multi_head_attention_forward: {name} {mask.type} must have the shape {listed}"
+            f"multi_head_attention_forward: {name} {mask.meta} must have the shape {listed}"
         )
     if mask.dtype.name != "bool" and not mask.dtype.is_floating_point:
         raise ArgumentError(
-            f"multi_head_attention_forward: {name} {mask.type} must hold bools or floating-point "
+            f"multi_head_attention_forward: {name} {mask.meta} must hold bools or floating-point "
             "numbers"
         )
-    summands = as_type(mask, like.type.dtype)
+    summands = as_type(mask, like.meta.dtype)
     if mask.dtype.name == "bool":
         summands = pick(mask, -math.inf, filled_like(summands, 0))
     return reshape(summands, *wanted)

@@ -55,12 +55,12 @@ def interpolate(
     if antialias and (mode not in ("bilinear", "bicubic") or ndim != 2):
         raise ArgumentError(
             "interpolate: Anti-alias option is restricted to bilinear and bicubic modes and "
-            f"requires a 4-D tensor as input, got {mode!r} of {input.type}"
+            f"requires a 4-D tensor as input, got {mode!r} of {input.meta}"
         )
     if mode not in _MODES:
         raise ArgumentError(f"interpolate: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if ndim not in _MODES[mode] and not (ndim in (1, 2, 3) and mode.endswith("linear")):
-        raise ArgumentError(f"interpolate: mode {mode!r} does not resize {input.type}")
+        raise ArgumentError(f"interpolate: mode {mode!r} does not resize {input.meta}")
     wanted, factors = _wanted(input, size, scale_factor, bool(recompute_scale_factor))
     if mode == "area":
         return adaptive_avg_pool(input, output_size=tuple(wanted))
@@ -70,7 +70,7 @@ def interpolate(
             x = _nearest(x, k + 2, n, factor, 0.5 if mode == "nearest-exact" else 0.0)
         else:
             form = _antialiased if antialias else _interpolated
-            table = form(x.type.shape[k + 2], n, factor, bool(align_corners), mode == "bicubic")
+            table = form(x.meta.shape[k + 2], n, factor, bool(align_corners), mode == "bicubic")
             x = x if table is None else _times(x, k + 2, table)
     return x
 
@@ -86,13 +86,13 @@ def _wanted(
     if size is not None:
         return list(spatial_sizes(size, ndim)), [None] * ndim
     many = scale_factor if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
-    wanted = [math.floor(n * f) for n, f in zip(x.type.shape[2:], many, strict=True)]
+    wanted = [math.floor(n * f) for n, f in zip(x.meta.shape[2:], many, strict=True)]
     return wanted, [None] * ndim if recompute else list(many)
 
 
 def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float) -> Tensor:
     """middle: 0.5 looks from the middle of each place, 0.0 from its beginning."""
-    old = x.type.shape[dim]
+    old = x.meta.shape[dim]
     if size == old and factor in (None, 1):
         return x
     scale = old / size if factor is None else 1 / factor
@@ -150,7 +150,7 @@ def _antialiased(
 
 def _times(x: Tensor, dim: int, weights: Array) -> Tensor:
     """A dim multiplied by weights (old, new)."""
-    table = as_type(beside(x, weights), x.type.dtype)
+    table = as_type(beside(x, weights), x.meta.dtype)
     at = one_dim(dim, x.ndim, "interpolate")
     return matmul(x.transpose(at, -1), table).transpose(at, -1)
 
@@ -174,5 +174,5 @@ def interpolate_like(
 ) -> Tensor:
     """`interpolate` to the spatial size of `like`."""
     return interpolate(
-        input, like.type.shape[2:], mode=mode, align_corners=bool(align_corners) or None
+        input, like.meta.shape[2:], mode=mode, align_corners=bool(align_corners) or None
     )

@@ -33,11 +33,11 @@ def _taken(x: Tensor, sizes: Sequence[int], places: Places, is_inside: Tensor | 
     flat = places[0]
     for size, place in zip(sizes[1:], places[1:], strict=True):
         flat = add(mul(flat, size), place)
-    index = expand(unsqueeze(as_type(flat, int64), 1), (*x.type.shape[:2], flat.type.shape[-1]))
+    index = expand(unsqueeze(as_type(flat, int64), 1), (*x.meta.shape[:2], flat.meta.shape[-1]))
     values = gather_ops.dim_gather(x, index, dim=2)
     if is_inside is None:
         return values
-    return mul(values, unsqueeze(as_type(is_inside, x.type.dtype), 1))
+    return mul(values, unsqueeze(as_type(is_inside, x.meta.dtype), 1))
 
 
 def _inside(places: Places, sizes: Sequence[int]) -> Tensor:
@@ -84,10 +84,10 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """
     spatial = [int(n) for n in size[2:]]
     count = len(spatial)
-    if count not in (2, 3) or theta.type.shape != (size[0], count, count + 1):
+    if count not in (2, 3) or theta.meta.shape != (size[0], count, count + 1):
         raise ShapeError(
             f"affine_grid: expected a batch of {count}x{count + 1} affine matrices of shape "
-            f"{[size[0], count, count + 1]} for size {list(size)}, got {theta.type}"
+            f"{[size[0], count, count + 1]} for size {list(size)}, got {theta.meta}"
         )
     if min(size) < 1:
         raise ShapeError(f"affine_grid: expected non-zero, positive output size, got {list(size)}")
@@ -97,7 +97,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         lines.append(line if align_corners else line * (n - 1) / n)
     grids = np.meshgrid(*lines, indexing="ij")
     base = np.stack([*grids[::-1], np.ones(spatial)], axis=-1).reshape(-1, count + 1)
-    table = as_type(beside(theta, base), theta.type.dtype)
+    table = as_type(beside(theta, base), theta.meta.dtype)
     out = matmul(table, theta.transpose(1, 2))
     return reshape(out, (int(size[0]), *spatial, count))
 
@@ -124,22 +124,22 @@ def grid_sample(
     if (
         count not in (2, 3)
         or grid.ndim != input.ndim
-        or grid.type.shape[-1] != count
-        or grid.type.shape[0] != input.type.shape[0]
-        or 0 in input.type.shape[2:]
-        or grid.type.dtype is not input.type.dtype
+        or grid.meta.shape[-1] != count
+        or grid.meta.shape[0] != input.meta.shape[0]
+        or 0 in input.meta.shape[2:]
+        or grid.meta.dtype is not input.meta.dtype
     ):
         raise ShapeError(
-            f"grid_sample: the grid {grid.type} does not fit {input.type}; it needs the same batch "
+            f"grid_sample: the grid {grid.meta} does not fit {input.meta}; it needs the same batch "
             "and dtype and a last dim of 2 for images, of 3 for volumes"
         )
     if mode == "bicubic" and count != 2:
-        raise ShapeError(f"grid_sample: bicubic interpolation only supports 4D input, {input.type}")
-    sizes = input.type.shape[2:]
-    out, batch = grid.type.shape[1:-1], input.type.shape[0]
-    x = reshape(input, (*input.type.shape[:2], -1 if input.type.numel else 0))
+        raise ShapeError(f"grid_sample: bicubic interpolation only supports 4D input, {input.meta}")
+    sizes = input.meta.shape[2:]
+    out, batch = grid.meta.shape[1:-1], input.meta.shape[0]
+    x = reshape(input, (*input.meta.shape[:2], -1 if input.meta.numel else 0))
     corners = bool(align_corners)
-    flat = reshape(grid, (batch, -1 if grid.type.numel else 0, count))
+    flat = reshape(grid, (batch, -1 if grid.meta.numel else 0, count))
     places = [_unnormalized(flat[..., count - 1 - d], n, corners) for d, n in enumerate(sizes)]
     if mode == "bicubic":
         values = _cubic(x, sizes, places, padding_mode, corners)
@@ -150,7 +150,7 @@ def grid_sample(
             values = _at_whole(x, sizes, placed, padding_mode == "zeros")
         else:
             values = _linear(x, sizes, placed, padding_mode == "zeros")
-    return reshape(values, (*input.type.shape[:2], *out))
+    return reshape(values, (*input.meta.shape[:2], *out))
 
 
 def _at_whole(x: Tensor, sizes: Sequence[int], places: Places, zeros: bool) -> Tensor:
@@ -219,15 +219,15 @@ def deform_conv2d(
     OW) scales what is read.
     """
     strides, pads, dilations = (spatial_sizes(v, 2) for v in (stride, padding, dilation))
-    n, channels, *sizes = input.type.shape
-    out_channels, per_group, *window = weight.type.shape
+    n, channels, *sizes = input.meta.shape
+    out_channels, per_group, *window = weight.meta.shape
     each = zip(sizes, window, strides, pads, dilations, strict=True)
     out = tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
     area, count = window[0] * window[1], out[0] * out[1]
-    parts = offset.type.shape[1] // (2 * area)
-    if offset.type.shape != (n, 2 * parts * area, *out) or not parts or channels % parts:
+    parts = offset.meta.shape[1] // (2 * area)
+    if offset.meta.shape != (n, 2 * parts * area, *out) or not parts or channels % parts:
         raise ShapeError(
-            f"deform_conv2d: offset {offset.type} does not fit {input.type} with {weight.type}; it "
+            f"deform_conv2d: offset {offset.meta} does not fit {input.meta} with {weight.meta}; it "
             f"needs 2 * {area} channels for each part of the channels, and spatial dims {out}"
         )
     moved = reshape(offset, (n * parts, area, 2, count))
@@ -238,7 +238,7 @@ def deform_conv2d(
         grid = inner[:, None] + steps
         shape = (window[0], 1, out[0], 1) if dim == 0 else (1, window[1], 1, out[1])
         spread = np.broadcast_to(grid.reshape(shape), (*window, *out)).reshape(area, count)
-        base = as_type(beside(input, spread.astype(np.float64)), offset.type.dtype)
+        base = as_type(beside(input, spread.astype(np.float64)), offset.meta.dtype)
         places.append(reshape(add(moved[:, :, dim], base), (n * parts, area * count)))
     x = reshape(input, (n * parts, channels // parts, sizes[0] * sizes[1]))
     read = reshape(_linear(x, sizes, places, True), (n, parts, channels // parts, area, count))
@@ -268,10 +268,10 @@ def roi_align(
     rois: (R, 5): image, x1, y1, x2, y2.  sampling_ratio: points along a side of a cell; -1: as many
     as pixels.  aligned: pixels have their middle at whole places plus 1/2.
     """
-    if rois.ndim != 2 or rois.type.shape[1] != 5 or input.ndim != 4:
-        raise ShapeError(f"roi_align: needs (N, C, H, W) and (R, 5), got {input.type}, {rois.type}")
-    n, channels, *sizes = input.type.shape
-    count, boxes = rois.type.shape[0], rois.detach()
+    if rois.ndim != 2 or rois.meta.shape[1] != 5 or input.ndim != 4:
+        raise ShapeError(f"roi_align: needs (N, C, H, W) and (R, 5), got {input.meta}, {rois.meta}")
+    n, channels, *sizes = input.meta.shape
+    count, boxes = rois.meta.shape[0], rois.detach()
     shift = 0.5 if aligned else 0.0
     pooled = (int(pooled_h), int(pooled_w))
     places, kept = [], []
@@ -285,14 +285,14 @@ def roi_align(
         if sampling_ratio <= 0:
             points = clamp(unary.ceil(cell), min=1.0)
             most = int(points.max().item()) if count else 1
-        index = as_type(beside(input, np.arange(most) + 0.0), boxes.type.dtype)
-        corner = as_type(beside(input, np.arange(cells) + 0.0), boxes.type.dtype)
+        index = as_type(beside(input, np.arange(most) + 0.0), boxes.meta.dtype)
+        corner = as_type(beside(input, np.arange(cells) + 0.0), boxes.meta.dtype)
         within = mul(add(index, 0.5), unsqueeze(div(cell, points), 1))
         begin = add(unsqueeze(start, 1), mul(corner, unsqueeze(cell, 1)))
         places.append(add(unsqueeze(begin, 2), unsqueeze(within, 1)))
-        is_used = as_type(unsqueeze(points, 1) > index, boxes.type.dtype)
+        is_used = as_type(unsqueeze(points, 1) > index, boxes.meta.dtype)
         kept.append(div(is_used, unsqueeze(points, 1)))
-    rows, columns = (p.type.shape[2] for p in places)
+    rows, columns = (p.meta.shape[2] for p in places)
     whole = (count, pooled[0], rows, pooled[1], columns)
     y = reshape(expand(reshape(places[0], (count, pooled[0], rows, 1, 1)), whole), (1, -1))
     x = reshape(expand(reshape(places[1], (count, 1, 1, pooled[1], columns)), whole), (1, -1))
@@ -301,12 +301,12 @@ def roi_align(
     bounded = _bounded([y, x], sizes)
     flat = reshape(permute(input, 1, 0, 2, 3), (1, channels, -1))
     read = _linear(flat, (n, *sizes), [reshape(image, (1, -1)), *bounded], False)
-    read = mul(read, unsqueeze(as_type(is_near, read.type.dtype), 1))
+    read = mul(read, unsqueeze(as_type(is_near, read.meta.dtype), 1))
     read = reshape(read, (channels, *whole))
     weight = mul(
         reshape(kept[0], (count, 1, rows, 1, 1)), reshape(kept[1], (count, 1, 1, 1, columns))
     )
-    out = mul(read, as_type(weight, read.type.dtype)).sum((3, 5))
+    out = mul(read, as_type(weight, read.meta.dtype)).sum((3, 5))
     return permute(out, 1, 0, 2, 3)
 
 
@@ -315,9 +315,9 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float = 0.5) -> Tensor:
     iou_threshold, best first.
     """
     needs_data(boxes, "nms()")
-    if boxes.ndim != 2 or boxes.type.shape[1] != 4 or scores.type.shape != boxes.type.shape[:1]:
+    if boxes.ndim != 2 or boxes.meta.shape[1] != 4 or scores.meta.shape != boxes.meta.shape[:1]:
         raise ShapeError(
-            f"nms: needs boxes (R, 4) and scores (R,), got {boxes.type}, {scores.type}"
+            f"nms: needs boxes (R, 4) and scores (R,), got {boxes.meta}, {scores.meta}"
         )
     corners, values = boxes.numpy(), scores.numpy()
     order = np.argsort(-values, kind="stable")

@@ -31,9 +31,9 @@ def _conv(
     """Cross-correlation of (N, C, SPATIAL) with (O, C / groups, WINDOW)."""
     strides, dilations = spatial_sizes(stride, ndim), spatial_sizes(dilation, ndim)
     if weight.ndim != ndim + 2:
-        raise ShapeError(f"conv{ndim}d: needs a weight of {ndim + 2} dims, got {weight.type}")
-    if bias is not None and category(bias.type.dtype) > category(input.type.dtype):
-        raise DTypeError(f"conv{ndim}d: input {input.type} and bias {bias.type} have two kinds")
+        raise ShapeError(f"conv{ndim}d: needs a weight of {ndim + 2} dims, got {weight.meta}")
+    if bias is not None and category(bias.meta.dtype) > category(input.meta.dtype):
+        raise DTypeError(f"conv{ndim}d: input {input.meta} and bias {bias.meta} have two kinds")
     x, single = batched(ndim, input)
     if isinstance(padding, str):
         x, pads = _named_padding(x, weight, padding, strides, dilations)
@@ -64,7 +64,7 @@ def _named_padding(
         raise ShapeError(
             f"conv: padding is numbers, 'valid', or 'same' with stride 1; got {padding!r}"
         )
-    totals = [d * (k - 1) for d, k in zip(dilation, w.type.shape[2:], strict=True)]
+    totals = [d * (k - 1) for d, k in zip(dilation, w.meta.shape[2:], strict=True)]
     if all(t % 2 == 0 for t in totals):
         return x, tuple(t // 2 for t in totals)
     pads = (0, 0, 0, 0, *(p for t in totals for p in (t // 2, t - t // 2)))
@@ -87,8 +87,8 @@ def _conv_transpose(
         spatial_sizes(v, ndim) for v in (stride, padding, output_padding, dilation)
     )
     x, single = batched(ndim, input)
-    window = weight.type.shape[2:]
-    sizes = zip(x.type.shape[2:], window, strides, pads, extra, dilations, strict=True)
+    window = weight.meta.shape[2:]
+    sizes = zip(x.meta.shape[2:], window, strides, pads, extra, dilations, strict=True)
     spatial = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in sizes)
     wanted, cuts = spatial, pads
     if any(e >= s for e, s in zip(extra, strides, strict=True)):
@@ -112,7 +112,7 @@ def _conv_transpose(
 def _cut(x: Tensor, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
     """The spatial parts of x from `starts` on, with zeros behind where they reach further."""
     for dim, (start, size) in enumerate(zip(starts, sizes, strict=True), start=2):
-        held = min(x.type.shape[dim] - start, size)
+        held = min(x.meta.shape[dim] - start, size)
         pads = [0] * (2 * x.ndim)
         pads[2 * dim + 1] = size - held
         x = pad_with(x.narrow(dim, start, held), tuple(pads), 0)
@@ -128,7 +128,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     """A convolution over time: (time, batch, channels) by (window, channels in, channels out)."""
     if input.ndim != 3 or weight.ndim != 3:
         raise ShapeError(
-            f"conv_tbc: Input and weight must have 3 dims, got {input.type} and {weight.type}"
+            f"conv_tbc: Input and weight must have 3 dims, got {input.meta} and {weight.meta}"
         )
     out: Tensor = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
     return out.permute(2, 0, 1)
@@ -231,7 +231,7 @@ def _adaptive_avg_pool(
     """Means of windows of (N, C, SPATIAL) chosen so that the result has `output_size` positions."""
     x, single = batched(ndim, input)
     wanted = adaptive_sizes(f"adaptive_avg_pool{ndim}d", output_size, ndim)
-    sizes = tuple(n if w is None else int(w) for w, n in zip(wanted, x.type.shape[2:], strict=True))
+    sizes = tuple(n if w is None else int(w) for w, n in zip(wanted, x.meta.shape[2:], strict=True))
     return unbatched(pool_ops.adaptive_avg_pool(x, output_size=sizes), single)
 
 

@@ -38,7 +38,7 @@ frexp_result = namedtuple("frexp_result", ("mantissa", "exponent"))
 
 def positive(input: Tensor) -> Tensor:
     """The tensor itself. Raises DTypeError for bools."""
-    if input.type.dtype is dtypes.bool_:
+    if input.meta.dtype is dtypes.bool_:
         raise DTypeError("positive: the + operator, on a bool tensor is not supported")
     return input
 
@@ -51,8 +51,8 @@ def _floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Te
 def _only_floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Tensor]:
     """Two operands in one dtype. Raises DTypeError for integers, as PyTorch does."""
     a, b = same_type(name, input, other)
-    if category(a.type.dtype) < 2:
-        raise DTypeError(f"{name}: needs floating-point tensors, got {a.type}; cast them first")
+    if category(a.meta.dtype) < 2:
+        raise DTypeError(f"{name}: needs floating-point tensors, got {a.meta}; cast them first")
     return a, b
 
 
@@ -78,13 +78,13 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below 0, 1 above, and `values` at 0."""
     need_tensors("heaviside", input=input, values=values)
-    if input.type.dtype is not values.type.dtype:
+    if input.meta.dtype is not values.meta.dtype:
         raise DTypeError(
-            f"heaviside: input and values must have one dtype, got {input.type}, {values.type}"
+            f"heaviside: input and values must have one dtype, got {input.meta}, {values.meta}"
         )
-    step = as_type(gt(input, 0), input.type.dtype)
+    step = as_type(gt(input, 0), input.meta.dtype)
     out = pick(eq(input, 0), values, step)
-    if input.type.dtype.is_floating_point:
+    if input.meta.dtype.is_floating_point:
         out = pick(unary.isnan(input), input, out)
     return out
 
@@ -103,7 +103,7 @@ def fmin(input: Tensor, other: Tensor) -> Tensor:
 
 def _ignoring_nan(is_first: binary.BinaryFunction, a: Tensor, b: Tensor) -> Tensor:
     first = is_first(a, b)
-    if a.type.dtype.is_floating_point:
+    if a.meta.dtype.is_floating_point:
         first = compare.logical_or(first, unary.isnan(b))
     return pick(first, a, b)
 
@@ -118,8 +118,8 @@ def ldexp(input: Tensor, other: TensorLike) -> Tensor:
 
 def frexp(input: Tensor) -> frexp_result:
     """(mantissa, exponent): input = mantissa * 2 ** exponent, the mantissa from 1/2 to 1."""
-    if not input.type.dtype.is_floating_point:
-        raise DTypeError(f"frexp() only supports floating-point dtypes, got {input.type}")
+    if not input.meta.dtype.is_floating_point:
+        raise DTypeError(f"frexp() only supports floating-point dtypes, got {input.meta}")
     return frexp_result(*frexp_op(input))
 
 
@@ -157,7 +157,7 @@ def float_power(input: TensorLike, exponent: TensorLike) -> Tensor:
     """input ** exponent, computed in float64 (complex128 for complex operands)."""
     a, b = operands("float_power", input, exponent)
     is_complex = any(
-        isinstance(v, complex) or (isinstance(v, Tensor) and v.type.dtype.is_complex)
+        isinstance(v, complex) or (isinstance(v, Tensor) and v.meta.dtype.is_complex)
         for v in (a, b)
     )
     wide = dtypes.complex128 if is_complex else dtypes.float64
@@ -205,11 +205,11 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
     mask = unary.full_like(cast(input.detach(), dtype=dtypes.bool_), value=True)
     if isinstance(value, Tensor):
         if value.ndim:
-            raise DTypeError(f"fill: supports only 0-dimension value tensors, got {value.type}")
-        return pick(mask, as_type(value, input.type.dtype), input)
+            raise DTypeError(f"fill: supports only 0-dimension value tensors, got {value.meta}")
+        return pick(mask, as_type(value, input.meta.dtype), input)
     return masked_fill(input, mask, value)
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Have both the same shape?"""
-    return input.type.shape == other.type.shape
+    return input.meta.shape == other.meta.shape

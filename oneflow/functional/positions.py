@@ -49,9 +49,9 @@ def _spread(index: Tensor, dim: int, shape: Dims) -> Tensor:
 
 def _vector(who: str, x: Tensor, dim: int, index: Tensor) -> tuple[int, Tensor]:
     if index.ndim > 1:
-        raise ShapeError(f"{who}: the index must be a vector, got {index.type}")
+        raise ShapeError(f"{who}: the index must be a vector, got {index.meta}")
     at = one_dim(dim, x.ndim, who)
-    size = x.type.shape[at] if x.ndim else 1
+    size = x.meta.shape[at] if x.ndim else 1
     return at, positive(reshape(as_index(index), (-1,)), size)
 
 
@@ -61,33 +61,33 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
     """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(
-            f"index_fill: supports only a 0-dimensional value tensor, got {value.type}"
+            f"index_fill: supports only a 0-dimensional value tensor, got {value.meta}"
         )
     if not input.ndim:
         return reshape(index_fill(reshape(input, (1,)), 0, index, value), ())
     at, places = _vector("index_fill", input, dim, index)
-    shape = (*input.type.shape[:at], places.type.numel, *input.type.shape[at + 1 :])
+    shape = (*input.meta.shape[:at], places.meta.numel, *input.meta.shape[at + 1 :])
     is_chosen = (
         scatter(_blank(as_type(input, dtypes.int32)), at, _spread(places, at, shape), 1) == 1
     )
     if isinstance(value, Tensor):
-        return pick(is_chosen, as_type(value, input.type.dtype), input)
+        return pick(is_chosen, as_type(value, input.meta.dtype), input)
     return masked_fill(input, is_chosen, value)
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` at the positions `index` of `dim`."""
-    if source.type.dtype is not input.type.dtype:
-        raise DTypeError(f"index_copy: {input.type} and {source.type} must have one dtype")
+    if source.meta.dtype is not input.meta.dtype:
+        raise DTypeError(f"index_copy: {input.meta} and {source.meta} must have one dtype")
     if not input.ndim:
         return reshape(index_copy(reshape(input, (1,)), 0, index, reshape(source, (-1,))), ())
     at, places = _vector("index_copy", input, dim, index)
     source = reshape(source, (-1,)) if not source.ndim else source
-    shape = (*input.type.shape[:at], places.type.numel, *input.type.shape[at + 1 :])
-    if source.type.shape != shape:
+    shape = (*input.meta.shape[:at], places.meta.numel, *input.meta.shape[at + 1 :])
+    if source.meta.shape != shape:
         raise ShapeError(
-            f"index_copy: the source {source.type} has to have shape {list(shape)}: that of "
-            f"{input.type} with a slice for each index"
+            f"index_copy: the source {source.meta} has to have shape {list(shape)}: that of "
+            f"{input.meta} with a slice for each index"
         )
     return scatter(input, at, _spread(places, at, shape), source)
 
@@ -106,15 +106,15 @@ def index_put(
         return out
     flat = row_major_places(input)
     places = reshape(flat[parts], (-1,))
-    added = expand(as_type(values, input.type.dtype), flat[parts].type.shape)
+    added = expand(as_type(values, input.meta.dtype), flat[parts].meta.shape)
     whole = scatter_add(reshape(input, (-1,)), 0, places, reshape(added, (-1,)))
-    return reshape(whole, input.type.shape)
+    return reshape(whole, input.meta.shape)
 
 
 def row_major_places(x: Tensor) -> Tensor:
     """The row-major position of each element of `x`."""
-    places = arange(0, x.type.numel, 1, **layout_of(x, no_partial=True))
-    return reshape(places, x.type.shape)
+    places = arange(0, x.meta.numel, 1, **layout_of(x, no_partial=True))
+    return reshape(places, x.meta.shape)
 
 
 def _into(
@@ -122,7 +122,7 @@ def _into(
 ) -> Tensor:
     """A copy of `input` into which `source` is reduced at the index along `dim`."""
     if reduce in ("sum", "add", "mean"):
-        ones = as_type(eq(index, index), input.type.dtype)
+        ones = as_type(eq(index, index), input.meta.dtype)
         start = input
         if not include_self:
             hit = scatter(_blank(input), dim, index, ones)
@@ -132,7 +132,7 @@ def _into(
             return total
         count = scatter_add(_blank(input) + (1 if include_self else 0), dim, index, ones)
         count = pick(count == 0, _blank(count) + 1, count)
-        if input.type.dtype.is_floating_point:
+        if input.meta.dtype.is_floating_point:
             return div(total, count)
         return div(total, count, rounding_mode="floor")
     if reduce not in ("prod", "multiply", "amax", "amin"):
@@ -143,34 +143,34 @@ def _into(
 
 
 def _blank(x: Tensor) -> Tensor:
-    return zeros(x.type.shape, dtype=x.type.dtype, **layout_of(x, no_partial=True))
+    return zeros(x.meta.shape, dtype=x.meta.dtype, **layout_of(x, no_partial=True))
 
 
 def _by_rank(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
 ) -> Tensor:
     """Products and extremes: every position of the index against every position of `dim`."""
-    size = input.type.shape[dim]
-    cut = tuple(slice(0, n) if i != dim else slice(None) for i, n in enumerate(index.type.shape))
+    size = input.meta.shape[dim]
+    cut = tuple(slice(0, n) if i != dim else slice(None) for i, n in enumerate(index.meta.shape))
     part = input[cut]
     moved = unsqueeze(movedim(index, dim, -1), -2)
-    values = unsqueeze(movedim(source[tuple(slice(0, n) for n in index.type.shape)], dim, -1), -2)
+    values = unsqueeze(movedim(source[tuple(slice(0, n) for n in index.meta.shape)], dim, -1), -2)
     own = unsqueeze(movedim(part, dim, -1), -1)
     rows = reshape(arange(0, size, 1, **layout_of(index, no_partial=True)), (-1, 1))
     mask = eq(moved, rows)
-    neutral = _neutral(input.type.dtype, reduce)
-    spread = expand(values, mask.type.shape)
+    neutral = _neutral(input.meta.dtype, reduce)
+    spread = expand(values, mask.meta.shape)
     chosen = masked_fill(spread, mask == 0, neutral)
 
     if include_self:
         chosen = cat([own, chosen], -1)
     function = {"prod": prod, "multiply": prod, "amax": amax, "amin": amin}[reduce]
-    out = function(chosen, -1) if chosen.type.shape[-1] else movedim(part, dim, -1)
-    out = as_type(out, input.type.dtype)
+    out = function(chosen, -1) if chosen.meta.shape[-1] else movedim(part, dim, -1)
+    out = as_type(out, input.meta.dtype)
     if not include_self:
         out = pick(mask.any(-1), out, movedim(part, dim, -1))
     out = movedim(out, -1, dim)
-    if part.type.shape == input.type.shape:
+    if part.meta.shape == input.meta.shape:
         return out
     whole = clone(input)
     setitem(whole, cut, out)
@@ -233,41 +233,41 @@ def index_reduce(
         return reshape(out, ())
     at, places = _vector("index_reduce", input, dim, index)
     source = reshape(source, (-1,)) if not source.ndim else source
-    wide = _spread(places, at, source.type.shape)
+    wide = _spread(places, at, source.meta.shape)
     return _into(input, at, wide, source, reduce, include_self)
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the elements of `source`, in order, where the mask is true."""
-    if source.type.dtype is not input.type.dtype:
-        raise DTypeError(f"masked_scatter: {input.type} and {source.type} must have one dtype")
-    if mask.type.dtype is not dtypes.bool_:
-        raise DTypeError(f"masked_scatter_ only supports boolean masks, got {mask.type}")
+    if source.meta.dtype is not input.meta.dtype:
+        raise DTypeError(f"masked_scatter: {input.meta} and {source.meta} must have one dtype")
+    if mask.meta.dtype is not dtypes.bool_:
+        raise DTypeError(f"masked_scatter_ only supports boolean masks, got {mask.meta}")
     x, m = broadcast_tensors(input, mask)
     flat = reshape(as_type(m, dtypes.bool_), (-1,))
-    if not source.type.numel:
+    if not source.meta.numel:
         return clone(x)
     place = sub(cumsum(as_type(flat, dtypes.int64), 0), 1)
-    place = place.clamp(0, source.type.numel - 1)
+    place = place.clamp(0, source.meta.numel - 1)
     values = gather_ops.gather(reshape(source, (-1,)), place, dim=0)
-    return pick(m, reshape(values, x.type.shape), x)
+    return pick(m, reshape(values, x.meta.shape), x)
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at positions of the flat tensor."""
     flat = reshape(input, (-1,))
-    places = positive(as_index(index), input.type.numel)
+    places = positive(as_index(index), input.meta.numel)
     return gather_ops.gather(flat, places, dim=0)
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with `source` at positions of the flat tensor; accumulate: added."""
-    if source.type.dtype is not input.type.dtype:
-        raise DTypeError(f"put: {input.type} and {source.type} must have one dtype")
-    places = reshape(positive(as_index(index), input.type.numel), (-1,))
+    if source.meta.dtype is not input.meta.dtype:
+        raise DTypeError(f"put: {input.meta} and {source.meta} must have one dtype")
+    places = reshape(positive(as_index(index), input.meta.numel), (-1,))
     write = scatter_add if accumulate else scatter
     out = write(reshape(input, (-1,)), 0, places, reshape(source, (-1,)))
-    return reshape(out, input.type.shape)
+    return reshape(out, input.meta.shape)
 
 
 # ---- parts that are slices -----------------------------------------------------------------------
@@ -277,8 +277,8 @@ def _with(input: Tensor, show: Callable[[Tensor], Tensor], src: Tensor, who: str
     """A copy of `input` with `src` in the view that `show` makes."""
     out = clone(input)
     view = show(out)
-    if view.type.shape != src.type.shape:
-        raise ShapeError(f"{who}: expected src to have the shape of {view.type}, got {src.type}")
+    if view.meta.shape != src.meta.shape:
+        raise ShapeError(f"{who}: expected src to have the shape of {view.meta}, got {src.meta}")
     view.copy_(src)
     return out
 
@@ -307,13 +307,13 @@ def diagonal_scatter(
 ) -> Tensor:
     """A copy of `input` with `src` on a diagonal of two dims."""
     line = diagonal(input, offset, dim1, dim2)
-    if line.type.shape != src.type.shape:
+    if line.meta.shape != src.meta.shape:
         raise ShapeError(
-            f"diagonal_scatter: expected src to have the shape of {line.type}, got {src.type}"
+            f"diagonal_scatter: expected src to have the shape of {line.meta}, got {src.meta}"
         )
     places = reshape(diagonal(row_major_places(input), offset, dim1, dim2), (-1,))
-    values = reshape(as_type(src, input.type.dtype), (-1,))
-    return reshape(scatter(reshape(input, (-1,)), 0, places, values), input.type.shape)
+    values = reshape(as_type(src, input.meta.dtype), (-1,))
+    return reshape(scatter(reshape(input, (-1,)), 0, places, values), input.meta.shape)
 
 
 # ---- index tuples --------------------------------------------------------------------------------
@@ -321,15 +321,15 @@ def diagonal_scatter(
 
 def _rows(who: str, shape: Dims, indices: Tensor, updates: Tensor) -> tuple[Tensor, Tensor, Dims]:
     """The flat position of each update, the updates as rows, and the shape of a row."""
-    depth = indices.type.shape[-1]
+    depth = indices.meta.shape[-1]
     rest = shape[depth:]
-    if depth > len(shape) or updates.type.shape != (*indices.type.shape[:-1], *rest):
+    if depth > len(shape) or updates.meta.shape != (*indices.meta.shape[:-1], *rest):
         raise ShapeError(
-            f"{who}: updates {updates.type} at indices {indices.type}"
+            f"{who}: updates {updates.meta} at indices {indices.meta}"
             f" do not fit shape {list(shape)}"
         )
     index = linear_index([indices[..., k] for k in range(depth)], shape[:depth])
-    count = index.type.numel
+    count = index.meta.numel
     return reshape(index, (count,)), reshape(updates, (count, *rest)), rest
 
 
@@ -339,24 +339,24 @@ def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
     """
     whole = tuple(map(int, shape))
     places, rows, _ = _rows("scatter_nd", whole, index, update)
-    count = math.prod(whole[: index.type.shape[-1]])
+    count = math.prod(whole[: index.meta.shape[-1]])
     return reshape(gather_ops.gather_grad(rows, places, dim=0, size=count), whole)
 
 
 def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """A copy of `tensor` with the updates at the index tuples in the last dim of `indices`."""
-    shape = tensor.type.shape
+    shape = tensor.meta.shape
     places, rows, rest = _rows("tensor_scatter_nd_update", shape, indices, updates)
     flat = reshape(tensor, (-1, *rest))
-    return reshape(scatter(flat, 0, _spread(places, 0, rows.type.shape), rows), shape)
+    return reshape(scatter(flat, 0, _spread(places, 0, rows.meta.shape), rows), shape)
 
 
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The first `size` places of what is not zero; rows of fill_value where there are less."""
     places: Tensor = nonzero(input)
-    count = places.type.shape[0]
+    count = places.meta.shape[0]
     if count >= size:
         return places[:size]
-    filler = places.new_full((size - count, places.type.shape[1]), fill_value)
+    filler = places.new_full((size - count, places.meta.shape[1]), fill_value)
 
     return cat([places, filler], 0)

@@ -71,11 +71,11 @@ def meet(a: Tensor, b: Tensor) -> DType:
     """The common dtype of two tensors. A 0-d tensor does not widen one with dims of its own
     category.
     """
-    x, y = a.type.dtype, b.type.dtype
+    x, y = a.meta.dtype, b.meta.dtype
     if x is y:
         return x
-    if bool(a.type.shape) != bool(b.type.shape):
-        large, small = (x, y) if a.type.shape else (y, x)
+    if bool(a.meta.shape) != bool(b.meta.shape):
+        large, small = (x, y) if a.meta.shape else (y, x)
         if category(large) >= category(small):
             return large
     return promote(x, y)
@@ -83,12 +83,12 @@ def meet(a: Tensor, b: Tensor) -> DType:
 
 def as_type(x: Tensor, dtype: DType) -> Tensor:
     """`x` itself if it has that dtype."""
-    return x if x.type.dtype is dtype else cast(x, dtype=dtype)
+    return x if x.meta.dtype is dtype else cast(x, dtype=dtype)
 
 
 def as_float(x: Tensor) -> Tensor:
     """Integers and bools become the default floating-point dtype."""
-    return x if category(x.type.dtype) >= 2 else cast(x, dtype=_default)
+    return x if category(x.meta.dtype) >= 2 else cast(x, dtype=_default)
 
 
 def together(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,8 +117,8 @@ def _array_operand(array: np.ndarray[Any, Any], beside: tuple[object, ...]) -> T
     """
     for x in beside:
         if isinstance(x, Tensor) and x.is_global:
-            if category(dtypes.dtype_of(array.dtype)) <= category(x.type.dtype):
-                array = array.astype(x.type.dtype.np)
+            if category(dtypes.dtype_of(array.dtype)) <= category(x.meta.dtype):
+                array = array.astype(x.meta.dtype.np)
             return from_same_data(array, x.placement, all_broadcast(x.placement.ndim), "array")
     return wrap(array)
 
@@ -150,10 +150,10 @@ def need_tensors(name: str, **given: object) -> None:
 
 def _complex_number(like: Tensor, value: complex) -> Tensor:
     """A complex number in the shape of `like`, in the dtype in which both meet."""
-    whole = with_number(like.type.dtype, value)
+    whole = with_number(like.meta.dtype, value)
     flat = (
         cast(like.detach(), dtype=PARTS[whole])
-        if not like.type.dtype.is_complex
+        if not like.meta.dtype.is_complex
         else real(like.detach())
     )
     return make_complex(full_like(flat, value=value.real), full_like(flat, value=value.imag))
@@ -166,11 +166,11 @@ def same_type(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
     """
     x, y = operands(name, a, b)
     if not isinstance(y, Tensor):
-        x = as_type(x, with_number(x.type.dtype, y))
-        y = full_like(x.detach(), value=wrapped(y, x.type.dtype))
+        x = as_type(x, with_number(x.meta.dtype, y))
+        y = full_like(x.detach(), value=wrapped(y, x.meta.dtype))
     elif not isinstance(x, Tensor):
-        y = as_type(y, with_number(y.type.dtype, x))
-        x = full_like(y.detach(), value=wrapped(x, y.type.dtype))
+        y = as_type(y, with_number(y.meta.dtype, x))
+        x = full_like(y.detach(), value=wrapped(x, y.meta.dtype))
     return together(x, y)
 
 
@@ -210,7 +210,7 @@ def _of_two_tensors(op: type[Op], name: str) -> Callable[..., Tensor]:
 
 def _as_number(x: Tensor) -> Tensor:
     """A bool tensor as integers."""
-    return as_type(x, dtypes.int64) if category(x.type.dtype) == 0 else x
+    return as_type(x, dtypes.int64) if category(x.meta.dtype) == 0 else x
 
 
 _CASTS: dict[str, Callable[[Tensor], Tensor] | None] = {

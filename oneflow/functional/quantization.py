@@ -75,10 +75,10 @@ def _beside(x: Tensor, value: Tensor) -> Tensor:
     count = value.numel()
     if count == 1:
         return reshape(value, (1,) * max(x.ndim, 1))
-    if not x.ndim or count != x.type.shape[0]:
+    if not x.ndim or count != x.meta.shape[0]:
         raise ShapeError(
-            f"quantization: {value.type} is neither one number nor one for each slice of dim 0 of "
-            f"{x.type}"
+            f"quantization: {value.meta} is neither one number nor one for each slice of dim 0 of "
+            f"{x.meta}"
         )
     return reshape(value, (-1, *(1,) * (x.ndim - 1)))
 
@@ -93,7 +93,7 @@ def min_max_observer(
     """(scale, zero_point) of a tensor, of shape (1,), or of each slice of its first dim."""
     kind = Integers(quantization_formula, quantization_bit, quantization_scheme)
     with no_grad():
-        rows = reshape(input, (1, -1) if per_layer_quantization else (input.type.shape[0], -1))
+        rows = reshape(input, (1, -1) if per_layer_quantization else (input.meta.shape[0], -1))
         return kind.of_range(amin(rows, 1), amax(rows, 1))
 
 

@@ -34,7 +34,7 @@ def sum(
     """The sum over `dim` (all dims if None). Integers and bools are summed as int64."""
     if dtype is not None:
         input = as_type(input, dtype_of(dtype))
-    elif category(input.type.dtype) < 2:
+    elif category(input.meta.dtype) < 2:
         input = as_type(input, dtypes.int64)
     return reduce.reduce_sum(input, dims=many_dims(dim, input.ndim, "sum"), keepdim=bool(keepdim))
 
@@ -42,7 +42,7 @@ def sum(
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     if input.ndim != 2:
-        raise ShapeError(f"trace: expected a matrix, got {input.type}")
+        raise ShapeError(f"trace: expected a matrix, got {input.meta}")
     return sum(diagonal(input))
 
 
@@ -53,19 +53,19 @@ def mean(
     `dtype` is a dtype of floating-point or complex numbers.
     """
     x = input if dtype is None else as_type(input, dtype_of(dtype))
-    if category(x.type.dtype) < 2:
+    if category(x.meta.dtype) < 2:
         raise DTypeError(
-            f"mean: needs floating-point or complex elements, but has {x.type}; cast with .float()"
+            f"mean: needs floating-point or complex elements, but has {x.meta}; cast with .float()"
         )
     dims = many_dims(dim, x.ndim, "mean")
-    count = math.prod(x.type.shape[d] for d in dims)
+    count = math.prod(x.meta.shape[d] for d in dims)
     total = reduce.reduce_sum(widened(x), dims=dims, keepdim=bool(keepdim))
-    return as_type(div(total, count if count else math.nan), x.type.dtype)
+    return as_type(div(total, count if count else math.nan), x.meta.dtype)
 
 
 def widened(x: Tensor) -> Tensor:
     """float32 for float16 and bfloat16, whose sums may be larger than the dtype holds."""
-    return as_type(x, dtypes.float32) if x.type.dtype in NARROW else x
+    return as_type(x, dtypes.float32) if x.meta.dtype in NARROW else x
 
 
 def prod(
@@ -74,7 +74,7 @@ def prod(
     """The product over `dim` (all dims if None)."""
     if dtype is not None:
         input = as_type(input, dtype_of(dtype))
-    elif category(input.type.dtype) < 2:
+    elif category(input.meta.dtype) < 2:
         input = as_type(input, dtypes.int64)
     return reduce.reduce_prod(input, dims=many_dims(dim, input.ndim, "prod"), keepdim=bool(keepdim))
 
@@ -89,9 +89,9 @@ def nansum(
 def _require_elements(name: str, x: Tensor, dims: tuple[int, ...]) -> None:
     """Raises PositionError for a dim without elements, of which none is the extreme."""
     for dim in dims:
-        if not x.type.shape[dim]:
+        if not x.meta.shape[dim]:
             raise PositionError(
-                f"{name}: Expected reduction dim {dim} of {x.type} to have elements"
+                f"{name}: Expected reduction dim {dim} of {x.meta} to have elements"
             )
 
 
@@ -162,11 +162,11 @@ def _extreme(
 
 
 def _without(x: Tensor, dim: int) -> tuple[int, ...]:
-    return tuple(n for i, n in enumerate(x.type.shape) if i != dim)
+    return tuple(n for i, n in enumerate(x.meta.shape) if i != dim)
 
 
 def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
-    if not x.type.shape:
+    if not x.meta.shape:
         return clone(x)
     return dim_gather(x, index, dim=one_dim(dim, x.ndim, "gather"))
 
@@ -193,8 +193,8 @@ def _position(
     keepdim: bool,
     dtype: DTypeLike | None,
 ) -> Tensor:
-    if not x.type.shape or dim is None:
-        flat = reshape_op(x, shape=(x.type.numel,))
+    if not x.meta.shape or dim is None:
+        flat = reshape_op(x, shape=(x.meta.numel,))
         out = op(flat, dim=0, keepdim=False)
         if keepdim:
             out = reshape_op(out, shape=(1,) * x.ndim)
@@ -228,13 +228,13 @@ def var(
         dim, unbiased = None, dim
     dims = many_dims(dim, input.ndim, "var")
     less = correction if correction is not None else (0 if unbiased is False else 1)
-    count = math.prod(input.type.shape[d] for d in dims)
+    count = math.prod(input.meta.shape[d] for d in dims)
     x = widened(input)
     gap = sub(x, mean(x, dims, True) if dims else x)
-    gap = square(complex_abs(gap) if gap.type.dtype.is_complex else gap)
+    gap = square(complex_abs(gap) if gap.meta.dtype.is_complex else gap)
     total = sum(gap, dims, bool(keepdim)) if dims else gap
     found = div(total, count - less if count > less else 0)
-    return as_type(found, input.type.dtype) if input.type.dtype in NARROW else found
+    return as_type(found, input.meta.dtype) if input.meta.dtype in NARROW else found
 
 
 def std(
@@ -261,7 +261,7 @@ def logsumexp(input: Tensor, dim: DimLike, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) without overflow."""
     dims = many_dims(dim, input.ndim, "logsumexp")
     input = as_float(input)
-    if not math.prod(input.type.shape[d] for d in dims):
+    if not math.prod(input.meta.shape[d] for d in dims):
         return log(sum(exp(input), dims, keepdim))
     top = amax(input.detach(), dims, True)
     top = masked_fill(top, compare.scalar_compare(abs(top), value=math.inf, kind="eq"), 0.0)
@@ -281,9 +281,9 @@ def norm(
     """(sum |x|^p)^(1/p) over `dim` (all dims if None); p: a number, inf, -inf or "fro" (2)."""
     order = p if ord is None else ord
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
-    if x.type.dtype in NARROW:
-        return as_type(norm(widened(x), order, dim, keepdim), x.type.dtype)
-    if x.type.dtype.is_complex:
+    if x.meta.dtype in NARROW:
+        return as_type(norm(widened(x), order, dim, keepdim), x.meta.dtype)
+    if x.meta.dtype.is_complex:
         x = complex_abs(x)
     if order in ("fro", None, 2):
         return root(sum(square(x), dim, keepdim))
@@ -326,14 +326,14 @@ def _running(
 ) -> Tensor:
     if dtype is not None:
         x = as_type(x, dtype_of(dtype))
-    elif category(x.type.dtype) < 2:
+    elif category(x.meta.dtype) < 2:
         x = as_type(x, dtypes.int64)
-    return clone(x) if not x.type.shape else op(x, dim=one_dim(dim, x.ndim, name))
+    return clone(x) if not x.meta.shape else op(x, dim=one_dim(dim, x.ndim, name))
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Have both the same shape and the same elements?"""
-    return input.type.shape == other.type.shape and bool(all(eq(input, other)).item())
+    return input.meta.shape == other.meta.shape and bool(all(eq(input, other)).item())
 
 
 def allclose(
@@ -345,7 +345,7 @@ def allclose(
 
 def reduce_sum_like(input: Tensor, like: Tensor, axis: DimLike = ()) -> Tensor:
     """Sums over the dims along which `like` would be broadcast to `input`."""
-    return reduce.sum_to_shape(input, like.type.shape)
+    return reduce.sum_to_shape(input, like.meta.shape)
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:

@@ -45,7 +45,7 @@ def into(result: Tensor, out: object, inputs: Iterable[object], name: str = "") 
             "functions with out=... arguments don't support automatic differentiation, but one of "
             "the arguments requires grad: leave out= away, or use no_grad()"
         )
-    have, wanted = result.type.dtype, out.type.dtype
+    have, wanted = result.meta.dtype, out.meta.dtype
     if category(have) > category(wanted) or (have is not wanted and name in EXACT):
         where = f"{name}: " if name else ""
         raise DTypeError(
@@ -55,7 +55,7 @@ def into(result: Tensor, out: object, inputs: Iterable[object], name: str = "") 
         raise PlacementError(f"out= lies on {out._placement}, the result on {result._placement}")
     _check_memory(out, inputs if name in APART else (), name)
     with no_grad():
-        if out.type.shape != result.type.shape:
+        if out.meta.shape != result.meta.shape:
             _resize(out, result)
         return overwrite(out, result)
 
@@ -67,14 +67,14 @@ def _check_memory(out: Tensor, inputs: Iterable[object], name: str) -> None:
         return
     if any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)):
         raise ArgumentError(
-            f"{name}: unsupported operation: several elements of out= {out.type} lie in one place "
+            f"{name}: unsupported operation: several elements of out= {out.meta} lie in one place "
             "of memory; give a clone() of it"
         )
     operands = [p for x in inputs for p in (x if isinstance(x, list | tuple) else (x,))]
     for x in operands:
         if isinstance(x, Tensor) and x._array is not None and np.may_share_memory(array, x._array):
             raise ArgumentError(
-                f"{name}: unsupported operation: out= {out.type} and the operand {x.type} share "
+                f"{name}: unsupported operation: out= {out.meta} and the operand {x.meta} share "
                 "memory; give another tensor, or a clone() of it"
             )
 
@@ -88,8 +88,8 @@ def _wants_gradient(value: object) -> bool:
 def _resize(out: Tensor, result: Tensor) -> None:
     if out.numel():
         warnings.warn(
-            f"out= was {out.type} and takes the result's shape {tuple(result.type.shape)}; give a "
+            f"out= was {out.meta} and takes the result's shape {tuple(result.meta.shape)}; give a "
             "tensor of that shape, or an empty one",
             stacklevel=6,
         )
-    out.data = result.to(out.type.dtype).clone()
+    out.data = result.to(out.meta.dtype).clone()

@@ -62,12 +62,12 @@ class Scatter(Protocol):
 
 def as_index(index: Tensor) -> Tensor:
     """int64, unless it is int32 or int64 already. Raises DTypeError for what is no integer."""
-    if index.type.dtype.is_floating_point or index.type.dtype.is_complex:
+    if index.meta.dtype.is_floating_point or index.meta.dtype.is_complex:
         raise DTypeError(
-            f"tensors used as indices must be integers or bool, got {index.type}; cast with .long()"
+            f"tensors used as indices must be integers or bool, got {index.meta}; cast with .long()"
         )
     return (
-        index if index.type.dtype in (dtypes.int32, dtypes.int64) else as_type(index, dtypes.int64)
+        index if index.meta.dtype in (dtypes.int32, dtypes.int64) else as_type(index, dtypes.int64)
     )
 
 
@@ -94,19 +94,19 @@ def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) ->
     dims.
     """
     at = one_dim(dim, input.ndim, "gather")
-    if not index.type.numel:
-        return reshape(reshape(input, (-1,))[:0], index.type.shape)
-    if not input.type.shape:
+    if not index.meta.numel:
+        return reshape(reshape(input, (-1,))[:0], index.meta.shape)
+    if not input.meta.shape:
         return reshape(
             ops.dim_gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0),
-            index.type.shape,
+            index.meta.shape,
         )
     return ops.dim_gather(_cut(input, index, at), as_index(index), dim=at)
 
 
 def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """`x` cut to the size of `index` in all dims but `dim`."""
-    own, wanted = x.type.shape, index.type.shape
+    own, wanted = x.meta.shape, index.meta.shape
     if len(own) != len(wanted) or all(
         i == dim or a <= b for i, (a, b) in enumerate(zip(own, wanted, strict=True))
     ):
@@ -120,8 +120,8 @@ def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
 def batch_gather(input: Tensor, index: Tensor) -> Tensor:
     """out[b, i, ...] = input[b, index[b, i], ...]."""
     extra = input.ndim - index.ndim
-    wide = reshape(index, (*index.type.shape, *(1,) * extra))
-    wide = expand(wide, (*index.type.shape, *input.type.shape[index.ndim :]))
+    wide = reshape(index, (*index.meta.shape, *(1,) * extra))
+    wide = expand(wide, (*index.meta.shape, *input.meta.shape[index.ndim :]))
     return gather(input, index.ndim - 1, wide)
 
 
@@ -130,7 +130,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     at = one_dim(dim, input.ndim, "index_select")
     if index.ndim > 1:
         raise ShapeError(
-            f"index_select: Dimensions of index should be 0-D or 1-D, but got {index.type}"
+            f"index_select: Dimensions of index should be 0-D or 1-D, but got {index.meta}"
         )
     if not input.ndim:
         return reshape(ops.gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0), ())
@@ -142,18 +142,18 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
     dim: None takes from the flat tensor.
     """
-    if indices.type.dtype is not dtypes.int64:
-        raise DTypeError(f"take_along_dim: indices must be int64, got {indices.type}")
+    if indices.meta.dtype is not dtypes.int64:
+        raise DTypeError(f"take_along_dim: indices must be int64, got {indices.meta}")
     if dim is None:
         flat = reshape(input, (-1,))
-        return gather(flat, 0, positive(reshape(indices, (-1,)), flat.type.numel))
+        return gather(flat, 0, positive(reshape(indices, (-1,)), flat.meta.numel))
     if input.ndim != indices.ndim:
         raise ShapeError(
-            f"take_along_dim: the input {input.type} and the indices {indices.type} must have as "
+            f"take_along_dim: the input {input.meta} and the indices {indices.meta} must have as "
             "many dims"
         )
     at = one_dim(dim, input.ndim, "take_along_dim")
-    own, wanted = list(input.type.shape), list(indices.type.shape)
+    own, wanted = list(input.meta.shape), list(indices.meta.shape)
     shared = broadcast_shapes((*own[:at], 1, *own[at + 1 :]), (*wanted[:at], 1, *wanted[at + 1 :]))
     return gather(
         expand(input, (*shared[:at], own[at], *shared[at + 1 :])),
@@ -164,8 +164,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 def gather_nd(input: Tensor, index: Tensor) -> Tensor:
     """The slices at the index tuples in the last dim of `index`."""
-    depth = index.type.shape[-1]
-    shape = input.type.shape
+    depth = index.meta.shape[-1]
+    shape = input.meta.shape
     flat = linear_index([index[..., k] for k in range(depth)], shape[:depth])
     rows = reshape(input, (-1, *shape[depth:])) if depth else input
     return ops.gather(rows, flat, dim=0)
@@ -181,11 +181,11 @@ def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
 
 def _source(input: Tensor, index: Tensor, src: Tensor | Number) -> Tensor:
     if isinstance(src, Tensor):
-        stops = index.type.shape
-        if src.type.shape != stops:
+        stops = index.meta.shape
+        if src.meta.shape != stops:
             src = slicing.slice(src, starts=(0,) * src.ndim, stops=stops, steps=(1,) * src.ndim)
-        return as_type(src, input.type.dtype)
-    blank = zeros(index.type.shape, dtype=input.type.dtype, **layout_of(index, no_partial=True))
+        return as_type(src, input.meta.dtype)
+    blank = zeros(index.meta.shape, dtype=input.meta.dtype, **layout_of(index, no_partial=True))
     return full_like(blank, src)
 
 
@@ -209,9 +209,9 @@ def scatter(
 
 
 def _require_source(name: str, input: Tensor, src: Tensor | Number) -> None:
-    if isinstance(src, Tensor) and src.type.dtype is not input.type.dtype:
+    if isinstance(src, Tensor) and src.meta.dtype is not input.meta.dtype:
         raise DTypeError(
-            f"{name}: Expected src {src.type} to have the dtype of the input {input.type}"
+            f"{name}: Expected src {src.meta} to have the dtype of the input {input.meta}"
         )
 
 
@@ -234,7 +234,7 @@ def _scatter(op: Scatter, input: Tensor, dim: int, index: Tensor, src: Tensor | 
     part = _cut(input, index, dim)
     if part is input:
         return op(input, index, source, dim=dim)
-    shape = part.type.shape
+    shape = part.meta.shape
     return slicing.slice_update(
         input,
         op(part, index, source, dim=dim),
@@ -252,7 +252,7 @@ def index_add(
     source = reshape(source, (-1,)) if not source.ndim else source
     wide = reshape(as_index(index), tuple(-1 if i == at else 1 for i in range(source.ndim)))
     scaled = source if alpha == 1 else mul(source, alpha)
-    return _scatter(ops.dim_scatter_add, input, at, expand(wide, source.type.shape), scaled)
+    return _scatter(ops.dim_scatter_add, input, at, expand(wide, source.meta.shape), scaled)
 
 
 def _at_least_vector(
@@ -303,7 +303,7 @@ def _no_places(like: Tensor) -> Tensor:
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """(value, index) of the k-th smallest along `dim`."""
     at = one_dim(dim, input.ndim, "kthvalue")
-    size = input.type.shape[at] if input.ndim else 1
+    size = input.meta.shape[at] if input.ndim else 1
     if not 1 <= k <= size:
         raise ShapeError(f"kthvalue: k must be in 1 .. {size}, the size of dim {dim}; got {k}")
     if not input.ndim:
@@ -318,13 +318,13 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all, or (values, indices) along `dim`. A row with a NaN gives NaN."""
     if dim is None:
         flat = reshape(input, (-1,))
-        return _of_none(input) if not flat.type.numel else shared(flat, median(flat, 0)[0])
+        return _of_none(input) if not flat.meta.numel else shared(flat, median(flat, 0)[0])
     at = one_dim(dim, input.ndim, "median")
-    size = input.type.shape[at] if input.ndim else 1
+    size = input.meta.shape[at] if input.ndim else 1
     if not size:
-        raise PositionError(f"median: dim {dim} of {input.type} has no elements, of which none is")
+        raise PositionError(f"median: dim {dim} of {input.meta} has no elements, of which none is")
     values, indices = kthvalue(input, (size + 1) // 2, dim, keepdim)
-    if input.type.dtype.is_floating_point and input.ndim:
+    if input.meta.dtype.is_floating_point and input.ndim:
         # NaNs are sorted to the end: a row that has one has it there.
         last, place = kthvalue(input, size, dim, keepdim)
         bad = unary.isnan(last.detach())
@@ -347,7 +347,7 @@ def shared(x: Tensor, value: Tensor) -> Tensor:
 
 def _of_none(input: Tensor) -> Tensor:
     """NaN, or the least integer, as the median of no elements."""
-    dtype = input.type.dtype
+    dtype = input.meta.dtype
     least = math.nan if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
     return total(full_like(reshape(input, (-1,)), 0)) * 0 + least
 
@@ -359,9 +359,9 @@ def one_hot(
     plus one).
     """
     index = as_index(input)
-    if num_classes == -1 and not input.type.numel:
+    if num_classes == -1 and not input.meta.numel:
         raise ShapeError(
-            f"one_hot: Can not infer total number of classes from empty tensor {input.type}"
+            f"one_hot: Can not infer total number of classes from empty tensor {input.meta}"
         )
     depth = num_classes if num_classes != -1 else int(input.max().item()) + 1
     out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
@@ -427,7 +427,7 @@ def unique(
     kind = np.int64 if dtype is None else dtype_of(dtype).np
     result = [_from_values(values, input)]
     if return_inverse:
-        shape = input.type.shape if at is None else (-1,)
+        shape = input.meta.shape if at is None else (-1,)
         result.append(_from_values(inverse.reshape(shape).astype(kind), input))
     if return_counts:
         result.append(_from_values(counts.astype(kind), input))
@@ -439,9 +439,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
     weights: float32 of float32, float64 of others.
     """
     needs_data(input, "bincount()")
-    if input.ndim != 1 or not input.type.dtype.is_integer:
+    if input.ndim != 1 or not input.meta.dtype.is_integer:
         raise ShapeError(
-            f"bincount only support 1-d non-negative integral inputs, got {input.type}"
+            f"bincount only support 1-d non-negative integral inputs, got {input.meta}"
         )
     values = input.numpy()
     if values.size and values.min() < 0:
@@ -450,7 +450,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
         )
     heavy = None if weights is None else weights.numpy()
     counts = np.bincount(values, heavy, minlength or 0)
-    if weights is not None and weights.type.dtype.name == "float32":
+    if weights is not None and weights.meta.dtype.name == "float32":
         counts = counts.astype(np.float32)
     return _from_values(counts, input)
 
@@ -490,20 +490,20 @@ def multinomial(
 ) -> Tensor:
     """int64: `num_samples` places per row, drawn with the weights of the row."""
     if input.ndim not in (1, 2):
-        raise ShapeError(f"multinomial: the weights must have 1 or 2 dims, got {input.type}")
-    if not input.type.dtype.is_floating_point:
+        raise ShapeError(f"multinomial: the weights must have 1 or 2 dims, got {input.meta}")
+    if not input.meta.dtype.is_floating_point:
         raise DTypeError(
-            f"multinomial only supports floating-point dtypes for input, got {input.type}"
+            f"multinomial only supports floating-point dtypes for input, got {input.meta}"
         )
-    if input.type.shape[-1] >= MOST_PLACES:
+    if input.meta.shape[-1] >= MOST_PLACES:
         raise ShapeError(
-            f"multinomial: the number of categories cannot exceed 2^24, got {input.type}"
+            f"multinomial: the number of categories cannot exceed 2^24, got {input.meta}"
         )
     if num_samples <= 0:
         raise ShapeError(f"multinomial: cannot sample {num_samples} <= 0 samples")
-    if not replacement and num_samples > input.type.shape[-1]:
+    if not replacement and num_samples > input.meta.shape[-1]:
         raise ShapeError(
-            f"multinomial: cannot sample {num_samples} of {input.type.shape[-1]} places without "
+            f"multinomial: cannot sample {num_samples} of {input.meta.shape[-1]} places without "
             "replacement"
         )
     weights = input.detach()
@@ -512,12 +512,12 @@ def multinomial(
         _check_weights(weights)
     if replacement:
         running = cumsum(weights, -1)
-        shape = (*input.type.shape[:-1], num_samples)
+        shape = (*input.meta.shape[:-1], num_samples)
         spots = rand(shape, generator=generator, **where) * running[..., -1:]
         return searchsorted(running, spots, right=True)
     # The largest of log(w) + Gumbel noise is a draw with weights w; the k largest are k without
     # replacement.
-    noise = rand(input.type.shape, generator=generator, dtype=weights.type.dtype, **where)
+    noise = rand(input.meta.shape, generator=generator, dtype=weights.meta.dtype, **where)
     keys = weights.log() - (-(noise.clamp(min=1e-30).log())).log()
     drawn: Tensor = topk(keys, num_samples)[1]
     return drawn
@@ -528,12 +528,12 @@ def _check_weights(weights: Tensor) -> None:
     least, most = weights.amin(), weights.sum(-1)
     if not (least >= 0).item() or not unary.isfinite(most).all().item():
         raise ArgumentError(
-            f"multinomial: the probability tensor {weights.type} contains either `inf`, `nan` or "
+            f"multinomial: the probability tensor {weights.meta} contains either `inf`, `nan` or "
             "an element < 0"
         )
     if not (most > 0).all().item():
         raise ArgumentError(
-            f"multinomial: invalid multinomial distribution: the weights {weights.type} of a row "
+            f"multinomial: invalid multinomial distribution: the weights {weights.meta} of a row "
             "have the sum 0"
         )
 
@@ -579,9 +579,9 @@ def quantile(
     dim: None for all elements.  interpolation: how to choose between two neighbours: linear, lower,
     higher, midpoint or nearest. A row with a NaN gives NaN.
     """
-    if not input.type.dtype.is_floating_point:
+    if not input.meta.dtype.is_floating_point:
         raise DTypeError(
-            f"quantile() input tensor must be either float or double dtype, got {input.type}; cast "
+            f"quantile() input tensor must be either float or double dtype, got {input.meta}; cast "
             "it first"
         )
     x = input
@@ -589,31 +589,31 @@ def quantile(
     flat = reshape(x, (-1,)) if dim is None else x
     at = one_dim(-1 if dim is None else dim, flat.ndim, "quantile")
     flat = reshape(flat, (1,)) if not flat.ndim else flat
-    if not flat.type.shape[at]:
-        raise ShapeError(f"quantile: {input.type} has no elements along dim {dim}")
+    if not flat.meta.shape[at]:
+        raise ShapeError(f"quantile: {input.meta} has no elements along dim {dim}")
     ordered = sort(flat, at)[0]
-    out = _between(ordered, at, shares * (flat.type.shape[at] - 1), interpolation)
+    out = _between(ordered, at, shares * (flat.meta.shape[at] - 1), interpolation)
     out = masked_fill(out, some(unary.isnan(flat), at, True), float("nan"))
     out = movedim(out, at, 0)
-    kept = tuple(1 if dim is None or i == at else n for i, n in enumerate(input.type.shape))
-    left = kept if keepdim else tuple(out.type.shape[1:])
+    kept = tuple(1 if dim is None or i == at else n for i, n in enumerate(input.meta.shape))
+    left = kept if keepdim else tuple(out.meta.shape[1:])
     many = isinstance(q, Tensor) and q.ndim == 1
-    return reshape(out, (out.type.shape[0], *left) if many else left)
+    return reshape(out, (out.meta.shape[0], *left) if many else left)
 
 
 def _shares(q: float | Tensor, like: Tensor) -> Tensor:
     """`q` as a vector in the dtype, and beside the values, of `like`."""
     if isinstance(q, Tensor):
         if q.ndim > 1:
-            raise ShapeError(f"quantile: q must be a number or a vector, got {q.type}")
-        if q.type.dtype is not like.type.dtype:
-            raise DTypeError(f"quantile: q {q.type} must have the dtype of the input {like.type}")
+            raise ShapeError(f"quantile: q must be a number or a vector, got {q.meta}")
+        if q.meta.dtype is not like.meta.dtype:
+            raise DTypeError(f"quantile: q {q.meta} must have the dtype of the input {like.meta}")
         if q._array is not None and q._placement is None and not ((q >= 0) & (q <= 1)).all():
             raise ArgumentError("quantile: q values must be in the range [0, 1]")
         return reshape(q, (-1,))
     if not isinstance(q, (int, float)) or not 0 <= q <= 1:
         raise ArgumentError(f"quantile: q must be a number in [0, 1], or a tensor, got {q!r}")
-    return beside(like, np.full(1, q, like.type.dtype.np))
+    return beside(like, np.full(1, q, like.meta.dtype.np))
 
 
 def _between(ordered: Tensor, dim: int, spots: Tensor, interpolation: str) -> Tensor:

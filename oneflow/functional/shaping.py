@@ -27,9 +27,9 @@ def _sizes(x: Tensor, args: tuple[Any, ...], who: str) -> tuple[int, ...]:
     sizes = [int(s) for s in argument_dims(args)]
     if -1 in sizes:
         rest = math.prod(s for s in sizes if s != -1)
-        if sizes.count(-1) > 1 or rest == 0 or x.type.numel % rest:
-            raise ShapeError(f"{who}: shape '{list(sizes)}' is invalid for {x.type}")
-        sizes[sizes.index(-1)] = x.type.numel // rest
+        if sizes.count(-1) > 1 or rest == 0 or x.meta.numel % rest:
+            raise ShapeError(f"{who}: shape '{list(sizes)}' is invalid for {x.meta}")
+        sizes[sizes.index(-1)] = x.meta.numel // rest
     return tuple(sizes)
 
 
@@ -57,7 +57,7 @@ def view(
         and out is not input
         and out._array is not None
         and out._placement is None
-        and out.type.numel
+        and out.meta.numel
         and not current_config().view_may_copy
     ):
         raise OneFlowError(
@@ -70,12 +70,12 @@ def view(
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`view` in the shape of `other`."""
-    return view(input, other.type.shape)
+    return view(input, other.meta.shape)
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` in the shape of `other`."""
-    return reshape(input, other.type.shape)
+    return reshape(input, other.meta.shape)
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -84,7 +84,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     last = one_dim(end_dim, input.ndim, "flatten")
     if first > last:
         raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
-    shape = input.type.shape
+    shape = input.meta.shape
     middle = math.prod(shape[first : last + 1])
     return ops.reshape(input, shape=(*shape[:first], middle, *shape[last + 1 :]))
 
@@ -92,7 +92,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dim `dim` taken apart into `sizes`, one of which may be -1."""
     at = one_dim(dim, input.ndim, "unflatten")
-    shape = list(input.type.shape)
+    shape = list(input.meta.shape)
     wanted = list(sizes)
     if -1 in wanted:
         rest = math.prod(s for s in wanted if s != -1)
@@ -156,10 +156,10 @@ def expand(
 ) -> Tensor:
     """Dims of size 1 stretched without copying; -1 keeps a size; new dims may come in front."""
     wanted = argument_dims(given("expand", sizes, shape=shape, size=size))
-    own = input.type.shape
+    own = input.meta.shape
     added = len(wanted) - len(own)
     if added < 0:
-        raise ShapeError(f"expand: {input.type} has more dims than the wanted shape {list(wanted)}")
+        raise ShapeError(f"expand: {input.meta} has more dims than the wanted shape {list(wanted)}")
     full = tuple(
         own[i - added] if int(n) == -1 and i >= added else int(n) for i, n in enumerate(wanted)
     )
@@ -171,24 +171,24 @@ broadcast_to = expand
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`expand` to the shape of `other`."""
-    return expand(input, other.type.shape)
+    return expand(input, other.meta.shape)
 
 
 def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: DimLike = ()) -> Tensor:
     """`x` stretched to the shape of `like`; broadcast_axes: dims of `like` that `x` lacks."""
     if broadcast_axes and x.ndim < like.ndim:
         missing = set(many_dims(broadcast_axes, like.ndim, "broadcast_like"))
-        own = iter(x.type.shape)
+        own = iter(x.meta.shape)
         x = reshape(x, tuple(1 if i in missing else next(own) for i in range(like.ndim)))
-    return expand(x, like.type.shape)
+    return expand(x, like.meta.shape)
 
 
 def broadcast_dim_like(x: Tensor, like: Tensor, dim: int, like_dim: int | None = None) -> Tensor:
     """`x` stretched in one dim to the size of `like` in `like_dim` (default: the same dim)."""
     at = one_dim(dim, x.ndim, "broadcast_dim_like")
     source = one_dim(dim if like_dim is None else like_dim, like.ndim, "broadcast_dim_like")
-    shape = list(x.type.shape)
-    shape[at] = like.type.shape[source]
+    shape = list(x.meta.shape)
+    shape[at] = like.meta.shape[source]
     return expand(x, shape)
 
 
@@ -202,7 +202,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
 def broadcast_tensors(*tensors: Tensors) -> tuple[Tensor, ...]:
     """The tensors stretched to the shape in which they meet."""
     xs = listed(tensors)
-    shape = broadcast_shapes(*[x.type.shape for x in xs])
+    shape = broadcast_shapes(*[x.meta.shape for x in xs])
     return tuple(expand(x, shape) for x in xs)
 
 
@@ -212,14 +212,14 @@ def squeeze(input: Tensor, dim: DimLike = None) -> Tensor:
         gone = set(range(input.ndim))
     else:
         gone = set(some_dims(dim, input.ndim, "squeeze"))
-    shape = tuple(n for i, n in enumerate(input.type.shape) if n != 1 or i not in gone)
+    shape = tuple(n for i, n in enumerate(input.meta.shape) if n != 1 or i not in gone)
     return ops.reshape(input, shape=shape)
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """The tensor with a dim of size 1 put in at `dim`."""
     at = one_dim(dim, input.ndim + 1, "unsqueeze")
-    shape = input.type.shape
+    shape = input.meta.shape
     return ops.reshape(input, shape=(*shape[:at], 1, *shape[at:]))
 
 
@@ -238,12 +238,12 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: DimLike = None) -> Te
     if not isinstance(shifts, int) and not len(shifts):
         raise ShapeError("roll: `shifts` required, got none")
     if dims is None:
-        flat = ops.reshape(input, shape=(input.type.numel,))
+        flat = ops.reshape(input, shape=(input.meta.numel,))
         total = shifts if isinstance(shifts, int) else sum(shifts)
-        return ops.reshape(ops.roll(flat, shifts=(int(total),), dims=(0,)), shape=input.type.shape)
+        return ops.reshape(ops.roll(flat, shifts=(int(total),), dims=(0,)), shape=input.meta.shape)
     steps = (shifts,) if isinstance(shifts, int) else tuple(int(s) for s in shifts)
     if not input.ndim:
-        raise PositionError(f"roll: dims {dims} are given, but {input.type} has no dims")
+        raise PositionError(f"roll: dims {dims} are given, but {input.meta} has no dims")
     return ops.roll(input, shifts=steps, dims=many_dims(dims, input.ndim, "roll"))
 
 
@@ -269,13 +269,13 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     if input.ndim == 2:
         return ops.diagonal(input, offset=int(diagonal))
     if input.ndim != 1:
-        raise ShapeError(f"diag: needs a vector or a matrix, got {input.type}")
+        raise ShapeError(f"diag: needs a vector or a matrix, got {input.meta}")
     return diag_embed(input, diagonal)
 
 
 def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
     """Square matrices with the last dim on a diagonal."""
-    size = input.type.shape[-1] + abs(offset)
+    size = input.meta.shape[-1] + abs(offset)
     return ops.diag_embed(input, offset=int(offset), rows=size, columns=size)
 
 
@@ -295,11 +295,11 @@ def repeat(
     """Copies of the tensor side by side along each dim; new dims may come in front."""
     counts = given("repeat", counts, sizes=sizes, repeats=repeats)
     counts = shape_of(tuple(argument_dims(counts)), "repeat")
-    shape = (1,) * (len(counts) - input.ndim) + tuple(input.type.shape)
+    shape = (1,) * (len(counts) - input.ndim) + tuple(input.meta.shape)
     if len(counts) < input.ndim:
         raise ShapeError(
             "repeat: Number of dimensions of repeat dims can not be smaller than number of "
-            f"dimensions of tensor {input.type}"
+            f"dimensions of tensor {input.meta}"
         )
     split = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
     grown = [n for pair in zip(counts, shape, strict=True) for n in pair]
@@ -317,10 +317,10 @@ def repeat_interleave(
         input, dim = reshape(input, (-1,)), 0
     at = one_dim(dim, input.ndim, "repeat_interleave")
     if isinstance(repeats, Tensor):
-        counts = np.broadcast_to(repeats.numpy(), (input.type.shape[at],))
-        index = wrap(np.repeat(np.arange(input.type.shape[at]), counts))
+        counts = np.broadcast_to(repeats.numpy(), (input.meta.shape[at],))
+        index = wrap(np.repeat(np.arange(input.meta.shape[at]), counts))
         return gather(input, index, dim=at)
-    shape = input.type.shape
+    shape = input.meta.shape
     x = ops.reshape(input, shape=(*shape[: at + 1], 1, *shape[at + 1 :]))
     x = ops.expand(x, shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :]))
     return ops.reshape(x, shape=(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :]))
@@ -338,10 +338,10 @@ def meshgrid(*tensors: Tensors, indexing: str = "ij") -> tuple[Tensor, ...]:
     swapped = indexing == "xy" and len(xs) > 1
     if swapped:
         xs[0], xs[1] = xs[1], xs[0]
-    shape = tuple(x.type.numel for x in xs)
+    shape = tuple(x.meta.numel for x in xs)
     grids = []
     for i, x in enumerate(xs):
-        flat = ops.reshape(x, shape=(1,) * i + (x.type.numel,) + (1,) * (len(xs) - i - 1))
+        flat = ops.reshape(x, shape=(1,) * i + (x.meta.numel,) + (1,) * (len(xs) - i - 1))
         grids.append(ops.expand(flat, shape=shape))
     if swapped:
         grids[0], grids[1] = grids[1], grids[0]
@@ -385,6 +385,6 @@ def atleast_3d(input: Tensor) -> Tensor:
 
 def pad_with(input: Tensor, pads: tuple[int, ...], value: Number) -> Tensor:
     """pads: (before, after) per dim, not negative."""
-    kind = input.type.dtype
+    kind = input.meta.dtype
     value = float(value) if kind.is_floating_point else bool(value) if kind is bool_ else int(value)
     return ops.pad(input, pads=pads, value=value)

@@ -48,11 +48,11 @@ def as_strided_scatter(
     storage_offset: int | None = None,
 ) -> Tensor:
     """A copy of `input` with `src` where `as_strided` looks."""
-    if tuple(size) != src.type.shape:
-        raise ShapeError(f"as_strided_scatter: expected src to have size {size}, got {src.type}")
+    if tuple(size) != src.meta.shape:
+        raise ShapeError(f"as_strided_scatter: expected src to have size {size}, got {src.meta}")
     return ops.as_strided_update(
         input,
-        as_type(src, input.type.dtype),
+        as_type(src, input.meta.dtype),
         stride=tuple(map(int, stride)),
         offset=int(storage_offset or 0),
     )
@@ -73,22 +73,22 @@ def unfold(
 ) -> Tensor:
     """The windows of images (N, C, H, W) as columns: (N, C * KH * KW, L)."""
     x = unsqueeze(input, 0) if input.ndim == 3 else input
-    if x.ndim != 4 or 0 in x.type.shape[1:]:
-        raise ShapeError(f"unfold: expected (N, C, H, W) or (C, H, W), got {input.type}")
+    if x.ndim != 4 or 0 in x.meta.shape[1:]:
+        raise ShapeError(f"unfold: expected (N, C, H, W) or (C, H, W), got {input.meta}")
     kernel, dilations, pads, strides = _windows(kernel_size, dilation, padding, stride)
-    counts = _counts("unfold", x.type.shape[2:], kernel, dilations, pads, strides)
+    counts = _counts("unfold", x.meta.shape[2:], kernel, dilations, pads, strides)
     x = pad_with(x, (0, 0, 0, 0, pads[0], pads[0], pads[1], pads[1]), 0)
     for i in (0, 1):
         span = dilations[i] * (kernel[i] - 1) + 1
         x = ops.unfold(x, dim=2 + i, size=span, step=strides[i])
     if dilations != (1, 1):
-        whole = x.type.shape
+        whole = x.meta.shape
         steps = (1, 1, 1, 1, *dilations)
         x = slicing.slice(x, starts=(0,) * 6, stops=whole, steps=steps)
-    n, channels = x.type.shape[:2]
+    n, channels = x.meta.shape[:2]
     x = permute(x, 0, 1, 4, 5, 2, 3)
     x = reshape(x, (n, channels * kernel[0] * kernel[1], counts[0] * counts[1]))
-    return x if input.ndim == 4 else reshape(x, x.type.shape[1:])
+    return x if input.ndim == 4 else reshape(x, x.meta.shape[1:])
 
 
 def fold(
@@ -107,16 +107,16 @@ def fold(
     x = unsqueeze(input, 0) if input.ndim == 2 else input
     counts = _counts("fold", size, kernel, dilations, pads, strides)
     area = kernel[0] * kernel[1]
-    if x.ndim != 3 or x.type.shape[1] % area or x.type.shape[2] != counts[0] * counts[1]:
+    if x.ndim != 3 or x.meta.shape[1] % area or x.meta.shape[2] != counts[0] * counts[1]:
         raise ShapeError(
-            f"fold: {input.type} are not the {counts[0]} x {counts[1]} windows of size {kernel} of "
+            f"fold: {input.meta} are not the {counts[0]} x {counts[1]} windows of size {kernel} of "
             f"images of size {size}"
         )
-    n, channels = x.type.shape[0], x.type.shape[1] // area
+    n, channels = x.meta.shape[0], x.meta.shape[1] // area
     x = permute(reshape(x, (n, channels, *kernel, *counts)), 0, 1, 4, 5, 2, 3)
     if dilations != (1, 1):
         spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True))
-        shape = (*x.type.shape[:4], *spans)
+        shape = (*x.meta.shape[:4], *spans)
         steps = (1, 1, 1, 1, *dilations)
         x = slicing.slice_scatter(x, shape=shape, starts=(0,) * 6, stops=shape, steps=steps)
     for i in (1, 0):
@@ -124,7 +124,7 @@ def fold(
     starts = (0, 0, *pads)
     stops = (n, channels, *(p + s for p, s in zip(pads, size, strict=True)))
     x = slicing.slice(x, starts=starts, stops=stops, steps=(1,) * 4)
-    return x if input.ndim == 3 else reshape(x, x.type.shape[1:])
+    return x if input.ndim == 3 else reshape(x, x.meta.shape[1:])
 
 
 def _windows(*sizes: Size) -> tuple[tuple[int, ...], ...]:

@@ -54,8 +54,8 @@ def multigammaln(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
     if p < 1:
         raise ArgumentError(f"mvlgamma: p has to be at least 1, got {p}")
-    if input.type.dtype.name == "bool":
-        raise DTypeError(f"mvlgamma needs numbers, got {input.type}")
+    if input.meta.dtype.name == "bool":
+        raise DTypeError(f"mvlgamma needs numbers, got {input.meta}")
     x = as_float(input)
     total = ops.lgamma(x)
     for j in range(1, p):

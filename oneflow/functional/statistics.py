@@ -45,10 +45,10 @@ def nanmean(
 ) -> Tensor:
     """The mean of what is not NaN."""
     x = input if dtype is None else as_type(input, dtype_of(dtype))
-    if category(x.type.dtype) < 2:
-        raise DTypeError(f"nanmean(): expected input to have floating point dtype, got {x.type}")
+    if category(x.meta.dtype) < 2:
+        raise DTypeError(f"nanmean(): expected input to have floating point dtype, got {x.meta}")
     empty = unary.isnan(x)
-    count = total(as_type(unary.logical_not(empty), x.type.dtype), dim, keepdim)
+    count = total(as_type(unary.logical_not(empty), x.meta.dtype), dim, keepdim)
     return div(total(masked_fill(x, empty, 0.0), dim, keepdim), count)
 
 
@@ -56,7 +56,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> o
     """The lower median of what is not NaN: of all, or (values, indices) along `dim`."""
     if dim is None:
         flat = reshape(input, (-1,))
-        if not flat.type.numel:
+        if not flat.meta.numel:
             return median(input)
         return shared(flat, _nanmedian(flat, 0, False)[0])
     if not input.ndim:
@@ -88,7 +88,7 @@ def nanquantile(
     flat = reshape(x, (-1,)) if dim is None or not x.ndim else x
     at = one_dim(-1 if dim is None else dim, flat.ndim, "nanquantile")
     ordered = sort(flat, at)[0]
-    count = total(as_type(unary.logical_not(unary.isnan(flat)), x.type.dtype), at, True)
+    count = total(as_type(unary.logical_not(unary.isnan(flat)), x.meta.dtype), at, True)
     many = isinstance(q, Tensor) and q.ndim == 1
     shares = reshape(q, (-1,)) if isinstance(q, Tensor) else x.new_full((1,), float(q))
     shares = reshape(shares, (-1, *(1,) * flat.ndim))
@@ -103,14 +103,14 @@ def nanquantile(
         share = sub(high, low)
     elif interpolation == "nearest":
         share = sub(unary.round(spots), low)
-    wide = unsqueeze(ordered, 0).expand(shares.type.shape[0], *ordered.type.shape)
+    wide = unsqueeze(ordered, 0).expand(shares.meta.shape[0], *ordered.meta.shape)
     below = wide.gather(at + 1, as_type(low, dtypes.int64))
     above = wide.gather(at + 1, as_type(high, dtypes.int64))
     out = add(below, mul(sub(above, below), share))
-    kept = tuple(1 if dim is None or i == at else n for i, n in enumerate(input.type.shape))
-    rest = tuple(n for i, n in enumerate(input.type.shape) if dim is not None and i != at)
+    kept = tuple(1 if dim is None or i == at else n for i, n in enumerate(input.meta.shape))
+    rest = tuple(n for i, n in enumerate(input.meta.shape) if dim is not None and i != at)
     left = kept if keepdim else rest
-    return reshape(out, (out.type.shape[0], *left) if many else left)
+    return reshape(out, (out.meta.shape[0], *left) if many else left)
 
 
 def var_mean(
@@ -188,10 +188,10 @@ def diff(
     x = cat([p for p in (prepend, input, append) if p is not None], at)
     if n < 0:
         raise ArgumentError(f"diff: order must be non-negative, got {n}")
-    for _ in range(min(n, x.type.shape[at])):
-        size = x.type.shape[at]
+    for _ in range(min(n, x.meta.shape[at])):
+        size = x.meta.shape[at]
         before, after = narrow(x, at, 0, size - 1), narrow(x, at, 1, size - 1)
-        x = before != after if x.type.dtype is dtypes.bool_ else sub(after, before)
+        x = before != after if x.meta.dtype is dtypes.bool_ else sub(after, before)
     return clone(x) if n == 0 else x
 
 
@@ -212,14 +212,14 @@ def gradient(
         steps = [1.0 if spacing is None else spacing] * len(dims)
     if len(steps) != len(dims):
         raise ShapeError(f"gradient: expected a spacing for each of {len(dims)} dims")
-    x = as_float(input) if category(input.type.dtype) < 2 else input
+    x = as_float(input) if category(input.meta.dtype) < 2 else input
     return tuple(_slope(x, d, step, edge_order) for d, step in zip(dims, steps, strict=True))
 
 
 def _slope(x: Tensor, dim: int, step: float | Tensor, edge_order: int) -> Tensor:
-    size = x.type.shape[dim]
+    size = x.meta.shape[dim]
     if size < edge_order + 1:
-        raise ShapeError(f"gradient: each dim needs at least {edge_order + 1} elements: {x.type}")
+        raise ShapeError(f"gradient: each dim needs at least {edge_order + 1} elements: {x.meta}")
 
     def at(i: int, count: int) -> Tensor:
         return narrow(x, dim, i, count)
@@ -269,18 +269,18 @@ def cumulative_trapezoid(
 
 def _trapezoids(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     at = one_dim(dim, y.ndim, "trapezoid")
-    size = y.type.shape[at]
+    size = y.meta.shape[at]
     count = max(size - 1, 0)
     y = as_float(y)
     pairs = add(narrow(y, at, min(1, size), count), narrow(y, at, 0, count))
     if x is None:
         return mul(pairs, dx / 2)
     if x.ndim == 1:
-        if x.type.shape[0] != size:
+        if x.meta.shape[0] != size:
             raise ShapeError(f"trapezoid: there must be one x value for each of {size} samples")
         gaps = reshape(diff(as_float(x)), tuple(-1 if i == at else 1 for i in range(y.ndim)))
     else:
-        shaped = reshape(as_float(x), (1,) * (y.ndim - x.ndim) + x.type.shape)
+        shaped = reshape(as_float(x), (1,) * (y.ndim - x.ndim) + x.meta.shape)
         gaps = diff(shaped, dim=at)
     return div(mul(pairs, gaps), 2)
 
@@ -294,26 +294,26 @@ def cov(
 ) -> Tensor:
     """The covariance of variables (rows) over observations (columns)."""
     if input.ndim > 2:
-        raise ShapeError(f"cov(): expected input to have two or fewer dimensions, got {input.type}")
-    x = input if category(input.type.dtype) >= 2 else as_float(input)
+        raise ShapeError(f"cov(): expected input to have two or fewer dimensions, got {input.meta}")
+    x = input if category(input.meta.dtype) >= 2 else as_float(input)
     x = reshape(x, (1, -1)) if x.ndim < 2 else x
     weight: Tensor | None = None
     for given in (fweights, aweights):
-        if given is not None and given.type.shape != x.type.shape[1:]:
-            raise ShapeError(f"cov: weights {given.type} do not fit the observations of {x.type}")
+        if given is not None and given.meta.shape != x.meta.shape[1:]:
+            raise ShapeError(f"cov: weights {given.meta} do not fit the observations of {x.meta}")
         if given is not None and _is_at_hand(given) and (given < 0).any().item():
             name = "fweights" if given is fweights else "aweights"
-            raise ArgumentError(f"cov(): {name} cannot be negative, got {given.type}")
+            raise ArgumentError(f"cov(): {name} cannot be negative, got {given.meta}")
     if fweights is not None:
-        if not fweights.type.dtype.is_integer:
-            raise DTypeError(f"cov: expected fweights to have integral dtype, got {fweights.type}")
-        weight = as_type(fweights, x.type.dtype)
+        if not fweights.meta.dtype.is_integer:
+            raise DTypeError(f"cov: expected fweights to have integral dtype, got {fweights.meta}")
+        weight = as_type(fweights, x.meta.dtype)
     if aweights is not None:
-        heavy = as_type(aweights, x.type.dtype)
+        heavy = as_type(aweights, x.meta.dtype)
         weight = heavy if weight is None else mul(weight, heavy)
     count: Tensor | float
     if weight is None:
-        count, centre = float(x.type.shape[1]), mean(x, 1, True)
+        count, centre = float(x.meta.shape[1]), mean(x, 1, True)
         share = count - correction
         centred = sub(x, centre)
         scaled = centred
@@ -328,12 +328,12 @@ def cov(
         else:
             factor = sub(
                 whole,
-                div(mul(total(mul(weight, as_type(aweights, x.type.dtype))), correction), whole),
+                div(mul(total(mul(weight, as_type(aweights, x.meta.dtype))), correction), whole),
             )
         factor = unary.clamp(factor, min=0.0)
     product = matmul(scaled, conj(centred.transpose(0, 1)))
     out = div(product, factor)
-    return reshape(out, ()) if out.type.shape == (1, 1) else out
+    return reshape(out, ()) if out.meta.shape == (1, 1) else out
 
 
 def _is_at_hand(x: Tensor) -> bool:
@@ -344,7 +344,7 @@ def _is_at_hand(x: Tensor) -> bool:
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation of variables (rows) over observations (columns)."""
     if input.ndim > 2:
-        raise ShapeError(f"corrcoef(): expected input to have two or fewer dims, got {input.type}")
+        raise ShapeError(f"corrcoef(): expected input to have two or fewer dims, got {input.meta}")
     matrix = cov(input)
     if not matrix.ndim:
         return div(matrix, matrix)
@@ -377,7 +377,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     inside = values[(values >= low) & (values <= high)]
     place = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
     counts = np.bincount(place, minlength=bins)
-    return beside(input, counts.astype(input.type.dtype.np))
+    return beside(input, counts.astype(input.meta.dtype.np))
 
 
 def histogram(
@@ -394,7 +394,7 @@ def histogram(
     """
     needs_data(input, "histogram()")
     values = input.numpy().reshape(-1)
-    kind = input.type.dtype.np
+    kind = input.meta.dtype.np
     if isinstance(bins, Tensor):
         edges = bins.numpy().astype(kind)
     else:
@@ -419,7 +419,7 @@ def bucketize(
     above it.
     """
     if boundaries.ndim != 1:
-        raise ShapeError(f"bucketize: boundaries tensor must be 1 dimension, got {boundaries.type}")
+        raise ShapeError(f"bucketize: boundaries tensor must be 1 dimension, got {boundaries.meta}")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
@@ -457,12 +457,12 @@ def unique_consecutive(
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """The p-norm of the difference of every row of x1 and every row of x2."""
-    if x1.ndim < 2 or x2.ndim < 2 or x1.type.shape[-1] != x2.type.shape[-1]:
-        raise ShapeError(f"cdist: needs (..., P, M) and (..., R, M), got {x1.type} and {x2.type}")
+    if x1.ndim < 2 or x2.ndim < 2 or x1.meta.shape[-1] != x2.meta.shape[-1]:
+        raise ShapeError(f"cdist: needs (..., P, M) and (..., R, M), got {x1.meta} and {x2.meta}")
     if p < 0:
         raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
     gap = sub(unsqueeze(x1, -2), unsqueeze(x2, -3))
-    if not gap.type.shape[-1]:
+    if not gap.meta.shape[-1]:
         return total(gap, -1)
     return norm(gap, p, -1)
 
@@ -470,10 +470,10 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm of the difference of every two rows, in the order of the upper triangle."""
     if input.ndim != 2:
-        raise ShapeError(f"pdist only supports 2D tensors, got {input.type}")
-    first, second = np.triu_indices(input.type.shape[0], 1)
+        raise ShapeError(f"pdist only supports 2D tensors, got {input.meta}")
+    first, second = np.triu_indices(input.meta.shape[0], 1)
     gap = sub(input[beside(input, first)], input[beside(input, second)])
-    if not gap.type.shape[-1]:
+    if not gap.meta.shape[-1]:
         return total(gap, -1)
     return norm(gap, p, -1)
 
@@ -481,7 +481,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along `dim`, scaled down to a p-norm of at most maxnorm."""
     if input.ndim < 2:
-        raise ShapeError(f"renorm: input needs at least 2 dimensions, got {input.type}")
+        raise ShapeError(f"renorm: input needs at least 2 dimensions, got {input.meta}")
     at = one_dim(dim, input.ndim, "renorm")
     others = tuple(i for i in range(input.ndim) if i != at)
     size = norm(input, p, others, True)

@@ -72,7 +72,7 @@ def untyped_storage(input: Tensor) -> UntypedStorage:
     while isinstance(whole.base, np.ndarray):
         whole = whole.base
     if not whole.flags.forc:
-        raise OneFlowError(f"untyped_storage(): the bytes of {input.type} are not in one piece")
+        raise OneFlowError(f"untyped_storage(): the bytes of {input.meta} are not in one piece")
     made = UntypedStorage()
     made._bytes = whole.ravel("K").view(np.uint8)
     return made
@@ -111,7 +111,7 @@ def bytes_as(x: Tensor, dtype: DType) -> Tensor:
     try:
         return wrap(x._array.view(dtype.np), x._device)
     except ValueError as error:
-        raise ShapeError(f"view({dtype}): {x.type} cannot be read so: {error}") from None
+        raise ShapeError(f"view({dtype}): {x.meta} cannot be read so: {error}") from None
 
 
 def view(

@@ -42,7 +42,7 @@ def result_type(tensor1: TensorLike, tensor2: TensorLike) -> DType:
     if isinstance(tensor1, Tensor) and isinstance(tensor2, Tensor):
         return meet(tensor1, tensor2)
     if isinstance(tensor1, Tensor) and isinstance(tensor2, bool | int | float | complex):
-        return with_number(tensor1.type.dtype, tensor2)
+        return with_number(tensor1.meta.dtype, tensor2)
     if isinstance(tensor2, Tensor):
         return result_type(tensor2, tensor1)
     return meet(tensor(tensor1), tensor(tensor2))
@@ -50,7 +50,7 @@ def result_type(tensor1: TensorLike, tensor2: TensorLike) -> DType:
 
 def is_signed(input: Tensor) -> bool:
     """Has the tensor's dtype negative numbers?"""
-    return bool(input.type.dtype.is_signed)
+    return bool(input.meta.dtype.is_signed)
 
 
 # ---- new tensors ---------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def fill_diagonal_(self: Tensor, fill_value: Number, wrap: bool = False) -> Tens
     """
     shape = tuple(self.shape)
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
-        raise ShapeError(f"fill_diagonal_: no diagonal in {self.type}")
+        raise ShapeError(f"fill_diagonal_: no diagonal in {self.meta}")
     mask = np.zeros(shape, np.bool_)
     np.fill_diagonal(mask, True, wrap=wrap)
     return self.masked_fill_(tensor(mask, device=self.device), fill_value)
@@ -166,7 +166,7 @@ def _elementwise(x: Tensor, function: Callable[..., float], *inputs: Tensor) -> 
     check_writable(x)
     arrays = np.broadcast_arrays(*(t.detach().numpy() for t in inputs))
     flat = [function(*values) for values in zip(*(a.ravel().tolist() for a in arrays), strict=True)]
-    made = np.array(flat, dtype=x.type.dtype.np).reshape(tuple(x.shape))
+    made = np.array(flat, dtype=x.meta.dtype.np).reshape(tuple(x.shape))
     return overwrite(x, wrap(made))
 
 
@@ -205,7 +205,7 @@ def resize_(self: Tensor, *sizes: ShapeLike) -> Tensor:
     shape = creation.shape_of(sizes)
     check_writable(self)
     old = self.detach().reshape((-1,))
-    new = creation.empty(shape, dtype=self.type.dtype, device=self.device)
+    new = creation.empty(shape, dtype=self.meta.dtype, device=self.device)
     count = min(old.numel(), new.numel())
     new.view(-1)[:count] = old[:count]
     self.data = new
@@ -219,7 +219,7 @@ def resize_as_(self: Tensor, other: Tensor) -> Tensor:
 
 def set_(self: Tensor, source: Tensor | None = None) -> Tensor:
     """Shows the memory of another tensor, with its shape; without one: none."""
-    self.data = creation.empty((0,), dtype=self.type.dtype) if source is None else source
+    self.data = creation.empty((0,), dtype=self.meta.dtype) if source is None else source
     return self
 
 

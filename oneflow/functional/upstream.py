@@ -64,7 +64,7 @@ def trunc_divide(x: TensorLike, y: TensorLike) -> Tensor:
 
 def layer_norm(x: Tensor, begin_norm_axis: int, begin_params_axis: int, epsilon: float) -> Tensor:
     """Mean 0 and variance 1 over the dims from begin_norm_axis on."""
-    return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], eps=epsilon)
+    return nn_layers.layer_norm(x, x.meta.shape[begin_norm_axis % x.ndim :], eps=epsilon)
 
 
 def layer_norm_affine(
@@ -76,7 +76,7 @@ def layer_norm_affine(
     epsilon: float,
 ) -> Tensor:
     """`layer_norm`, scaled by gamma and moved by beta."""
-    return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], gamma, beta, epsilon)
+    return nn_layers.layer_norm(x, x.meta.shape[begin_norm_axis % x.ndim :], gamma, beta, epsilon)
 
 
 def rms_norm(
@@ -93,9 +93,9 @@ def gelu_with_approximate(x: Tensor, approximate: str = "none") -> Tensor:
 
 def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:
     """-log(prediction[label]) over the last dim, per sample."""
-    rows = reshape(prediction, (-1, prediction.type.shape[-1]))
+    rows = reshape(prediction, (-1, prediction.meta.shape[-1]))
     return reshape(
-        unary.neg(unary.log(gather_along(rows, 1, reshape(label, (-1, 1))))), label.type.shape
+        unary.neg(unary.log(gather_along(rows, 1, reshape(label, (-1, 1))))), label.meta.shape
     )
 
 
@@ -125,7 +125,7 @@ def slice_update(
 
 def split_like(x: Tensor, like: Sequence[Tensor], axis: int) -> tuple[Tensor, ...]:
     """Parts of the sizes that the tensors of `like` have along `axis`."""
-    return split(x, [t.type.shape[axis] for t in like], axis)
+    return split(x, [t.meta.shape[axis] for t in like], axis)
 
 
 def global_arange(
@@ -198,6 +198,6 @@ def fused_scale_tril_softmax_mask_scale(
     place: Place = {"device": a._device}
     if a._placement is not None:
         place = {"placement": a._placement, "sbp": all_broadcast(a._placement.ndim)}
-    below = tril(ones(a.type.shape[-2:], dtype=int8, **place), diagonal)
+    below = tril(ones(a.meta.shape[-2:], dtype=int8, **place), diagonal)
     y = fused_scale_mask_softmax(a, below, fill_value=tril_fill_value, scale=tril_scale_value)
     return dropout(y, p, generator=generator), y

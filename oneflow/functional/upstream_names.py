@@ -289,9 +289,9 @@ def tensor_setitem(x: Tensor, index: Index, value: Tensor | Number) -> None:
 
 def eye_(x: Tensor) -> Tensor:
     """Write ones on the diagonal of a matrix and zeros elsewhere."""
-    rows, columns = x.type.shape
+    rows, columns = x.meta.shape
     with no_grad():
-        x.copy_(beside(x, np.eye(rows, columns, dtype=x.type.dtype.np)))
+        x.copy_(beside(x, np.eye(rows, columns, dtype=x.meta.dtype.np)))
     return x
 
 
@@ -338,7 +338,7 @@ def scatternd(indices: Tensor, updates: Tensor, shape: Sequence[int]) -> Tensor:
 
 def scatterndlike(like: Tensor, updates: Tensor, indices: Tensor) -> Tensor:
     """Zeros of the shape of `like`, to which updates are added at indices."""
-    return positions.scatter_nd(indices, updates, like.type.shape)
+    return positions.scatter_nd(indices, updates, like.meta.shape)
 
 
 def unfold_tensor(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
@@ -357,11 +357,11 @@ def unsorted_segment_sum(
     """Sums of the slices along `axis` that have the same segment id."""
     axis %= x.ndim
     ids = shaping.reshape(segment_ids, (-1,))
-    shape = (*x.type.shape[:axis], num_segments, *x.type.shape[axis + segment_ids.ndim :])
+    shape = (*x.meta.shape[:axis], num_segments, *x.meta.shape[axis + segment_ids.ndim :])
     rows = shaping.reshape(
-        x, (*x.type.shape[:axis], ids.type.shape[0], *x.type.shape[axis + segment_ids.ndim :])
+        x, (*x.meta.shape[:axis], ids.meta.shape[0], *x.meta.shape[axis + segment_ids.ndim :])
     )
-    zeros = beside(x, np.zeros(shape, dtype=x.type.dtype.np))
+    zeros = beside(x, np.zeros(shape, dtype=x.meta.dtype.np))
     return searching.index_add(zeros, axis, ids, rows)
 
 
@@ -369,7 +369,7 @@ def unsorted_segment_sum_like(
     x: Tensor, segment_ids: Tensor, like: Tensor, axis: int = 0
 ) -> Tensor:
     """`unsorted_segment_sum` with as many segments as `like` has slices."""
-    return unsorted_segment_sum(x, segment_ids, axis, like.type.shape[axis])
+    return unsorted_segment_sum(x, segment_ids, axis, like.meta.shape[axis])
 
 
 def embedding_renorm_(
@@ -378,7 +378,7 @@ def embedding_renorm_(
     """Scale the rows at the indices down to a norm of max_norm, in place."""
     with no_grad():
         norms = reduction.norm(input, norm_type, 1, True)
-        used = beside(input, np.zeros(input.type.shape[0], dtype=np.bool_))
+        used = beside(input, np.zeros(input.meta.shape[0], dtype=np.bool_))
         marks = beside(input, np.ones(indices.numel(), dtype=np.bool_))
         flat = shaping.reshape(indices, (-1,))
         is_used = positions.index_put(used, (flat,), marks)
@@ -440,9 +440,9 @@ def softmax_cross_entropy_grad(dy: Tensor, label: Tensor, prob: Tensor) -> Tenso
 
 def distributed_sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:
     """-log(prediction[label]) over the last dim, whichever dim is split."""
-    rows = shaping.reshape(prediction, (-1, prediction.type.shape[-1]))
+    rows = shaping.reshape(prediction, (-1, prediction.meta.shape[-1]))
     wanted = searching.gather(rows, 1, shaping.reshape(label, (-1, 1)))
-    return shaping.reshape(unary.neg(unary.log(wanted)), label.type.shape)
+    return shaping.reshape(unary.neg(unary.log(wanted)), label.meta.shape)
 
 
 # ---- windows -------------------------------------------------------------------------------------

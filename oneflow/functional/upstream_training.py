@@ -49,7 +49,7 @@ def batch_norm_gather_stats_with_counts(
     and `counts` is one; running values are moved.
     """
     with no_grad():
-        weights = shaping.reshape(as_type(counts, mean.type.dtype), (-1, 1))
+        weights = shaping.reshape(as_type(counts, mean.meta.dtype), (-1, 1))
         count = reduction.sum(weights)
         whole = div(reduction.sum(mul(mean, weights), 0), count)
         own = sub(unary.reciprocal(unary.square(invstd)), eps)
@@ -103,7 +103,7 @@ def batch_norm_backward_elemt(
     axis: int = 1,
 ) -> Tensor:
     """The gradient of the input, given the sums of all ranks together."""
-    number = reduction.sum(as_type(count, sum_dy.type.dtype))
+    number = reduction.sum(as_type(count, sum_dy.meta.dtype))
     slope = mul(div(sum_dy_xmu, number), unary.square(invstd))
     centred = sub(input, _per_channel(input, mean, axis))
     rest = sub(grad_out, _per_channel(input, div(sum_dy, number), axis))
@@ -226,7 +226,7 @@ def rnn_relu_cell(
 
 
 def _decayed(grad: Tensor, model: Tensor, scale: float, l1: float, l2: float) -> Tensor:
-    grad = as_type(grad, model.type.dtype)
+    grad = as_type(grad, model.meta.dtype)
     grad = grad if scale == 1 else mul(grad, scale)
     grad = add(grad, mul(unary.sign(model), l1)) if l1 else grad
     return add(grad, mul(model, l2)) if l2 else grad

@@ -32,8 +32,8 @@ def over_dims(
         if kwargs and not kwargs.keys().isdisjoint(_UPSTREAM):
             return cast(R, _of_upstream(run, list(args), kwargs))
         input = args[0] if args else kwargs.get("input")
-        if isinstance(input, Tensor) and input.type.dtype.is_integer:
-            return cast(R, _of_integers(function, input.type.dtype, ndim, *args, **kwargs))
+        if isinstance(input, Tensor) and input.meta.dtype.is_integer:
+            return cast(R, _of_integers(function, input.meta.dtype, ndim, *args, **kwargs))
         return function(ndim, *args, **kwargs)
 
     taken = inspect.signature(function)
@@ -80,10 +80,10 @@ def _of_integers(
 ) -> Any:
     """The result for integers, by way of float64; its values are rounded toward zero."""
     for x in (*args, *kwargs.values()):
-        if isinstance(x, Tensor) and not x.type.dtype.is_integer:
+        if isinstance(x, Tensor) and not x.meta.dtype.is_integer:
             raise DTypeError(
                 f"{function.__name__[1:]}: beside an input of {dtype.name} all tensors must have "
-                f"integers, got {x.type}"
+                f"integers, got {x.meta}"
             )
     wide = [as_type(a, float64) if isinstance(a, Tensor) else a for a in args]
     named = {k: as_type(a, float64) if isinstance(a, Tensor) else a for k, a in kwargs.items()}
@@ -120,4 +120,4 @@ def batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
 
 def unbatched(x: Tensor, single: bool) -> Tensor:
     """Undo `batched`."""
-    return reshape(x, x.type.shape[1:]) if single else x
+    return reshape(x, x.meta.shape[1:]) if single else x

@@ -57,7 +57,7 @@ class Arguments:
         return found
 
     def _differs(self, path: str, expected: str, found: object) -> GraphError:
-        given = f"a tensor {found.type}" if isinstance(found, Tensor) else repr(found)
+        given = f"a tensor {found.meta}" if isinstance(found, Tensor) else repr(found)
         return GraphError(
             f"graph {self._graph} was built for {len(self.paths)} input tensors, and argument "
             f"{path[3:]} was {expected}; now it is {given}. What is no tensor is fixed when the "
@@ -77,7 +77,7 @@ def check_inputs(graph: str, given: Tree) -> None:
 
 
 def meta_of(x: Tensor) -> Meta:
-    return x.type, x._placement, x._sbp
+    return x.meta, x._placement, x._sbp
 
 
 def _is_same(a: object, b: object) -> bool:

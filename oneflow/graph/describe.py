@@ -154,7 +154,7 @@ class _Description:
 
 
 def _eager_text(x: Tensor) -> str:
-    return tensor_text(x.type, x._placement, x._sbp, requires_grad=x.requires_grad)
+    return tensor_text(x.meta, x._placement, x._sbp, requires_grad=x.requires_grad)
 
 
 def _tuple(items: NdSbp) -> str:

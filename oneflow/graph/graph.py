@@ -172,7 +172,7 @@ class Graph:
         added = GraphOptimizer(optim, lr_sch, len(self._optimizers))
         for parameter in added.parameters():
             if id(parameter) in bound:
-                name = model_names(self).get(id(parameter), f"a parameter {parameter.type}")
+                name = model_names(self).get(id(parameter), f"a parameter {parameter.meta}")
                 raise ValueError(f"{name} is already bound to another optimizer.")
         self._optimizers.append(added)
         self.config._training = True
@@ -302,7 +302,7 @@ class Graph:
         for x in compiled.variables.values():
             x._version[0] += 1
         if self.training:
-            samples = inputs[0].type.shape[0] if inputs and inputs[0].type.shape else 0
+            samples = inputs[0].meta.shape[0] if inputs and inputs[0].meta.shape else 0
             METRICS.step(self.name, perf_counter() - start, samples, job.step - 1)
         return compiled.assemble(results)
 

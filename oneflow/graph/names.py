@@ -22,7 +22,7 @@ def names_of(graph: Graph) -> dict[int, str]:
         for parameter in optimizer.parameters():
             if id(parameter) not in names:
                 raise ValueError(
-                    f"Parameter <{parameter.type}> is not in the corresponding nn.Graph/nn.Module."
+                    f"Parameter <{parameter.meta}> is not in the corresponding nn.Graph/nn.Module."
                 )
             for key, tensor in optimizer.state_of(parameter).items():
                 if isinstance(tensor, Tensor):

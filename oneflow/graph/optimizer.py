@@ -85,7 +85,7 @@ class GraphOptimizer:
             if any("clip_grad_max_norm" in g for g in self.optim.param_groups):
                 self.optim.clip_grad()
             split = [p for p in self.parameters() if id(p) in trace.split]
-            trace.gathers = Gathers(sum(p.type.nbytes for p in split))
+            trace.gathers = Gathers(sum(p.meta.nbytes for p in split))
             condition = None if scaler is None else partial(scaler.is_finite, self)
             with trace.writing_if(condition), trace.writing_parts():
                 self.optim.update(
@@ -158,5 +158,5 @@ def _whole_gradient(trace: Trace, parameter: Tensor, grad: Tensor) -> Tensor:
         with no_grad():
             grad = trace.lay_out(grad, parameter._placement, layout)
     if trace.graph.num_pieces > 1:
-        grad = trace.structural("accumulate", grad, grad.type, {})
+        grad = trace.structural("accumulate", grad, grad.meta, {})
     return grad

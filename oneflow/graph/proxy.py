@@ -299,7 +299,7 @@ class ProxyTensor:
         return ProxyTensor, (self._tensor, self._graph, self._path)
 
     def __repr__(self) -> str:
-        return f"({self.config.type}:{self._path}:{self._tensor.type})"
+        return f"({self.config.type}:{self._path}:{self._tensor.meta})"
 
 
 def _proxied(graph: Graph, value: object, path: str) -> object:

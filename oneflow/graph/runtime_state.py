@@ -149,10 +149,10 @@ def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[st
         if mine is None:
             found[name] = x
             continue
-        if (mine.type, mine._placement, mine._sbp) != (x.type, x._placement, x._sbp):
+        if (mine.meta, mine._placement, mine._sbp) != (x.meta, x._placement, x._sbp):
             raise GraphError(
-                f"load_runtime_state_dict of {graph.name}: {name} is {mine.type} "
-                f"{mine._sbp or ''} here, and {x.type} {x._sbp or ''} in the state"
+                f"load_runtime_state_dict of {graph.name}: {name} is {mine.meta} "
+                f"{mine._sbp or ''} here, and {x.meta} {x._sbp or ''} in the state"
             )
         if mine is not x:
             with no_grad():

@@ -83,8 +83,8 @@ class TracedScaler:
     def scale(self, grad: Tensor) -> Tensor:
         """A gradient times the scale."""
         with no_grad():
-            factor = cast(self._beside(self._scale, grad), dtype=grad.type.dtype)
-            return mul(grad, reshape(factor, shape=(1,) * grad.type.ndim))
+            factor = cast(self._beside(self._scale, grad), dtype=grad.meta.dtype)
+            return mul(grad, reshape(factor, shape=(1,) * grad.meta.ndim))
 
     def unscale(self, optimizer: GraphOptimizer) -> None:
         """Divide the gradients of an optimizer by the scale, and tell whether all are finite.
@@ -96,7 +96,7 @@ class TracedScaler:
             grad = parameter.grad
             if grad is None:
                 continue
-            if grad.type.dtype is float16:
+            if grad.meta.dtype is float16:
                 raise GraphError(
                     "a GradScaler cannot unscale float16 gradients: keep parameters in float32, "
                     "with config.enable_amp(True)"
@@ -104,11 +104,11 @@ class TracedScaler:
             if parameter._placement is not None:  # as it is used: a sum may overflow
                 layout = self._trace.split.get(id(parameter), parameter._sbp)
                 grad = self._trace.lay_out(grad, parameter._placement, layout)
-            factor = cast(self._beside(inverse, grad), dtype=grad.type.dtype)
-            parameter.grad = grad = mul(grad, reshape(factor, shape=(1,) * grad.type.ndim))
+            factor = cast(self._beside(inverse, grad), dtype=grad.meta.dtype)
+            parameter.grad = grad = mul(grad, reshape(factor, shape=(1,) * grad.meta.ndim))
             # 0 if all is finite, else NaN: a sum, so shards need no gathering.
             zeros = cast(scalar_mul(grad, value=0.0), dtype=float32)
-            total = reduce_sum(zeros, dims=tuple(range(grad.type.ndim)))
+            total = reduce_sum(zeros, dims=tuple(range(grad.meta.ndim)))
             known = sums.get(grad._placement)
             sums[grad._placement] = total if known is None else add(known, total)
         first, *others = [self._beside(total, self._scale) for total in sums.values()]

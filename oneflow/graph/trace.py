@@ -356,17 +356,17 @@ class Trace(Mode):
 
     def pieces_of(self, name: str, x: Tensor) -> Tensor:
         """The traced tensor of an input; with more pieces: of one piece of it."""
-        whole = self.input(name, x.type, x)
+        whole = self.input(name, x.meta, x)
         pieces = self.graph.num_pieces
         if pieces == 1:
             return whole
-        if not x.type.shape or x.type.shape[0] % pieces:
+        if not x.meta.shape or x.meta.shape[0] % pieces:
             raise ShapeError(
-                f"{name.replace('.', ' ')} {x.type}: dim 0 must be divisible by the {pieces} "
+                f"{name.replace('.', ' ')} {x.meta}: dim 0 must be divisible by the {pieces} "
                 "gradient accumulation steps"
             )
-        shape = (x.type.shape[0] // pieces, *x.type.shape[1:])
-        piece = self.structural("unpack", whole, x.type.with_shape(shape), {})
+        shape = (x.meta.shape[0] // pieces, *x.meta.shape[1:])
+        piece = self.structural("unpack", whole, x.meta.with_shape(shape), {})
         piece.value.sbp = whole.value.sbp
         return piece
 
@@ -445,8 +445,8 @@ class Trace(Mode):
         found = self._owners.setdefault(id(x._array), x)
         if found._array is not x._array:  # it was given another array since
             found = self._owners[id(x._array)] = x
-        kind = found.type, found._placement, found._sbp
-        return found if kind == (x.type, x._placement, x._sbp) else x
+        kind = found.meta, found._placement, found._sbp
+        return found if kind == (x.meta, x._placement, x._sbp) else x
 
     def _add_variable(self, x: Tensor) -> Value:
         name = self.names.get(id(x))
@@ -457,7 +457,7 @@ class Trace(Mode):
         self.variables[name] = x
         self.hide_gradient(x)
         placement = self._placement_of(x)
-        node = self._append("variable", [], [x.type], placement, {"name": name}, at_front=True)
+        node = self._append("variable", [], [x.meta], placement, {"name": name}, at_front=True)
         node.outputs[0].sbp = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
         self._current[id(x)] = node.outputs[0]
         stage = self.stage_of.get(id(x))
@@ -523,7 +523,7 @@ class Trace(Mode):
         if state.enabled and new._requires_grad:
             raise with_location(
                 GraphError(
-                    f"{x.type}, made outside of build(), is overwritten by a tensor that requires "
+                    f"{x.meta}, made outside of build(), is overwritten by a tensor that requires "
                     "a gradient; write x.detach(), or write inside no_grad()"
                 )
             )

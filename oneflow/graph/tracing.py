@@ -92,10 +92,10 @@ def _keep_buffer(module: Module, name: str, buffer: Tensor) -> None:
     if new is buffer or new is None or new.value is None:
         return
     module._buffers[name] = buffer
-    if new.type != buffer.type:
+    if new.meta != buffer.meta:
         raise GraphError(
-            f"buffer {name} of {type(module).__name__} is {buffer.type}, but forward() sets it to "
-            f"{new.type}; in a graph a buffer keeps its shape and dtype"
+            f"buffer {name} of {type(module).__name__} is {buffer.meta}, but forward() sets it to "
+            f"{new.meta}; in a graph a buffer keeps its shape and dtype"
         )
     with no_grad():
         buffer.copy_(new)

@@ -39,7 +39,7 @@ def split_layout(x: Tensor, min_size: int) -> NdSbp | None:
     """The layout of `x` with its copies split; None for what stays as it is: local tensors, small
     ones, and those without an axis of copies that a dim could be split over.
     """
-    if x._placement is None or x._sbp is None or x.type.numel < min_size:
+    if x._placement is None or x._sbp is None or x.meta.numel < min_size:
         return None
     found = list(x._sbp)
     for axis, size in enumerate(x._placement.hierarchy):
@@ -54,10 +54,10 @@ def _dim_to_split(x: Tensor, sbp: list[Sbp], size: int) -> int:
     assert x._placement is not None
     parts = [
         size * math.prod(n for n, s in zip(x._placement.hierarchy, sbp, strict=True) if s == cut)
-        for cut in map(Split, range(x.type.ndim))
+        for cut in map(Split, range(x.meta.ndim))
     ]
-    dims = [d for d in range(x.type.ndim) if x.type.shape[d] >= parts[d]]
-    return next((d for d in dims if x.type.shape[d] % parts[d] == 0), dims[0] if dims else -1)
+    dims = [d for d in range(x.meta.ndim) if x.meta.shape[d] >= parts[d]]
+    return next((d for d in dims if x.meta.shape[d] % parts[d] == 0), dims[0] if dims else -1)
 
 
 def split_copies(graph: Graph) -> None:
@@ -83,7 +83,7 @@ def split_copies(graph: Graph) -> None:
 
 def _split_states(states: dict[str, object], parameter: Tensor, layout: NdSbp) -> None:
     for key, state in states.items():
-        if not isinstance(state, Tensor) or state.type.shape != parameter.type.shape:
+        if not isinstance(state, Tensor) or state.meta.shape != parameter.meta.shape:
             continue
         if state._sbp != layout:
             states[key] = state.detach().to_global(sbp=layout)

@@ -78,7 +78,7 @@ def _check_places(found: list[Found]) -> None:
 
 def _line(found: Found) -> str:
     x = global_tensor(found)
-    return f"{found.where} {x.type} {x.placement.notation} {nd_sbp_str(x.sbp)}"
+    return f"{found.where} {x.meta} {x.placement.notation} {nd_sbp_str(x.sbp)}"
 
 
 def _short(lines: list[str]) -> str:

@@ -116,7 +116,7 @@ def _write_together(
     nbytes = 0
     for name, one in found.items():
         _write_one(pact, name, one, home, output)
-        nbytes += one.value.type.nbytes if isinstance(one.value, Tensor) and one.is_global else 0
+        nbytes += one.value.meta.nbytes if isinstance(one.value, Tensor) and one.is_global else 0
         if nbytes > _MEET_NBYTES:
             pact.meet()
             nbytes = 0
@@ -137,7 +137,7 @@ def _write_one(pact: Pact, name: str, one: Found, home: Placement, output: _Outp
 
 def _brought(x: Tensor, home: Placement) -> Array:
     """All of a global tensor, on the rank of `home`."""
-    return to_host(relayout(x._array, x.type, x.sbp, x.placement, (BROADCAST,), home))
+    return to_host(relayout(x._array, x.meta, x.sbp, x.placement, (BROADCAST,), home))
 
 
 class _Output:
@@ -183,7 +183,7 @@ class _Output:
 
 def _dtype_and_shape(found: Found) -> tuple[np.dtype[Any], tuple[int, ...]]:
     if isinstance(found.value, Tensor):
-        return found.value.type.dtype.np, found.value.type.shape
+        return found.value.meta.dtype.np, found.value.meta.shape
     return found.value.dtype, found.value.shape
 
 

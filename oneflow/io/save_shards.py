@@ -136,7 +136,7 @@ class _Save:
         result = {}
         for name, found in self.named.globals.items():
             x = global_tensor(found)
-            result[name] = x.type, x.placement, stored_sbp(x.type, x.sbp, x.placement)
+            result[name] = x.meta, x.placement, stored_sbp(x.meta, x.sbp, x.placement)
         return result
 
     def _write(self, pieces: list[Piece]) -> dict[str, Any] | None:
@@ -208,7 +208,7 @@ class _Save:
             if found.is_global:
                 x = global_tensor(found)
                 layout = x.placement, x.sbp
-                tensors[name] = Stored(x.type.shape, x.type.dtype.np, layout, tuple(parts[name]))
+                tensors[name] = Stored(x.meta.shape, x.meta.dtype.np, layout, tuple(parts[name]))
                 continue
             array = found.array
             box = Box((0,) * array.ndim, tuple(array.shape))
@@ -256,7 +256,7 @@ def _add(
 
 
 def _dtype(found: Found) -> np.dtype[Any]:
-    kind: np.dtype[Any] = global_tensor(found).type.dtype.np
+    kind: np.dtype[Any] = global_tensor(found).meta.dtype.np
     return kind
 
 
@@ -271,10 +271,10 @@ def _check_visible(path: Path, nbytes: int, rank: int) -> None:
 
 def _summed(x: Tensor) -> Any:
     """This rank's part as it is written. Partial sums are summed up, which takes all ranks."""
-    nd_sbp = stored_sbp(x.type, x.sbp, x.placement)
+    nd_sbp = stored_sbp(x.meta, x.sbp, x.placement)
     if nd_sbp == x.sbp:
         return x._array
-    return relayout(x._array, x.type, x.sbp, x.placement, nd_sbp, x.placement)
+    return relayout(x._array, x.meta, x.sbp, x.placement, nd_sbp, x.placement)
 
 
 def stored_sbp(type_: TensorType, nd_sbp: NdSbp, placement: Placement) -> NdSbp:

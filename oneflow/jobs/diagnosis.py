@@ -86,7 +86,7 @@ def _part(node: Node, x: Tensor, piece: int, num_pieces: int) -> Tensor:
     """A structural node: its input, or the piece of it that is run."""
     if node.op != "unpack":
         return x
-    rows = x.type.shape[0] // num_pieces
+    rows = x.meta.shape[0] // num_pieces
     return wrap(np.array(x._array[piece * rows : (piece + 1) * rows]))
 
 
@@ -118,5 +118,5 @@ def _held(op: str, array: Array) -> str:
 def _range(x: Tensor) -> str:
     array = x._array
     if not array.size or array.dtype.kind not in "fiu":
-        return str(x.type)
-    return f"{x.type} from {float(array.min()):.6g} to {float(array.max()):.6g}"
+        return str(x.meta)
+    return f"{x.meta} from {float(array.min()):.6g} to {float(array.max()):.6g}"

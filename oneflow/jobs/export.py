@@ -93,7 +93,7 @@ def save(
             order_mode=graph.config.order_mode,
             auto_parallel=graph.config.auto_parallel,
             inputs=tuple(
-                Port(name=n, index=i, dtype=x.type.dtype.name, shape=x.type.shape)
+                Port(name=n, index=i, dtype=x.meta.dtype.name, shape=x.meta.shape)
                 for i, (n, x) in enumerate(examples.items())
             ),
             outputs=ports,
@@ -134,9 +134,9 @@ def _examples(
         x = given.pop(column.name, None)
         if x is None:
             x = wrap(np.zeros(shape, dtype_of(np.dtype(_kind(column.dtype))).np))
-        if (x.type.shape, x.type.dtype.np.name) != (shape, column.dtype):
+        if (x.meta.shape, x.meta.dtype.np.name) != (shape, column.dtype):
             raise JobFileError(
-                f"export of {graph.name}: input {column.name!r} is {x.type}, but the data gives "
+                f"export of {graph.name}: input {column.name!r} is {x.meta}, but the data gives "
                 f"{column.dtype}{list(shape)}"
             )
         found[column.name] = x
@@ -258,8 +258,8 @@ def _write(
     file = _File(path) if pact.rank == 0 else None
     try:
         variables = trace.variables
-        kinds = {n: (x.type.dtype.np, x.type.shape) for n, x in variables.items()}
-        nbytes = sum(x.type.nbytes for x in variables.values())
+        kinds = {n: (x.meta.dtype.np, x.meta.shape) for n, x in variables.items()}
+        nbytes = sum(x.meta.nbytes for x in variables.values())
         if file is not None:
             pact.attempt(lambda: file.begin(trace.graph, rates, data))
             pact.attempt(lambda: file.open(VARIABLES, kinds, nbytes))
@@ -282,7 +282,7 @@ def _whole(x: Tensor) -> Array:
     if x._placement is None or x._sbp is None or world().world_size == 1:
         return to_host(x._array)
     home = Placement("cpu", [0])
-    return to_host(relayout(x._array, x.type, x._sbp, x._placement, (BROADCAST,), home))
+    return to_host(relayout(x._array, x.meta, x._sbp, x._placement, (BROADCAST,), home))
 
 
 class _File:

@@ -313,7 +313,7 @@ def _tree(step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> Encod
 
 def _type_of(found: Found) -> tuple[TensorType, Placement, NdSbp]:
     x = global_tensor(found)
-    return x.type, x.placement, x.sbp
+    return x.meta, x.placement, x.sbp
 
 
 def _check_visible(path: Path, nbytes: int, rank: int) -> None:

@@ -496,7 +496,7 @@ class Module:
         """Raises SbpError before anything is moved, if a parameter or buffer cannot lie so."""
         for name, x in [*self.named_parameters(), *self.named_buffers()]:
             nd_sbp = as_nd_sbp(sbp, (placement or x.placement).ndim)
-            check_layout(x.type, nd_sbp, f"to_global of {name}")
+            check_layout(x.meta, nd_sbp, f"to_global of {name}")
 
     def to_local(self: Self) -> Self:
         """Every parameter and buffer becomes this rank's shard of it."""
@@ -655,7 +655,7 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
             elif isinstance(grad._array, np.ndarray) and grad._placement is None:
                 # As zeros_like, without an op: these were a sixth of the ops of a small step.
                 zeros = np.zeros(grad._array.shape, grad._array.dtype)
-                parameter.grad = raw(grad.type, zeros, grad._device)
+                parameter.grad = raw(grad.meta, zeros, grad._device)
             else:
                 parameter.grad = zeros_like(grad)
 

@@ -80,7 +80,7 @@ class Gelu(Elementwise):
     def infer(x: Operand, *, approximate: str = "none") -> TensorType:
         require_float("gelu", x)
         _check_form("gelu", approximate)
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(*_: TensorType, approximate: str) -> Expression:
@@ -103,7 +103,7 @@ class GeluGrad(Elementwise):
     def infer(d_out: Operand, x: Operand, *, approximate: str = "none") -> TensorType:
         require_same("gelu_grad", d_out, x)
         _check_form("gelu_grad", approximate)
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(*_: TensorType, approximate: str) -> Expression:
@@ -130,7 +130,7 @@ class _Activation(Elementwise):
         require(cls.name, x, cls.accepts)
         if cls.check is not None:
             cls.check(**attrs)
-        return x.type
+        return x.meta
 
 
 def activation(

@@ -89,7 +89,7 @@ class AdamUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("adam_update", param, grad, (m, v), lr, step)
-        return param.type, m.type, v.type
+        return param.meta, m.meta, v.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -126,7 +126,7 @@ class AmsgradUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
         check_update("amsgrad_update", param, grad, (m, v, v_max), lr, step)
-        return param.type, m.type, v.type, v_max.type
+        return param.meta, m.meta, v.meta, v_max.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -170,7 +170,7 @@ class LambUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("lamb_update", param, grad, (m, v), lr, step)
-        return param.type, m.type, v.type
+        return param.meta, m.meta, v.meta
 
     @classmethod
     def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
@@ -220,7 +220,7 @@ class AdamaxUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("adamax_update", param, grad, (m, u), lr, step)
-        return param.type, m.type, u.type
+        return param.meta, m.meta, u.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -251,7 +251,7 @@ class NadamProduct(Update):
         product: Operand, step: Operand, *, beta1: float = 0.9, momentum_decay: float = 4e-3
     ) -> TensorType:
         require_float("nadam_product", product)
-        return product.type
+        return product.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -291,7 +291,7 @@ class NadamUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("nadam_update", param, grad, (m, v), mu_product, lr, step)
-        return param.type, m.type, v.type
+        return param.meta, m.meta, v.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -336,7 +336,7 @@ class RadamUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("radam_update", param, grad, (m, v), lr, step)
-        return param.type, m.type, v.type
+        return param.meta, m.meta, v.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:

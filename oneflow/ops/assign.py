@@ -23,7 +23,7 @@ class Assign(Op):
             raise ShapeError(f"assign: {new} does not fit {x}")
         if x.dtype is not new.dtype:
             raise DTypeError(f"assign: {new} must have the dtype of {x}; cast it first")
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, new: TensorType) -> list[SbpSignature]:

@@ -88,7 +88,7 @@ class BatchMoments(Op):
     def infer(
         total: Operand, squares: Operand, *, count: int, eps: float, wide: bool = False
     ) -> tuple[TensorType, TensorType]:
-        out = total.type.with_dtype(float64 if wide else float32)
+        out = total.meta.with_dtype(float64 if wide else float32)
         return out, out
 
     @staticmethod
@@ -122,7 +122,7 @@ class BatchNormTrack(Op):
     ) -> tuple[TensorType, TensorType]:
         if not mean.shape == variance.shape == total.shape:
             raise ShapeError(f"batch_norm_track: {mean}, {variance} and {total} differ in shape")
-        return mean.type, variance.type
+        return mean.meta, variance.meta
 
     @staticmethod
     def sbp(*types: TensorType, **_: object) -> list[SbpSignature]:
@@ -158,7 +158,7 @@ class BatchNormAverage(Op):
                 f"batch_norm_average: {mean}, {variance} and {total} differ in shape, or the "
                 f"number of batches {batches} is no scalar"
             )
-        return mean.type, variance.type, batches.type
+        return mean.meta, variance.meta, batches.meta
 
     @staticmethod
     def sbp(*types: TensorType, **_: object) -> list[SbpSignature]:
@@ -182,7 +182,7 @@ class BatchNormApply(Op):
     @staticmethod
     def infer(x: Operand, *per_channel: Operand, count: int = 0) -> TensorType:
         _check("batch_norm_apply", x, *per_channel)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *per_channel: TensorType, **_: object) -> list[SbpSignature]:
@@ -190,16 +190,16 @@ class BatchNormApply(Op):
 
     @staticmethod
     def written(x: Tensor, mean: Tensor, inv_std: Tensor, *affine: Tensor, count: int) -> Tensor:
-        like = (1, x.type.shape[1], *(1,) * (x.ndim - 2))
+        like = (1, x.meta.shape[1], *(1,) * (x.ndim - 2))
         if count:
             mean, inv_std = _statistics_of(x, inv_std, count)
-        wide = cast(x, dtype=inv_std.type.dtype)
+        wide = cast(x, dtype=inv_std.meta.dtype)
         centred = binary.sub(wide, reshape(mean, shape=like))
         y = binary.mul(centred, reshape(inv_std, shape=like))
         if affine:
-            gamma, beta = (reshape(cast(t, dtype=y.type.dtype), shape=like) for t in affine)
+            gamma, beta = (reshape(cast(t, dtype=y.meta.dtype), shape=like) for t in affine)
             y = binary.add(binary.mul(y, gamma), beta)
-        out: Tensor = cast(y, dtype=x.type.dtype)
+        out: Tensor = cast(y, dtype=x.meta.dtype)
         return out
 
     @staticmethod
@@ -214,7 +214,7 @@ class BatchNormApply(Op):
             return batch_norm_grad_apply(*inputs, count=count)
 
         def narrow(d: Tensor, like: Tensor) -> Tensor:
-            out: Tensor = cast(d, dtype=like.type.dtype)
+            out: Tensor = cast(d, dtype=like.meta.dtype)
             return out
 
         if not affine:
@@ -230,7 +230,7 @@ def _statistics_of(x: Tensor, inv_std: Tensor, count: int) -> tuple[Tensor, Tens
     """(mean, 1 / sqrt(variance + eps)) per channel as functions of x, where only the value of the
     second was kept; eps is what 1 / inv_std^2 has more than the variance.
     """
-    dtype = inv_std.type.dtype
+    dtype = inv_std.meta.dtype
     dims = tuple(i for i in range(x.ndim) if i != _CHANNEL)
     wide = cast(x, dtype=dtype)
     mean = scalar_mul(reduce_sum(wide, dims=dims, keepdim=True), value=1 / count)
@@ -239,7 +239,7 @@ def _statistics_of(x: Tensor, inv_std: Tensor, count: int) -> tuple[Tensor, Tens
     total, squares = (scalar_mul(s, value=1 / count) for s in batch_sums(x))
     constant = binary.sub(squares, unary.square(total))  # no history: batch_sums ends it
     eps = binary.sub(unary.reciprocal(unary.square(inv_std)), cast(constant, dtype=dtype))
-    flat = reshape(mean, shape=inv_std.type.shape)
+    flat = reshape(mean, shape=inv_std.meta.shape)
     return flat, rsqrt(binary.add(variance, eps))
 
 
@@ -279,7 +279,7 @@ class BatchNormGradApply(Op):
     @staticmethod
     def infer(d_y: Operand, x: Operand, *per_channel: Operand, count: int) -> TensorType:
         _check("batch_norm_grad_apply", x, *per_channel)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(
@@ -311,13 +311,13 @@ def batch_norm(
     if not training and running is not None:
         mean, variance = running
         return batch_norm_apply(x, mean, rsqrt(scalar_add(variance, value=eps)), *(affine or ()))
-    count = x.type.numel // max(x.type.shape[1], 1)
+    count = x.meta.numel // max(x.meta.shape[1], 1)
     if training and count <= 1:
         raise ShapeError(
-            f"Expected more than 1 value per channel when training, got input {x.type}"
+            f"Expected more than 1 value per channel when training, got input {x.meta}"
         )
     total, squares = batch_sums(x)
-    wide = x.type.dtype is float64
+    wide = x.meta.dtype is float64
     mean, inv_std = batch_moments(total, squares, count=count, eps=eps, wide=wide)
     if training and running is not None and batches is not None:
         batch_norm_average(*running, batches, total, squares, count=count)

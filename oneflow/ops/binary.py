@@ -51,7 +51,7 @@ def _binary(
     def infer(a: Operand, b: Operand) -> TensorType:
         dtype = require_same_dtype(name, a, b)
         require(name, a, accepts)
-        return a.type if a.shape == b.shape else TensorType(broadcast(name, a, b), dtype)
+        return a.meta if a.shape == b.shape else TensorType(broadcast(name, a, b), dtype)
 
     a, b = symbols("a b")
     root = apply(name, a, b) if formula is None else formula(a, b)

@@ -19,7 +19,7 @@ class Frexp(Op):
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
         require_float("frexp", x)
-        return x.type, x.type.with_dtype(int32)
+        return x.meta, x.meta.with_dtype(int32)
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -31,7 +31,7 @@ class Frexp(Op):
     ) -> Gradients:
         if d is None:
             return (None,)
-        power = unary.exp2(cast.cast(exponent, dtype=x.type.dtype))
+        power = unary.exp2(cast.cast(exponent, dtype=x.meta.dtype))
         return (lambda: binary.div(d, power),)
 
 

@@ -19,7 +19,7 @@ class Cast(Formulated):
 
     @staticmethod
     def infer(x: Operand, *, dtype: DType) -> TensorType:
-        return x.type.with_dtype(dtype)
+        return x.meta.with_dtype(dtype)
 
     @staticmethod
     def formula(*_: TensorType, dtype: DType) -> Expression:
@@ -27,11 +27,11 @@ class Cast(Formulated):
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dtype: DType) -> Gradients:
-        if x.type.dtype.is_floating_point and dtype.is_complex:
-            return (lambda: cast(complex_numbers.real(d), dtype=x.type.dtype),)
-        if not all(t.is_floating_point or t.is_complex for t in (x.type.dtype, dtype)):
+        if x.meta.dtype.is_floating_point and dtype.is_complex:
+            return (lambda: cast(complex_numbers.real(d), dtype=x.meta.dtype),)
+        if not all(t.is_floating_point or t.is_complex for t in (x.meta.dtype, dtype)):
             return (None,)
-        return (lambda: cast(d, dtype=x.type.dtype),)
+        return (lambda: cast(d, dtype=x.meta.dtype),)
 
 
 cast = declare(Cast)

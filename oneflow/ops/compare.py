@@ -49,7 +49,7 @@ class ScalarCompare(Formulated):
     def infer(x: Operand, *, value: Number, kind: str) -> TensorType:
         if kind not in KINDS:
             raise DTypeError(f"scalar_compare knows {', '.join(KINDS)}, got {kind!r}")
-        return x.type.with_dtype(bool_)
+        return x.meta.with_dtype(bool_)
 
     @staticmethod
     def formula(*_: TensorType, value: Number, kind: str) -> Expression:

@@ -25,7 +25,7 @@ WHOLES: dict[DType, DType] = {part: whole for whole, part in PARTS.items()}
 def _part_of(name: str, x: Operand) -> TensorType:
     if x.dtype not in PARTS:
         raise DTypeError(f"{name} needs complex elements, but its input is {x}")
-    return x.type.with_dtype(PARTS[x.dtype])
+    return x.meta.with_dtype(PARTS[x.dtype])
 
 
 class Conj(Op):
@@ -37,7 +37,7 @@ class Conj(Op):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         _part_of("conj", x)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -127,8 +127,8 @@ class MakeComplex(Op):
         from oneflow.ops.reduce import sum_to_shape
 
         return (
-            lambda: sum_to_shape(real(d), x.type.shape),
-            lambda: sum_to_shape(imag(d), y.type.shape),
+            lambda: sum_to_shape(real(d), x.meta.shape),
+            lambda: sum_to_shape(imag(d), y.meta.shape),
         )
 
 

@@ -46,7 +46,7 @@ class Concat(Op):
             ):
                 raise ShapeError(f"concat along dim {dim}: {x} does not fit {first}")
         total = sum(x.shape[dim] for x in xs)
-        return first.type.with_shape((*first.shape[:dim], total, *first.shape[dim + 1 :]))
+        return first.meta.with_shape((*first.shape[:dim], total, *first.shape[dim + 1 :]))
 
     @staticmethod
     def sbp(*xs: TensorType, dim: int) -> list[SbpSignature]:
@@ -65,11 +65,11 @@ class Concat(Op):
 
     @staticmethod
     def grad(d: Tensor, *tensors: Tensor, dim: int) -> Gradients:
-        shape = d.type.shape
+        shape = d.meta.shape
         parts: list[Any] = []
         start = 0
         for x in tensors[:-1]:
-            stop = start + x.type.shape[dim]
+            stop = start + x.meta.shape[dim]
             parts.append(lambda a=start, b=stop: _part(d, shape, dim, a, b))
             start = stop
         return tuple(parts)
@@ -96,7 +96,7 @@ class SplitOp(Op):
             raise ShapeError(
                 f"split of {x} along dim {dim}: the sizes {list(sizes)} must sum to {x.shape[dim]}"
             )
-        return tuple(x.type.with_shape((*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in sizes)
+        return tuple(x.meta.with_shape((*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in sizes)
 
     @staticmethod
     def sbp(x: TensorType, *, sizes: tuple[int, ...], dim: int) -> list[SbpSignature]:

@@ -83,7 +83,7 @@ class Conv(Op):
         positions = _positions(x.shape[2:], w.shape[2:], geometry)
         if min(positions) < 1:
             raise ShapeError(f"conv: the kernel of w {w} is larger than the padded x {x}")
-        return x.type.with_shape((x.shape[0], w.shape[0], *positions))
+        return x.meta.with_shape((x.shape[0], w.shape[0], *positions))
 
     @staticmethod
     def sbp(x: TensorType, w: TensorType, *, groups: int, **_: object) -> list[SbpSignature]:
@@ -94,8 +94,8 @@ class Conv(Op):
         d_out: Tensor, x: Tensor, w: Tensor, out: Tensor, **geometry: Unpack[Geometry]
     ) -> Gradients:
         return (
-            lambda: conv_data_grad(d_out, w, spatial=x.type.shape[2:], **geometry),
-            lambda: conv_filter_grad(d_out, x, kernel=w.type.shape[2:], **geometry),
+            lambda: conv_data_grad(d_out, w, spatial=x.meta.shape[2:], **geometry),
+            lambda: conv_filter_grad(d_out, x, kernel=w.meta.shape[2:], **geometry),
         )
 
 
@@ -122,7 +122,7 @@ class ConvDataGrad(Op):
         if _positions(spatial, w.shape[2:], geometry) != d_out.shape[2:]:
             raise ShapeError(f"conv_data_grad: spatial {spatial} does not give d_out {d_out}")
         channels = w.shape[1] * geometry["groups"]
-        return d_out.type.with_shape((d_out.shape[0], channels, *spatial))
+        return d_out.meta.with_shape((d_out.shape[0], channels, *spatial))
 
     @staticmethod
     def sbp(d_out: TensorType, w: TensorType, *, groups: int, **_: object) -> list[SbpSignature]:
@@ -140,7 +140,7 @@ class ConvDataGrad(Op):
     ) -> Gradients:
         return (
             lambda: conv(dd, w, **geometry),
-            lambda: conv_filter_grad(d_out, dd, kernel=w.type.shape[2:], **geometry),
+            lambda: conv_filter_grad(d_out, dd, kernel=w.meta.shape[2:], **geometry),
         )
 
 
@@ -158,7 +158,7 @@ class ConvFilterGrad(Op):
     ) -> TensorType:
         require_float("conv_filter_grad", d_out, x)
         _check_geometry("conv_filter_grad", x, geometry, kernel=kernel)
-        return x.type.with_shape((d_out.shape[1], x.shape[1] // geometry["groups"], *kernel))
+        return x.meta.with_shape((d_out.shape[1], x.shape[1] // geometry["groups"], *kernel))
 
     @staticmethod
     def sbp(d_out: TensorType, x: TensorType, *, groups: int, **_: object) -> list[SbpSignature]:
@@ -176,7 +176,7 @@ class ConvFilterGrad(Op):
     ) -> Gradients:
         return (
             lambda: conv(x, dd, **geometry),
-            lambda: conv_data_grad(d_out, dd, spatial=x.type.shape[2:], **geometry),
+            lambda: conv_data_grad(d_out, dd, spatial=x.meta.shape[2:], **geometry),
         )
 
 

@@ -74,7 +74,7 @@ class SparseSoftmaxCrossEntropy(Formulated):
         logits: Operand, labels: Operand, **target: Unpack[Target]
     ) -> tuple[TensorType, TensorType]:
         _check_labels("sparse_softmax_cross_entropy", logits, labels)
-        per_sample = logits.type.with_shape(logits.shape[:1])
+        per_sample = logits.meta.with_shape(logits.shape[:1])
         return per_sample, per_sample
 
     @staticmethod
@@ -98,7 +98,7 @@ class SparseSoftmaxCrossEntropy(Formulated):
         whole = reduce_sum(logs, dims=(1,))
         is_ignored = scalar_compare(labels, value=ignored, kind="eq")
         spread = masked_fill(whole, is_ignored, value=0.0)
-        share = scalar_mul(spread, value=smoothing / logits.type.shape[1])
+        share = scalar_mul(spread, value=smoothing / logits.meta.shape[1])
         return binary.sub(scalar_mul(loss, value=1 - smoothing), share)
 
     @staticmethod
@@ -133,7 +133,7 @@ class SparseSoftmaxCrossEntropyGrad(Formulated):
     def infer(
         d_loss: Operand, logits: Operand, labels: Operand, lse: Operand, **target: Unpack[Target]
     ) -> TensorType:
-        return logits.type
+        return logits.meta
 
     @staticmethod
     def formula(*_: TensorType, **target: Unpack[Target]) -> Expression:
@@ -174,7 +174,7 @@ class NllLoss(Op):
         ignore_index: int = -100,
     ) -> TensorType:
         _check_labels("nll_loss", log_probs, labels)
-        return log_probs.type.with_shape(log_probs.shape[:1])
+        return log_probs.meta.with_shape(log_probs.shape[:1])
 
     @staticmethod
     def sbp(log_probs: TensorType, labels: TensorType, **_: object) -> list[SbpSignature]:
@@ -190,7 +190,7 @@ class NllLoss(Op):
         ignore_index: int,
         **_: object,
     ) -> Gradients:
-        classes = log_probs.type.shape[1]
+        classes = log_probs.meta.shape[1]
         return (
             lambda: nll_loss_grad(d_loss, labels, num_classes=classes, ignore_index=ignore_index),
             None,
@@ -216,7 +216,7 @@ class NllLossGrad(Op):
         num_classes: int,
         ignore_index: int = -100,
     ) -> TensorType:
-        return d_loss.type.with_shape((*d_loss.shape, num_classes))
+        return d_loss.meta.with_shape((*d_loss.shape, num_classes))
 
     @staticmethod
     def sbp(d_loss: TensorType, labels: TensorType, **_: object) -> list[SbpSignature]:

@@ -57,8 +57,8 @@ class CtcLoss(Op):
             )
         states = 2 * targets.shape[1] + 1
         return (
-            log_probs.type.with_shape((batch,)),
-            log_probs.type.with_shape((frames, batch, states)),
+            log_probs.meta.with_shape((batch,)),
+            log_probs.meta.with_shape((frames, batch, states)),
         )
 
     @staticmethod
@@ -120,7 +120,7 @@ class CtcLossGrad(Op):
         *,
         blank: int,
     ) -> TensorType:
-        return log_probs.type
+        return log_probs.meta
 
     @staticmethod
     def sbp(*_: TensorType, **__: object) -> list[SbpSignature]:

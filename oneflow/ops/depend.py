@@ -24,7 +24,7 @@ class Depend(Op):
 
     @staticmethod
     def infer(x: Operand, after: Operand) -> TensorType:
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, after: TensorType) -> list[SbpSignature]:

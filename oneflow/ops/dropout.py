@@ -31,7 +31,7 @@ class Dropout(Elementwise):
         require_float("dropout", x)
         if not 0.0 <= p <= 1.0:
             raise ShapeError(f"dropout: p must be in [0, 1], got {p}")
-        return x.type
+        return x.meta
 
     @classmethod
     def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:

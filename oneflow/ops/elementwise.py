@@ -58,7 +58,7 @@ def formula_gradients(
     op: type[Op], d_out: Tensor, inputs: tuple[Tensor, ...], out: Tensor, attrs: Attrs
 ) -> Gradients:
     """One function per input, which makes the derivative and sums it to the input's shape."""
-    recipes = _recipes_of(op, tuple([x.type for x in inputs]), attrs)
+    recipes = _recipes_of(op, tuple([x.meta for x in inputs]), attrs)
     values = dict(zip(operand_names(op, len(inputs)), inputs, strict=True))
     values["adjoint"], values["result"] = d_out, out
     return tuple(
@@ -144,7 +144,7 @@ class _Derivative:
             made = values[recipe.operands[0]]
         else:
             made = unary.full_like(self._x, value=recipe.number)
-        return reduce.sum_to_shape(made, self._x.type.shape)
+        return reduce.sum_to_shape(made, self._x.meta.shape)
 
 
 def _recipe(root: Expression, attrs: Attrs) -> _Recipe:
@@ -217,7 +217,7 @@ class Map(Elementwise):
         unknown = set(leaves(INPUT, root)) - set(names)
         if unknown or leaves(SCALAR, root):
             raise DTypeError(f"map: {expression} has other operands than {', '.join(names)}")
-        types = [x.type for x in operands]
+        types = [x.meta for x in operands]
         kinds = dtypes_of((root,), {n: t.dtype for n, t in zip(names, types, strict=True)})
         dtype = kinds[root]
         if not isinstance(dtype, DType) or root in row_values((), root):

@@ -40,7 +40,7 @@ class FftC2c(Op):
         _check("fft_c2c", x, dims)
         if x.dtype not in PARTS:
             raise DTypeError(f"fft_c2c needs complex elements, but its input is {x}")
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *, dims: Dims, **_: object) -> list[SbpSignature]:
@@ -79,8 +79,8 @@ class FftR2c(Op):
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims, scale: float) -> Gradients:
         last = dims[-1]
-        missing = x.type.shape[last] - out.type.shape[last]
-        pads = tuple(n for i in range(len(x.type.shape)) for n in (0, missing if i == last else 0))
+        missing = x.meta.shape[last] - out.meta.shape[last]
+        pads = tuple(n for i in range(len(x.meta.shape)) for n in (0, missing if i == last else 0))
         whole = shape.pad(d, pads=pads, value=0)
         return (lambda: real(fft_c2c(whole, dims=dims, is_inverse=True, scale=scale)),)
 
@@ -119,8 +119,8 @@ class FftC2r(Op):
         twice = fft_r2c(d, dims=dims, scale=2 * scale)
         ends = [0] if size % 2 or size == 1 else [0, size // 2]
         for at in dict.fromkeys(ends):
-            starts = tuple(at if i == last else 0 for i in range(len(x.type.shape)))
-            stops = tuple(at + 1 if i == last else n for i, n in enumerate(x.type.shape))
+            starts = tuple(at if i == last else 0 for i in range(len(x.meta.shape)))
+            stops = tuple(at + 1 if i == last else n for i, n in enumerate(x.meta.shape))
             where = {"starts": starts, "stops": stops, "steps": (1,) * len(stops)}
             part = slicing.slice(twice, **where)
             half = scalar.scalar_mul(part, value=0.5)

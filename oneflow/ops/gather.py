@@ -48,7 +48,7 @@ class Gather(Op):
     ) -> TensorType:
         _check_index("gather", index)
         require_dim("gather", x, dim)
-        return x.type.with_shape((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+        return x.meta.with_shape((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
 
     @staticmethod
     def sbp(x: TensorType, index: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
@@ -70,7 +70,7 @@ class Gather(Op):
     def grad(
         d: Tensor, x: Tensor, index: Tensor, out: Tensor, *, dim: int, **_: object
     ) -> Gradients:
-        size = x.type.shape[dim]
+        size = x.meta.shape[dim]
         return (lambda: gather_grad(d, index, dim=dim, size=size)), None
 
 
@@ -79,7 +79,7 @@ _gather = declare(Gather)
 
 def gather(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
     """Gather, told the size of `dim`, by which a rank knows whether it holds all of it."""
-    return _gather(x, index, dim=dim, size=x.type.shape[dim])
+    return _gather(x, index, dim=dim, size=x.meta.shape[dim])
 
 
 class GatherGrad(Op):
@@ -99,7 +99,7 @@ class GatherGrad(Op):
             raise ShapeError(
                 f"gather_grad: dims {dim} to {dim + index.ndim - 1} of {d} must be those of {index}"
             )
-        return d.type.with_shape((*d.shape[:dim], size, *d.shape[dim + index.ndim :]))
+        return d.meta.with_shape((*d.shape[:dim], size, *d.shape[dim + index.ndim :]))
 
     @staticmethod
     def sbp(d: TensorType, index: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
@@ -152,7 +152,7 @@ class DimGather(Op):
     @staticmethod
     def infer(x: Operand, index: Operand, *, dim: int, size: int | None = None) -> TensorType:
         _aligned("dim_gather", x, index, dim)
-        return x.type.with_shape(index.shape)
+        return x.meta.with_shape(index.shape)
 
     @staticmethod
     def sbp(x: TensorType, index: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
@@ -182,7 +182,7 @@ _dim_gather = declare(DimGather)
 
 def dim_gather(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
     """DimGather, told the size of `dim`, by which a rank knows whether it holds all of it."""
-    return _dim_gather(x, index, dim=dim, size=x.type.shape[dim])
+    return _dim_gather(x, index, dim=dim, size=x.meta.shape[dim])
 
 
 def _scatter_signatures(x: TensorType, dim: int) -> list[SbpSignature]:
@@ -196,7 +196,7 @@ def _scatter_type(name: str, x: Operand, index: Operand, source: Operand, dim: i
     require_same_dtype(name, x, source)
     if source.shape != index.shape:
         raise ShapeError(f"{name}: the source {source} must have the shape of the index {index}")
-    return x.type
+    return x.meta
 
 
 class DimScatter(Op):
@@ -238,7 +238,7 @@ _dim_scatter = declare(DimScatter)
 
 def dim_scatter(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor:
     """DimScatter, told the size of `dim`, by which a rank knows whether it holds all of it."""
-    return _dim_scatter(x, index, source, dim=dim, size=x.type.shape[dim])
+    return _dim_scatter(x, index, source, dim=dim, size=x.meta.shape[dim])
 
 
 class DimScatterAdd(Op):
@@ -276,7 +276,7 @@ _dim_scatter_add = declare(DimScatterAdd)
 
 def dim_scatter_add(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor:
     """DimScatterAdd, told the size of `dim`, by which a rank knows whether it holds all of it."""
-    return _dim_scatter_add(x, index, source, dim=dim, size=x.type.shape[dim])
+    return _dim_scatter_add(x, index, source, dim=dim, size=x.meta.shape[dim])
 
 
 class OneHot(Op):

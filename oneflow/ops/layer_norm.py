@@ -66,7 +66,7 @@ def _wide(x: Tensor) -> Tensor:
 def _mean_of(x: Tensor, begin_axis: int) -> Tensor:
     """The mean over the dims from begin_axis on, which stay with the size 1."""
     dims = tuple(range(begin_axis, x.ndim))
-    count = math.prod(x.type.shape[begin_axis:])
+    count = math.prod(x.meta.shape[begin_axis:])
     out: Tensor = scalar_mul(reduce_sum(x, dims=dims, keepdim=True), value=1 / max(count, 1))
     return out
 
@@ -78,8 +78,8 @@ def _scaled(
     square = _mean_of(unary.square(centred), begin_axis)
     y = binary.mul(centred, unary.rsqrt(scalar_add(square, value=eps)))
     for t, op in zip(affine, (binary.mul, binary.add), strict=False):
-        y = op(y, cast(t, dtype=y.type.dtype))
-    out: Tensor = cast(y, dtype=x.type.dtype)
+        y = op(y, cast(t, dtype=y.meta.dtype))
+    out: Tensor = cast(y, dtype=x.meta.dtype)
     return out
 
 
@@ -105,7 +105,7 @@ class LayerNorm(_Norm):
     ) -> tuple[TensorType, TensorType, TensorType]:
         _check("layer_norm", x, _given(gamma, beta), begin_axis)
         statistics = _statistics(x, begin_axis)
-        return x.type, statistics, statistics
+        return x.meta, statistics, statistics
 
     @staticmethod
     def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
@@ -163,7 +163,7 @@ class LayerNormGrad(_Norm):
         begin_axis: int,
     ) -> tuple[TensorType, ...]:
         _check("layer_norm_grad", x, _given(gamma), begin_axis)
-        return (x.type,) if gamma is None else (x.type, gamma.type, gamma.type)
+        return (x.meta,) if gamma is None else (x.meta, gamma.meta, gamma.meta)
 
     @staticmethod
     def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
@@ -191,7 +191,7 @@ class RmsNorm(_Norm):
         x: Operand, gamma: Operand | None = None, *, begin_axis: int, eps: float = 1e-6
     ) -> tuple[TensorType, TensorType]:
         _check("rms_norm", x, _given(gamma), begin_axis)
-        return x.type, _statistics(x, begin_axis)
+        return x.meta, _statistics(x, begin_axis)
 
     @staticmethod
     def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
@@ -234,7 +234,7 @@ class RmsNormGrad(_Norm):
         d_y: Operand, x: Operand, inv_rms: Operand, gamma: Operand | None = None, *, begin_axis: int
     ) -> tuple[TensorType, ...]:
         _check("rms_norm_grad", x, _given(gamma), begin_axis)
-        return (x.type,) if gamma is None else (x.type, gamma.type)
+        return (x.meta,) if gamma is None else (x.meta, gamma.meta)
 
     @staticmethod
     def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:

@@ -40,7 +40,7 @@ class _Loss(Op):
     def alike(cls, *operands: Operand) -> TensorType:
         """The one type of all operands. Raises ShapeError or DTypeError."""
         require_same(cls.name, *operands)
-        return operands[0].type
+        return operands[0].meta
 
 
 class SmoothL1Loss(_Loss):

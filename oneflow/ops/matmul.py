@@ -160,7 +160,7 @@ class SumRows(Op):
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
-        return (lambda: expand(d_out, shape=x.type.shape),)
+        return (lambda: expand(d_out, shape=x.meta.shape),)
 
 
 sum_rows = declare(SumRows)
@@ -206,22 +206,22 @@ def _grad_a(d_out: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b:
         full = matmul(b, d_out, transpose_a=transpose_b, transpose_b=True)
     else:
         full = matmul(d_out, b, transpose_b=not transpose_b)
-    return _sum_batch(full, a.type)
+    return _sum_batch(full, a.meta)
 
 
 def _grad_b(d_out: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool) -> Tensor:
-    if b.type.ndim == 2 and a.type.ndim > 2 and not transpose_a:
+    if b.meta.ndim == 2 and a.meta.ndim > 2 and not transpose_a:
         return matmul_weight_grad(a, d_out, transpose=transpose_b)
     if transpose_b:
         full = matmul(d_out, a, transpose_a=True, transpose_b=transpose_a)
     else:
         full = matmul(a, d_out, transpose_a=not transpose_a)
-    return _sum_batch(full, b.type)
+    return _sum_batch(full, b.meta)
 
 
 def _sum_batch(full: Tensor, wanted: TensorType) -> Tensor:
     """Sums over the batch dims along which an operand was stretched."""
-    if full.type.shape == wanted.shape:
+    if full.meta.shape == wanted.shape:
         return full
 
     out: Tensor = sum_to_shape(full, wanted.shape)
@@ -230,8 +230,8 @@ def _sum_batch(full: Tensor, wanted: TensorType) -> Tensor:
 
 def _rows_times(a: Tensor, w: Tensor, transpose_b: bool = False) -> Tensor:
     """a @ w, where `a` may be a single row (k,)."""
-    if a.type.ndim > 1:
+    if a.meta.ndim > 1:
         return matmul(a, w, transpose_b=transpose_b)
-    product = matmul(reshape(a, shape=(1, *a.type.shape)), w, transpose_b=transpose_b)
-    out: Tensor = reshape(product, shape=product.type.shape[1:])
+    product = matmul(reshape(a, shape=(1, *a.meta.shape)), w, transpose_b=transpose_b)
+    out: Tensor = reshape(product, shape=product.meta.shape[1:])
     return out

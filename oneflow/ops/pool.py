@@ -79,12 +79,12 @@ def _pooled(
     positions = tuple(pooled_size(*s, ceil_mode) for s in sizes)
     if min(positions) < 1:
         raise ShapeError(f"{who}: the kernel {kernel} is larger than the padded {x}")
-    return x.type.with_shape((*x.shape[:2], *positions))
+    return x.meta.with_shape((*x.shape[:2], *positions))
 
 
 def _unpooled(d_out: Operand, spatial: Sizes) -> TensorType:
     """The type of d_x."""
-    return d_out.type.with_shape((*d_out.shape[:2], *spatial))
+    return d_out.meta.with_shape((*d_out.shape[:2], *spatial))
 
 
 def _by_samples(num_inputs: int, num_outputs: int = 1) -> list[SbpSignature]:
@@ -135,7 +135,7 @@ class MaxPool(Op):
     ) -> Gradients:
         if d_out is None:
             return (None,)
-        return (lambda: max_pool_grad(d_out, indices, spatial=x.type.shape[2:], **window),)
+        return (lambda: max_pool_grad(d_out, indices, spatial=x.meta.shape[2:], **window),)
 
 
 max_pool = declare(MaxPool)
@@ -162,10 +162,10 @@ class MaxPoolGrad(Op):
     @staticmethod
     def grad(dd: Tensor, d_out: Tensor, indices: Tensor, d_x: Tensor, **_: object) -> Gradients:
         def at_maxima() -> Tensor:
-            lead = d_out.type.shape[:2]
-            rows = reshape(dd, shape=(*lead, math.prod(dd.type.shape[2:])))
-            places = reshape(indices, shape=(*lead, math.prod(indices.type.shape[2:])))
-            found: Tensor = reshape(dim_gather(rows, places, dim=2), shape=d_out.type.shape)
+            lead = d_out.meta.shape[:2]
+            rows = reshape(dd, shape=(*lead, math.prod(dd.meta.shape[2:])))
+            places = reshape(indices, shape=(*lead, math.prod(indices.meta.shape[2:])))
+            found: Tensor = reshape(dim_gather(rows, places, dim=2), shape=d_out.meta.shape)
             return found
 
         return at_maxima, None
@@ -196,7 +196,7 @@ class AvgPool(_Linear):
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor, **window: Unpack[AvgWindow]) -> Gradients:
-        return (lambda: avg_pool_grad(d_out, spatial=x.type.shape[2:], **window),)
+        return (lambda: avg_pool_grad(d_out, spatial=x.meta.shape[2:], **window),)
 
 
 avg_pool = declare(AvgPool)
@@ -237,7 +237,7 @@ class AdaptiveAvgPool(_Linear):
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
-        return (lambda: adaptive_avg_pool_grad(d_out, spatial=x.type.shape[2:]),)
+        return (lambda: adaptive_avg_pool_grad(d_out, spatial=x.meta.shape[2:]),)
 
 
 adaptive_avg_pool = declare(AdaptiveAvgPool)
@@ -254,7 +254,7 @@ class AdaptiveAvgPoolGrad(_Linear):
 
     @staticmethod
     def grad(dd: Tensor, d_out: Tensor, d_x: Tensor, **_: object) -> Gradients:
-        return (lambda: adaptive_avg_pool(dd, output_size=d_out.type.shape[2:]),)
+        return (lambda: adaptive_avg_pool(dd, output_size=d_out.meta.shape[2:]),)
 
 
 adaptive_avg_pool_grad = declare(AdaptiveAvgPoolGrad)

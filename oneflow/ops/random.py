@@ -88,7 +88,7 @@ class _Drawn(Op):
     @classmethod
     def infer(cls, p: Operand, *, seed: int) -> TensorType:
         require(cls.name, p, FLOAT)
-        return p.type
+        return p.meta
 
     @staticmethod
     def sbp(p: TensorType, **_: object) -> list[SbpSignature]:
@@ -127,9 +127,9 @@ class StandardGammaGrad(Op):
     @staticmethod
     def infer(a: Operand, x: Operand) -> TensorType:
         require("standard_gamma_grad", a, FLOAT)
-        if a.type != x.type:
+        if a.meta != x.meta:
             raise ShapeError(f"standard_gamma_grad: {x} are no draws of {a}")
-        return a.type
+        return a.meta
 
     @staticmethod
     def sbp(a: TensorType, x: TensorType) -> list[SbpSignature]:

@@ -55,13 +55,13 @@ class Recurrent(Op):
         if columns % cell.gates or weight.shape != (columns, *h.shape[1:]):
             raise ShapeError(f"recurrent: {x}, state {h} and weight {weight} do not fit")
         hidden = columns // cell.gates
-        made = [x.type.with_shape((*lead, h.shape[1])), h.type]
+        made = [x.meta.with_shape((*lead, h.shape[1])), h.meta]
         if cell.has_cell:
-            made.append(rest[0].type)
+            made.append(rest[0].meta)
         if cell.saved:
-            made.append(x.type.with_shape((*lead, cell.saved * hidden)))
+            made.append(x.meta.with_shape((*lead, cell.saved * hidden)))
         if cell.has_cell:
-            made.append(x.type.with_shape((*lead, hidden)))
+            made.append(x.meta.with_shape((*lead, hidden)))
         return tuple(made)
 
     @staticmethod
@@ -148,9 +148,9 @@ class RecurrentGrad(Op):
         reverse: bool = False,
     ) -> tuple[TensorType, ...]:
         require_float("recurrent_grad", d_out, d_h, h, weight, out, *rest)
-        d_x = out.type.with_shape((*out.shape[:-1], weight.shape[0]))
+        d_x = out.meta.with_shape((*out.shape[:-1], weight.shape[0]))
         more = rest[3:] if CELLS[mode].has_cell else rest[1:]
-        return (d_x, h.type, weight.type, *(t.type for t in more))
+        return (d_x, h.meta, weight.meta, *(t.meta for t in more))
 
     @staticmethod
     def sbp(

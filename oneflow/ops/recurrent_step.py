@@ -71,7 +71,7 @@ class LstmStep(Formulated):
         c: Operand,
     ) -> tuple[TensorType, ...]:
         require_float("lstm_step", xi, c)
-        return (c.type,) * 6
+        return (c.meta,) * 6
 
     @staticmethod
     def formula(*_: TensorType) -> tuple[Expression, ...]:
@@ -106,7 +106,7 @@ class LstmStepGrad(Formulated):
         before: Operand,
     ) -> tuple[TensorType, ...]:
         require_float("lstm_step_grad", d_out, c)
-        return (c.type,) * 5
+        return (c.meta,) * 5
 
     @staticmethod
     def formula(*_: TensorType) -> tuple[Expression, ...]:
@@ -141,7 +141,7 @@ class GruStep(Formulated):
         h: Operand,
     ) -> tuple[TensorType, ...]:
         require_float("gru_step", xr, h)
-        return (h.type,) * 5
+        return (h.meta,) * 5
 
     @staticmethod
     def formula(*_: TensorType) -> tuple[Expression, ...]:
@@ -176,7 +176,7 @@ class GruStepGrad(Formulated):
         h: Operand,
     ) -> tuple[TensorType, ...]:
         require_float("gru_step_grad", d_out, h)
-        return (h.type,) * 7
+        return (h.meta,) * 7
 
     @staticmethod
     def formula(*_: TensorType) -> tuple[Expression, ...]:
@@ -197,7 +197,7 @@ class RnnStep(Formulated):
     @staticmethod
     def infer(x: Operand, h: Operand, *, relu: bool) -> TensorType:
         require_float("rnn_step", x, h)
-        return h.type
+        return h.meta
 
     @staticmethod
     def formula(*_: TensorType, relu: bool) -> Expression:
@@ -215,7 +215,7 @@ class RnnStepGrad(Formulated):
     @staticmethod
     def infer(d_out: Operand, d_h: Operand, out: Operand, *, relu: bool) -> TensorType:
         require_float("rnn_step_grad", d_out, out)
-        return out.type
+        return out.meta
 
     @staticmethod
     def formula(*_: TensorType, relu: bool) -> Expression:

@@ -49,7 +49,7 @@ def _run(mode: str, suffix: str, operands: Tensors) -> Tensors:
 
 def _cut(x: Tensor, rows: int, dim: int = 0) -> tuple[Tensor, Tensor | None]:
     """The first rows, and the others if there are any."""
-    whole = x.type.shape[dim]
+    whole = x.meta.shape[dim]
     if rows == whole:
         return x, None
     first, rest = split(x, sizes=(rows, whole - rows), dim=dim)
@@ -62,7 +62,7 @@ def _joined(first: Tensor, rest: Tensor | None) -> Tensor:
 
 def _gates(x: Tensor, count: int) -> Tensors:
     """The columns of each gate."""
-    return list(split(x, sizes=(x.type.shape[1] // count,) * count, dim=1))
+    return list(split(x, sizes=(x.meta.shape[1] // count,) * count, dim=1))
 
 
 def _steps(
@@ -114,7 +114,7 @@ def written_gradients(
     """
     cell = CELLS[mode]
     x, h, weight, *rest = given
-    lead = x.type.shape[:-1]
+    lead = x.meta.shape[:-1]
     sizes = sizes or (lead[1],) * lead[0]
     order = range(len(sizes))[:: -1 if reverse else 1]
     shares = list(split(_matrix(x), sizes=sizes, dim=0))
@@ -155,7 +155,7 @@ def written_gradients(
     every_share = concat(*(d_shares[t] for t in steps), dim=0)
     befores = concat(*(before[t][0] for t in steps), dim=0)
     d_weight = matmul(every_share, befores, transpose_a=True)
-    every_x = reshape(concat(*(d_x[t] for t in steps), dim=0), shape=x.type.shape)
+    every_x = reshape(concat(*(d_x[t] for t in steps), dim=0), shape=x.meta.shape)
     result = [every_x, d_states[0], d_weight, *d_states[1:]]
     if projection is not None:
         d_all = concat(*(d_projected[t] for t in steps), dim=0)
@@ -168,12 +168,12 @@ def written_gradients(
 
 def _matrix(x: Tensor) -> Tensor:
     rows = 1
-    for size in x.type.shape[:-1]:
+    for size in x.meta.shape[:-1]:
         rows *= size
-    return reshape(x, shape=(rows, x.type.shape[-1]))
+    return reshape(x, shape=(rows, x.meta.shape[-1]))
 
 
 def _rows_of(bias: Tensor, like: Tensors) -> Tensors:
     """The gates of a bias, for every row."""
-    size = bias.type.shape[0] // 3
+    size = bias.meta.shape[0] // 3
     return [add(z, b) for z, b in zip(like, split(bias, sizes=(size,) * 3, dim=0), strict=True)]

@@ -93,13 +93,13 @@ def _reduction(
 
 def _kept(t: Tensor, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     """A reduced tensor with its dims back as size 1, so that it broadcasts against x."""
-    return t if keepdim else shape.reshape(t, shape=_reduced_shape(x.type, dims, True))
+    return t if keepdim else shape.reshape(t, shape=_reduced_shape(x.meta, dims, True))
 
 
 def _sum_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
-    if d.type.shape:  # a number broadcasts as it is
+    if d.meta.shape:  # a number broadcasts as it is
         d = _kept(d, x, dims, keepdim)
-    return shape.expand(d, shape=x.type.shape)
+    return shape.expand(d, shape=x.meta.shape)
 
 
 def _extreme_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
@@ -107,9 +107,9 @@ def _extreme_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) 
     are.
     """
     is_extreme = compare.eq(x, _kept(out, x, dims, keepdim))
-    if x.type.dtype.is_floating_point:
+    if x.meta.dtype.is_floating_point:
         is_extreme = compare.logical_or(is_extreme, compare.ne(x, x))
-    share = cast.cast(is_extreme, dtype=x.type.dtype)
+    share = cast.cast(is_extreme, dtype=x.meta.dtype)
     count = reduce_sum(share, dims=dims, keepdim=True)
     d_x: Tensor = binary.mul(share, binary.div(_kept(d, x, dims, keepdim), count))
     return d_x
@@ -121,8 +121,8 @@ def _prod_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> 
     is_zero = compare.scalar_compare(x, value=0, kind="eq")
     nonzero = where.masked_fill(x, is_zero, value=1)
     product = reduce_prod(nonzero, dims=dims, keepdim=True)
-    zeros = reduce_sum(cast.cast(is_zero, dtype=x.type.dtype), dims=dims, keepdim=True)
-    others_zeros = binary.sub(zeros, cast.cast(is_zero, dtype=x.type.dtype))
+    zeros = reduce_sum(cast.cast(is_zero, dtype=x.meta.dtype), dims=dims, keepdim=True)
+    others_zeros = binary.sub(zeros, cast.cast(is_zero, dtype=x.meta.dtype))
     has_zero = compare.scalar_compare(others_zeros, value=0, kind="ne")
     others = where.masked_fill(binary.div(product, nonzero), has_zero, value=0)
     d_x: Tensor = binary.mul(_kept(d, x, dims, keepdim), others)
@@ -133,7 +133,7 @@ def _written_prod(x: Tensor, *, dims: Dims, keepdim: bool) -> Tensor:
     """Products of pairs, again and again: nothing is divided, so zeros have derivatives of every
     order.
     """
-    own = x.type.shape
+    own = x.meta.shape
     kept = tuple(i for i in range(x.ndim) if i not in dims)
     size = math.prod(own[i] for i in dims)
     lead = tuple(own[i] for i in kept)
@@ -150,7 +150,7 @@ def _written_prod(x: Tensor, *, dims: Dims, keepdim: bool) -> Tensor:
             for start in (0, power)
         )
         rows = binary.mul(first, second)
-    return shape.reshape(rows, shape=_reduced_shape(x.type, dims, keepdim))
+    return shape.reshape(rows, shape=_reduced_shape(x.meta, dims, keepdim))
 
 
 reduce_sum = _reduction("reduce_sum", _sum_grad, is_sum=True)
@@ -164,14 +164,14 @@ reduce_all = _reduction("reduce_all", accepts=BOOL, result=bool_)
 def sum_to_shape(x: Tensor, target: tuple[int, ...]) -> Tensor:
     """Sums `x` over the dims along which `target` was broadcast to it; `x` itself if the shapes are
     equal."""
-    own = x.type.shape
+    own = x.meta.shape
     if own == target:
         return x
     added = len(own) - len(target)
     grown = tuple(i for i, n in enumerate(own) if i < added or (target[i - added] == 1 and n != 1))
     if grown:
         x = reduce_sum(x, dims=grown, keepdim=False)
-    return x if x.type.shape == target else shape.reshape(x, shape=target)
+    return x if x.meta.shape == target else shape.reshape(x, shape=target)
 
 
 # ---- positions -----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Cumsum(Op):
     def infer(x: Operand, *, dim: int) -> TensorType:
         require("cumsum", x, NUMBER)
         require_dim("cumsum", x, dim)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int) -> list[SbpSignature]:
@@ -230,7 +230,7 @@ class Cumprod(Op):
     def infer(x: Operand, *, dim: int) -> TensorType:
         require("cumprod", x, NUMBER)
         require_dim("cumprod", x, dim)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int) -> list[SbpSignature]:
@@ -239,8 +239,8 @@ class Cumprod(Op):
     @staticmethod
     def written(x: Tensor, *, dim: int) -> Tensor:
         """Each step multiplies by the products that end a power of two before."""
-        y, n, step = x, x.type.shape[dim], 1
-        whole = x.type.shape
+        y, n, step = x, x.meta.shape[dim], 1
+        whole = x.meta.shape
         while step < n:
             stops = tuple(m - step * (i == dim) for i, m in enumerate(whole))
             ones = (1,) * len(whole)
@@ -272,7 +272,7 @@ cumprod = declare(Cumprod)
 
 
 def _as(mask: Tensor, x: Tensor) -> Tensor:
-    return cast.cast(mask, dtype=x.type.dtype)
+    return cast.cast(mask, dtype=x.meta.dtype)
 
 
 def _reversed_cumsum(d: Tensor, dim: int) -> Tensor:

@@ -45,7 +45,7 @@ def _scalar(
         reason = refuses(x, value)
         if reason:
             raise DTypeError(f"{name}: {reason}, got {x} and {value!r}")
-        return x.type
+        return x.meta
 
     members: dict[str, object] = {"formula": expression}
     if grad is not None:

@@ -22,7 +22,7 @@ class Cumextreme(Op):
     @staticmethod
     def infer(x: Operand, *, dim: int, largest: bool) -> tuple[TensorType, TensorType]:
         require_dim("cumextreme", x, dim)
-        return x.type, x.type.with_dtype(int64)
+        return x.meta, x.meta.with_dtype(int64)
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
@@ -56,7 +56,7 @@ class Logcumsumexp(Op):
     def infer(x: Operand, *, dim: int) -> TensorType:
         require_float("logcumsumexp", x)
         require_dim("logcumsumexp", x, dim)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int) -> list[SbpSignature]:
@@ -68,7 +68,7 @@ class Logcumsumexp(Op):
         order = (*(i for i in range(x.ndim) if i != dim), dim)
         back = tuple(order.index(i) for i in range(x.ndim))
         rows = shape.transpose(x, dims=order)
-        lead, n = rows.type.shape[:-1], rows.type.shape[-1]
+        lead, n = rows.meta.shape[:-1], rows.meta.shape[-1]
         terms = shape.expand(shape.reshape(rows, shape=(*lead, 1, n)), shape=(*lead, n, n))
         later = compare.scalar_compare(
             shape.tril(unary.full_like(terms, value=1.0)), value=0, kind="eq"

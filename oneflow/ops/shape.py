@@ -80,10 +80,10 @@ class Reshape(Op):
 
     @staticmethod
     def infer(x: Operand, *, shape: Shape) -> TensorType:
-        out = x.type.with_shape(shape)
-        if any(n < 0 for n in shape) or out.numel != x.type.numel:
+        out = x.meta.with_shape(shape)
+        if any(n < 0 for n in shape) or out.numel != x.meta.numel:
             raise ShapeError(
-                f"reshape: {x} has {x.type.numel} elements, but shape {list(shape)} needs "
+                f"reshape: {x} has {x.meta.numel} elements, but shape {list(shape)} needs "
                 f"{out.numel}"
             )
         return out
@@ -98,11 +98,11 @@ class Reshape(Op):
 
     @staticmethod
     def undo(x: Tensor, part: Tensor, *, shape: Shape) -> Tensor:
-        return reshape(part, shape=x.type.shape)
+        return reshape(part, shape=x.meta.shape)
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
-        return (reshape(d, shape=x.type.shape),)
+        return (reshape(d, shape=x.meta.shape),)
 
 
 reshape = declare(Reshape)
@@ -120,7 +120,7 @@ class Transpose(Op):
             raise ShapeError(
                 f"transpose of {x} needs each of its {x.ndim} dims once, got {list(dims)}"
             )
-        return x.type.with_shape(tuple(x.shape[i] for i in dims))
+        return x.meta.with_shape(tuple(x.shape[i] for i in dims))
 
     @staticmethod
     def sbp(x: TensorType, *, dims: Dims) -> list[SbpSignature]:
@@ -154,7 +154,7 @@ class Expand(Op):
                 f"expand: {x} cannot become {list(shape)}; only new leading dims and dims of "
                 "size 1 can grow"
             )
-        return x.type.with_shape(shape)
+        return x.meta.with_shape(shape)
 
     @staticmethod
     def sbp(x: TensorType, *, shape: Shape) -> list[SbpSignature]:
@@ -175,7 +175,7 @@ class Expand(Op):
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
-        return (reduce.sum_to_shape(d, x.type.shape),)
+        return (reduce.sum_to_shape(d, x.meta.shape),)
 
 
 expand = declare(Expand)
@@ -190,7 +190,7 @@ class Flip(Op):
     def infer(x: Operand, *, dims: Dims) -> TensorType:
         for dim in dims:
             require_dim("flip", x, dim)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *, dims: Dims) -> list[SbpSignature]:
@@ -228,7 +228,7 @@ class Roll(Op):
             raise ShapeError(f"roll needs one shift per dim, got shifts {shifts} and dims {dims}")
         for dim in dims:
             require_dim("roll", x, dim)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *, dims: Dims, **_: object) -> list[SbpSignature]:
@@ -286,7 +286,7 @@ class Pad(Op):
                 f"pad of {x} needs {2 * x.ndim} pads of at least 0 (before and after each dim), "
                 f"got {list(pads)}"
             )
-        return x.type.with_shape(
+        return x.meta.with_shape(
             tuple(n + pads[2 * i] + pads[2 * i + 1] for i, n in enumerate(x.shape))
         )
 
@@ -304,7 +304,7 @@ class Pad(Op):
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, pads: Dims, **_: object) -> Gradients:
         starts = pads[::2]
-        stops = tuple(a + n for a, n in zip(starts, x.type.shape, strict=True))
+        stops = tuple(a + n for a, n in zip(starts, x.meta.shape, strict=True))
         return (slicing.slice(d, starts=starts, stops=stops, steps=(1,) * len(starts)),)
 
 
@@ -314,7 +314,7 @@ pad = declare(Pad)
 def _triangle_infer(name: str, x: Operand) -> TensorType:
     if x.ndim < 2:
         raise ShapeError(f"{name} needs matrices, that is at least 2 dims, got {x}")
-    return x.type
+    return x.meta
 
 
 def _triangle_signatures(x: TensorType) -> list[SbpSignature]:
@@ -378,7 +378,7 @@ class Diagonal(Op):
     def infer(x: Operand, *, offset: int = 0) -> TensorType:
         _triangle_infer("diagonal", x)
         length = diagonal_length(x.shape[-2], x.shape[-1], offset)
-        return x.type.with_shape((*x.shape[:-2], length))
+        return x.meta.with_shape((*x.shape[:-2], length))
 
     @staticmethod
     def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
@@ -386,7 +386,7 @@ class Diagonal(Op):
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, offset: int) -> Gradients:
-        rows, columns = x.type.shape[-2:]
+        rows, columns = x.meta.shape[-2:]
         return (diag_embed(d, offset=offset, rows=rows, columns=columns),)
 
 
@@ -405,7 +405,7 @@ class DiagEmbed(Op):
             raise ShapeError(
                 f"diag_embed: {x} does not fit diagonal {offset} of a {rows} x {columns} matrix"
             )
-        return x.type.with_shape((*x.shape[:-1], rows, columns))
+        return x.meta.with_shape((*x.shape[:-1], rows, columns))
 
     @staticmethod
     def sbp(x: TensorType, **_: object) -> list[SbpSignature]:

@@ -120,7 +120,7 @@ class Slice(Op):
 
     @staticmethod
     def infer(x: Operand, *, starts: Dims, stops: Dims, steps: Dims) -> TensorType:
-        return x.type.with_shape(_part_shape("slice", x.shape, starts, stops, steps))
+        return x.meta.with_shape(_part_shape("slice", x.shape, starts, stops, steps))
 
     @staticmethod
     def sbp(x: TensorType, *, starts: Dims, stops: Dims, steps: Dims) -> list[SbpSignature]:
@@ -150,7 +150,7 @@ class Slice(Op):
     def grad(
         d: Tensor, x: Tensor, out: Tensor, *, starts: Dims, stops: Dims, steps: Dims
     ) -> Gradients:
-        return (slice_scatter(d, shape=x.type.shape, starts=starts, stops=stops, steps=steps),)
+        return (slice_scatter(d, shape=x.meta.shape, starts=starts, stops=stops, steps=steps),)
 
 
 slice = declare(Slice)
@@ -169,7 +169,7 @@ class SliceScatter(Op):
         part = _part_shape("slice_scatter", shape, starts, stops, steps)
         if part != x.shape:
             raise ShapeError(f"slice_scatter: the slice has shape {list(part)}, but x is {x}")
-        return x.type.with_shape(shape)
+        return x.meta.with_shape(shape)
 
     @staticmethod
     def sbp(
@@ -219,7 +219,7 @@ class SliceUpdate(Op):
             raise ShapeError(
                 f"slice_update: the slice of {ref} has shape {list(part)}, but the value is {value}"
             )
-        return ref.type
+        return ref.meta
 
     @staticmethod
     def sbp(

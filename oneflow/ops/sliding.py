@@ -35,7 +35,7 @@ class Unfold(Op):
                 f"unfold: windows of size {size} with step {step} do not lie in dim {dim} of {x}"
             )
         count = (x.shape[dim] - size) // step + 1
-        return x.type.with_shape((*x.shape[:dim], count, *x.shape[dim + 1 :], size))
+        return x.meta.with_shape((*x.shape[:dim], count, *x.shape[dim + 1 :], size))
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
@@ -43,7 +43,7 @@ class Unfold(Op):
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int, size: int, step: int) -> Gradients:
-        return (unfold_grad(d, dim=dim, step=step, length=x.type.shape[dim]),)
+        return (unfold_grad(d, dim=dim, step=step, length=x.meta.shape[dim]),)
 
 
 unfold = declare(Unfold)
@@ -59,7 +59,7 @@ class UnfoldGrad(Op):
         require_dim("unfold_grad", d, dim)
         if d.shape[dim] and (d.shape[dim] - 1) * step + d.shape[-1] > length:
             raise ShapeError(f"unfold_grad: the windows {d} do not fit into length {length}")
-        return d.type.with_shape((*d.shape[:dim], length, *d.shape[dim + 1 : -1]))
+        return d.meta.with_shape((*d.shape[:dim], length, *d.shape[dim + 1 : -1]))
 
     @staticmethod
     def sbp(d: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
@@ -67,7 +67,7 @@ class UnfoldGrad(Op):
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int, step: int, **_: object) -> Gradients:
-        return (unfold(d, dim=dim, size=x.type.shape[-1], step=step),)
+        return (unfold(d, dim=dim, size=x.meta.shape[-1], step=step),)
 
 
 unfold_grad = declare(UnfoldGrad)
@@ -80,10 +80,10 @@ def _check_strides(name: str, x: Operand, size: Dims, stride: Dims, offset: int)
     if len(size) != len(stride) or offset < 0 or any(n < 0 for n in (*size, *stride)):
         raise ShapeError(f"{name}: size {size}, stride {stride} and offset {offset} do not match")
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if 0 not in size and last >= x.type.numel:
+    if 0 not in size and last >= x.meta.numel:
         raise ShapeError(
             f"{name}: size {size} with stride {stride} and offset {offset} reaches element {last}, "
-            f"but {x} has {x.type.numel}; the memory is out of bounds"
+            f"but {x} has {x.meta.numel}; the memory is out of bounds"
         )
 
 
@@ -97,7 +97,7 @@ class AsStrided(Op):
     @staticmethod
     def infer(x: Operand, *, size: Dims, stride: Dims, offset: int) -> TensorType:
         _check_strides("as_strided", x, size, stride, offset)
-        return x.type.with_shape(size)
+        return x.meta.with_shape(size)
 
     @staticmethod
     def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
@@ -111,7 +111,7 @@ class AsStrided(Op):
     def grad(
         d: Tensor, x: Tensor, out: Tensor, *, size: Dims, stride: Dims, offset: int
     ) -> Gradients:
-        return (as_strided_grad(d, shape=x.type.shape, stride=stride, offset=offset),)
+        return (as_strided_grad(d, shape=x.meta.shape, stride=stride, offset=offset),)
 
 
 as_strided = declare(AsStrided)
@@ -124,7 +124,7 @@ class AsStridedGrad(Op):
 
     @staticmethod
     def infer(d: Operand, *, shape: Dims, stride: Dims, offset: int) -> TensorType:
-        out = d.type.with_shape(shape)
+        out = d.meta.with_shape(shape)
         _check_strides("as_strided_grad", out, d.shape, stride, offset)
         return out
 
@@ -136,7 +136,7 @@ class AsStridedGrad(Op):
     def grad(
         d: Tensor, x: Tensor, out: Tensor, *, shape: Dims, stride: Dims, offset: int
     ) -> Gradients:
-        return (as_strided(d, size=x.type.shape, stride=stride, offset=offset),)
+        return (as_strided(d, size=x.meta.shape, stride=stride, offset=offset),)
 
 
 as_strided_grad = declare(AsStridedGrad)
@@ -151,7 +151,7 @@ class AsStridedUpdate(Op):
     def infer(x: Operand, part: Operand, *, stride: Dims, offset: int) -> TensorType:
         require_same_dtype("as_strided_update", x, part)
         _check_strides("as_strided_update", x, part.shape, stride, offset)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, part: TensorType, **_: object) -> list[SbpSignature]:
@@ -165,7 +165,7 @@ class AsStridedUpdate(Op):
             hole = unary.full_like(part, value=0)
             return as_strided_update(d, hole, stride=stride, offset=offset)
 
-        size = part.type.shape
+        size = part.meta.shape
         return d_x, lambda: as_strided(d, size=size, stride=stride, offset=offset)
 
 

@@ -43,7 +43,7 @@ class Softmax(Formulated):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         _check_rows("softmax", x)
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(*_: TensorType) -> Expression:
@@ -65,7 +65,7 @@ class SoftmaxGrad(Elementwise):
     @staticmethod
     def infer(d_out: Operand, out: Operand, *, scale: float = 1.0) -> TensorType:
         require_same("softmax_grad", d_out, out)
-        return out.type
+        return out.meta
 
     @staticmethod
     def formula(*_: TensorType, scale: float = 1.0) -> Expression:
@@ -84,7 +84,7 @@ class LogSoftmax(Formulated):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         _check_rows("log_softmax", x)
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(*_: TensorType) -> Expression:
@@ -107,7 +107,7 @@ class LogSoftmaxGrad(Elementwise):
     @staticmethod
     def infer(d_out: Operand, out: Operand) -> TensorType:
         require_same("log_softmax_grad", d_out, out)
-        return out.type
+        return out.meta
 
     @staticmethod
     def formula(*_: TensorType) -> Expression:
@@ -137,7 +137,7 @@ class CausalSoftmax(Formulated):
         require_float("causal_softmax", x)
         if x.ndim < 2 or x.shape[-1] < x.shape[-2]:
             raise ShapeError(f"causal_softmax: needs (..., rows, columns >= rows), got {x}")
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(*_: TensorType, **__: object) -> Expression:

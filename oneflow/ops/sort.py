@@ -32,7 +32,7 @@ class Sort(Op):
     @staticmethod
     def infer(x: Operand, *, dim: int, descending: bool = False) -> tuple[TensorType, TensorType]:
         require_dim("sort", x, dim)
-        return x.type, x.type.with_dtype(int64)
+        return x.meta, x.meta.with_dtype(int64)
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
@@ -68,7 +68,7 @@ class Topk(Op):
         require_dim("topk", x, dim)
         if not 0 <= k <= x.shape[dim]:
             raise ShapeError(f"topk: k must be 0 to {x.shape[dim]} for dim {dim} of {x}, got {k}")
-        out = x.type.with_shape((*x.shape[:dim], k, *x.shape[dim + 1 :]))
+        out = x.meta.with_shape((*x.shape[:dim], k, *x.shape[dim + 1 :]))
         return out, out.with_dtype(int64)
 
     @staticmethod

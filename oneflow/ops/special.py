@@ -166,7 +166,7 @@ Infer = Callable[[Operand], TensorType]
 def _one(name: str) -> Infer:
     def infer(x: Operand) -> TensorType:
         require_float(name, x)
-        return x.type
+        return x.meta
 
     return infer
 
@@ -237,7 +237,7 @@ class Logit(Elementwise):
     @staticmethod
     def infer(x: Operand, *, eps: float | None = None) -> TensorType:
         require_float("logit", x)
-        return x.type
+        return x.meta
 
 
 logit = declare(Logit)
@@ -263,11 +263,11 @@ def _times_log(name: str, plus: int) -> Callable[[Operand, Operand], Tensor]:
             )
             factor = unary.log1p(b) if plus else unary.log(b)
             slope = masked_fill(binary.mul(d, factor), is_zero, value=0)
-            return reduce.sum_to_shape(slope, a.type.shape)
+            return reduce.sum_to_shape(slope, a.meta.shape)
 
         def d_b() -> Tensor:
             base = scalar.scalar_add(b, value=1) if plus else b
-            return reduce.sum_to_shape(binary.div(binary.mul(d, a), base), b.type.shape)
+            return reduce.sum_to_shape(binary.div(binary.mul(d, a), base), b.meta.shape)
 
         return d_a, d_b
 
@@ -287,7 +287,7 @@ class Entr(Elementwise):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         require_float("entr", x)
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(*_: TensorType) -> Expression:
@@ -352,7 +352,7 @@ class Polygamma(Formulated):
     @staticmethod
     def infer(x: Operand, *, order: int) -> TensorType:
         require_float("polygamma", x)
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(x: TensorType, *, order: int) -> Expression:
@@ -391,7 +391,7 @@ class Zeta(Formulated):
     def grad(d: Tensor, s: Tensor, q: Tensor, out: Tensor) -> Gradients:
         def d_q() -> Tensor:
             slope = binary.mul(s, zeta(scalar.scalar_add(s, value=1), q))
-            return reduce.sum_to_shape(unary.neg(binary.mul(d, slope)), q.type.shape)
+            return reduce.sum_to_shape(unary.neg(binary.mul(d, slope)), q.meta.shape)
 
         return None, d_q
 

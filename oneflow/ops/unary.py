@@ -67,7 +67,7 @@ def _unary(
 
     def infer(x: Operand) -> TensorType:
         require(name, x, accepts)
-        return x.type.with_dtype(result) if result else x.type
+        return x.meta.with_dtype(result) if result else x.meta
 
     members: dict[str, object] = {"formula": formula or (lambda *_: plain)}
     members["is_named_formula"] = formula is None
@@ -92,7 +92,7 @@ def _fused_gradient(
 
     def infer(d: Operand, saved: Operand) -> TensorType:
         require_same_dtype(name, d, saved)
-        return d.type
+        return d.meta
 
     doc = f"The gradient of {name[:-5]} at ({saved}) times d."
     return row(name, infer, doc=doc, base=Formulated, formula=lambda *_: formula, grad=grad)
@@ -168,7 +168,7 @@ copy: UnaryFunction = _unary("copy", lambda d, x, y: d, accepts=ANY, formula=lam
 def _acosh_slope(x: Tensor) -> Tensor:
     """1 / sqrt(x^2 - 1); of complex numbers the root of each factor, as the root of the product has
     the wrong sign where the real part is negative."""
-    if not x.type.dtype.is_complex:
+    if not x.meta.dtype.is_complex:
         return rsqrt(scalar.scalar_add(square(x), value=-1))
     below, above = scalar.scalar_add(x, value=-1), scalar.scalar_add(x, value=1)
     return binary.mul(rsqrt(below), rsqrt(above))
@@ -243,7 +243,7 @@ class Clamp(Formulated):
         for bound in (min, max):
             if bound is not None:
                 require_scalar("clamp", x, bound)
-        return x.type
+        return x.meta
 
     @staticmethod
     def formula(*_: TensorType, min: Number | None = None, max: Number | None = None) -> Expression:
@@ -270,7 +270,7 @@ class FullLike(Op):
     @staticmethod
     def infer(x: Operand, *, value: Number) -> TensorType:
         require_scalar("full_like", x, value)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType, *, value: Number) -> list[SbpSignature]:

@@ -62,18 +62,18 @@ def check_update(
     name: str, param: Operand, grad: Operand, states: tuple[Operand, ...], *scalars: Operand
 ) -> None:
     require_float(name, param)
-    if grad.type != param.type:
+    if grad.meta != param.meta:
         raise ShapeError(
-            f"{name}: the gradient {grad.type} does not fit the parameter {param.type}"
+            f"{name}: the gradient {grad.meta} does not fit the parameter {param.meta}"
         )
     for state in states:
         if state.shape != param.shape:
             raise ShapeError(
-                f"{name}: the state {state.type} does not fit the parameter {param.type}"
+                f"{name}: the state {state.meta} does not fit the parameter {param.meta}"
             )
     for number in scalars:
         if number.shape != ():
-            raise ShapeError(f"{name}: lr and step must be scalars, got {number.type}")
+            raise ShapeError(f"{name}: lr and step must be scalars, got {number.meta}")
 
 
 def with_decay(attrs: Mapping[str, Any], *, decays: bool = True) -> Expression:
@@ -102,7 +102,7 @@ class SgdUpdate(Update):
         maximize: bool = False,
     ) -> TensorType:
         check_update("sgd_update", param, grad, (), lr)
-        return param.type
+        return param.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -134,7 +134,7 @@ class MomentumUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType]:
         check_update("momentum_update", param, grad, (buf,), lr)
-        return param.type, buf.type
+        return param.meta, buf.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -175,7 +175,7 @@ class DampenedUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType]:
         check_update("dampened_update", param, grad, (buf,), lr, step)
-        return param.type, buf.type
+        return param.meta, buf.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -205,7 +205,7 @@ class AdagradUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType]:
         check_update("adagrad_update", param, grad, (sum,), lr, step)
-        return param.type, sum.type
+        return param.meta, sum.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -248,7 +248,7 @@ class RmspropUpdate(Update):
         eps_in_root: bool = True,
     ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
         check_update("rmsprop_update", param, grad, (ms, mean, buf), lr)
-        return param.type, ms.type, mean.type, buf.type
+        return param.meta, ms.meta, mean.meta, buf.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -291,7 +291,7 @@ class AdadeltaUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("adadelta_update", param, grad, (sq, acc), lr)
-        return param.type, sq.type, acc.type
+        return param.meta, sq.meta, acc.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -326,7 +326,7 @@ class AsgdUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType]:
         check_update("asgd_update", param, grad, (ax,), eta, mu)
-        return param.type, ax.type
+        return param.meta, ax.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -355,7 +355,7 @@ class AsgdRates(Update):
         alpha: float = 0.75,
         t0: float = 1e6,
     ) -> tuple[TensorType, TensorType]:
-        return old_eta.type, old_mu.type
+        return old_eta.meta, old_mu.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -394,7 +394,7 @@ class RpropUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("rprop_update", param, grad, (prev, size))
-        return param.type, prev.type, size.type
+        return param.meta, prev.meta, size.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -438,7 +438,7 @@ class FtrlUpdate(Update):
         maximize: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("ftrl_update", param, grad, (accumulator, z), lr)
-        return param.type, accumulator.type, z.type
+        return param.meta, accumulator.meta, z.meta
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Formulas:
@@ -476,7 +476,7 @@ class SquareSum(Op):
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
-        return (lambda: mul(scalar_mul(x, value=2.0), to_dtype(d_out, dtype=x.type.dtype)),)
+        return (lambda: mul(scalar_mul(x, value=2.0), to_dtype(d_out, dtype=x.meta.dtype)),)
 
 
 square_sum = declare(SquareSum)

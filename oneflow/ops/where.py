@@ -37,10 +37,10 @@ class Where(Formulated):
     def grad(d: Tensor, condition: Tensor, x: Tensor, y: Tensor, out: Tensor) -> Gradients:
         def d_x() -> Tensor:
             kept = masked_fill(d, unary.logical_not(condition), value=0)
-            return reduce.sum_to_shape(kept, x.type.shape)
+            return reduce.sum_to_shape(kept, x.meta.shape)
 
         def d_y() -> Tensor:
-            return reduce.sum_to_shape(masked_fill(d, condition, value=0), y.type.shape)
+            return reduce.sum_to_shape(masked_fill(d, condition, value=0), y.meta.shape)
 
         return None, d_x, d_y
 
@@ -70,7 +70,7 @@ class MaskedFill(Op):
     @staticmethod
     def grad(d: Tensor, x: Tensor, mask: Tensor, out: Tensor, *, value: Number) -> Gradients:
         return (
-            lambda: reduce.sum_to_shape(masked_fill(d, mask, value=0), x.type.shape),
+            lambda: reduce.sum_to_shape(masked_fill(d, mask, value=0), x.meta.shape),
             None,
         )
 

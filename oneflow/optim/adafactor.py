@@ -71,12 +71,12 @@ class Adafactor(Optimizer):
     def init_state(self, param: Tensor) -> dict[str, Any]:
         states: dict[str, Any] = self.state[param]
         if not states:
-            shape = param.type.shape
+            shape = param.meta.shape
             states["step"] = 0
             if len(shape) > 1:
                 parts = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
                 for name, part in parts.items():
-                    states[name] = whole_beside(param, param.type.with_shape(part), 0.0)
+                    states[name] = whole_beside(param, param.meta.with_shape(part), 0.0)
             else:
                 states["variance"] = filled_like(param, 0.0)
         return states
@@ -84,7 +84,7 @@ class Adafactor(Optimizer):
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        dtype = param.type.dtype
+        dtype = param.meta.dtype
         grad = neg(gradient_of(param)) if group["maximize"] else gradient_of(param)
         count = cast(step, dtype=float64)
         share = scalar_pow(count, value=float(group["beta2_decay"]))
@@ -117,7 +117,7 @@ def _squares(grad: Tensor, states: dict[str, Tensor], share: Tensor, least: floa
 
 
 def _mean(x: Tensor, dim: int) -> Tensor:
-    return scalar_mul(reduce_sum(x, dims=(dim,), keepdim=True), value=1 / x.type.shape[dim])
+    return scalar_mul(reduce_sum(x, dims=(dim,), keepdim=True), value=1 / x.meta.shape[dim])
 
 
 def _approach(state: Tensor, value: Tensor, share: Tensor) -> None:
@@ -128,4 +128,4 @@ def _approach(state: Tensor, value: Tensor, share: Tensor) -> None:
 def _size(x: Tensor) -> Tensor:
     """The root mean square of x, float64[]."""
     total = cast(square_sum(x), dtype=float64)
-    return sqrt(scalar_mul(total, value=1 / max(1, math.prod(x.type.shape))))
+    return sqrt(scalar_mul(total, value=1 / max(1, math.prod(x.meta.shape))))

@@ -75,7 +75,7 @@ class LBFGS(Optimizer):
         """Add `length` times a direction to the parameters."""
         start = 0
         for p in self._parameters:
-            size = p.type.numel
+            size = p.meta.numel
             p.add_(reshape(narrow(direction, 0, start, size), tuple(p.shape)), alpha=length)
             start += size
 
@@ -139,7 +139,7 @@ def _evaluated(closure: Closure) -> Any:
 
 
 def _largest(x: Tensor) -> float:
-    return float(absolute(x).max()) if x.type.numel else 0.0
+    return float(absolute(x).max()) if x.meta.numel else 0.0
 
 
 class _Memory:

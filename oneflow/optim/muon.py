@@ -66,10 +66,10 @@ class Muon(Optimizer):
     def check_options(self, group: ParamGroup) -> None:
         super().check_options(group)
         for param in group.parameters:
-            if param.type.ndim != 2:
+            if param.meta.ndim != 2:
                 raise ValueError(
                     "Muon only supports 2D parameters whereas we found a parameter with size: "
-                    f"{tuple(param.type.shape)}; give the others to another optimizer"
+                    f"{tuple(param.meta.shape)}; give the others to another optimizer"
                 )
 
     def update_param(
@@ -81,7 +81,7 @@ class Muon(Optimizer):
         if group["nesterov"]:
             along = add(grad, scalar_mul(sub(buf, grad), value=float(group["momentum"])))
         move = cast(_orthogonal(along, group), dtype=param.dtype)
-        move = scalar_mul(move, value=_ratio(param.type.shape, group["adjust_lr_fn"]))
+        move = scalar_mul(move, value=_ratio(param.meta.shape, group["adjust_lr_fn"]))
         sgd_update(param, move, lr, weight_decay=group["weight_decay"])
 
 
@@ -95,7 +95,7 @@ def _ratio(shape: tuple[int, ...], adjust: str | None) -> float:
 def _orthogonal(x: Tensor, group: ParamGroup) -> Tensor:
     """Singular values brought near 1 by polynomials a s + b s^3 + c s^5."""
     a, b, c = group["ns_coefficients"]
-    is_tall = x.type.shape[0] > x.type.shape[1]
+    is_tall = x.meta.shape[0] > x.meta.shape[1]
     x = _rounded(transpose(x, dims=(1, 0)) if is_tall else x)
     norm = clamp(_rounded(sqrt(square_sum(x))), min=float(group["eps"]), max=None)
     x = _rounded(div(x, norm))

@@ -251,7 +251,7 @@ class Optimizer:
                 for group in reversed(self.param_groups)
                 for i, p in enumerate(group.parameters)
             }
-        raise ValueError(f"a tensor {param.type} is not among this optimizer's parameters")
+        raise ValueError(f"a tensor {param.meta} is not among this optimizer's parameters")
 
     # ---- the step --------------------------------------------------------------------------------
 
@@ -531,7 +531,7 @@ def _array_module(x: Tensor) -> Any:
 def gradient_of(param: Tensor) -> Tensor:
     """The gradient of a parameter that is being updated. Raises InternalError if there is none."""
     if param.grad is None:
-        raise InternalError(f"a parameter {param.type} without a gradient is updated")
+        raise InternalError(f"a parameter {param.meta} without a gradient is updated")
     return param.grad
 
 
@@ -539,7 +539,7 @@ def filled_like(param: Tensor, value: float) -> Tensor:
     """A tensor of the parameter's type and layout, filled with `value`; made without an op."""
     array = _array_module(param).full(param._array.shape, value, param.dtype.np)
     if param.is_global:
-        return wrap_global(array, param.type, param.placement, param.sbp)
+        return wrap_global(array, param.meta, param.placement, param.sbp)
     return wrap(array, param.device)
 
 

@@ -53,10 +53,10 @@ class GroupPass:
             for x in row:
                 if x._placement is not None or x._array.__class__ is not np.ndarray:
                     return False
-                types.append(x.type)
+                types.append(x.meta)
             arrays.append([x._array for x in row])
         if types != self._types or attrs != self._attrs or op is not self._op:
-            self._kernels = _bind(op, attrs, [tuple([x.type for x in row]) for row in rows])
+            self._kernels = _bind(op, attrs, [tuple([x.meta for x in row]) for row in rows])
             self._op, self._attrs, self._types = op, attrs, types
         known: dict[int, list[Any]] = {}
         for row_arrays, step in zip(arrays, steps, strict=True):

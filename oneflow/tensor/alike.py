@@ -50,10 +50,10 @@ class SizedWhere(Where, total=False):
 
 def filled_like(x: Tensor, value: Number) -> Tensor:
     """The number `value` in the dtype, shape and place of `x`."""
-    value = of_kind(value, x.type.dtype)
+    value = of_kind(value, x.meta.dtype)
     if x._array is None or x._placement is None or not any(s.is_partial for s in x.sbp):
         return full_like(x.detach(), value=value)
-    attrs = {"shape": x.type.shape, "dtype": x.type.dtype, "value": value}
+    attrs = {"shape": x.meta.shape, "dtype": x.meta.dtype, "value": value}
     constant = find_op("constant")
     made: Tensor = current_mode().create(constant, attrs, None, x.placement, x.sbp)
     return made

@@ -33,14 +33,14 @@ def to_numpy(x: Tensor, dtype: DTypeLike | None = None) -> np.ndarray[Any, Any]:
     if x._placement is not None:
         x = on_ranks.gather(x)
     array = to_host(x._array)
-    return array.astype(np.float32) if x.type.dtype.name == "bfloat16" else array
+    return array.astype(np.float32) if x.meta.dtype.name == "bfloat16" else array
 
 
 def move(x: Tensor, device: Device) -> Tensor:
     """A copy of a local tensor on another device, with history."""
     source = x._device
     _needs_values(x)
-    out = raw(x.type, array_on(x._array, device), device)
+    out = raw(x.meta, array_on(x._array, device), device)
     record_call("copy", (x,), (out,), lambda grads: [move(grads[0], source)])
     return out
 
@@ -48,7 +48,7 @@ def move(x: Tensor, device: Device) -> Tensor:
 def _needs_values(x: Tensor) -> None:
     if x._device.type == META:
         raise OneFlowError(
-            f"Cannot copy out of meta tensor; no data! {x.type} has a shape and a dtype only"
+            f"Cannot copy out of meta tensor; no data! {x.meta} has a shape and a dtype only"
         )
 
 
@@ -67,7 +67,7 @@ def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
         known: Tensor = memo[id(x)]
         return known
     needs_data(x, "deepcopy()")
-    y = raw(x.type, x._array.copy(), x._device)
+    y = raw(x.meta, x._array.copy(), x._device)
     y._placement, y._sbp = x._placement, x._sbp
     y._requires_grad = x._requires_grad and x._grad_fn is None
     if type(x) is not Tensor:
@@ -87,8 +87,8 @@ def reduce_tensor(x: Tensor, protocol: SupportsIndex | None = None) -> tuple[Any
     return rebuild, (
         type(x),
         array,
-        x.type.shape,
-        x.type.dtype.name,
+        x.meta.shape,
+        x.meta.dtype.name,
         x._device.type,
         x._placement,
         x._sbp,

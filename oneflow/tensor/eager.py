@@ -67,9 +67,9 @@ def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs, key: list
     if len(_calls) >= MAX_CACHED_CALLS:
         _calls.clear()
     for i, x in enumerate(inputs):
-        x.type = _known.setdefault(x.type, x.type)
-        key[2 + i] = id(x.type)
-    types = tuple([x.type for x in inputs])
+        x.meta = _known.setdefault(x.meta, x.meta)
+        key[2 + i] = id(x.meta)
+    types = tuple([x.meta for x in inputs])
     try:
         found = _calls.get(tuple(key))
     except TypeError:  # an attr that cannot be hashed
@@ -101,7 +101,7 @@ class Eager(Mode):
             if array is None:
                 raise _traced_outside(op, x)
             arrays.append(array)
-            key.append(id(x.type))
+            key.append(id(x.meta))
         if device is None:
             device = chosen_device() or cpu_device()
         call = bound_call(op, inputs, attrs, device, key)
@@ -117,7 +117,7 @@ class Eager(Mode):
     def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
         """Raises GraphError: every eager tensor has a layout."""
         raise GraphError(
-            f"the layout of {x.type}, a value of an nn.Graph under construction, is chosen when "
+            f"the layout of {x.meta}, a value of an nn.Graph under construction, is chosen when "
             "the graph is compiled; ask for .sbp inside build()"
         )
 
@@ -171,7 +171,7 @@ class Eager(Mode):
     def store(self, x: Tensor, new: Tensor) -> None:
         """Copies the array of `new`, laid out as that of `x`, into that of `x`."""
         if x._array is None or new._array is None:
-            kind = x.type if x._array is None else new.type
+            kind = x.meta if x._array is None else new.meta
             raise with_location(
                 GraphError(f"a tensor of a graph, {kind}, is used outside its build()")
             )
@@ -273,7 +273,7 @@ def _device_mismatch(op: type[Op], inputs: tuple[Tensor, ...]) -> OneFlowError:
 
 def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
     return GraphError(
-        f"{op.name}: {x.type} is a value of an nn.Graph under construction and has no data "
+        f"{op.name}: {x.meta} is a value of an nn.Graph under construction and has no data "
         "outside build()"
     )
 

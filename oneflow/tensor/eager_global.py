@@ -82,7 +82,7 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
             return run_global(op, _brought_together(op, inputs), attrs)
         if x._extra is not None and x._extra.view is not None:
             x._extra.view.refresh(x)
-        parts.append(id(x.type))
+        parts.append(id(x.meta))
         parts.append(id(x._sbp))
     for name, value in attrs.items():
         if name != "seed":
@@ -273,7 +273,7 @@ def gather(x: Tensor) -> Tensor:
     target, world_size = _as_cpu(source), world().world_size
     if source.size < world_size:
         target = Placement("cpu", range(world_size))
-    return wrap(relayout(x._array, x.type, x.sbp, source, all_broadcast(target.ndim), target))
+    return wrap(relayout(x._array, x.meta, x.sbp, source, all_broadcast(target.ndim), target))
 
 
 # ---- placements and devices ----------------------------------------------------------------------
@@ -316,7 +316,7 @@ def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor,
     for i, x in enumerate(inputs):
         if x.value is not None:
             raise GraphError(
-                f"{op.name}: {x.type} is a value of an nn.Graph under construction "
+                f"{op.name}: {x.meta} is a value of an nn.Graph under construction "
                 "and has no data outside build()"
             )
         if x._placement is None or first is None:
@@ -341,7 +341,7 @@ def _number_on(placement: Placement, x: Tensor) -> Tensor:
     """A local tensor without dims or gradients on the placement, as a Python number would be: it
     must be the same on all ranks. Any other tensor as it is.
     """
-    if x._placement is not None or x.type.shape or x._requires_grad or x.value is not None:
+    if x._placement is not None or x.meta.shape or x._requires_grad or x.value is not None:
         return x
     return from_whole(to_host(x._array), placement, all_broadcast(placement.ndim))
 
@@ -366,10 +366,10 @@ def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Global
     placement = _known.setdefault(inputs[0].placement, inputs[0].placement)
     parts: list[Any] = [op, id(placement)]
     for x in inputs:
-        x.type, x._sbp = _known.setdefault(x.type, x.type), _known.setdefault(x.sbp, x.sbp)
-        parts += (id(x.type), id(x._sbp))
+        x.meta, x._sbp = _known.setdefault(x.meta, x.meta), _known.setdefault(x.sbp, x.sbp)
+        parts += (id(x.meta), id(x._sbp))
     parts += [(k, v, v.__class__) for k, v in attrs.items() if k != "seed"]
-    types, sbps = tuple([x.type for x in inputs]), tuple([x.sbp for x in inputs])
+    types, sbps = tuple([x.meta for x in inputs]), tuple([x.sbp for x in inputs])
     key = tuple(parts)
     try:
         found = _calls.get(key)
@@ -449,7 +449,7 @@ def _run_kernel(bound: BoundOp, shards: list[Any], attrs: Attrs, placement: Plac
 def _write_back(x: Tensor, shard: Array, nd_sbp: NdSbp) -> None:
     """Brings what was computed in another layout to the memory of `x`."""
     placement = x.placement
-    after = relayout(shard, x.type, nd_sbp, placement, x.sbp, placement)
+    after = relayout(shard, x.meta, nd_sbp, placement, x.sbp, placement)
     if world().rank in placement:
         x._array[...] = after
 

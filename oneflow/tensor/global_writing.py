@@ -33,7 +33,7 @@ def write_slice(x: Tensor, value: Tensor | Number, bounds: Bounds) -> None:
         inputs.append(value)
     else:
         _write_number(x, value, bounds)
-    new = wrap_global(x._array, x.type, placement, nd_sbp)
+    new = wrap_global(x._array, x.meta, placement, nd_sbp)
 
     def backward(grads: list[Any]) -> Any:
         return SliceUpdate.grad(grads[0], x, inputs[-1], x, **bounds)[: len(inputs)]
@@ -45,7 +45,7 @@ def write_slice(x: Tensor, value: Tensor | Number, bounds: Bounds) -> None:
 def _check_place(x: Tensor, value: Tensor) -> None:
     if value._placement is None:
         raise PlacementError(
-            f"setitem: a local tensor {value.type} is written into a global one, {x.type}; make it "
+            f"setitem: a local tensor {value.meta} is written into a global one, {x.meta}; make it "
             "global with to_global(placement, sbp)"
         )
     if value._placement != x._placement:
@@ -59,8 +59,8 @@ def _check_place(x: Tensor, value: Tensor) -> None:
 def _write_tensor(x: Tensor, value: Tensor, bounds: Bounds) -> None:
     placement, sbps = x.placement, (x.sbp, value.sbp)
     where = bounds["starts"], bounds["stops"], bounds["steps"]
-    wanted, bound = bound_update(value.type, x.type, sbps, where, placement, world().rank)
-    array = relayout(value._array, value.type, value.sbp, placement, wanted, placement)
+    wanted, bound = bound_update(value.meta, x.meta, sbps, where, placement, world().rank)
+    array = relayout(value._array, value.meta, value.sbp, placement, wanted, placement)
     if bound is not None:
         bound.fill(x._array, (x._array, array), array_module(placement))
 
@@ -69,7 +69,7 @@ def _write_number(x: Tensor, value: Number, bounds: Bounds) -> None:
     """Write a number: of partial sums the first summand gets it, the others 0."""
     if world().rank not in x.placement:
         return
-    shard = shard_box(x.type.shape, x.sbp, x.placement, world().rank)
+    shard = shard_box(x.meta.shape, x.sbp, x.placement, world().rank)
     part = held_part(bounds["starts"], bounds["stops"], bounds["steps"], shard)
     index: Any = (
         *slices_of(**local_attrs(bounds["starts"], bounds["steps"], shard, part)),

@@ -64,7 +64,7 @@ def take_result(x: Tensor, new: Tensor) -> Tensor:
     """`overwrite` by the result of an op. Raises DTypeError if that would lose its kind: floats in
     a tensor of integers.
     """
-    have, wanted = new.type.dtype, x.type.dtype
+    have, wanted = new.meta.dtype, x.meta.dtype
     if have is not wanted and category(have) > category(wanted):
         raise DTypeError(
             f"result type {have} can't be cast to the desired output type {wanted}: compute the "
@@ -78,13 +78,13 @@ def overwrite(x: Tensor, new: Tensor) -> Tensor:
     differ.
     """
     check_writable(x)
-    if new.type.shape != x.type.shape:
+    if new.meta.shape != x.meta.shape:
         raise ShapeError(
-            f"an in-place operation on {x.type} gave {new.type}; the result must have the same "
+            f"an in-place operation on {x.meta} gave {new.meta}; the result must have the same "
             "shape"
         )
-    if new.type.dtype is not x.type.dtype:
-        new = call(find_op("cast"), new, dtype=x.type.dtype)
+    if new.meta.dtype is not x.meta.dtype:
+        new = call(find_op("cast"), new, dtype=x.meta.dtype)
     if state.enabled and new._requires_grad and new._grad_fn is None and new is not x:
         new = call(find_op("copy"), new)  # a leaf's gradient is its own: `x` is no leaf
     current_mode().write(x, new)

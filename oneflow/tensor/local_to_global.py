@@ -82,7 +82,7 @@ def _record(x: Tensor, out: Tensor) -> None:
     if is_part:
         source = x
     else:
-        source = raw(x.type, x._array, x._device)
+        source = raw(x.meta, x._array, x._device)
         source._requires_grad = True
 
     def backward(grads: list[Any]) -> list[Any]:
@@ -92,7 +92,7 @@ def _record(x: Tensor, out: Tensor) -> None:
         if not is_part:
             return [None]
         data = grad._array if kind == placement.type else to_device(to_host(grad._array), kind)
-        return [raw(TensorType(tuple(data.shape), grad.type.dtype), data, device)]
+        return [raw(TensorType(tuple(data.shape), grad.meta.dtype), data, device)]
 
     record_call("local_to_global", (source,), (out,), backward)
 
@@ -143,14 +143,14 @@ def _whole(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> 
     """Asks the other ranks only if it must be checked or if some of them have no part."""
     here = world()
     if here.world_size == 1:
-        return Whole(x.type, x._requires_grad)
+        return Whole(x.meta, x._requires_grad)
     if not check_meta and placement.size == here.world_size:
-        return Whole(_as_if_equal(x.type, placement, nd_sbp), x._requires_grad)
+        return Whole(_as_if_equal(x.meta, placement, nd_sbp), x._requires_grad)
     mine = [
         placement.notation,
         list(map(str, nd_sbp)),
-        list(x.type.shape),
-        x.type.dtype.name,
+        list(x.meta.shape),
+        x.meta.dtype.name,
         x._requires_grad,
         shortened(user_location(), _MAX_LINE_NBYTES, 0.0),
     ]

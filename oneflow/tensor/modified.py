@@ -20,7 +20,7 @@ class ModifiedTensor(Tensor):
     def _array(self) -> Any:
         raise AutogradError(
             "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: {self.reader} needs a {self.type} as it was when it was computed; "
+            f"operation: {self.reader} needs a {self.meta} as it was when it was computed; "
             "write to a copy (x.clone()) instead"
         )
 

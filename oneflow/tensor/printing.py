@@ -60,14 +60,14 @@ def tensor_text(x: Tensor) -> str:
     """The repr of a tensor. Of a global one every rank of the world must ask."""
     shown = _shown(x)
     suffix = [
-        "..." if shown is None else array_text(shown, x.type.shape, _options, _INDENT),
+        "..." if shown is None else array_text(shown, x.meta.shape, _options, _INDENT),
         *_layout(x),
     ]
     if x.value is not None:
         suffix.append("is_lazy='True'")
-    if shown is None or x.type.numel == 0:
-        suffix.append(f"size={tuple(x.type.shape)}")
-    suffix.append(f"dtype={x.type.dtype!r}")
+    if shown is None or x.meta.numel == 0:
+        suffix.append(f"size={tuple(x.meta.shape)}")
+    suffix.append(f"dtype={x.meta.dtype!r}")
     if x._grad_fn is not None:
         suffix.append(f"grad_fn={x._grad_fn!r}")
     elif x._requires_grad:
@@ -102,12 +102,12 @@ def _shown(x: Tensor) -> np.ndarray[Any, Any] | None:
     """The elements that are printed: all, or the edges of long dims. None: no values here."""
     if x.value is not None or x._device.type == META:
         return None
-    positions = [shown_positions(size, x.type.numel, _options) for size in x.type.shape]
+    positions = [shown_positions(size, x.meta.numel, _options) for size in x.meta.shape]
     if x._placement is not None:
         return _gathered(x, x._placement, positions)
     array = x._array
     for dim, where in enumerate(positions):
-        if len(where) < x.type.shape[dim]:
+        if len(where) < x.meta.shape[dim]:
             array = array.take(where, axis=dim)
     return to_host(array)
 
@@ -139,7 +139,7 @@ def _put_own(
     at = zip(x.sbp, placement.coordinate(rank), strict=True)
     if any(i for s, i in at if s.is_broadcast):
         return
-    box = shard_box(x.type.shape, x.sbp, placement, rank)
+    box = shard_box(x.meta.shape, x.sbp, placement, rank)
     part, places = x._array, []
     for dim, (where, start, stop) in enumerate(zip(positions, box.starts, box.stops, strict=True)):
         inside = np.flatnonzero((where >= start) & (where < stop))
@@ -150,8 +150,8 @@ def _put_own(
 
 def _call_name(x: Tensor, placement: Placement, shown: tuple[int, ...]) -> str:
     """Name the printing to the other ranks, which must ask for the same elements."""
-    part = "" if shown == x.type.shape else f" ({list(shown)} of it)"
-    return f"printing {x.type} {nd_sbp_str(x.sbp)}@{placement.notation}{part}"
+    part = "" if shown == x.meta.shape else f" ({list(shown)} of it)"
+    return f"printing {x.meta} {nd_sbp_str(x.sbp)}@{placement.notation}{part}"
 
 
 def _summable(dtype: np.dtype[Any]) -> np.dtype[Any]:

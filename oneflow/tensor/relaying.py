@@ -24,15 +24,15 @@ def relaid(
     source, own = x.placement, x.sbp
     refresh(x)
     on_ranks.check_placement(placement)
-    check_layout(x.type, nd_sbp, "to_global")
+    check_layout(x.meta, nd_sbp, "to_global")
     if grad_sbp is not None:
-        check_layout(x.type, grad_sbp, "to_global(grad_sbp=)")
+        check_layout(x.meta, grad_sbp, "to_global(grad_sbp=)")
     if (placement, nd_sbp) == (source, own) and not copy and grad_sbp is None:
         return x
-    shard = on_ranks.relayout(x._array, x.type, own, source, nd_sbp, placement)
+    shard = on_ranks.relayout(x._array, x.meta, own, source, nd_sbp, placement)
     if shard is x._array and copy:
         shard = shard.copy()
-    out = wrap_global(shard, x.type, placement, nd_sbp)
+    out = wrap_global(shard, x.meta, placement, nd_sbp)
     if shard is x._array:
         out._version = x._version
 

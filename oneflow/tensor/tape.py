@@ -124,7 +124,7 @@ class OpNode(GradNode):
         self.inputs = [(x, x._version[0]) for x in inputs]
         # An output must not be held itself: it holds this node.
         self.outputs = [
-            (x.type, x._array, x._device, x.value, x._placement, x._sbp, x._version, x._version[0])
+            (x.meta, x._array, x._device, x.value, x._placement, x._sbp, x._version, x._version[0])
             for x in outputs
         ]
 
@@ -164,7 +164,7 @@ class ComplexOpNode(OpNode):
 
 
 def _conjugate(g: Tensor | None) -> Tensor | None:
-    if g is None or not g.type.dtype.is_complex:
+    if g is None or not g.meta.dtype.is_complex:
         return g
     made: Tensor = call(find_op("conj"), g)
     return made
@@ -313,7 +313,7 @@ def record_call(
 
 def _attach(node: GradNode, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     for index, y in enumerate(outputs):
-        dtype = y.type.dtype
+        dtype = y.meta.dtype
         if not dtype.is_floating_point:
             if not dtype.is_complex:
                 continue

@@ -68,7 +68,7 @@ class Extra:
 class Tensor(TableMethods):
     """An n-dimensional array of one element type.
 
-    type: shape and dtype (global ones if global).  data: the same memory as a tensor that autograd
+    meta: shape and dtype (global ones if global).  data: the same memory as a tensor that autograd
     does not watch.  value: the graph value if traced, else None.  grad: the accumulated gradient or
     None.  Internal code finds the local array, or this rank's shard, in `_array` (None if traced).
     """
@@ -85,12 +85,12 @@ class Tensor(TableMethods):
         "_sbp",
         "_version",
         "grad",
-        "type",
+        "meta",
         "value",
     )
     __array_priority__ = 1000
 
-    type: TensorType
+    meta: TensorType
     value: Any
     grad: Tensor | None
     _array: Any
@@ -153,15 +153,15 @@ class Tensor(TableMethods):
 
     @property
     def shape(self) -> Size:
-        return Size(self.type.shape)
+        return Size(self.meta.shape)
 
     @property
     def dtype(self) -> DType:
-        return self.type.dtype
+        return self.meta.dtype
 
     @property
     def ndim(self) -> int:
-        return len(self.type.shape)
+        return len(self.meta.shape)
 
     @property
     def data(self) -> Tensor:
@@ -188,7 +188,7 @@ class Tensor(TableMethods):
             self._version = [self._version[0]]
         if _place_and_type(source) != _place_and_type(self):
             self._version[0] += 1  # what a backward pass saved of it no longer fits
-        self.type, self._array, self.value = source.type, source._array, source.value
+        self.meta, self._array, self.value = source.meta, source._array, source.value
         self._placement, self._sbp, self._device = source._placement, source._sbp, source._device
 
     @property
@@ -263,9 +263,9 @@ class Tensor(TableMethods):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
-        if wanted and not (self.type.dtype.is_floating_point or self.type.dtype.is_complex):
+        if wanted and not (self.meta.dtype.is_floating_point or self.meta.dtype.is_complex):
             raise AutogradError(
-                f"only Tensors of floating point can require gradients, this one is {self.type}"
+                f"only Tensors of floating point can require gradients, this one is {self.meta}"
             )
         if not wanted and self._grad_fn is not None:
             raise AutogradError(
@@ -326,10 +326,10 @@ class Tensor(TableMethods):
 
     def item(self) -> Any:
         """The only element as a Python number. Global: every rank of the world must call it."""
-        if self.type.numel != 1:
+        if self.meta.numel != 1:
             raise OneFlowError(
                 "only one element tensors can be converted to Python scalars, "
-                f"but got {self.type} with {self.type.numel} elements"
+                f"but got {self.meta} with {self.meta.numel} elements"
             )
         return self.numpy().item()
 
@@ -337,10 +337,10 @@ class Tensor(TableMethods):
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
-        if self.type.numel != 1:
+        if self.meta.numel != 1:
             raise OneFlowError(
                 "bool value of Tensor with more than one value is ambiguous"
-                if self.type.numel
+                if self.meta.numel
                 else "bool value of Tensor with no values is ambiguous"
             )
         return bool(self.item())
@@ -355,7 +355,7 @@ class Tensor(TableMethods):
         return complex(self.item())
 
     def __index__(self) -> int:
-        if not self.type.dtype.is_integer:
+        if not self.meta.dtype.is_integer:
             raise CallError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
@@ -371,14 +371,14 @@ class Tensor(TableMethods):
         return int(kind), int(index)
 
     def __len__(self) -> int:
-        if not self.type.shape:
+        if not self.meta.shape:
             raise CallError("len() of a 0-d tensor")
-        return self.type.shape[0]
+        return self.meta.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        if not self.type.shape:
+        if not self.meta.shape:
             raise CallError("iteration over a 0-d tensor")
-        return iter([self[i] for i in range(self.type.shape[0])])
+        return iter([self[i] for i in range(self.meta.shape[0])])
 
     def __contains__(self, element: TensorLike) -> bool:
         return bool((self == element).any())
@@ -387,7 +387,7 @@ class Tensor(TableMethods):
 
     def __format__(self, spec: str) -> str:
         return (
-            format(self.item(), spec) if not self.type.shape and self.value is None else repr(self)
+            format(self.item(), spec) if not self.meta.shape and self.value is None else repr(self)
         )
 
 
@@ -431,7 +431,7 @@ def cpu_device() -> Device:
 def raw(type_: TensorType, array: Array | GpuArray | None, device: Device) -> Tensor:
     """A local tensor without any check; `array` must be of that type and on that device."""
     x: Tensor = _new(Tensor)
-    x.type = type_
+    x.meta = type_
     x._array = array
     x._device = device
     x._placement = x._sbp = x.value = x.grad = x._grad_fn = x._extra = None
@@ -484,14 +484,14 @@ def wrap_traced(
 
 
 def _place_and_type(x: Tensor) -> tuple[Any, ...]:
-    return x.type, x._device, x._placement, x._sbp
+    return x.meta, x._device, x._placement, x._sbp
 
 
 def alias(x: Tensor) -> Tensor:
     """Another tensor object over the same values and version counter, without history."""
     if x._extra is not None and x._extra.view is not None:
         x._extra.view.refresh(x)
-    y = raw(x.type, x._array, x._device)
+    y = raw(x.meta, x._array, x._device)
     y.value, y._placement, y._sbp, y._version = x.value, x._placement, x._sbp, x._version
     return y
 
@@ -523,7 +523,7 @@ def needs_data(x: Tensor, what: str) -> None:
     """
     if x.value is not None:
         raise GraphError(
-            f"{what} needs the values of {x.type}, which do not exist while nn.Graph.build is "
+            f"{what} needs the values of {x.meta}, which do not exist while nn.Graph.build is "
             "traced; return the tensor from build() and read it outside"
         )
 

@@ -73,10 +73,10 @@ def to_local(x: Tensor, copy: bool = False) -> Tensor:
         )
     refresh(x)
     array = x._array.copy() if copy else x._array
-    out = raw(TensorType(tuple(array.shape), x.type.dtype), array, x._device)
+    out = raw(TensorType(tuple(array.shape), x.meta.dtype), array, x._device)
     if not copy:
         out._version = x._version
-    type_, placement, nd_sbp = x.type, x._placement, dual(x.sbp)
+    type_, placement, nd_sbp = x.meta, x._placement, dual(x.sbp)
 
     def backward(grads: list[Any]) -> list[Any]:
         grad = grads[0]
@@ -93,7 +93,7 @@ def check_meta_consistency(x: Tensor) -> None:
 
 
 def _described(x: Tensor) -> str:
-    return f"{x.type} {x.placement.notation} {nd_sbp_str(x.sbp)}"
+    return f"{x.meta} {x.placement.notation} {nd_sbp_str(x.sbp)}"
 
 
 def _check_everywhere(said: str) -> None:

@@ -116,7 +116,7 @@ def stand_in(x: Tensor) -> Any:
         return x._array
     view = view_of(x)
     if view is None:
-        return _lazy(x.type.shape)
+        return _lazy(x.meta.shape)
     return seen_through(view.base, view.steps)
 
 

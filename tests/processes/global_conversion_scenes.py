@@ -316,7 +316,7 @@ def attributes_and_their_errors() -> None:
     if SIZE > 1:
         shape = (SIZE, 1 + RANK)
         odd = flow.ones(SIZE, 1).to_global(ALL, S0, check_meta=False)
-        odd.type = odd.type.with_shape(shape)
+        odd.meta = odd.meta.with_shape(shape)
         refuses("must be the same on all ranks", odd.check_meta_consistency)
 
 

@@ -80,7 +80,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         """input: (n, in_features), target: (n,) classes; or one sample without n."""
         if input.ndim - 1 != target.ndim or input.shape[:-1] != target.shape:
             raise ShapeError(
-                f"AdaptiveLogSoftmaxWithLoss: input {input.type} and target {target.type} should "
+                f"AdaptiveLogSoftmaxWithLoss: input {input.meta} and target {target.meta} should "
                 "have the same size before the last dim"
             )
         logs = self.log_prob(input if input.ndim == 2 else input.unsqueeze(0))

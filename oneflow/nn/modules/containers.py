@@ -300,4 +300,4 @@ def _as_parameter(value: Tensor | None) -> Parameter | None:
 
 
 def _describe(parameter: Parameter | None) -> str:
-    return "None" if parameter is None else f"Parameter containing: [{parameter.type}]"
+    return "None" if parameter is None else f"Parameter containing: [{parameter.meta}]"

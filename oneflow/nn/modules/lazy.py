@@ -138,7 +138,7 @@ class _LazyConv(LazyModuleMixin):
         if x.ndim not in (self.dims + 1, self.dims + 2):
             raise ShapeError(
                 f"{self._get_name()}: expected {self.dims + 1}D (no batch) or {self.dims + 2}D "
-                f"input, got {x.type}"
+                f"input, got {x.meta}"
             )
         self.in_channels = x.shape[x.ndim - self.dims - 1]
         if self.in_channels % self.groups:

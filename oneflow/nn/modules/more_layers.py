@@ -208,7 +208,7 @@ class Softmax2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.type}")
+            raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.meta}")
         return softmax(input, -3)
 
 

@@ -222,7 +222,7 @@ class _BatchNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim not in self.ndims:
             wanted = " or ".join(f"{n}D" for n in self.ndims)
-            raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.type})")
+            raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.meta})")
         return self._normalized(x)
 
     def _normalized(self, x: Tensor) -> Tensor:
@@ -336,7 +336,7 @@ class _InstanceNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim not in self.ndims:
             wanted = " or ".join(f"{n}D" for n in self.ndims)
-            raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.type})")
+            raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.meta})")
         single = x.ndim == min(self.ndims)
         out: Tensor = F.instance_norm(
             x.unsqueeze(0) if single else x,

@@ -70,7 +70,7 @@ def distributed_partial_fc_sample(
     classes = weight.shape[0]
     if not 0 < num_sample <= classes:
         raise ShapeError(
-            f"distributed_partial_fc_sample: {num_sample} rows of a weight {weight.type}"
+            f"distributed_partial_fc_sample: {num_sample} rows of a weight {weight.meta}"
         )
     with no_grad():
         where = layout_of(weight)

@@ -371,7 +371,7 @@ class CropMirrorNormalize(Module):
         elif input.dtype is uint8:
             whole = self._cropped(input)
         else:
-            raise DTypeError(f"CropMirrorNormalize: images are uint8, got {input.type}")
+            raise DTypeError(f"CropMirrorNormalize: images are uint8, got {input.meta}")
         if mirror is not None:
             turned = reshape(mirror, (-1, 1, 1, 1)) != 0
             whole = pick(turned, flip(whole, 2), whole)

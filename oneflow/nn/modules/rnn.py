@@ -145,7 +145,7 @@ class RNNBase(Module):
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise ShapeError(
                 f"{type(self).__name__}: expected 2 or 3 dims, the last of size {self.input_size}, "
-                f"got {x.type}"
+                f"got {x.meta}"
             )
         batch_dim = 0 if self.batch_first and not single else 1
         steps: Tensor = x.unsqueeze(1) if single else x
@@ -188,7 +188,7 @@ class RNNBase(Module):
             wanted = (count, x.shape[1], size)
             if tuple(tensor.shape) != wanted:
                 raise ShapeError(
-                    f"{type(self).__name__}: expected a state {wanted}, got {tensor.type}"
+                    f"{type(self).__name__}: expected a state {wanted}, got {tensor.meta}"
                 )
         return [list(states) for states in zip(*(unbind(s, 0) for s in given), strict=True)]
 

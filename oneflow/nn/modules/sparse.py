@@ -73,7 +73,7 @@ class Embedding(Module):
         if tuple(_weight.shape) != shape:
             raise ArgumentError(
                 "Shape of weight does not match num_embeddings and embedding_dim: "
-                f"{_weight.type}, {shape}"
+                f"{_weight.meta}, {shape}"
             )
         self.weight = Parameter(_weight)
 

@@ -60,7 +60,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim < 2:
-            raise ShapeError(f"expected at least 2D input (got {x.ndim}D input {x.type})")
+            raise ShapeError(f"expected at least 2D input (got {x.ndim}D input {x.meta})")
         uses_batch = self.training or self.running_mean is None
         if not uses_batch or x.is_global or current_config().world_size == 1:
             return self._normalized(x)
@@ -69,7 +69,7 @@ class SyncBatchNorm(_BatchNorm):
     def _over_ranks(self, x: Tensor) -> Tensor:
         dims = tuple(d for d in range(x.ndim) if d != 1)
         wide = (1, -1, *(1 for _ in dims[1:]))
-        own = tensor([float(x.type.numel // x.shape[1])], dtype=x.dtype, device=x.device)
+        own = tensor([float(x.meta.numel // x.shape[1])], dtype=x.dtype, device=x.device)
         sums = _SumOverRanks.apply(cat([x.sum(dims), own], 0))
         channels = self.num_features
         count = sums[channels].detach()

@@ -323,11 +323,11 @@ class Transformer(Module):
         batch = 0 if self.batch_first else 1
         if src.ndim == 3 and tgt.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
             raise ShapeError(
-                f"Transformer: the batch number of src {src.type} and tgt {tgt.type} must be equal"
+                f"Transformer: the batch number of src {src.meta} and tgt {tgt.meta} must be equal"
             )
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise ShapeError(
-                f"Transformer: src {src.type} and tgt {tgt.type} need a last dim of "
+                f"Transformer: src {src.meta} and tgt {tgt.meta} need a last dim of "
                 f"d_model = {self.d_model}"
             )
         memory = self.encoder(src, src_mask, src_key_padding_mask, is_causal=src_is_causal)

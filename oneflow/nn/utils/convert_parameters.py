@@ -19,12 +19,12 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copies a vector into parameters, one after another. Raises ShapeError unless it fits."""
     listed = list(parameters)
-    total = sum(p.type.numel for p in listed)
-    if vec.ndim != 1 or vec.type.numel != total:
-        raise ShapeError(f"the parameters have {total} elements, the vector is {vec.type}")
+    total = sum(p.meta.numel for p in listed)
+    if vec.ndim != 1 or vec.meta.numel != total:
+        raise ShapeError(f"the parameters have {total} elements, the vector is {vec.meta}")
     start = 0
     with no_grad():
         for parameter in listed:
-            stop = start + parameter.type.numel
+            stop = start + parameter.meta.numel
             parameter.copy_(narrow(vec, 0, start, stop - start).reshape(parameter.shape))
             start = stop

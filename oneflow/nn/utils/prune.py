@@ -242,7 +242,7 @@ class _OfAmount(BasePruningMethod):
     def without_lowest(self, scores: Tensor, mask: Tensor, dim: int | None) -> Tensor:
         """`mask` without the elements, or the slices along `dim`, of the lowest scores."""
         flat = reshape(scores, (-1,))
-        count = self.count(flat.type.numel)
+        count = self.count(flat.meta.numel)
         if not count:
             return mask.clone()
         lowest = topk(flat, count, largest=False)[1]

@@ -111,7 +111,7 @@ def test_equal_types_and_layouts_are_one_call() -> None:
     assert (x + x).numpy().sum() == 30
     count = len(eager_global._calls)
     y = flow.ones(3, 5, placement=flow.placement("cpu", [0]), sbp=[flow.sbp.split(0)])
-    y.type = TensorType((3, 5), float32)
+    y.meta = TensorType((3, 5), float32)
     assert (y + y).numpy().sum() == 30
     assert len(eager_global._calls) == count
 

@@ -17,7 +17,7 @@ ALONE = flow.placement("cpu", [0])
 
 def test_a_placement_knows_its_type_and_ranks() -> None:
     p = flow.placement(type="cpu", ranks=np.array([[0, 1], [2, 3]], np.int32))
-    assert p.type == "cpu" and p.ranks.dtype == np.int64 and p.ranks.shape == (2, 2)
+    assert p.meta == "cpu" and p.ranks.dtype == np.int64 and p.ranks.shape == (2, 2)
     assert repr(p) == str(p) == 'oneflow.placement(type="cpu", ranks=[[0, 1], [2, 3]])'
     assert isinstance(p, flow.placement)
     assert flow.placement("cpu", range(3)) == flow.placement("cpu", (0, 1, 2))
@@ -114,10 +114,10 @@ def test_the_sbp_of_a_tensor_is_a_tuple() -> None:
 
 def test_type_is_no_method_and_says_so() -> None:
     x = flow.ones(2, dtype=flow.int8)
-    assert str(x.type) == "int8[2]"
+    assert str(x.meta) == "int8[2]"
     for args in ((), (flow.float32,)):
         with pytest.raises(TypeError, match=r"int8\[2\], and no method: write x.dtype"):
-            x.type(*args)
+            x.meta(*args)
 
 
 def test_legacy_types_make_and_recognise_tensors() -> None:

@@ -254,6 +254,7 @@ from oneflow.functional.legacy import FloatTensor as FloatTensor
 from oneflow.functional.legacy import HalfTensor as HalfTensor
 from oneflow.functional.legacy import IntTensor as IntTensor
 from oneflow.functional.legacy import LongTensor as LongTensor
+from oneflow.functional.legacy import type as type
 from oneflow.functional.linalg import cond as cond
 from oneflow.functional.linear_algebra import addmm as addmm
 from oneflow.functional.linear_algebra import baddbmm as baddbmm

@@ -81,7 +81,7 @@ def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> lu_result:
     """(P, L, U) of what `lu_factor` gives; what is not unpacked is empty."""
-    m, n = LU_data.type.shape[-2:]
+    m, n = LU_data.meta.shape[-2:]
     k = min(m, n)
     empty = LU_data.new_empty((0,))
     permutation, low, up = empty, empty, empty
@@ -89,10 +89,10 @@ def lu_unpack(
         low = tril(LU_data[..., :k], -1) + _unit(LU_data[..., :k])
         up = triu(LU_data[..., :k, :])
     if unpack_pivots:
-        if LU_pivots.type.dtype is not dtypes.int32:
-            raise ArgumentError(f"lu_unpack: pivots must be of int32, got {LU_pivots.type}")
+        if LU_pivots.meta.dtype is not dtypes.int32:
+            raise ArgumentError(f"lu_unpack: pivots must be of int32, got {LU_pivots.meta}")
         order = ops.pivots_to_order(LU_pivots, rows=m, is_inverse=True)
-        permutation = gather.one_hot(order, depth=m, dtype=LU_data.type.dtype)
+        permutation = gather.one_hot(order, depth=m, dtype=LU_data.meta.dtype)
     return lu_result(permutation, low, up)
 
 
@@ -111,13 +111,13 @@ def lu_solve(
     if not left:
         turned = lu_solve(LU, pivots, _adjoint(B), adjoint=not adjoint)
         return _adjoint(turned)
-    n = LU.type.shape[-1]
+    n = LU.meta.shape[-1]
     lead = tuple(
         broadcast_shapes(
-            broadcast_shapes(LU.type.shape[:-2], pivots.type.shape[:-1]), B.type.shape[:-2]
+            broadcast_shapes(LU.meta.shape[:-2], pivots.meta.shape[:-1]), B.meta.shape[:-2]
         )
     )
-    b = expand(B, (*lead, *B.type.shape[-2:]))
+    b = expand(B, (*lead, *B.meta.shape[-2:]))
     if not adjoint:
         b = _by_rows(b, ops.pivots_to_order(pivots, rows=n))
         first = solve_triangular(LU, b, upper=False, unitriangular=True)
@@ -166,14 +166,14 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> ldl_factor_result:
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """The X with A @ X = B for the A of `ldl_factor`."""
     if B.ndim < 2:
-        raise ShapeError(f"ldl_solve: B must have at least 2 dims, got {B.type}")
-    if LD.type.shape[:-1] != pivots.type.shape:
-        raise ShapeError(f"ldl_solve: LD {LD.type} and pivots {pivots.type} do not match")
-    lead = tuple(broadcast_shapes(LD.type.shape[:-2], B.type.shape[:-2]))
+        raise ShapeError(f"ldl_solve: B must have at least 2 dims, got {B.meta}")
+    if LD.meta.shape[:-1] != pivots.meta.shape:
+        raise ShapeError(f"ldl_solve: LD {LD.meta} and pivots {pivots.meta} do not match")
+    lead = tuple(broadcast_shapes(LD.meta.shape[:-2], B.meta.shape[:-2]))
     return ops.ldl_solve(
-        expand(LD.detach(), (*lead, *LD.type.shape[-2:])),
-        expand(pivots, (*lead, pivots.type.shape[-1])),
-        expand(B.detach(), (*lead, *B.type.shape[-2:])),
+        expand(LD.detach(), (*lead, *LD.meta.shape[-2:])),
+        expand(pivots, (*lead, pivots.meta.shape[-1])),
+        expand(B.detach(), (*lead, *B.meta.shape[-2:])),
         is_hermitian=hermitian,
     )
 
@@ -191,13 +191,13 @@ def _reflectors(name: str, A: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     Householder transformations, revisited, 2006).
     """
     if A.ndim < 2:
-        raise ShapeError(f"{name}: input must have at least 2 dimensions, got {A.type}")
-    count = tau.type.shape[-1] if tau.ndim else 0
-    lead = A.type.shape[:-2]
-    if not tau.ndim or count > A.type.shape[-1] or tau.type.shape[:-1] != lead:
-        raise ShapeError(f"{name}: tau {tau.type} does not match the reflectors {A.type}")
-    if tau.type.dtype is not A.type.dtype:
-        raise DTypeError(f"{name}: tau dtype {tau.type} does not match input dtype {A.type}")
+        raise ShapeError(f"{name}: input must have at least 2 dimensions, got {A.meta}")
+    count = tau.meta.shape[-1] if tau.ndim else 0
+    lead = A.meta.shape[:-2]
+    if not tau.ndim or count > A.meta.shape[-1] or tau.meta.shape[:-1] != lead:
+        raise ShapeError(f"{name}: tau {tau.meta} does not match the reflectors {A.meta}")
+    if tau.meta.dtype is not A.meta.dtype:
+        raise DTypeError(f"{name}: tau dtype {tau.meta} does not match input dtype {A.meta}")
     below = tril(A[..., :count], -1)
     v = below + _unit(below)
     scales = shape.diag_embed(tau, offset=0, rows=count, columns=count)
@@ -208,11 +208,11 @@ def _reflectors(name: str, A: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns, as many as A has, of the product of the reflectors that `geqrf` gives."""
     v, t = _reflectors("householder_product", A, tau)
-    n = A.type.shape[-1]
-    if A.type.shape[-2] < n:
+    n = A.meta.shape[-1]
+    if A.meta.shape[-2] < n:
         raise ShapeError(
             "householder_product: input.shape[-2] must be greater than or equal to "
-            f"input.shape[-1], got {A.type}"
+            f"input.shape[-1], got {A.meta}"
         )
     turned = adjoint(v)[..., :n]
     return _unit(A) - matmul(v, matmul(t, turned))
@@ -226,9 +226,9 @@ def ormqr(
     left: False for `other` times the product.  transpose: its conjugate transpose.
     """
     v, t = _reflectors("ormqr", input, tau)
-    rows = input.type.shape[-2]
-    if other.ndim != input.ndim or other.type.shape[-2 if left else -1] != rows:
-        raise ShapeError(f"ormqr: {other.type} does not fit reflectors of {rows} elements")
+    rows = input.meta.shape[-2]
+    if other.ndim != input.ndim or other.meta.shape[-2 if left else -1] != rows:
+        raise ShapeError(f"ormqr: {other.meta} does not fit reflectors of {rows} elements")
     if transpose:
         t = adjoint(t)
     if left:
@@ -248,12 +248,12 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a map of tensors: its first `ind` dims become the last ones."""
     if ind <= 0:
         raise ArgumentError(f"tensorinv: Expected a strictly positive integer for 'ind', got {ind}")
-    sizes = A.type.shape
+    sizes = A.meta.shape
     first, last = math.prod(sizes[:ind]), math.prod(sizes[ind:])
     if first != last:
         raise ShapeError(
             f"tensorinv: Expected self to satisfy prod(shape[ind:]) == prod(shape[:ind]), but the "
-            f"products of {A.type} before and after dim {ind} are {first} and {last}"
+            f"products of {A.meta} before and after dim {ind} are {first} and {last}"
         )
     return reshape(matrices.inv(reshape(A, (first, last))), (*sizes[ind:], *sizes[:ind]))
 
@@ -264,7 +264,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: DimLike = None) -> Tensor:
     if dims is not None:
         chosen = many_dims(dims, A.ndim, "tensorsolve")
         moved = movedim(A, chosen, tuple(range(A.ndim - len(chosen), A.ndim)))
-    out = moved.type.shape[B.ndim :]
+    out = moved.meta.shape[B.ndim :]
     size = math.prod(out)
     if size != B.numel():
         raise ShapeError(
@@ -286,7 +286,7 @@ def svd_lowrank(
     Halko, Martinsson and Tropp, Finding structure with randomness, 2009.
     """
     x = A if M is None else A - M
-    m, n = x.type.shape[-2:]
+    m, n = x.meta.shape[-2:]
     if m < n:
         u, s, v = svd_lowrank(adjoint(x), q, niter)
         return lowrank_result(v, s, u)
@@ -298,7 +298,7 @@ def svd_lowrank(
 
 def _basis(x: Tensor, count: int, repetitions: int) -> Tensor:
     """Orthonormal columns near the space of the largest singular values."""
-    drawn = randn(x.type.shape[-1], count, dtype=x.type.dtype, device=x.device)
+    drawn = randn(x.meta.shape[-1], count, dtype=x.meta.dtype, device=x.device)
     q: Tensor = qr(matmul(x, drawn))[0]
     for _ in range(repetitions):
         q = qr(matmul(adjoint(x), q))[0]
@@ -312,7 +312,7 @@ def pca_lowrank(
     """`svd_lowrank` of the samples in the rows of A; center: with the mean of each column taken
     off.
     """
-    m, n = A.type.shape[-2:]
+    m, n = A.meta.shape[-2:]
     count = min(6, m, n) if q is None else q
     if not 0 <= count <= min(m, n):
         raise ArgumentError(f"pca_lowrank: q(={count}) must be between 0 and {min(m, n)}")

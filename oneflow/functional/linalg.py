@@ -101,12 +101,12 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     order = 2 if p is None else p
     if order in (2, -2):
         values = svdvals(A)
-        if not values.type.shape[-1]:
+        if not values.meta.shape[-1]:
             return total(values, -1)
         large, small = amax(values, -1), amin(values, -1)
         return div(large, small) if order == 2 else div(small, large)
-    if A.ndim < 2 or A.type.shape[-1] != A.type.shape[-2]:
-        raise ShapeError(f"cond: must be batches of square matrices for the norm {p}, got {A.type}")
+    if A.ndim < 2 or A.meta.shape[-1] != A.meta.shape[-2]:
+        raise ShapeError(f"cond: must be batches of square matrices for the norm {p}, got {A.meta}")
     back, info = inv_ex(A)
     found = mul(matrix_norm(A, order), matrix_norm(back, order))
     return masked_fill(found, info != 0, math.inf)

@@ -90,7 +90,7 @@ def slogdet(A: Tensor) -> slogdet_result:
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of each determinant; NaN for negative ones."""
     sign, log = ops.slogdet(input)
-    if input.type.dtype.is_complex:
+    if input.meta.dtype.is_complex:
         return add(complex_numbers.as_complex(log), unary.log(sign))
     return masked_fill(log, sign < 0, math.nan)
 
@@ -99,17 +99,17 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The X with A @ X = B, or X @ A = B if not left. B: matrices, or vectors where A has one more
     dim.
     """
-    is_vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and B.type.shape == A.type.shape[:-1])
+    is_vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and B.meta.shape == A.meta.shape[:-1])
     if not left and not is_vector:
         return exchange(solve(exchange(A, -2, -1), exchange(B, -2, -1)), -2, -1)
     if not left:
-        raise ShapeError(f"solve: B must be matrices where left=False, got the vectors {B.type}")
+        raise ShapeError(f"solve: B must be matrices where left=False, got the vectors {B.meta}")
     b = unsqueeze(B, -1) if is_vector else B
-    if A.ndim < 2 or b.ndim < 2 or A.type.shape[-1] != b.type.shape[-2]:
-        raise ShapeError(f"solve: Incompatible shapes of A {A.type} and B {B.type}")
-    lead = tuple(broadcast_shapes(A.type.shape[:-2], b.type.shape[:-2]))
-    out = ops.solve(expand(A, (*lead, *A.type.shape[-2:])), expand(b, (*lead, *b.type.shape[-2:])))
-    return reshape(out, out.type.shape[:-1]) if is_vector else out
+    if A.ndim < 2 or b.ndim < 2 or A.meta.shape[-1] != b.meta.shape[-2]:
+        raise ShapeError(f"solve: Incompatible shapes of A {A.meta} and B {B.meta}")
+    lead = tuple(broadcast_shapes(A.meta.shape[:-2], b.meta.shape[:-2]))
+    out = ops.solve(expand(A, (*lead, *A.meta.shape[-2:])), expand(b, (*lead, *b.meta.shape[-2:])))
+    return reshape(out, out.meta.shape[:-1]) if is_vector else out
 
 
 def solve_ex(
@@ -125,7 +125,7 @@ def solve_triangular(
 ) -> Tensor:
     """`solve` with a triangular A, of which the other triangle is not read."""
     if A.ndim < 2 or B.ndim < 2:
-        raise ShapeError(f"solve_triangular: A and B must have two dims, got {A.type}, {B.type}")
+        raise ShapeError(f"solve_triangular: A and B must have two dims, got {A.meta}, {B.meta}")
     part = triu(A, int(unitriangular)) if upper else tril(A, -int(unitriangular))
     if unitriangular:
         ones = unary.full_like(A.detach(), value=1)
@@ -137,8 +137,8 @@ def solve_triangular(
 
 def _whole(B: Tensor, A: Tensor) -> Tensor:
     """B with the batch dims of A, so that it is not taken for vectors."""
-    lead = tuple(broadcast_shapes(A.type.shape[:-2], B.type.shape[:-2]))
-    return expand(B, (*lead, *B.type.shape[-2:]))
+    lead = tuple(broadcast_shapes(A.meta.shape[:-2], B.meta.shape[:-2]))
+    return expand(B, (*lead, *B.meta.shape[-2:]))
 
 
 def triangular_solve(
@@ -153,8 +153,8 @@ def triangular_solve(
     """
     turned = exchange(A, -2, -1) if transpose else A
     found = solve_triangular(turned, input, upper=upper != transpose, unitriangular=unitriangular)
-    lead = found.type.shape[:-2]
-    return triangular_result(found, expand(A, (*lead, *A.type.shape[-2:])))
+    lead = found.meta.shape[:-2]
+    return triangular_result(found, expand(A, (*lead, *A.meta.shape[-2:])))
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
@@ -203,7 +203,7 @@ def qr(A: Tensor, mode: str = "reduced") -> qr_result:
     """
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(f"qr received unrecognized mode {mode!r}: 'reduced', 'complete' or 'r'")
-    is_tall = A.ndim > 1 and A.type.shape[-2] > A.type.shape[-1]
+    is_tall = A.ndim > 1 and A.meta.shape[-2] > A.meta.shape[-1]
     q, r = ops.qr(A, is_complete=mode == "complete" and is_tall)
     return qr_result(A.new_empty((0,)) if mode == "r" else q, r)
 
@@ -241,7 +241,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
 
     driver: a choice of methods on a GPU; accepted, and changes nothing.
     """
-    is_full = full_matrices and A.ndim > 1 and A.type.shape[-1] != A.type.shape[-2]
+    is_full = full_matrices and A.ndim > 1 and A.meta.shape[-1] != A.meta.shape[-2]
     return svd_result(*ops.svd(A, is_full=is_full))
 
 
@@ -252,8 +252,8 @@ def svd_of(input: Tensor, some: bool = True, compute_uv: bool = True) -> svd_of_
     """
     u, s, vh = svd(input, not some)
     if not compute_uv:
-        m, n = input.type.shape[-2:]
-        lead = input.type.shape[:-2]
+        m, n = input.meta.shape[-2:]
+        lead = input.meta.shape[:-2]
         return svd_of_result(input.new_zeros((*lead, m, m)), s, input.new_zeros((*lead, n, n)))
     return svd_of_result(u, s, adjoint(vh))
 
@@ -264,7 +264,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 
 def _epsilon(A: Tensor) -> float:
-    return float(np.finfo(A.type.dtype.np).eps) * max(A.type.shape[-2:])
+    return float(np.finfo(A.meta.dtype.np).eps) * max(A.meta.shape[-2:])
 
 
 Tolerance = float | Tensor | None
@@ -297,12 +297,12 @@ def _least(A: Tensor, values: Tensor, atol: Tolerance, rtol: Tolerance) -> Tenso
             rtol = masked_fill(unary.full_like(atol, value=rtol), atol > 0, 0.0)
         elif atol:
             rtol = 0.0
-    if not values.type.shape[-1]:
+    if not values.meta.shape[-1]:
         return values
     least = mul(amax(values, -1, True), unsqueeze(rtol, -1) if isinstance(rtol, Tensor) else rtol)
     if isinstance(atol, Tensor):
         bound = unsqueeze(atol, -1)
-        return pick(least > bound, least, as_type(bound, least.type.dtype))
+        return pick(least > bound, least, as_type(bound, least.meta.dtype))
     return unary.clamp(least, min=float(atol)) if atol else least
 
 
@@ -310,7 +310,7 @@ def _mirrored(A: Tensor) -> Tensor:
     """The symmetric (Hermitian) matrices of which A has the lower triangles."""
     low = tril(A, -1)
     diagonal = tril(triu(A))
-    if A.type.dtype.is_complex:
+    if A.meta.dtype.is_complex:
         real = complex_numbers.real(diagonal)
         diagonal = complex_numbers.as_complex(real)
     return low + diagonal + adjoint(low)
@@ -334,8 +334,8 @@ def matrix_rank(
 
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """The product of n copies of each matrix; n < 0: of its inverse."""
-    if A.ndim < 2 or A.type.shape[-1] != A.type.shape[-2]:
-        raise ShapeError(f"matrix_power: must be batches of square matrices, got {A.type}")
+    if A.ndim < 2 or A.meta.shape[-1] != A.meta.shape[-2]:
+        raise ShapeError(f"matrix_power: must be batches of square matrices, got {A.meta}")
     if n < 0:
         return matrix_power(ops.inv(A), -n)
     if n == 0:
@@ -360,16 +360,16 @@ def lstsq(
     more rows than columns, but not of "gelsy".  B: matrices, or vectors where A has one more dim.
     """
     if A.ndim < 2:
-        raise ShapeError(f"lstsq: input must have at least 2 dimensions, got {A.type}")
+        raise ShapeError(f"lstsq: input must have at least 2 dimensions, got {A.meta}")
     found = driver or "gelsy"
     if found not in _DRIVERS:
         raise ArgumentError(
             f"lstsq: parameter `driver` should be one of {', '.join(_DRIVERS)}, got {driver!r}"
         )
-    is_vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and B.type.shape == A.type.shape[:-1])
+    is_vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and B.meta.shape == A.meta.shape[:-1])
     b = unsqueeze(B, -1) if is_vector else B
     x = matmul(pinv(A, rcond), b)
-    m, n = A.type.shape[-2:]
+    m, n = A.meta.shape[-2:]
     residuals, values = _nothing_of(_parts_of(x)), _parts_of(A.new_empty((0,)))
     rank = A.new_empty((0,), dtype=dtypes.int64)
     if found != "gels":
@@ -378,7 +378,7 @@ def lstsq(
         values = ops.svd(A.detach())[1]
     if m > n and found != "gelsy" and (found == "gels" or bool((rank == n).all())):
         residuals = total(_squares(matmul(A, x) - b), -2)
-    return lstsq_result(reshape(x, x.type.shape[:-1]) if is_vector else x, residuals, rank, values)
+    return lstsq_result(reshape(x, x.meta.shape[:-1]) if is_vector else x, residuals, rank, values)
 
 
 def _nothing_of(x: Tensor) -> Tensor:
@@ -387,7 +387,7 @@ def _nothing_of(x: Tensor) -> Tensor:
 
 
 def _parts_of(x: Tensor) -> Tensor:
-    return complex_numbers.real(x) if x.type.dtype.is_complex else x
+    return complex_numbers.real(x) if x.meta.dtype.is_complex else x
 
 
 def _squares(x: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ def _gammainc(name: str, input: TensorLike, other: TensorLike, is_upper: bool) -
     a, x = same_type(name, input, other)
     a, x = as_float(a), as_float(x)
     logs = ops.lgamma(as_type(a.detach(), dtypes.float64))
-    return bessel.gammainc(a, x, as_type(logs, a.type.dtype), is_upper=is_upper)
+    return bessel.gammainc(a, x, as_type(logs, a.meta.dtype), is_upper=is_upper)
 
 
 # ---- orthogonal polynomials ----------------------------------------------------------------------

@@ -129,7 +129,7 @@ class Part:
                 root = _root(value)
                 if root.node.id >= first:
                     roots[root.id] = root
-        return sum(root.meta.nbytes for root in roots.values())
+        return sum(root.type.nbytes for root in roots.values())
 
     def _recall(self, number: int) -> Tensor:
         if not self._is_found:

@@ -99,5 +99,5 @@ def _owners(found: list[Found], ties: list[dict[str, int]]) -> list[int]:
     for i, one in enumerate(found):
         x: Any = one.value
         views = tuple(ties[rank].get(str(i), i) for rank in x.placement.rank_ids)
-        owners.append(known.setdefault((views, x.type, x.placement, x.sbp), i))
+        owners.append(known.setdefault((views, x.meta, x.placement, x.sbp), i))
     return owners

@@ -21,7 +21,7 @@ Rule = Callable[[Tensor, Tensor, Tensor], Gradients]
 def _function(name: str, doc: str, grad: Rule | None = None) -> Callable[[Operand], Tensor]:
     def infer(x: Operand) -> TensorType:
         require_float(name, x)
-        return x.type
+        return x.meta
 
     def sbp(x: TensorType) -> list[SbpSignature]:
         return elementwise_signatures(x)
@@ -105,7 +105,7 @@ class Gammainc(Op):
             logs = binary.mul(scalar.scalar_add(a, value=-1), unary.log(x))
             slope = unary.exp(binary.sub(binary.sub(logs, x), log_gamma))
             return reduce.sum_to_shape(
-                binary.mul(d, unary.neg(slope) if is_upper else slope), x.type.shape
+                binary.mul(d, unary.neg(slope) if is_upper else slope), x.meta.shape
             )
 
         return None, d_x, None

@@ -36,7 +36,7 @@ class Lu(Op):
         require_matrices("lu_factor", x)
         *lead, m, n = x.shape
         return (
-            x.type,
+            x.meta,
             TensorType((*lead, min(m, n)), int32),
             TensorType(tuple(lead), int32),
         )
@@ -56,12 +56,12 @@ class Lu(Op):
         info: Tensor,
     ) -> Gradients:
         def d_x() -> Tensor:
-            m, n = x.type.shape[-2:]
+            m, n = x.meta.shape[-2:]
             found = _lu_grad(d, lu, m, n)
             order = pivots_to_order(pivots, rows=m, is_inverse=True)
-            lead = order.type.shape
+            lead = order.meta.shape
             index = shape.expand(
-                shape.reshape(order, shape=(*lead, 1)), shape=tuple(found.type.shape)
+                shape.reshape(order, shape=(*lead, 1)), shape=tuple(found.meta.shape)
             )
             return gather.dim_gather(found, index, dim=len(lead) - 1)
 
@@ -72,8 +72,8 @@ lu_factor = declare(Lu)
 
 
 def _rows(x: Tensor, start: int, stop: int) -> Tensor:
-    n = x.type.ndim
-    whole = tuple(x.type.shape)
+    n = x.meta.ndim
+    whole = tuple(x.meta.shape)
     return slicing.slice(
         x,
         starts=(*(0,) * (n - 2), start, 0),
@@ -105,7 +105,7 @@ def _lu_grad(d: Tensor, lu: Tensor, m: int, n: int) -> Tensor:
     found = solve(transposed(low), transposed(solve(up, transposed(inner))))
     if rest is None:
         return found
-    return concat.concat(found, rest, dim=lu.type.ndim - (1 if n > k else 2))
+    return concat.concat(found, rest, dim=lu.meta.ndim - (1 if n > k else 2))
 
 
 class PivotsToOrder(Op):
@@ -145,7 +145,7 @@ class Ldl(Op):
         x: Operand, *, is_hermitian: bool = False
     ) -> tuple[TensorType, TensorType, TensorType]:
         require_matrices("ldl_factor", x, square=True)
-        return x.type, TensorType(x.shape[:-1], int32), TensorType(x.shape[:-2], int32)
+        return x.meta, TensorType(x.shape[:-1], int32), TensorType(x.shape[:-2], int32)
 
     @staticmethod
     def sbp(x: TensorType, *, is_hermitian: bool) -> list[SbpSignature]:
@@ -169,7 +169,7 @@ class LdlSolve(Op):
         require_dtype("ldl_solve", "pivots", pivots, int32)
         if pivots.shape != ld.shape[:-1] or ld.shape[:-1] != b.shape[:-1]:
             raise ShapeError(f"ldl_solve: shapes of {ld}, {pivots} and {b} do not match")
-        return b.type
+        return b.meta
 
     @staticmethod
     def sbp(
@@ -195,7 +195,7 @@ class Geqrf(Op):
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
         require_matrices("geqrf", x)
         *lead, m, n = x.shape
-        return x.type, x.type.with_shape((*lead, min(m, n)))
+        return x.meta, x.meta.with_shape((*lead, min(m, n)))
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -213,7 +213,7 @@ class MatrixExp(Op):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         require_matrices("matrix_exp", x, square=True)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -224,7 +224,7 @@ class MatrixExp(Op):
         """The upper right block of exp([[x.T, d], [0, x.T]]) (Higham, Functions of Matrices)."""
 
         def d_x() -> Tensor:
-            n, across = x.type.shape[-1], x.type.ndim - 1
+            n, across = x.meta.shape[-1], x.meta.ndim - 1
             turned = transposed(x)
             zeros = unary.full_like(d, value=0)
             above = concat.concat(turned, d, dim=across)

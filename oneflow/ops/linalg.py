@@ -36,14 +36,14 @@ def batch_signatures(x: TensorType, num_outputs: int) -> list[SbpSignature]:
 
 def transposed(x: Tensor) -> Tensor:
     """The last two dims exchanged."""
-    n = x.type.ndim
+    n = x.meta.ndim
     return shape.transpose(x, dims=(*range(n - 2), n - 1, n - 2))
 
 
 def adjoint(x: Tensor) -> Tensor:
     """The conjugates of the transposed matrices."""
     turned = transposed(x)
-    return conj(turned) if x.type.dtype.is_complex else turned
+    return conj(turned) if x.meta.dtype.is_complex else turned
 
 
 def part_type(x: TensorType) -> TensorType:
@@ -53,7 +53,7 @@ def part_type(x: TensorType) -> TensorType:
 
 def like(x: Tensor, other: Tensor) -> Tensor:
     """Real numbers, as complex ones if those of `other` are."""
-    is_complex = other.type.dtype.is_complex and not x.type.dtype.is_complex
+    is_complex = other.meta.dtype.is_complex and not x.meta.dtype.is_complex
     return as_complex(x) if is_complex else x
 
 
@@ -66,14 +66,14 @@ def times(*factors: Tensor) -> Tensor:
 
 def wide(x: Tensor, where: int, size: int) -> Tensor:
     """A vector in the last dim as rows (where -2 is new) or columns (-1), `size` times."""
-    own = x.type.shape
+    own = x.meta.shape
     lead = (*own[:-1], 1, own[-1]) if where == -2 else (*own, 1)
     whole = (*own[:-1], size, own[-1]) if where == -2 else (*own, size)
     return shape.expand(shape.reshape(x, shape=lead), shape=whole)
 
 
 def on_diagonal(x: Tensor) -> Tensor:
-    size = x.type.shape[-1]
+    size = x.meta.shape[-1]
     return shape.diag_embed(x, offset=0, rows=size, columns=size)
 
 
@@ -91,7 +91,7 @@ class Inv(Op):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         require_matrices("inv", x, square=True)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -117,7 +117,7 @@ class Solve(Op):
         require_same_dtype("solve", a, b)
         if a.shape[:-1] != b.shape[:-1] or b.ndim != a.ndim:
             raise ShapeError(f"solve: Incompatible shapes of a {a} and b {b}")
-        return b.type
+        return b.meta
 
     @staticmethod
     def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
@@ -143,7 +143,7 @@ class Slogdet(Op):
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
         require_matrices("slogdet", x, square=True)
-        out = x.type.with_shape(x.shape[:-2])
+        out = x.meta.with_shape(x.shape[:-2])
         return out, part_type(out)
 
     @staticmethod
@@ -154,7 +154,7 @@ class Slogdet(Op):
     def grad(
         d_sign: Tensor | None, d: Tensor | None, x: Tensor, sign: Tensor, log: Tensor
     ) -> Gradients:
-        if x.type.dtype.is_complex:
+        if x.meta.dtype.is_complex:
             d_log = unary.full_like(log, value=0) if d is None else d
             turn = unary.full_like(log, value=0)
             if d_sign is not None:
@@ -170,7 +170,7 @@ slogdet = declare(Slogdet)
 
 def _as_matrices(x: Tensor) -> Tensor:
     """Numbers as matrices of one element."""
-    return shape.reshape(x, shape=(*x.type.shape, 1, 1))
+    return shape.reshape(x, shape=(*x.meta.shape, 1, 1))
 
 
 class Det(Op):
@@ -181,7 +181,7 @@ class Det(Op):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         require_matrices("det", x, square=True)
-        return x.type.with_shape(x.shape[:-2])
+        return x.meta.with_shape(x.shape[:-2])
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -198,13 +198,13 @@ det = declare(Det)
 def _cofactors(x: Tensor) -> Tensor:
     """The derivatives of the determinant; of singular matrices too, so by singular values."""
     u, s, vh = svd(x)
-    size = x.type.shape[-1]
+    size = x.meta.shape[-1]
     rows = wide(s, -2, size)
     unit = unit_like(rows)
     others = binary.add(binary.mul(rows, scalar.scalar_add(unary.neg(unit), value=1)), unit)
-    products = reduce.reduce_prod(others, dims=(others.type.ndim - 1,))
+    products = reduce.reduce_prod(others, dims=(others.meta.ndim - 1,))
     sign = binary.mul(slogdet(u)[0], slogdet(vh)[0])
-    if x.type.dtype.is_complex:
+    if x.meta.dtype.is_complex:
         u, vh = conj(u), conj(vh)
     scaled = binary.mul(u, like(wide(products, -2, size), u))
     return binary.mul(_as_matrices(sign), matmul(scaled, vh))
@@ -220,7 +220,7 @@ class Cholesky(Op):
     @staticmethod
     def infer(x: Operand) -> TensorType:
         require_matrices("cholesky", x, square=True)
-        return x.type
+        return x.meta
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -255,7 +255,7 @@ class CholeskyEx(Op):
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
         require_matrices("cholesky_ex", x, square=True)
-        return x.type, TensorType(x.shape[:-2], int32)
+        return x.meta, TensorType(x.shape[:-2], int32)
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -284,7 +284,7 @@ class Qr(Op):
         require_matrices("qr", x)
         *lead, m, n = x.shape
         k = m if is_complete else min(m, n)
-        return x.type.with_shape((*lead, m, k)), x.type.with_shape((*lead, k, n))
+        return x.meta.with_shape((*lead, m, k)), x.meta.with_shape((*lead, k, n))
 
     @staticmethod
     def sbp(x: TensorType, *, is_complete: bool) -> list[SbpSignature]:
@@ -302,11 +302,11 @@ class Qr(Op):
     ) -> Gradients:
         d_q = unary.full_like(q, value=0) if d_q is None else d_q
         d_r = unary.full_like(r, value=0) if d_r is None else d_r
-        m, n = x.type.shape[-2:]
+        m, n = x.meta.shape[-2:]
         if is_complete and m > n:
             raise AutogradError(
                 "The QR decomposition is not differentiable when mode='complete' and there are "
-                f"more rows than columns, as in {x.type}; take mode='reduced'"
+                f"more rows than columns, as in {x.meta}; take mode='reduced'"
             )
         if m >= n:
             return (_qr_grad(d_q, d_r, q, r),)
@@ -314,18 +314,18 @@ class Qr(Op):
         d_left, d_right = columns(d_r, 0, m), columns(d_r, m, n)
         d_q = binary.add(d_q, matmul(right, adjoint(d_right)))
         found = _qr_grad(d_q, d_left, q, columns(r, 0, m))
-        return (concat.concat(found, matmul(q, d_right), dim=x.type.ndim - 1),)
+        return (concat.concat(found, matmul(q, d_right), dim=x.meta.ndim - 1),)
 
 
 qr = declare(Qr)
 
 
 def columns(x: Tensor, start: int, stop: int) -> Tensor:
-    n = x.type.ndim
+    n = x.meta.ndim
     return slicing.slice(
         x,
         starts=(*(0,) * (n - 1), start),
-        stops=(*x.type.shape[:-1], stop),
+        stops=(*x.meta.shape[:-1], stop),
         steps=(1,) * n,
     )
 
@@ -352,7 +352,7 @@ class Eigh(Op):
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
         require_matrices("eigh", x, square=True)
-        return part_type(x.type.with_shape(x.shape[:-1])), x.type
+        return part_type(x.meta.with_shape(x.shape[:-1])), x.meta
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -360,7 +360,7 @@ class Eigh(Op):
 
     @staticmethod
     def grad(d_w: Tensor | None, d_v: Tensor | None, x: Tensor, w: Tensor, v: Tensor) -> Gradients:
-        size = x.type.shape[-1]
+        size = x.meta.shape[-1]
         parts = []
         if d_w is not None:
             parts.append(like(on_diagonal(d_w), v))
@@ -395,7 +395,7 @@ class Eig(Op):
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
         require_matrices("eig", x, square=True)
-        out = x.type.with_dtype(WHOLES.get(x.dtype, x.dtype))
+        out = x.meta.with_dtype(WHOLES.get(x.dtype, x.dtype))
         return out.with_shape(x.shape[:-1]), out
 
     @staticmethod
@@ -407,7 +407,7 @@ class Eig(Op):
         """The length of each eigenvector stays 1: what would change it is taken off."""
 
         def d_x() -> Tensor:
-            size = x.type.shape[-1]
+            size = x.meta.shape[-1]
             back = adjoint(v)
             parts = []
             if d_w is not None:
@@ -415,14 +415,14 @@ class Eig(Op):
             if d_v is not None:
                 turn = matmul(back, d_v)
                 along = real(reduce.reduce_sum(
-                    binary.mul(turn, unit_like(turn)), dims=(turn.type.ndim - 2,)
+                    binary.mul(turn, unit_like(turn)), dims=(turn.meta.ndim - 2,)
                 ))  # fmt: skip
                 lengths = binary.mul(matmul(back, v), as_complex(wide(along, -2, size)))
                 gaps = conj(binary.sub(wide(w, -2, size), wide(w, -1, size)))
                 parts.append(binary.div(off_diagonal(binary.sub(turn, lengths)), filled(gaps)))
             inner = parts[0] if len(parts) == 1 else binary.add(*parts)
             found = solve(back, matmul(inner, back))
-            return found if x.type.dtype.is_complex else real(found)
+            return found if x.meta.dtype.is_complex else real(found)
 
         return (d_x,)
 
@@ -465,8 +465,8 @@ class Svd(Op):
         k = min(m, n)
         u = (*lead, m, m if is_full else k)
         vh = (*lead, n if is_full else k, n)
-        s = part_type(x.type.with_shape((*lead, k)))
-        return x.type.with_shape(u), s, x.type.with_shape(vh)
+        s = part_type(x.meta.with_shape((*lead, k)))
+        return x.meta.with_shape(u), s, x.meta.with_shape(vh)
 
     @staticmethod
     def sbp(x: TensorType, *, is_full: bool) -> list[SbpSignature]:
@@ -484,7 +484,7 @@ class Svd(Op):
         *,
         is_full: bool,
     ) -> Gradients:
-        k = min(x.type.shape[-2:])
+        k = min(x.meta.shape[-2:])
         if is_full:
             u, vh = columns(u, 0, k), transposed(columns(transposed(vh), 0, k))
             d_u = None if d_u is None else columns(d_u, 0, k)
@@ -498,7 +498,7 @@ svd = declare(Svd)
 def _svd_grad(
     d_u: Tensor | None, d_s: Tensor | None, d_vh: Tensor | None, u: Tensor, s: Tensor, vh: Tensor
 ) -> Tensor:
-    m, n, k = u.type.shape[-2], vh.type.shape[-1], s.type.shape[-1]
+    m, n, k = u.meta.shape[-2], vh.meta.shape[-1], s.meta.shape[-1]
     rows, down = like(wide(s, -2, k), u), like(wide(s, -1, k), u)
     gaps = filled(binary.sub(unary.square(rows), unary.square(down)))
     inner = like(on_diagonal(unary.full_like(s, value=0) if d_s is None else d_s), u)
@@ -506,7 +506,7 @@ def _svd_grad(
         turn = matmul(adjoint(u), d_u)
         skew = binary.sub(turn, adjoint(turn))
         inner = binary.add(inner, binary.mul(binary.div(off_diagonal(skew), gaps), rows))
-        if d_vh is not None and u.type.dtype.is_complex:
+        if d_vh is not None and u.meta.dtype.is_complex:
             angles = binary.mul(skew, unit_like(skew))
             twice = scalar.scalar_mul(rows, value=2)
             inner = binary.add(inner, binary.div(angles, twice))
@@ -536,7 +536,7 @@ class Pinv(Op):
         x: Operand, *, rtol: float, atol: float = 0.0, is_hermitian: bool = False
     ) -> TensorType:
         require_matrices("pinv", x, square=is_hermitian)
-        return x.type.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
+        return x.meta.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
     @staticmethod
     def sbp(x: TensorType, **_: object) -> list[SbpSignature]:

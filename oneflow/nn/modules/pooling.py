@@ -22,6 +22,7 @@ class _MaxPool(Module):
     """
 
     pool: Any
+    data_format: str | None = None
 
     def __init__(
         self,

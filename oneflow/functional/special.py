@@ -10,7 +10,7 @@ from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.core.operand import TensorLike
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.elementwise import masked_fill, pick
-from oneflow.functional.promotion import as_float, as_type, same_type
+from oneflow.functional.promotion import as_float, as_type, need_tensors, same_type
 from oneflow.ops import bessel, compare, unary
 from oneflow.ops import special as ops
 from oneflow.tensor.tensor import Tensor
@@ -136,6 +136,7 @@ def igammac(input: Tensor, other: Tensor) -> Tensor:
 
 
 def _gammainc(name: str, input: TensorLike, other: TensorLike, is_upper: bool) -> Tensor:
+    need_tensors(name, input=input, other=other)
     a, x = same_type(name, input, other)
     a, x = as_float(a), as_float(x)
     logs = ops.lgamma(as_type(a.detach(), dtypes.float64))

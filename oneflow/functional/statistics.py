@@ -464,7 +464,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     gap = sub(unsqueeze(x1, -2), unsqueeze(x2, -3))
     if not gap.meta.shape[-1]:
         return total(gap, -1)
-    return norm(gap, p, -1)
+    return _length(gap, p)
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
@@ -475,6 +475,13 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     gap = sub(input[beside(input, first)], input[beside(input, second)])
     if not gap.meta.shape[-1]:
         return total(gap, -1)
+    return _length(gap, p)
+
+
+def _length(gap: Tensor, p: float) -> Tensor:
+    """The p-norm along the last dim; that of order 0 has a gradient here, of zeros."""
+    if p == 0:
+        return total(unary.abs(unary.sign(gap)), -1)
     return norm(gap, p, -1)
 
 

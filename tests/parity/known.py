@@ -29,6 +29,10 @@ _OTHERS = {
     ("operators", "scatter", "method"): "there is no reduce='multiply'",
     ("operators", "scatter", "in place"): "there is no reduce='multiply'",
     ("operators", "linalg.eigh", "function"): "the signs of eigenvectors are LAPACK's",
+    **{
+        ("operators", f"special.bessel_j{order}", "function"): "PyTorch has seven digits"
+        for order in (0, 1)
+    },
     ("operators", "linalg.eig", "function"): "the angles of eigenvectors are LAPACK's",
     ("operators", "nextafter", "function"): "steps have no gradient",
     **{

@@ -65,6 +65,11 @@ class Value:
         self.users: list[Node] = []
 
     @property
+    def meta(self) -> TensorType:
+        """The type under the name that a tensor has it by, for gradients written for both."""
+        return self.type
+
+    @property
     def placement(self) -> Placement:
         return self.node.placement
 

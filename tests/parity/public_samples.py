@@ -379,6 +379,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "to_dlpack": [lambda m: m.from_dlpack(ramp(m, 2, 3))],
     "cpu": [lambda m: ramp(m, 2).cpu()],
     "get_device": [lambda m: ramp(m, 2).get_device()],
+    "type": [lambda m: ramp(m, 2, 3).type(m.float64)],
     "type_as": [lambda m: ramp(m, 2, 3).type_as(m.tensor([1]))],
     "is_pinned": [lambda m: ramp(m, 2).is_pinned()],
     "new": [lambda m: (tuple(ramp(m, 2).new(2, 3).shape), name_of(ramp(m, 2).new(2).dtype))],

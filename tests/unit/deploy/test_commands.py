@@ -26,7 +26,7 @@ DEPLOY = ROOT / "deploy"
 SCRIPTS = sorted((DEPLOY / "slurm").glob("*.sbatch"))
 JOBSET = DEPLOY / "kubernetes" / "jobset" / "launched.yaml"
 TEXTS = (
-    *(path for path in DEPLOY.rglob("*") if path.suffix not in (".json", ".py")),
+    *(path for path in DEPLOY.rglob("*") if path.suffix not in (".json", ".py", ".pyc")),
     ROOT / "docs" / "DEPLOY.md",
 )
 GROUPS = ("cluster", "scheduler", "daemon", "job", "ckpt", "config")

@@ -116,12 +116,12 @@ def put_together(parts: list[Array], sbp: Any) -> Array:
 
 @dataclass(eq=False)
 class Value:
-    """A tensor of this mode: ops may ask it for `.type` only."""
+    """A tensor of this mode: ops may ask it for `.meta` only."""
 
     array: Array
 
     @property
-    def type(self) -> TensorType:
+    def meta(self) -> TensorType:
         return type_of(self.array)
 
 

@@ -220,7 +220,7 @@ def test_states_exist_before_the_first_step_if_asked_for() -> None:
     parameter = Parameter(wrap(START.astype(np.float32)))
     optimizer = Adagrad([parameter], initial_accumulator_value=2.0)
     states = optimizer.init_state(parameter)
-    assert states["sum"].type == parameter.meta and (states["sum"].numpy() == 2.0).all()
+    assert states["sum"].meta == parameter.meta and (states["sum"].numpy() == 2.0).all()
     assert optimizer.state_of(parameter) is states
 
 

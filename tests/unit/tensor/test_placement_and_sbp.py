@@ -17,7 +17,7 @@ ALONE = flow.placement("cpu", [0])
 
 def test_a_placement_knows_its_type_and_ranks() -> None:
     p = flow.placement(type="cpu", ranks=np.array([[0, 1], [2, 3]], np.int32))
-    assert p.meta == "cpu" and p.ranks.dtype == np.int64 and p.ranks.shape == (2, 2)
+    assert p.type == "cpu" and p.ranks.dtype == np.int64 and p.ranks.shape == (2, 2)
     assert repr(p) == str(p) == 'oneflow.placement(type="cpu", ranks=[[0, 1], [2, 3]])'
     assert isinstance(p, flow.placement)
     assert flow.placement("cpu", range(3)) == flow.placement("cpu", (0, 1, 2))
@@ -110,14 +110,6 @@ def test_the_sbp_of_a_tensor_is_a_tuple() -> None:
     x = flow.ones(2, placement=flow.placement("cpu", [[0]]), sbp=[flow.sbp.split(0)] * 2)
     assert x.sbp == (flow.sbp.split(0), flow.sbp.split(0))
     assert x.to_global(sbp=(flow.sbp.broadcast, flow.sbp.split(0))).sbp[0] is flow.sbp.broadcast
-
-
-def test_type_is_no_method_and_says_so() -> None:
-    x = flow.ones(2, dtype=flow.int8)
-    assert str(x.meta) == "int8[2]"
-    for args in ((), (flow.float32,)):
-        with pytest.raises(TypeError, match=r"int8\[2\], and no method: write x.dtype"):
-            x.meta(*args)
 
 
 def test_legacy_types_make_and_recognise_tensors() -> None:

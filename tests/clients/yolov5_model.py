@@ -45,15 +45,6 @@ def targets(rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def loss_of(model: Any, folder: Path) -> Any:
-    """Its ComputeLoss, of which one line calls `x.type(dtype)`: see docs/DIFFERENCES.md."""
-    file = folder / "utils" / "loss.py"
-    names: dict[str, Any] = {"__name__": "utils.loss"}
-    source = file.read_text().replace(".type(tobj.dtype)", ".to(tobj.dtype)")
-    exec(compile(source, str(file), "exec"), names)
-    return names["ComputeLoss"](model)
-
-
 def trained(library: Any, folder: Path, start: Path) -> dict[str, Any]:
     """Losses of the steps (their sum, then box, object, class), and what is detected afterwards.
 
@@ -70,7 +61,7 @@ def trained(library: Any, folder: Path, start: Path) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     images = library.tensor(rng.random((2, 3, SIZE, SIZE)))
     boxes = library.tensor(targets(rng))
-    compute = loss_of(model, folder)
+    compute = importlib.import_module("utils.loss").ComputeLoss(model)
     optimizer = library.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True)
     model.train()
     losses = []

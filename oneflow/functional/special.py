@@ -124,8 +124,8 @@ def expit(input: Tensor) -> Tensor:
 
 
 def igamma(input: Tensor, other: Tensor) -> Tensor:
-    """The regularized lower incomplete gamma function of `input` at `other`; no gradient for
-    `input`.
+    """The regularized lower incomplete gamma function of `input` at `other`. A gradient
+    for `input` raises AutogradError.
     """
     return _gammainc("igamma", input, other, False)
 

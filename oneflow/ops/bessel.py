@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oneflow.core.errors import DTypeError
+from oneflow.core.errors import AutogradError, DTypeError
 from oneflow.core.op import Op, declare, elementwise_signatures, row
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
@@ -81,7 +81,7 @@ airy_ai = _function("airy_ai", "The Airy function Ai.")
 class Gammainc(Op):
     """The integral of t^(a-1) exp(-t) from 0 to x, or from x on if is_upper, over that from 0 on.
 
-    log_gamma: the logarithm of the gamma function of a.  No gradient for a.
+    log_gamma: the logarithm of the gamma function of a.  A gradient for a raises AutogradError.
     """
 
     name = "gammainc"
@@ -108,7 +108,13 @@ class Gammainc(Op):
                 binary.mul(d, unary.neg(slope) if is_upper else slope), x.meta.shape
             )
 
-        return None, d_x, None
+        def d_a() -> Tensor:
+            raise AutogradError(
+                f"the derivative of {'igammac' if is_upper else 'igamma'} for its first argument, "
+                f"{a.meta}, is not implemented; detach() that argument"
+            )
+
+        return d_a, d_x, None
 
 
 gammainc = declare(Gammainc)

@@ -15,13 +15,14 @@ from typing import Any
 
 from oneflow.core.config import current_config
 from oneflow.core.dtype import float32, promote
-from oneflow.core.errors import ArgumentError, NonFiniteError
+from oneflow.core.errors import NonFiniteError
 from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import zeros
 from oneflow.ops import binary
 from oneflow.ops.cast import cast
+from oneflow.ops.compare import scalar_compare
 from oneflow.ops.reduce import reduce_max, reduce_min, reduce_sum
 from oneflow.ops.scalar import scalar_add, scalar_pow, scalar_rdiv
 from oneflow.ops.unary import abs as absolute
@@ -44,7 +45,8 @@ def clip_grad_norm_(
     """Scales all gradients together so that their norm is at most max_norm; returns the norm
     before, a 0-d tensor.
 
-    norm_type: p of the p-norm, math.inf for the largest absolute value, -math.inf for the smallest.
+    norm_type: p of the p-norm, math.inf for the largest absolute value, -math.inf for the smallest,
+    0 for the number of gradients that are not all zeros.
     error_if_nonfinite: raises NonFiniteError if the norm is NaN or infinite, which reads the value
     and so cannot be traced.  fused and foreach are accepted and change nothing.
     """
@@ -111,8 +113,6 @@ def _on(scalar: Tensor, placement: Placement) -> Tensor:
 
 
 def _total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
-    if norm_type <= 0 and norm_type != -math.inf:
-        raise ArgumentError(f"norm_type must be positive or -inf, got {norm_type}")
     measure, meet, finish = _norm_parts(norm_type)
     by_place: dict[Any, list[Tensor]] = {}
     for grad in tensors:
@@ -141,6 +141,8 @@ def _norm_parts(
             meet,
             lambda total: total,
         )
+    if p == 0:
+        return _is_any_nonzero, binary.add, lambda total: total
     return (
         lambda g: reduce_sum(
             scalar_pow(absolute(_at_least_float32(g)), value=p), dims=tuple(range(g.ndim))
@@ -148,6 +150,13 @@ def _norm_parts(
         binary.add,
         lambda total: scalar_pow(total, value=1.0 / p),
     )
+
+
+def _is_any_nonzero(gradient: Tensor) -> Tensor:
+    """1.0 for a gradient with an element that is not zero, else 0.0."""
+    wide = _at_least_float32(gradient)
+    hits = cast(scalar_compare(wide, value=0, kind="ne"), dtype=wide.dtype)
+    return clamp(reduce_sum(hits, dims=tuple(range(gradient.ndim))), min=None, max=1.0)
 
 
 def _at_least_float32(x: Tensor) -> Tensor:

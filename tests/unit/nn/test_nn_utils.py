@@ -193,7 +193,7 @@ def test_batch_norm_over_ranks_made_of_sums() -> None:
     close(ours.running_var, theirs.running_var, 1e-5)
 
 
-@pytest.mark.parametrize("norm_type", [float("-inf"), float("inf"), 3.0])
+@pytest.mark.parametrize("norm_type", [float("-inf"), float("inf"), 3.0, 0, -1.5])
 def test_gradients_are_clipped_by_any_norm(norm_type: float) -> None:
     found = []
     for m in (flow, torch):

@@ -364,7 +364,7 @@ FUNCTIONS: dict[str, Rule] = {
     **{name: Rule(1, kind="bool") for name in ("isnan", "isinf", "isfinite")},
     "hypot": Rule(2, lambda d, y, a, b: (d * (a / y), d * (b / y)), "float"),
     "copysign": Rule(2, lambda d, y, a, b: (where(eq(a, 0), 0, d * (y / a)), constant(0)), "float"),
-    "nextafter": Rule(2, kind="float"),
+    "nextafter": Rule(2, lambda d, y, a, b: (where(apply("ne", a, b), d, 0), constant(0)), "float"),
     **{name: Rule(2) for name in ("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm")},
     "bitwise_not": Rule(1),
     **{name: Rule(2) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},

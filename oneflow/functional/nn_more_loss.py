@@ -245,6 +245,8 @@ def local_response_norm(
     """Divided by (k + alpha times the mean square of `size` channels) ** beta."""
     if input.ndim < 3:
         raise ShapeError(f"local_response_norm: expected 3D or higher tensor, got {input.meta}")
+    if not input.meta.numel:
+        return input
     square = unary.square(input)
     edges = [0, 0] * input.ndim
     edges[2:4] = [size // 2, (size - 1) // 2]

@@ -99,7 +99,7 @@ def _fractional_max_pool(
     shape = (*lead, math.prod(counts), math.prod(kernel))
     index = reshape(permute(flat, 0, 1, *order), shape)
     rows = reshape(x, (*lead, math.prod(spatial)))
-    windows = reshape(gather(rows, 2, reshape(index, (*lead, -1))), shape)
+    windows = reshape(gather(rows, 2, reshape(index, (*lead, shape[2] * shape[3]))), shape)
     values, chosen = largest(windows, 3)
     values = unbatched(reshape(values, (*lead, *counts)), single)
     if not return_indices:

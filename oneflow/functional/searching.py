@@ -575,7 +575,8 @@ def quantile(
 ) -> Tensor:
     """The number below which a share `q` (0 to 1) of the elements along `dim` lies.
 
-    q: a number, or a tensor of 0 or 1 dims; with one dim, the result has it in front.
+    q: a number, or a tensor of 0 or 1 dims; with one dim, the result has it in front. It has a
+    gradient where the interpolation is linear.
     dim: None for all elements.  interpolation: how to choose between two neighbours: linear, lower,
     higher, midpoint or nearest. A row with a NaN gives NaN.
     """
@@ -586,6 +587,7 @@ def quantile(
         )
     x = input
     shares = _shares(q, x)
+    shares = shares if interpolation == "linear" else shares.detach()
     flat = reshape(x, (-1,)) if dim is None else x
     at = one_dim(-1 if dim is None else dim, flat.ndim, "quantile")
     flat = reshape(flat, (1,)) if not flat.ndim else flat

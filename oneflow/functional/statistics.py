@@ -90,6 +90,7 @@ def nanquantile(
     ordered = sort(flat, at)[0]
     count = total(as_type(unary.logical_not(unary.isnan(flat)), x.meta.dtype), at, True)
     many = isinstance(q, Tensor) and q.ndim == 1
+    q = q.detach() if isinstance(q, Tensor) and interpolation != "linear" else q
     shares = reshape(q, (-1,)) if isinstance(q, Tensor) else x.new_full((1,), float(q))
     shares = reshape(shares, (-1, *(1,) * flat.ndim))
     spots = mul(shares, unary.clamp(sub(unsqueeze(count, 0), 1), min=0.0))
@@ -185,14 +186,16 @@ def diff(
     if not input.ndim:
         raise ShapeError("diff expects input to be at least one-dimensional")
     at = one_dim(dim, input.ndim, "diff")
-    x = cat([p for p in (prepend, input, append) if p is not None], at)
     if n < 0:
         raise ArgumentError(f"diff: order must be non-negative, got {n}")
+    if n == 0:
+        return clone(input)
+    x = cat([p for p in (prepend, input, append) if p is not None], at)
     for _ in range(min(n, x.meta.shape[at])):
         size = x.meta.shape[at]
         before, after = narrow(x, at, 0, size - 1), narrow(x, at, 1, size - 1)
         x = before != after if x.meta.dtype is dtypes.bool_ else sub(after, before)
-    return clone(x) if n == 0 else x
+    return x
 
 
 def gradient(
@@ -401,6 +404,8 @@ def histogram(
         low, high = map(float, range) if range is not None else (0.0, 0.0)
         if range is None and values.size:
             low, high = float(values.min()), float(values.max())
+        elif range is None:
+            high = 1.0
         if low == high:
             low, high = low - 0.5, high + 0.5
         edges = np.linspace(low, high, int(bins) + 1).astype(kind)

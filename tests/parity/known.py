@@ -34,7 +34,6 @@ _OTHERS = {
         for order in (0, 1)
     },
     ("operators", "linalg.eig", "function"): "the angles of eigenvectors are LAPACK's",
-    ("operators", "nextafter", "function"): "steps have no gradient",
     **{
         ("operators", "sum_to_size", surface): "a bool that is not summed stays one"
         for surface in ("function", "method")
@@ -77,9 +76,6 @@ LATER: dict[tuple[str, str, str], str] = {
     },
     ("operators", "add", "function"): "booleans are added as integers",
     ("operators", "add", "method"): "booleans are added as integers",
-    ("operators", "arange", "function"): "of integers from ends that are none the ends are kept",
-    ("operators", "diag_embed", "function"): "there are no dim1 and dim2",
-    ("operators", "nn.functional.group_norm", "function"): "a batch of none has no groups",
     **{
         ("operators", entry, surface): "the signs of singular vectors are LAPACK's"
         for entry, surfaces in (("svd", ("function", "method")), ("linalg.svd", ("function",)))
@@ -89,10 +85,13 @@ LATER: dict[tuple[str, str, str], str] = {
         ("operators", entry, "function"): "the triangle that is not read gets no gradient"
         for entry in ("cholesky_inverse", "cholesky_solve")
     },
-    ("operators", "linalg.householder_product", "function"): "of no numbers the gradient is empty",
+    **{
+        ("operators", entry, "function"): "of no numbers the gradient is empty"
+        for entry in ("linalg.householder_product", "ormqr")
+    },
+    ("operators", "cov", "function"): "the gradient of a weight is 0, PyTorch has its rounding",
     ("operators", "prod", "function"): "booleans have no product",
     ("operators", "prod", "method"): "booleans have no product",
-    ("operators", "quantile", "function"): "q has a gradient here",
     (
         "operators",
         "nn.functional.grid_sample",

@@ -359,3 +359,57 @@ def test_images_are_read_at_what_is_no_number(mode: str) -> None:
     form = {"mode": mode, "align_corners": False}
     ours = F.grid_sample(flow.tensor(image), flow.tensor(grid, dtype=flow.float64), **form)
     same(ours, TF.grid_sample(torch.tensor(image), torch.tensor(grid).double(), **form))
+
+
+def test_differences_of_order_zero_join_nothing() -> None:
+    x, more = np.arange(4.0).reshape(2, 2), np.ones((2, 1))
+    found = (m.diff(m.tensor(x), 0, 1, m.tensor(more), m.tensor(more)) for m in (flow, torch))
+    same(*found)
+
+
+def test_a_histogram_of_nothing_lies_between_zero_and_one() -> None:
+    for keywords in ({}, {"range": (0.0, 0.0)}):
+        ours, theirs = (m.histogram(m.zeros(0), 3, **keywords) for m in (flow, torch))
+        same(ours[0], theirs[0])
+        same(ours[1], theirs[1])
+
+
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+@pytest.mark.parametrize("interpolation", ["linear", "lower"])
+def test_shares_have_a_slope_between_numbers_alone(name: str, interpolation: str) -> None:
+    found = []
+    for m in (flow, torch):
+        x, q = m.tensor([1.0, 4.0, 2.0], requires_grad=True), m.tensor(0.3, requires_grad=True)
+        getattr(m, name)(x, q, interpolation=interpolation).backward()
+        same(x.grad, m.tensor([0.4, 0.0, 0.6] if interpolation == "linear" else [1.0, 0.0, 0.0]))
+        found.append(q.grad)
+    if interpolation == "linear":
+        same(*found)
+    else:
+        assert found == [None, None]
+
+
+def test_windows_of_an_empty_batch() -> None:
+    x, drawn = np.zeros((0, 1, 5, 6, 7)), np.zeros((0, 1, 3))
+    found = (
+        m.nn.functional.fractional_max_pool3d(
+            m.tensor(x), 2, output_size=(2, 3, 2), _random_samples=m.tensor(drawn)
+        )
+        for m in (flow, torch)
+    )
+    same(*found)
+
+
+def test_an_empty_batch_is_normalized_in_its_own_dtype() -> None:
+    ours = F.local_response_norm(flow.zeros(0, 1, 2, dtype=flow.int64), 2)
+    assert ours.dtype is flow.int64 and tuple(ours.shape) == (0, 1, 2)
+
+
+def test_the_slope_of_a_next_number() -> None:
+    found = []
+    for m in (flow, torch):
+        a, b = (m.tensor(v, requires_grad=True) for v in ([1.0, 2.0, 2.0], [2.0, 1.0, 2.0]))
+        (m.nextafter(a, b) * m.tensor([3.0, 4.0, 5.0])).sum().backward()
+        found.append((a.grad, b.grad))
+    for ours, theirs in zip(*found, strict=True):
+        same(ours, theirs)

@@ -32,6 +32,10 @@ ROWS: tuple[Row, ...] = (
     *at(
         "functional.window_functions",
         *(
+            row(f"{name}_window", "flow")
+            for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
+        ),
+        *(
             row(name, "signal.windows")
             for name in (
                 "bartlett",

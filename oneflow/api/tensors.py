@@ -127,10 +127,6 @@ ROWS: tuple[Row, ...] = (
         row("eye", "flow"),
         row("linspace", "flow"),
         row("logspace", "flow"),
-        *(
-            row(f"{name}_window", "flow")
-            for name in ["bartlett", "blackman", "hamming", "hann", "kaiser"]
-        ),
         row("poisson", "flow"),
         row("new_zeros", "flow tensor"),
         row("new_ones", "flow tensor"),

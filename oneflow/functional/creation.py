@@ -15,14 +15,12 @@ from oneflow.core.op import Op, find_op, infer_types
 from oneflow.core.operand import Attrs, Number, ShapeLike
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike
-from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.arithmetic import pow as power
 from oneflow.functional.promotion import as_float, as_type, get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.ops.random import bernoulli as op
 from oneflow.ops.random import poisson as drawn_poisson
-from oneflow.ops.unary import abs as absolute
-from oneflow.ops.unary import cos, square
 from oneflow.tensor.alike import Place, SizedWhere, Where, filled_like, layout_of, of_kind
 from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.layout import check_layout
@@ -410,133 +408,6 @@ def logspace(
         return power(base, linspace(first, last, steps, dtype=dtypes.float64, **place))
 
     return composed(make, or_default(dtype), requires_grad, where)
-
-
-def _window(
-    length: int,
-    periodic: bool,
-    shape: Callable[[Tensor], Tensor],
-    dtype: DTypeLike | None,
-    requires_grad: bool,
-    where: Where,
-) -> Tensor:
-    """`shape` of places from 0 to 1, `length` of them; periodic: the last 1 is left out."""
-    if length < 0:
-        raise ArgumentError(f"a window requires a non-negative window_length, got {length}")
-    period = length if periodic else length - 1
-
-    def make(place: Place) -> Tensor:
-        if length <= 1:
-            return ones((length,), dtype=dtypes.float64, **place)
-        return shape(div(arange(0, length, 1, dtype=dtypes.float64, **place), period))
-
-    wanted = or_default(dtype)
-    if not wanted.is_floating_point:
-        raise DTypeError(f"a window expects floating point dtypes, got {wanted.name}")
-    return composed(make, wanted, requires_grad, where)
-
-
-def _cosines(at: Tensor, *shares: float) -> Tensor:
-    """The sum of shares[k] * cos(2 pi k at), of alternating signs."""
-    total: Tensor = full_like(at, shares[0])
-    for k, share in enumerate(shares[1:], start=1):
-        total = add(total, mul(cos(mul(at, 2 * math.pi * k)), (-1) ** k * share))
-    return total
-
-
-def hann_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: DTypeLike | None = None,
-    requires_grad: bool = False,
-    **where: Unpack[Where],
-) -> Tensor:
-    """The Hann window: sin squared, `window_length` samples; periodic: as one period of an endless
-    one.
-    """
-
-    def shape(at: Tensor) -> Tensor:
-        return _cosines(at, 0.5, 0.5)
-
-    return _window(window_length, periodic, shape, dtype, requires_grad, where)
-
-
-def hamming_window(
-    window_length: int,
-    periodic: bool = True,
-    alpha: float = 0.54,
-    beta: float = 0.46,
-    *,
-    dtype: DTypeLike | None = None,
-    requires_grad: bool = False,
-    **where: Unpack[Where],
-) -> Tensor:
-    """The Hamming window: alpha - beta cos."""
-
-    def shape(at: Tensor) -> Tensor:
-        return _cosines(at, alpha, beta)
-
-    return _window(window_length, periodic, shape, dtype, requires_grad, where)
-
-
-def blackman_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: DTypeLike | None = None,
-    requires_grad: bool = False,
-    **where: Unpack[Where],
-) -> Tensor:
-    """The Blackman window: 0.42, and cosines of one and two periods."""
-
-    def shape(at: Tensor) -> Tensor:
-        return _cosines(at, 0.42, 0.5, 0.08)
-
-    return _window(window_length, periodic, shape, dtype, requires_grad, where)
-
-
-def bartlett_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: DTypeLike | None = None,
-    requires_grad: bool = False,
-    **where: Unpack[Where],
-) -> Tensor:
-    """The Bartlett window: a triangle."""
-
-    def shape(at: Tensor) -> Tensor:
-        return sub(1, absolute(sub(mul(at, 2), 1)))
-
-    return _window(window_length, periodic, shape, dtype, requires_grad, where)
-
-
-def kaiser_window(
-    window_length: int,
-    periodic: bool = True,
-    beta: float = 12.0,
-    *,
-    dtype: DTypeLike | None = None,
-    requires_grad: bool = False,
-    **where: Unpack[Where],
-) -> Tensor:
-    """The Kaiser window: Bessel's function I0 over a half circle of height `beta`."""
-
-    terms = 20 + int(2 * abs(beta))
-
-    def bessel(quarter_of_square: Tensor | float) -> Tensor | float:
-        """I0 by its series."""
-        total: Tensor | float = 1.0
-        for k in range(terms, 0, -1):
-            total = 1.0 + total * quarter_of_square / (k * k)
-        return total
-
-    def shape(at: Tensor) -> Tensor:
-        height = sub(1, square(sub(mul(at, 2), 1)))
-        return div(bessel(height * (beta * beta / 4)), bessel(beta * beta / 4))
-
-    return _window(window_length, periodic, shape, dtype, requires_grad, where)
 
 
 def _new(maker: Callable[P, Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:

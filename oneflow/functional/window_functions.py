@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.dtype import DTypeLike
-from oneflow.core.errors import ArgumentError, CallError
+from oneflow.core.dtype import DType, DTypeLike
+from oneflow.core.errors import ArgumentError, CallError, DTypeError
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.creation import arange, composed, ones, or_default
 from oneflow.ops import bessel, unary
@@ -32,15 +32,44 @@ def _window(
     requires_grad: bool,
     where: Where,
 ) -> Tensor:
-    """The M samples `shape(places, last)`: places 0, 1, ... and the place of the last sample.
-
-    sym: False for one period of an endless window: the last sample lies one place beyond.
-    """
+    """`_samples` for `flow.signal.windows`, where M samples are symmetric unless told."""
     wanted = or_default(dtype)
     if M < 0:
         raise ArgumentError(f"{name} requires non-negative window length, got M={M}")
     if wanted not in (dtypes.float32, dtypes.float64):
         raise ArgumentError(f"{name} expects float32 or float64 dtypes, got: {wanted.name}")
+    return _samples(M, sym, shape, wanted, requires_grad, where)
+
+
+def _older_window(
+    length: int,
+    periodic: bool,
+    shape: Callable[[Tensor, float], Tensor],
+    dtype: DTypeLike | None,
+    requires_grad: bool,
+    where: Where,
+) -> Tensor:
+    """`_samples` for `flow.hann_window` and its like, which are periodic unless told."""
+    if length < 0:
+        raise ArgumentError(f"a window requires a non-negative window_length, got {length}")
+    wanted = or_default(dtype)
+    if not wanted.is_floating_point:
+        raise DTypeError(f"a window expects floating point dtypes, got {wanted.name}")
+    return _samples(length, not periodic, shape, wanted, requires_grad, where)
+
+
+def _samples(
+    M: int,
+    sym: bool,
+    shape: Callable[[Tensor, float], Tensor],
+    wanted: DType,
+    requires_grad: bool,
+    where: Where,
+) -> Tensor:
+    """The M samples `shape(places, last)`: places 0, 1, ... and the place of the last sample.
+
+    sym: False for one period of an endless window: the last sample lies one place beyond.
+    """
 
     def make(place: Place) -> Tensor:
         if M <= 1:
@@ -193,3 +222,46 @@ def kaiser(
     if beta < 0:
         raise ArgumentError(f"kaiser: beta must be non-negative, got: {beta} instead.")
     return _window("kaiser", M, sym, _kaiser(beta), dtype, requires_grad, where)
+
+
+def bartlett_window(
+    window_length: int, periodic: bool = True, *, dtype: DTypeLike | None = None,
+    requires_grad: bool = False, **where: Unpack[Where],
+) -> Tensor:  # fmt: skip
+    """The triangle that is 0 at both ends; periodic: one period of an endless one."""
+    return _older_window(window_length, periodic, _triangle, dtype, requires_grad, where)
+
+
+def blackman_window(
+    window_length: int, periodic: bool = True, *, dtype: DTypeLike | None = None,
+    requires_grad: bool = False, **where: Unpack[Where],
+) -> Tensor:  # fmt: skip
+    """Blackman's sum of three cosines; periodic: one period of an endless one."""
+    return _older_window(window_length, periodic, _cosines(BLACKMAN), dtype, requires_grad, where)
+
+
+def hann_window(
+    window_length: int, periodic: bool = True, *, dtype: DTypeLike | None = None,
+    requires_grad: bool = False, **where: Unpack[Where],
+) -> Tensor:  # fmt: skip
+    """The square of a sine; periodic: one period of an endless one."""
+    return _older_window(window_length, periodic, _cosines((0.5, 0.5)), dtype, requires_grad, where)
+
+
+def hamming_window(
+    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
+    *, dtype: DTypeLike | None = None,
+    requires_grad: bool = False, **where: Unpack[Where],
+) -> Tensor:  # fmt: skip
+    """alpha - beta cos; periodic: one period of an endless one."""
+    return _older_window(
+        window_length, periodic, _cosines((alpha, beta)), dtype, requires_grad, where
+    )
+
+
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, *,
+    dtype: DTypeLike | None = None, requires_grad: bool = False, **where: Unpack[Where],
+) -> Tensor:  # fmt: skip
+    """Kaiser's window of Bessel functions; beta: larger ones are narrower."""
+    return _older_window(window_length, periodic, _kaiser(beta), dtype, requires_grad, where)

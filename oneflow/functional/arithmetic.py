@@ -38,10 +38,16 @@ def add(
     if out is not None:
         return into(add(input, other, alpha=alpha), out, (input, other))
     if alpha != 1:
-        other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
+        other = _scaled(other, alpha) if isinstance(other, Tensor) else other * alpha
     if inplace:
         return _in_place(input, _add(input, other))
     return _add(input, other)
+
+
+def _scaled(x: Tensor, alpha: Number) -> Tensor:
+    """alpha * x, which a bool alpha leaves in the dtype of `x`, bool included."""
+    scaled = mul(x, alpha)
+    return as_type(scaled, x.meta.dtype) if isinstance(alpha, bool) else scaled
 
 
 def _add(a: TensorLike, b: TensorLike) -> Tensor:

@@ -74,8 +74,6 @@ LATER: dict[tuple[str, str, str], str] = {
         )
         for entry in entries
     },
-    ("operators", "add", "function"): "booleans are added as integers",
-    ("operators", "add", "method"): "booleans are added as integers",
     **{
         ("operators", entry, surface): "the signs of singular vectors are LAPACK's"
         for entry, surfaces in (("svd", ("function", "method")), ("linalg.svd", ("function",)))

@@ -413,3 +413,11 @@ def test_the_slope_of_a_next_number() -> None:
         found.append((a.grad, b.grad))
     for ours, theirs in zip(*found, strict=True):
         same(ours, theirs)
+
+
+def test_a_bool_alpha_leaves_bools() -> None:
+    for alpha in (False, True):
+        a, b = flow.tensor([True, False]), flow.tensor([True, True])
+        assert flow.add(a, b, alpha=alpha).dtype is flow.bool
+        a.add_(b, alpha=alpha)
+        assert a.tolist() == [True, alpha]

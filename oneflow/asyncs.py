@@ -1,39 +1,60 @@
-"""`flow.asyncs`, for scripts that spread eager ops over worker threads to overlap them.
+"""`flow.asyncs`: worker threads that compute eager ops while the calling thread goes on.
 
-Eager ops here run when they are called, in the calling thread, so a block given to a worker has the
-same results and the same order as without it. What should overlap belongs in an nn.Graph, where
-computing and communication have streams of their own.
+    one, two = flow.asyncs.Thread(), flow.asyncs.Thread()
+    with flow.asyncs.thread(one):
+        a = x @ v                     # checked, typed and recorded here, computed by `one`
+    with flow.asyncs.thread(two):
+        b = x @ w                     # at the same time, by `two`
+    print((a + b).numpy())            # waits for both
+
+Values are those that the same program has without workers. A mistake in the types of a call is
+raised by the call; the error of a kernel is raised where its result is used, or else by the next
+operation that waits for all workers, which every operation in place does, and names the line of the
+call that failed. oneflow/tensor/overlapping.py says what is queued and what runs at once.
 """
 
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oneflow.core.spelling import also_called
 from oneflow.surfaces import accept_paths
+from oneflow.tensor.overlapping import use_worker
+from oneflow.tensor.workers import Worker
 
 _numbers = itertools.count(1)
 
 
 class Thread:
-    """A worker that blocks of ops can be given to."""
+    """A worker that blocks of ops can be given to. Its thread ends after it is deleted."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)
+        self._worker = Worker(repr(self))
+        weakref.finalize(self, self._worker.close).atexit = False
 
     def __repr__(self) -> str:
         return f"oneflow.asyncs.Thread({self.number})"
 
 
+_numbered: dict[int, Thread] = {}
+
+
 @also_called(worker_thread="worker")
 @contextmanager
-def thread(worker: Thread) -> Iterator[Thread]:
-    """Ops of the with-block belong to `worker`. Raises TypeError for anything but a Thread."""
+def thread(worker: Thread | int) -> Iterator[Thread]:
+    """Ops of the with-block are computed by `worker`: a Thread, or the number of one that all
+    blocks of the same number share. Raises TypeError for anything else.
+    """
+    if isinstance(worker, int) and not isinstance(worker, bool):
+        worker = _numbered.get(worker) or _numbered.setdefault(worker, Thread())
     if not isinstance(worker, Thread):
-        raise TypeError(f"asyncs.thread needs an oneflow.asyncs.Thread, got {worker!r}")
-    yield worker
+        raise TypeError(f"asyncs.thread needs an oneflow.asyncs.Thread or a number, got {worker!r}")
+    with use_worker(worker._worker):
+        yield worker
 
 
 accept_paths(__name__)

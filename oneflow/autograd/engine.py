@@ -48,6 +48,8 @@ class Pass:
 
             write_pass(nodes, is_backward=self.targets is None)
         for root in roots:
+            # Waits where an asyncs.thread computes it; what it was computed of is then there, too.
+            _ = root._array
             if root._grad_fn is None:
                 self.leaf_uses[id(root)] = self.leaf_uses.get(id(root), 0) + 1
             else:

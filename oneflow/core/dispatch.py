@@ -103,6 +103,10 @@ class Mode:
         """Give `x`, and nothing else, the values of `new`."""
         raise InternalError(f"{type(self).__name__} does not overwrite")
 
+    def before_writing(self) -> None:
+        """Called before the values of a tensor are overwritten in its memory: waits for calls that
+        may still read or write them, in a mode that runs calls later."""
+
     def afresh(self) -> Mode:
         """The mode for code that is to do the same each time: without results kept from before."""
         return self

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oneflow.core.device import META
+from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import float64
 from oneflow.core.errors import ArgumentError, SbpError, ShapeError
 from oneflow.core.operand import Attr, Attrs
@@ -36,6 +37,7 @@ def _write(x: Tensor, shard: ArrayLike) -> Tensor:
     needs_data(x, "nn.init")
     if x.is_global and any(sbp.is_partial for sbp in x.sbp):
         raise SbpError(f"nn.init: cannot fill partial sums, {x.meta} has sbp {x.sbp}; use S or B")
+    current_mode().before_writing()
     if x._array.size and x._device.type != META:
         x._array[...] = shard
     x._version[0] += 1

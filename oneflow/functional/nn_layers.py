@@ -242,8 +242,8 @@ def embedding(
     if max_norm is not None:
         _shorten_rows(weight, _times_read(index, weight), max_norm, norm_type)
     out = gather_ops.gather(weight, index, dim=0)
-    if out._array is not None:  # a graph's are counted by its actors
-        METRICS.looked_up(index._array.size)
+    if out.value is None:  # a graph's are counted by its actors
+        METRICS.looked_up(index._array.size if index.is_global else index.type.numel)
     if scale_grad_by_freq and out.requires_grad:
         share = reciprocal(gather_ops.gather(_times_read(index, weight), index, dim=0))
         out.register_hook(lambda d: mul(d, as_type(unsqueeze(share, -1), d.meta.dtype)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from oneflow.core.device import META, Device
+from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, dtype_of, int64
 from oneflow.core.errors import ArgumentError, CallError, OneFlowError
 from oneflow.core.placement import Placement
@@ -32,6 +33,7 @@ def to_numpy(x: Tensor, dtype: DTypeLike | None = None) -> np.ndarray[Any, Any]:
     _needs_values(x)
     if x._placement is not None:
         x = on_ranks.gather(x)
+    current_mode().before_writing()  # the caller may write to the array
     array = to_host(x._array)
     return array.astype(np.float32) if x.meta.dtype.name == "bfloat16" else array
 

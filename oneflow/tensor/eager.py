@@ -220,7 +220,7 @@ def _run_any(
     if call.view is not None:
         shared = call.view(*arrays, **attrs)
         if shared is not None:
-            return _record_view(op, inputs, shared, call, device)
+            return record_view(op, inputs, shared, call, device)
     results = run_quietly(call.run, xp, arrays, attrs["seed"] if op.is_random else 0)
     outs: list[Tensor] = []
     for i, array in enumerate(results):
@@ -252,7 +252,7 @@ def _mutated(x: Tensor) -> Tensor:
     return x
 
 
-def _record_view(
+def record_view(
     op: type[Op], inputs: tuple[Tensor, ...], array: Array, call: BoundOp, device: Device
 ) -> Tensor:
     """The view of an input that shares its memory."""
@@ -280,4 +280,5 @@ def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
 
 if current_config().keep_freed_memory:
     keep_freed_memory()
-set_default_mode(Eager())
+EAGER = Eager()
+set_default_mode(EAGER)

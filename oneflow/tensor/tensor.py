@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from oneflow.core.graph import Value
     from oneflow.tensor.alike import Place
+    from oneflow.tensor.overlapping import Later
     from oneflow.tensor.views import View
 
 T = TypeVar("T", bound="Tensor")
@@ -52,10 +53,10 @@ Hook = Callable[["Tensor"], Any]
 
 class Extra:
     """The rare members of a tensor: gradient hooks, the tensor it is a view of, a wish to keep the
-    gradient.
+    gradient, the calls of workers that its memory waits for (oneflow/tensor/overlapping.py).
     """
 
-    __slots__ = ("global_id", "hooks", "post_accumulate", "retains", "view")
+    __slots__ = ("global_id", "hooks", "later", "post_accumulate", "retains", "view")
 
     def __init__(self) -> None:
         self.hooks: dict[int, Hook] = {}
@@ -63,6 +64,7 @@ class Extra:
         self.view: View | None = None
         self.retains = False
         self.global_id: int | None = None
+        self.later: Later | None = None
 
 
 class Tensor(TableMethods):

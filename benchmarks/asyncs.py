@@ -1,6 +1,6 @@
 """Two independent chains of matrix products: one after the other, and on two asyncs workers.
 
-    python benchmarks/asyncs.py [--rounds 15] [--size 1000] [--length 12] [--threads 1] [--json FILE]
+    python benchmarks/asyncs.py [--rounds N] [--size N] [--length N] [--threads N] [--json FILE]
 
 Every product takes one BLAS thread (`--threads`), so two cores can be twice as fast as one. The
 same of PyTorch, if it is installed: one after the other, and on two Python threads.

@@ -243,7 +243,7 @@ def embedding(
         _shorten_rows(weight, _times_read(index, weight), max_norm, norm_type)
     out = gather_ops.gather(weight, index, dim=0)
     if out.value is None:  # a graph's are counted by its actors
-        METRICS.looked_up(index._array.size if index.is_global else index.type.numel)
+        METRICS.looked_up(index._array.size if index.is_global else index.meta.numel)
     if scale_grad_by_freq and out.requires_grad:
         share = reciprocal(gather_ops.gather(_times_read(index, weight), index, dim=0))
         out.register_hook(lambda d: mul(d, as_type(unsqueeze(share, -1), d.meta.dtype)))

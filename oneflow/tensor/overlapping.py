@@ -132,7 +132,7 @@ def _may_be_queued(op: type[Op], inputs: tuple[Tensor, ...]) -> bool:
 
 def _queue(worker: Worker, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     device = inputs[0]._device
-    call = bound_call(op, inputs, attrs, device, ["", op, *[id(x.type) for x in inputs]])
+    call = bound_call(op, inputs, attrs, device, ["", op, *[id(x.meta) for x in inputs]])
     if call.view is not None:
         out = _viewed(op, call, inputs)
         if out is not None:
@@ -200,7 +200,7 @@ def _later(x: Tensor) -> Later:
 
 
 def _mark(x: Tensor, call: Call) -> None:
-    """Whoever wants to overwrite `x`, or what it is a view of, has to wait for `call`."""
+    """Let everybody who overwrites `x`, or what it is a view of, wait for `call`."""
     _later(x).used[call.worker] = call
     view = view_of(x)
     if view is not None:
@@ -213,7 +213,7 @@ def _hide(x: Tensor, later: Later) -> None:
 
 
 def _missing(x: Tensor, name: str) -> Any:
-    """`Tensor.__getattr__`: asked for what is not there, as is the array of an empty slot."""
+    """`Tensor.__getattr__`, which Python calls for what is not there: the array of an empty slot."""
     if name != "_array":
         raise AttributeError(f"{type(x).__name__!r} object has no attribute {name!r}")
     while True:

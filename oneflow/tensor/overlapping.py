@@ -33,6 +33,7 @@ from oneflow.tensor.tensor import Tensor, extra, raw
 from oneflow.tensor.views import view_of
 from oneflow.tensor.workers import Call, Worker, finish, is_settled, queueing, settle
 
+_class: Any = Tensor
 _slot: Any = vars(Tensor)["_array"]
 
 
@@ -101,7 +102,7 @@ def use_worker(worker: Worker) -> Iterator[None]:
     with queueing:
         _num_blocks += 1
         if EAGER.__class__ is not Overlapping:
-            Tensor.__getattr__ = _missing  # type: ignore[attr-defined]
+            _class.__getattr__ = _missing
             # Modes above it hold this very object, so another one could not take its place.
             EAGER.__class__ = Overlapping
     try:
@@ -213,7 +214,8 @@ def _hide(x: Tensor, later: Later) -> None:
 
 
 def _missing(x: Tensor, name: str) -> Any:
-    """`Tensor.__getattr__`, which Python calls for what is not there: the array of an empty slot."""
+    """`Tensor.__getattr__`, which Python calls for what is not there, as the array of an empty
+    slot is not."""
     if name != "_array":
         raise AttributeError(f"{type(x).__name__!r} object has no attribute {name!r}")
     while True:

@@ -33,9 +33,12 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "is_available",
+    "is_initialized",
     "manual_seed",
     "manual_seed_all",
     "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
     "set_device",
     "set_rng_state",
     "set_rng_state_all",
@@ -96,6 +99,30 @@ def mem_get_info(device: CudaDevice = None) -> tuple[int, int]:
     number = _number(device)
     free, total = import_cupy().cuda.Device(number).mem_info
     return int(free), int(total)
+
+
+def is_initialized() -> bool:
+    """Whether there is a GPU that this process can use: CuPy starts it at the first need."""
+    return is_available()
+
+
+def memory_allocated(device: CudaDevice = None) -> int:
+    """Number of bytes that the GPU's arrays take of CuPy's memory pool; 0 without a GPU."""
+    return _pool_bytes(device, "used_bytes")
+
+
+def memory_reserved(device: CudaDevice = None) -> int:
+    """Number of bytes that CuPy's memory pool holds on the GPU, used or free; 0 without a GPU."""
+    return _pool_bytes(device, "total_bytes")
+
+
+def _pool_bytes(device: CudaDevice, measure: str) -> int:
+    """Return one measure of the memory pool on a GPU; each GPU has a pool of its own."""
+    if not is_available():
+        return 0
+    cupy = import_cupy()
+    with cupy.cuda.Device(_number(device)):
+        return int(getattr(cupy.get_default_memory_pool(), measure)())
 
 
 def get_device_name(device: CudaDevice = None) -> str:

@@ -40,14 +40,34 @@ class Gpus:
 
     def get_default_memory_pool(self) -> Any:
         free = lambda: self.done.append(("free", self.current))  # noqa: E731
-        return types.SimpleNamespace(free_all_blocks=free)
-
-    def _device(self, number: int) -> Any:
         return types.SimpleNamespace(
-            synchronize=lambda: self.done.append(("wait", number)),
-            mem_info=(10 + number, 100),
-            use=lambda: setattr(self, "current", number),
+            free_all_blocks=free,
+            used_bytes=lambda: 100 + self.current,
+            total_bytes=lambda: 200 + self.current,
         )
+
+    def _device(self, number: int) -> Gpu:
+        return Gpu(self, number)
+
+
+class Gpu:
+    """A stand-in for CuPy's Device, current within `with`."""
+
+    def __init__(self, host: Gpus, number: int) -> None:
+        self.host, self.number, self.before = host, number, 0
+        self.mem_info = (10 + number, 100)
+
+    def synchronize(self) -> None:
+        self.host.done.append(("wait", self.number))
+
+    def use(self) -> None:
+        self.host.current = self.number
+
+    def __enter__(self) -> None:
+        self.before, self.host.current = self.host.current, self.number
+
+    def __exit__(self, *_: object) -> None:
+        self.host.current = self.before
 
 
 @pytest.fixture
@@ -78,6 +98,8 @@ def test_without_a_gpu_what_needs_one_says_so(gpus: Gpus, name: str) -> None:
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)  # an import of it fails
     assert flow.cuda.is_available() is False and flow.cuda.device_count() == 0
+    assert flow.cuda.is_initialized() is False
+    assert flow.cuda.memory_allocated() == flow.cuda.memory_reserved() == 0
     with pytest.raises(DeviceError, match="needs CuPy"):
         flow.cuda.synchronize()
 
@@ -88,6 +110,9 @@ def test_each_process_has_its_own_gpu(gpus: Gpus) -> None:
     assert cuda.is_available() is True and cuda.device_count() == 2 and cuda.current_device() == 1
     assert cuda.get_device_name() == "GPU 1" and cuda.get_device_name("cuda:0") == "GPU 0"
     assert cuda.mem_get_info(flow.device("cuda:0")) == (10, 100)
+    assert cuda.is_initialized() is True
+    assert cuda.memory_allocated() == 101 and cuda.memory_allocated("cuda:0") == 100
+    assert cuda.memory_reserved() == 201 and cuda.memory_reserved(0) == 200
     cuda.synchronize()
     cuda.synchronize(0)
     cuda.empty_cache()

@@ -106,7 +106,8 @@ class Worker:
 
     def restart(self) -> None:
         """Begin without a thread and with all calls finished, as in a process just forked."""
-        lock = threading.Lock()
+        # The collector may close a worker whose lock its own thread holds just then.
+        lock = threading.RLock()
         self._has_calls, self._has_finished = threading.Condition(lock), threading.Condition(lock)
         self._calls: deque[Call | None] = deque()
         self._thread: threading.Thread | None = None

@@ -330,6 +330,11 @@ ROWS: tuple[Row, ...] = (
         "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
         unknown=ALL,
     ),
+    *at(
+        "functional.quantization",
+        row("fake_quantize_per_tensor_affine", "flow"),
+        row("fake_quantize_per_channel_affine", "flow"),
+    ),
     *classes("nn.qat", "nn", "QatConv1d QatConv2d QatConv3d", unknown=ALL),
     *at(
         "functional.nn_ctc",

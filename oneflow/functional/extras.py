@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from oneflow.core.device import Device, chosen_device
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import ArgumentError, CallError, DTypeError
@@ -14,6 +12,7 @@ from oneflow.core.no_effect import without_effect
 from oneflow.functional.promotion import as_type, set_default_dtype
 from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
+from oneflow.tensor.dlpack import array_of
 from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
 from oneflow.tensor.views import with_history
@@ -121,25 +120,11 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 def from_dlpack(source: object) -> Tensor:
     """A tensor over the memory of any CPU array that speaks DLPack, or of a capsule."""
-    owner: Any = source if hasattr(source, "__dlpack__") else _Capsule(source)
-    return wrap(np.from_dlpack(owner))
-
-
-class _Capsule:
-    """A bare capsule of CPU memory, as NumPy takes it: an object that hands it out."""
-
-    def __init__(self, capsule: object) -> None:
-        self.capsule = capsule
-
-    def __dlpack__(self, **options: object) -> object:
-        return self.capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # kDLCPU
+    return wrap(array_of(source))
 
 
 def to_dlpack(input: Tensor) -> Any:
     """A DLPack capsule over the memory of a CPU tensor."""
     if input._array is None or not hasattr(input._array, "__dlpack__"):
         raise DTypeError(f"to_dlpack: {input.meta} has no memory to share")
-    return input._array.__dlpack__()
+    return input.__dlpack__()

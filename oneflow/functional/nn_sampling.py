@@ -283,14 +283,15 @@ def roi_align(
         points = unary.full_like(cell, value=float(sampling_ratio))
         most = sampling_ratio
         if sampling_ratio <= 0:
-            points = clamp(unary.ceil(cell), min=1.0)
-            most = int(points.max().item()) if count else 1
+            points = unary.ceil(cell)
+            most = max(int(points.max().item()), 1) if count else 1
         index = as_type(beside(input, np.arange(most) + 0.0), boxes.meta.dtype)
         corner = as_type(beside(input, np.arange(cells) + 0.0), boxes.meta.dtype)
+        is_used = as_type(unsqueeze(points, 1) > index, boxes.meta.dtype)
+        points = clamp(points, min=1.0)  # boxes without area have none: their cells are 0
         within = mul(add(index, 0.5), unsqueeze(div(cell, points), 1))
         begin = add(unsqueeze(start, 1), mul(corner, unsqueeze(cell, 1)))
         places.append(add(unsqueeze(begin, 2), unsqueeze(within, 1)))
-        is_used = as_type(unsqueeze(points, 1) > index, boxes.meta.dtype)
         kept.append(div(is_used, unsqueeze(points, 1)))
     rows, columns = (p.meta.shape[2] for p in places)
     whole = (count, pooled[0], rows, pooled[1], columns)

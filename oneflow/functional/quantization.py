@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from oneflow.core.dtype import float32
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, div, mul, pow, sub
+from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clamp
 from oneflow.functional.elementwise import round as rounded
+from oneflow.functional.from_data import beside
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax, amin
+from oneflow.functional.searching import where
 from oneflow.functional.shaping import reshape
 from oneflow.ops import unary
 from oneflow.ops.binary import maximum
@@ -151,3 +156,61 @@ def quantization(
     kind = Integers(quantization_formula, quantization_bit, quantization_scheme)
     with no_grad():
         return kind.round(input, _beside(input, scale), _beside(input, zero_point))[0]
+
+
+def _round_to_levels(
+    x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, name: str
+) -> Tensor:
+    """Numbers on the grid of an affine quantization; gradients pass where nothing was cut off."""
+    if quant_min > quant_max:
+        raise ArgumentError(f"{name}: quant_min {quant_min} is above quant_max {quant_max}")
+    with no_grad():
+        zeros = rounded(zero_point)
+        level = add(rounded(mul(x, div(1.0, scale))), zeros)
+        found = mul(sub(clamp(level, quant_min, quant_max), zeros), scale)
+        is_inside = (level >= quant_min) & (level <= quant_max)
+    if not x.requires_grad:
+        return found
+    return add(found, where(is_inside, sub(x, x.detach()), 0.0))
+
+
+def fake_quantize_per_tensor_affine(
+    input: Tensor,
+    scale: Tensor | float,
+    zero_point: Tensor | int,
+    quant_min: int,
+    quant_max: int,
+) -> Tensor:
+    """The numbers scale * (q - zero_point) nearest to `input`, of integers q from quant_min to
+    quant_max. The gradient is handed on where q was not cut off, else it is 0.
+    """
+    name = "fake_quantize_per_tensor_affine"
+    whole = []
+    for value in (scale, zero_point):
+        given = value if isinstance(value, Tensor) else beside(input, np.asarray(value, np.float32))
+        if given.numel() != 1:
+            raise ShapeError(f"{name}: scale and zero_point are one number each, got {given.meta}")
+        whole.append(reshape(as_type(given, input.dtype), ()))
+    return _round_to_levels(input, whole[0], whole[1], quant_min, quant_max, name)
+
+
+def fake_quantize_per_channel_affine(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+) -> Tensor:
+    """As the function of one scale, with a scale and a zero point for each place of `axis`."""
+    name = "fake_quantize_per_channel_affine"
+    axis = one_dim(axis, input.ndim, name)
+    size = input.meta.shape[axis]
+    if scale.meta.shape != (size,) or zero_point.meta.shape != (size,):
+        raise ShapeError(
+            f"{name}: dim {axis} of {input.meta} needs {size} scales and zero points, got "
+            f"{scale.meta} and {zero_point.meta}"
+        )
+    shape = [size if dim == axis else 1 for dim in range(input.ndim)]
+    scales, zeros = (reshape(as_type(v, input.dtype), shape) for v in (scale, zero_point))
+    return _round_to_levels(input, scales, zeros, quant_min, quant_max, name)

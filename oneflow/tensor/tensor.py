@@ -32,6 +32,7 @@ from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, GpuArray
 from oneflow.kernels.cuda_device import index_of
+from oneflow.tensor.dlpack import capsule_of
 from oneflow.tensor.formats import layout, strided
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
@@ -364,7 +365,7 @@ class Tensor(TableMethods):
     def __dlpack__(self, **options: object) -> object:
         """A DLPack capsule over the memory of a local tensor, for `from_dlpack` of any library."""
         needs_data(self, "__dlpack__()")
-        return self._array.__dlpack__(**options)
+        return capsule_of(self._array, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device that the memory is on, in DLPack's words."""

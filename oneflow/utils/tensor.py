@@ -6,27 +6,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oneflow.core.dtype import bfloat16
+from oneflow.core.dtype import STORED_DTYPES, bfloat16
 from oneflow.core.errors import PlacementError
 from oneflow.functional.extras import from_dlpack
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.convert import from_numpy
-from oneflow.tensor.tensor import Tensor, needs_data, wrap
+from oneflow.tensor.tensor import Tensor, needs_data
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["from_torch", "to_torch"]
 
+_FOREIGN = {dtype.name for dtype in (bfloat16, *STORED_DTYPES)}  # to NumPy and so to its users
+
 
 def from_torch(torch_tensor: torch.Tensor) -> Tensor:
     """A tensor over the memory of one of PyTorch's: writing to one writes to the other."""
     given = torch_tensor.detach()
-    if str(given.dtype) == "torch.bfloat16":  # NumPy has no such numbers: their bits, then
-        import torch
-
-        return wrap(given.view(torch.int16).numpy().view(bfloat16.np))
-    return from_dlpack(given) if given.is_cuda else from_numpy(given.numpy())
+    is_foreign = str(given.dtype).removeprefix("torch.") in _FOREIGN
+    return from_dlpack(given) if given.is_cuda or is_foreign else from_numpy(given.numpy())
 
 
 def to_torch(flow_tensor: Tensor) -> torch.Tensor:
@@ -37,12 +36,10 @@ def to_torch(flow_tensor: Tensor) -> torch.Tensor:
     if flow_tensor.is_global:
         raise PlacementError("to_torch needs a local tensor; take x.to_local() of a global one")
     array = flow_tensor._array
-    if not isinstance(array, np.ndarray):
-        made: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
-        return made
-    if flow_tensor.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    if isinstance(array, np.ndarray) and flow_tensor.dtype.name not in _FOREIGN:
+        return torch.from_numpy(array)
+    made: torch.Tensor = torch.utils.dlpack.from_dlpack(flow_tensor)
+    return made
 
 
 accept_paths(__name__)

@@ -600,6 +600,8 @@ NOT_COMPARED = {
         ("is_available", "is_built", "version"),
         "tells of PyTorch's own build; tests/unit/test_answers.py",
     ),
+    "fake_quantize_per_tensor_affine": "tests/unit/nn/test_quantization.py, with gradients",
+    "fake_quantize_per_channel_affine": "tests/unit/nn/test_quantization.py, with gradients",
     "set_printoptions": "tensors print their dtype here, as upstream does",
     "set_num_threads": "changes how fast, not what; test_threads looks at the number",
     "use_deterministic_algorithms": "all algorithms here are deterministic",

@@ -74,6 +74,15 @@ def test_roi_align_is_the_mean_of_points_in_cells(
         assert got[r, c, i, j].item() == pytest.approx(total / (rows * columns), abs=1e-9)
 
 
+def test_roi_align_of_boxes_without_area_is_zero(rng: np.random.Generator) -> None:
+    """torchvision's kernel counts no points in them, if boxes are aligned."""
+    x = flow.tensor(rng.normal(size=(1, 2, 8, 9)))
+    rois = flow.tensor([[0.0, 5, 5, 5, 5], [0, 6, 6, 2, 2], [0, 1, 3, 1, 9], [0, 1, 1, 4, 4]])
+    out = flow.roi_align(x, rois.double(), 1.0, 3, 2, -1, True)
+    assert not out[:3].any() and out[3].all()
+    assert flow.roi_align(x, rois.double(), 1.0, 3, 2, -1, False).all()
+
+
 def test_nms_keeps_the_best_of_boxes_that_overlap(rng: np.random.Generator) -> None:
     corners = rng.uniform(0, 10, size=(40, 2))
     boxes = np.concatenate([corners, corners + rng.uniform(1, 6, size=(40, 2))], axis=1)

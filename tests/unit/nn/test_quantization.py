@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import oneflow as flow
+from oneflow.core.errors import ArgumentError, ShapeError
 from tests.parity.values import compare, to_flow
 
 
@@ -110,3 +111,48 @@ def test_kinds_that_do_not_exist_are_refused() -> None:
     scale = flow.ones(3)
     with pytest.raises(ValueError, match="slice of dim 0"):
         flow.nn.Quantization()(flow.ones(2, 2), scale, scale)
+
+
+@pytest.mark.parametrize("as_tensors", [True, False])
+def test_levels_of_one_scale_are_those_of_torch(rng: np.random.Generator, as_tensors: bool) -> None:
+    x = numbers(rng, 4, 6) * 2
+    given, theirs = to_flow(x).requires_grad_(), x.clone().requires_grad_()
+    if as_tensors:
+        wanted = torch.fake_quantize_per_tensor_affine(
+            theirs, torch.tensor(0.1), torch.tensor(5, dtype=torch.int32), 0, 31
+        )
+        scale, zero = flow.tensor(0.1), flow.tensor(5, dtype=flow.int32)
+        out = flow.fake_quantize_per_tensor_affine(given, scale, zero, 0, 31)
+    else:
+        wanted = torch.fake_quantize_per_tensor_affine(theirs, 0.1, 5, 0, 31)
+        out = flow.fake_quantize_per_tensor_affine(given, 0.1, 5, quant_min=0, quant_max=31)
+    d_out = numbers(rng, 4, 6)
+    wanted.backward(d_out)
+    out.backward(to_flow(d_out))
+    compare(wanted.detach(), out.detach())
+    compare(theirs.grad, given.grad)
+    assert 0 < np.count_nonzero(given.grad.numpy()) < 24  # some were cut off
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_levels_of_each_channel_are_those_of_torch(rng: np.random.Generator, axis: int) -> None:
+    x = numbers(rng, 3, 3, 3) * 2
+    scales, zeros = torch.tensor([0.1, 0.2, 0.05]), torch.tensor([0, -3, 4], dtype=torch.int32)
+    given, theirs = to_flow(x).requires_grad_(), x.clone().requires_grad_()
+    wanted = torch.fake_quantize_per_channel_affine(theirs, scales, zeros, axis % 3, -8, 7)
+    out = flow.fake_quantize_per_channel_affine(given, to_flow(scales), to_flow(zeros), axis, -8, 7)
+    d_out = numbers(rng, 3, 3, 3)
+    wanted.backward(d_out)
+    out.backward(to_flow(d_out))
+    compare(wanted.detach(), out.detach())
+    compare(theirs.grad, given.grad)
+
+
+def test_levels_without_a_range_and_scales_of_another_shape_are_refused() -> None:
+    x = flow.ones(2, 3)
+    with pytest.raises(ArgumentError, match="above quant_max"):
+        flow.fake_quantize_per_tensor_affine(x, 0.1, 0, 5, 4)
+    with pytest.raises(ShapeError, match="needs 3 scales"):
+        flow.fake_quantize_per_channel_affine(x, flow.ones(2), flow.zeros(2), 1, 0, 5)
+    with pytest.raises(ShapeError, match="one number each"):
+        flow.fake_quantize_per_tensor_affine(x, flow.ones(2), 0, 0, 5)

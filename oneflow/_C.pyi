@@ -458,6 +458,8 @@ from oneflow.functional.positions import tensor_scatter_nd_update as tensor_scat
 from oneflow.functional.promotion import get_default_dtype as get_default_dtype
 from oneflow.functional.promotion import set_default_dtype as set_default_dtype
 from oneflow.functional.quantization import fake_quantization as fake_quantization
+from oneflow.functional.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
+from oneflow.functional.quantization import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from oneflow.functional.quantization import min_max_observer as min_max_observer
 from oneflow.functional.quantization import moving_average_min_max_observer as moving_average_min_max_observer
 from oneflow.functional.quantization import quantization as quantization

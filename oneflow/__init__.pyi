@@ -346,6 +346,8 @@ from oneflow.functional.positions import take as take
 from oneflow.functional.positions import tensor_scatter_nd_update as tensor_scatter_nd_update
 from oneflow.functional.promotion import get_default_dtype as get_default_dtype
 from oneflow.functional.promotion import set_default_dtype as set_default_dtype
+from oneflow.functional.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
+from oneflow.functional.quantization import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from oneflow.functional.random_state import Generator
 from oneflow.functional.random_state import Generator as Generator
 from oneflow.functional.random_state import default_generator as default_generator

@@ -202,7 +202,7 @@ def fake_quantize_per_channel_affine(
     quant_min: int,
     quant_max: int,
 ) -> Tensor:
-    """As the function of one scale, with a scale and a zero point for each place of `axis`."""
+    """The same numbers, with a scale and a zero point for each place of `axis`."""
     name = "fake_quantize_per_channel_affine"
     axis = one_dim(axis, input.ndim, name)
     size = input.meta.shape[axis]

@@ -8,11 +8,12 @@ NumPy writes it, or reads it, under the other name. https://dmlc.github.io/dlpac
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from oneflow.core.dtype import DType, bfloat16, float8_e4m3fn, float8_e5m2
+from oneflow.kernels.array import Array
 
 _UNSIGNED = 1  # kDLUInt
 _CODES = {bfloat16: 4, float8_e4m3fn: 10, float8_e5m2: 12}  # of DLDataTypeCode
@@ -54,14 +55,15 @@ def _description(capsule: object) -> _Description | None:
     return None
 
 
-def capsule_of(array: Any, options: dict[str, Any]) -> object:
+def capsule_of(array: Array, options: dict[str, object]) -> object:
     """A capsule over the memory of an array.  options: those of `__dlpack__`."""
     code = None
     if isinstance(array, np.ndarray):
         code = next((code for dtype, code in _CODES.items() if dtype.np == array.dtype), None)
     if code is None:
-        return array.__dlpack__(**options)
-    capsule = array.view(_UNSIGNED_OF_NBYTES[array.itemsize]).__dlpack__(**options)
+        return cast(Any, array).__dlpack__(**options)
+    bits: Any = array.view(_UNSIGNED_OF_NBYTES[array.itemsize])
+    capsule: object = bits.__dlpack__(**options)
     description = _description(capsule)
     assert description is not None
     description.code = code
@@ -73,12 +75,12 @@ class _Owner:
     where NumPy has to be told another one.
     """
 
-    def __init__(self, source: Any) -> None:
-        self.source = source
+    def __init__(self, source: object) -> None:
+        self.source: Any = source
         self.dtype: DType | None = None
         self.is_old = False  # its capsules cannot say whether memory may be written: it may
 
-    def __dlpack__(self, **options: Any) -> object:
+    def __dlpack__(self, **options: object) -> object:
         source = self.source
         capsule = source.__dlpack__(**options) if hasattr(source, "__dlpack__") else source
         self.is_old = bool(_is_named(capsule, b"dltensor"))

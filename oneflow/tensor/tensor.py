@@ -32,7 +32,6 @@ from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, GpuArray
 from oneflow.kernels.cuda_device import index_of
-from oneflow.tensor.dlpack import capsule_of
 from oneflow.tensor.formats import layout, strided
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
@@ -365,6 +364,8 @@ class Tensor(TableMethods):
     def __dlpack__(self, **options: object) -> object:
         """A DLPack capsule over the memory of a local tensor, for `from_dlpack` of any library."""
         needs_data(self, "__dlpack__()")
+        from oneflow.tensor.dlpack import capsule_of  # few programs need it
+
         return capsule_of(self._array, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -101,7 +101,8 @@ class _Owner:
 def array_of(source: object) -> np.ndarray[Any, Any]:
     """An array over the memory that an object with `__dlpack__`, or a capsule, hands out."""
     owner = _Owner(source)
-    array = np.from_dlpack(owner)
+    exporter: Any = owner  # NumPy's declaration knows no options but `stream`
+    array = np.from_dlpack(exporter)
     if owner.is_old and not array.flags.writeable:
         array = np.asarray(_Writable(array))
     return array if owner.dtype is None else array.view(owner.dtype.np)

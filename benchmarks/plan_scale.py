@@ -32,7 +32,7 @@ def trace(name: str, num_ranks: int) -> Any:
     everywhere = flow.placement("cpu", list(range(num_ranks)))
     model = MODELS[name](flow)
     for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = wrap_global(tensor._array, tensor.type, everywhere, (BROADCAST,))
+        tensor.data = wrap_global(tensor._array, tensor.meta, everywhere, (BROADCAST,))
     optimizer = make_optimizer(flow, name, model)
 
     class Train(flow.nn.Graph):  # type: ignore[name-defined,misc]

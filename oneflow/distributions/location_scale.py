@@ -34,6 +34,11 @@ class _LocationScale(Parametric):
     ) -> None:
         self._keep(validate_args, loc=loc, scale=scale)
 
+    @property
+    def mode(self) -> Tensor:
+        """The most probable value."""
+        return self.loc
+
     def _standard(self, shape: tuple[int, ...]) -> Tensor:
         raise self._missing("rsample")
 
@@ -57,11 +62,6 @@ class Normal(_LocationScale):
     @property
     def mean(self) -> Tensor:
         """The expected value."""
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        """The most probable value."""
         return self.loc
 
     @property
@@ -104,11 +104,6 @@ class Laplace(_LocationScale):
         return self.loc
 
     @property
-    def mode(self) -> Tensor:
-        """The most probable value."""
-        return self.loc
-
-    @property
     def variance(self) -> Tensor:
         """The expected squared distance from the mean."""
         return 2 * self.scale**2
@@ -148,11 +143,6 @@ class Cauchy(_LocationScale):
         return full(self._extended_shape(), math.nan, **self._kind())
 
     @property
-    def mode(self) -> Tensor:
-        """The most probable value."""
-        return self.loc
-
-    @property
     def variance(self) -> Tensor:
         """Infinite."""
         return full(self._extended_shape(), math.inf, **self._kind())
@@ -184,11 +174,6 @@ class Gumbel(_LocationScale):
     def mean(self) -> Tensor:
         """The expected value."""
         return self.loc + self.scale * EULER
-
-    @property
-    def mode(self) -> Tensor:
-        """The most probable value."""
-        return self.loc
 
     @property
     def variance(self) -> Tensor:
@@ -235,11 +220,6 @@ class StudentT(_LocationScale):
     def mean(self) -> Tensor:
         """The expected value; NaN up to one degree of freedom."""
         return self.loc.masked_fill(self.df <= 1, math.nan)
-
-    @property
-    def mode(self) -> Tensor:
-        """The most probable value."""
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

@@ -202,7 +202,28 @@ class _ExpRelaxed(_OfCategories):
         return (score - logsumexp(score, -1, keepdim=True)).sum(-1) + scale
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class _Relaxed(TransformedDistribution):
+    """Numbers in (0, 1), near 0 or 1 at a low temperature; `base_dist` has the parameters."""
+
+    base_dist: _ExpRelaxed | _LogitRelaxed
+
+    @property
+    def temperature(self) -> Tensor:
+        """The temperature."""
+        return self.base_dist.temperature
+
+    @property
+    def probs(self) -> Tensor:
+        """The chances of each category, or of a one."""
+        return self.base_dist.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Logarithms of the chances, or of the odds of a one."""
+        return self.base_dist.logits
+
+
+class RelaxedOneHotCategorical(_Relaxed):
     """Shares of categories, close to one-hot where the temperature is low."""
 
     base_dist: _ExpRelaxed
@@ -217,21 +238,6 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         base = _ExpRelaxed(temperature, Categorical(probs, logits, validate_args))
         super().__init__(base, ExpTransform(), validate_args)
         self.support = constraints.simplex
-
-    @property
-    def temperature(self) -> Tensor:
-        """The temperature."""
-        return self.base_dist.temperature
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities of the categories."""
-        return self.base_dist.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Logarithms of the probabilities."""
-        return self.base_dist.logits
 
 
 class _LogitRelaxed(Bernoulli):
@@ -268,7 +274,7 @@ class _LogitRelaxed(Bernoulli):
         return log(self.temperature) + gap - 2 * F.softplus(gap)
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class RelaxedBernoulli(_Relaxed):
     """Numbers of (0, 1), close to its ends where the temperature is low."""
 
     base_dist: _LogitRelaxed
@@ -282,18 +288,3 @@ class RelaxedBernoulli(TransformedDistribution):
     ) -> None:
         base = _LogitRelaxed(temperature, probs, logits, validate_args)
         super().__init__(base, SigmoidTransform(), validate_args)
-
-    @property
-    def temperature(self) -> Tensor:
-        """The temperature."""
-        return self.base_dist.temperature
-
-    @property
-    def probs(self) -> Tensor:
-        """The chances of a one."""
-        return self.base_dist.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Logarithms of the odds of a one."""
-        return self.base_dist.logits

@@ -137,6 +137,16 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 # ---- pooling -------------------------------------------------------------------------------------
 
 
+def _pooled(who: str, ndim: int, input: Tensor) -> tuple[Tensor, bool]:
+    """`batched`. Raises ShapeError if there are no channels; a rank may hold none of them."""
+    x, single = batched(ndim, input)
+    if x.ndim == ndim + 2 and not x.meta.shape[1]:
+        raise ShapeError(
+            f"{who}: expected dims other than that of samples to be non-empty, got {x.meta}"
+        )
+    return x, single
+
+
 def _max_pool(
     ndim: int,
     input: Tensor,
@@ -148,7 +158,7 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Any:
     """The largest of each window of (N, C, SPATIAL)."""
-    x, single = batched(ndim, input)
+    x, single = _pooled(f"max_pool{ndim}d", ndim, input)
     kernel = spatial_sizes(kernel_size, ndim)
     values, indices = pool_ops.max_pool(
         x,
@@ -204,7 +214,7 @@ def _avg_pool(
     """The mean of each window of (N, C, SPATIAL).  divisor_override: divides by it, not by the
     window's size.
     """
-    x, single = batched(ndim, input)
+    x, single = _pooled(f"avg_pool{ndim}d", ndim, input)
     kernel = spatial_sizes(kernel_size, ndim)
     out = pool_ops.avg_pool(
         x,

@@ -68,10 +68,6 @@ def _pooled(
     """The type of the maxima or means. Raises ShapeError or DTypeError."""
     require_float(who, x)
     check_spatial(who, x, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
-    if not x.shape[1]:
-        raise ShapeError(
-            f"{who}: expected dims other than that of samples to be non-empty, got {x}"
-        )
     for k, p in zip(kernel, padding, strict=True):
         if p > k // 2:
             raise ShapeError(f"{who}: pad should be smaller than half of kernel size, got {p}, {k}")

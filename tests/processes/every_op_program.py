@@ -221,14 +221,9 @@ def has_gradient(sample: Sample) -> bool:
     return floats and not op.is_random and not op.mutates and op.has_gradient  # type: ignore[attr-defined]
 
 
-DERIVED = {"gammainc": (1,)}
-"""The inputs that alone have a gradient, where asking for another one is an error."""
-
-
 def backward(sample: Sample, xs: list[Tensor], weights: dict[int, Tensor]) -> list[Any]:
     for i, x in enumerate(xs):
-        is_derived = i in DERIVED.get(sample.op, range(len(xs)))
-        x.requires_grad = x.dtype.is_floating_point and is_derived
+        x.requires_grad = x.dtype.is_floating_point and i not in sample.refused
     outs = outputs(call(find_op(sample.op), *xs, **sample.attrs))
     used = [i for i in weights if outs[i].requires_grad]
     leaves = [x for x in xs if x.requires_grad]

@@ -25,7 +25,11 @@ def is_differentiable(sample: Sample) -> bool:
 def gradients(sample: Sample) -> list[Any]:
     """Gradients of all floating-point outputs with regard to all floating-point inputs."""
     inputs = [flow.tensor(x) for x in sample.inputs_as(np.float32)]
-    leaves = [x.requires_grad_() for x in inputs if x.dtype.is_floating_point]
+    leaves = [
+        x.requires_grad_()
+        for i, x in enumerate(inputs)
+        if x.dtype.is_floating_point and i not in sample.refused
+    ]
     made = call(find_op(sample.op), *inputs, **sample.attrs)
     outs = [y for y in (made if isinstance(made, tuple) else (made,)) if y.requires_grad]
     if not outs:

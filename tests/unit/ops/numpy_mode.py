@@ -139,8 +139,9 @@ def gradients(
     inputs: tuple[Array, ...],
     outs: tuple[Array, ...],
     attrs: Attrs,
+    refused: tuple[int, ...] = (),
 ) -> list[Array | None]:
-    """Gradients that `op.grad` gives for every input."""
+    """Gradients that `op.grad` gives for every input but those `refused`."""
 
     def value(array: Array | None) -> Value | None:
         return None if array is None else Value(array)
@@ -149,5 +150,7 @@ def gradients(
     attrs = op.defaults | attrs
     with use_mode(NumpyMode()):
         found = op.grad(*map(value, d_outs), *map(Value, inputs), *map(Value, outs), **attrs)
-        found = tuple(g() if callable(g) else g for g in found)
+        found = tuple(
+            None if i in refused else g() if callable(g) else g for i, g in enumerate(found)
+        )
     return [None if g is None else g.array for g in found]

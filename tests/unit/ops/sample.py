@@ -22,6 +22,7 @@ class Sample:
     no formula (random).
     tolerance: relative and absolute, in float32.
     wrt: inputs whose gradient is compared with finite differences; None: all of float64.
+    refused: inputs whose gradient is an error to ask for.
     compared: outputs that are compared, and differentiated; None: all.
     """
 
@@ -33,6 +34,7 @@ class Sample:
     tolerance: float = 1e-5
     wrt: tuple[int, ...] | None = None
     compared: tuple[int, ...] | None = None
+    refused: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ once for each micro-batch, one after the other, then those of the optimizers.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from oneflow.functional.random_state import Generator, default_generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+Position = tuple[int, int]
+"""The seed of a generator, and the calls made since."""
 
 
 class DrawCounter:
@@ -82,13 +86,21 @@ class DrawCounter:
         return list(zip(self._generators, self._starts, strict=True))
 
 
+_agreed: WeakKeyDictionary[Generator, dict[tuple[int, ...], list[Position]]] = WeakKeyDictionary()
+"""The positions of a generator on some ranks, as they told each other and moved on since."""
+
+
 class GraphRandomness:
     """Calls the generators of a compiled graph.
 
     name: of the graph.  counts: see DrawCounter.  ranks: those that the graph spans, if it draws
     global tensors on more than one: as eagerly, the generator of the first rank of an op's
-    placement counts, so they must know of one another. Ranks that call different graphs at once
-    get a DesyncError.
+    placement counts, so they must know of one another.
+
+    They tell each other here, when the graph is compiled, and from then on count the calls of each
+    other's steps. Where a generator was used or seeded between two steps they tell each other anew,
+    so all ranks must have done that; no other step waits for an exchange. Ranks that call different
+    graphs then get a DesyncError, and so do ranks of which only some used the generator.
     """
 
     def __init__(
@@ -98,10 +110,11 @@ class GraphRandomness:
         num_pieces: int,
         ranks: Sequence[int],
     ) -> None:
-        self._what = f"random numbers of graph {name}"
+        self._name = name
         self._counts = counts
         self._num_pieces = num_pieces
         self._ranks = tuple(ranks)
+        self._agree()
 
     def default_counts(self) -> list[int]:
         """Calls of the default generator: by each micro-batch, and once after them. Raises
@@ -109,32 +122,53 @@ class GraphRandomness:
         """
         ((generator, each, once), *others) = self._counts
         if others or generator is not default_generator:
-            raise GraphError(f"{self._what}: only those of the default generator can be saved")
+            raise GraphError(
+                f"random numbers of graph {self._name}: only those of the default generator can "
+                "be saved"
+            )
         return [each, once]
 
     def now(self) -> Randomness:
         """Return the randomness of a step that begins now; all ranks of the graph call it."""
         own = tuple(Draws(*g.position, each, once) for g, each, once in self._counts)
-        if len(self._ranks) < 2:
+        if not self._shares:
             return Randomness(own)
-        return Randomness(own, self._of_others(own))
+        tables = self._agree()
+        by_rank = {
+            rank: tuple(Draws(*t[i], d.each, d.once) for d, t in zip(own, tables, strict=True))
+            for i, rank in enumerate(self._ranks)
+        }
+        return Randomness(own, by_rank)
 
     def skip_step(self) -> None:
         """A step was run."""
         for generator, each, once in self._counts:
-            generator.skip(Draws(0, 0, each, once).calls_of_step(self._num_pieces))
+            calls = Draws(0, 0, each, once).calls_of_step(self._num_pieces)
+            generator.skip(calls)
+            table = _agreed.get(generator, {}).get(self._ranks, [])
+            table[:] = [(seed, before + calls) for seed, before in table]
 
-    def _of_others(self, own: tuple[Draws, ...]) -> dict[int, tuple[Draws, ...]]:
-        here = world()
-        if here.rank not in self._ranks:
-            return {}
-        mine = np.array([(d.seed, d.calls) for d in own], np.uint64).reshape(-1)
-        found = here.collectives(self._ranks).all_gather(mine, what=self._what)
-        positions = found.reshape(len(self._ranks), -1, 2)
-        return {
-            rank: tuple(
-                d._replace(seed=int(seed), calls=int(calls))
-                for d, (seed, calls) in zip(own, at, strict=True)
-            )
-            for rank, at in zip(self._ranks, positions, strict=True)
-        }
+    @property
+    def _shares(self) -> bool:
+        """Does another rank draw with this one?"""
+        return len(self._ranks) > 1 and world().rank in self._ranks
+
+    def _agree(self) -> list[list[Position]]:
+        """Of each generator its positions on all ranks; an exchange if it is not where they know it
+        to be.
+        """
+        if not self._shares:
+            return []
+        here, generators = world(), [g for g, _, _ in self._counts]
+        index = self._ranks.index(here.rank)
+        known = [_agreed.setdefault(g, {}).setdefault(self._ranks, []) for g in generators]
+        if all(t and t[index] == g.position for t, g in zip(known, generators, strict=True)):
+            return known
+        mine = np.array([g.position for g in generators], np.uint64).reshape(-1)
+        why = ", moved since its last step" if all(known) else ""
+        what = f"random numbers of graph {self._name}{why}"
+        found = here.collectives(self._ranks).all_gather(mine, what=what)
+        told = found.reshape(len(self._ranks), len(generators), 2).tolist()
+        for k, table in enumerate(known):
+            table[:] = [(seed, calls) for seed, calls in (of_rank[k] for of_rank in told)]
+        return known

@@ -16,6 +16,7 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.boxing import settings
+from oneflow.distributed.world import world
 from oneflow.nn.graph import GraphModule
 from tests.support.refusing import refuses
 
@@ -215,7 +216,8 @@ def mesh() -> None:
 
 def dropout() -> None:
     """The masks of eager calls, in every layout, also where the ranks' generators are apart: that
-    of the first rank counts."""
+    of the first rank counts. The ranks agree on them when a graph is compiled, not in its steps."""
+    group = world().collectives(tuple(range(SIZE)))
     for pieces in (1, 2, 4):
         layer = nn.Dropout(0.5)
         ones = np.ones((ROWS, 5), np.float32)
@@ -227,7 +229,11 @@ def dropout() -> None:
             flow.manual_seed(9 + apart * RANK)
             graph = Predict(layer)
             graph.config.set_gradient_accumulation_steps(pieces)
-            masks = [graph(on(ones, EVERYONE, S0)).numpy().copy() for _ in range(3)]
+            x = on(ones, EVERYONE, S0)
+            drawn, calls = [graph(x)], group.calls
+            drawn += [graph(x) for _ in range(2)]
+            assert group.calls == calls
+            masks = [mask.numpy() for mask in drawn]
             np.testing.assert_array_equal(masks, wanted)
             after = flow.rand(2).numpy()
             flow.manual_seed(9 + apart * RANK)

@@ -304,7 +304,7 @@ class CountedEnds:
 def on_two_ranks(
     monkeypatch: pytest.MonkeyPatch, rank: Callable[[int, CountedEnds], Any]
 ) -> list[Any]:
-    """What `rank`, a thread for each, returns for its number and collectives."""
+    """The results of `rank`, a thread for each, for its number and collectives."""
     group, here = InProcessGroup((0, 1)), threading.local()
     monkeypatch.setattr("oneflow.graph.draws.world", lambda: here.world)
 

@@ -150,12 +150,12 @@ class GraphRandomness:
 
     @property
     def _shares(self) -> bool:
-        """Does another rank draw with this one?"""
+        """Whether another rank draws with this one."""
         return len(self._ranks) > 1 and world().rank in self._ranks
 
     def _agree(self) -> list[list[Position]]:
-        """Of each generator its positions on all ranks; an exchange if it is not where they know it
-        to be.
+        """Return the positions of each generator on all ranks, which exchange them if one of this
+        rank is not where they know it to be.
         """
         if not self._shares:
             return []

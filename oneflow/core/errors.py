@@ -88,6 +88,14 @@ class StoreError(OneFlowError):
     reason = "INTERNAL"
 
 
+class RowStoreError(OneFlowError):
+    """Rows of OneEmbedding that cannot be kept or read: too many, a path in use, a full disk, files
+    of another table or torn ones."""
+
+    exit_code = 70
+    reason = "INTERNAL"
+
+
 class AuthError(OneFlowError):
     """A token that is missing, wrong, expired or may not do what was asked."""
 

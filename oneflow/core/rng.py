@@ -53,8 +53,6 @@ class Rng:
         """Two independent uint32 words per element."""
         if math.prod(shape) < COMPILED_FROM:
             return philox(self.seed, self.indices(shape))
-        from oneflow.core.philox import fill_words
-
         # Trailing dims that this shard holds whole make one run of consecutive indices.
         outer = len(shape) - 1
         while outer > 0 and shape[outer] == self.global_shape[outer]:
@@ -64,26 +62,51 @@ class Rng:
         firsts = Rng(0, self.global_shape[:outer], self.starts[:outer]).indices(shape[:outer])
         begin = self.starts[outer] * math.prod(self.global_shape[outer + 1 :])
         firsts = firsts.reshape(rows) * np.uint64(inner) + np.uint64(begin)
-        words = np.empty((2, rows, run), np.uint32)
-        key, fold = self.seed & 0xFFFFFFFF, (self.seed >> 32) & 0xFFFFFFFF
-        fill_words(words[0], words[1], firsts, np.uint32(key), np.uint32(fold))
-        return words[0].reshape(shape), words[1].reshape(shape)
+        high, low = words_of_runs(self.seed, firsts, run)
+        return high.reshape(shape), low.reshape(shape)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """float64 in [0, 1), 53 bits."""
-        high, low = self.words(shape)
-        bits = (high.astype(np.uint64) << np.uint64(21)) ^ (low.astype(np.uint64) >> np.uint64(11))
-        unit: np.ndarray[Any, Any] = bits.astype(np.float64) * 2.0**-53
-        return unit
+        return as_uniform(*self.words(shape))
 
     def normal(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """Draw standard normal numbers in float64: Box and Muller, Ann. Math. Stat. 29(2), 1958.
+        """Draw standard normal numbers in float64."""
+        return as_normal(*self.words(shape))
 
-        float64, standard normal: Box and Muller, Ann. Math. Stat. 29(2), 1958.
-        """
-        high, low = self.words(shape)
-        radius = np.sqrt(-2.0 * np.log((high.astype(np.float64) + 1.0) * 2.0**-32))
-        return radius * np.cos(low.astype(np.float64) * (2.0 * np.pi * 2.0**-32))
+
+def as_uniform(high: np.ndarray[Any, Any], low: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float64 in [0, 1), 53 bits, of two uint32 words each."""
+    bits = (high.astype(np.uint64) << np.uint64(21)) ^ (low.astype(np.uint64) >> np.uint64(11))
+    unit: np.ndarray[Any, Any] = bits.astype(np.float64) * 2.0**-53
+    return unit
+
+
+def as_normal(high: np.ndarray[Any, Any], low: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Standard normal numbers in float64, of two uint32 words each: Box and Muller, Ann. Math.
+    Stat. 29(2), 1958.
+    """
+    radius = np.sqrt(-2.0 * np.log((high.astype(np.float64) + 1.0) * 2.0**-32))
+    normal: np.ndarray[Any, Any] = radius * np.cos(
+        low.astype(np.float64) * (2.0 * np.pi * 2.0**-32)
+    )
+    return normal
+
+
+def words_of_runs(
+    seed: int, firsts: np.ndarray[Any, Any], length: int
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Two uint32 words each of the indices `firsts[r]`, `firsts[r]` + 1, ... in row r.
+
+    firsts: uint64[rows].  Returns two arrays (rows, length).
+    """
+    if firsts.size * length < COMPILED_FROM:
+        return philox(seed, firsts[:, None] + np.arange(length, dtype=np.uint64))
+    from oneflow.core.philox import fill_words
+
+    words = np.empty((2, firsts.size, length), np.uint32)
+    key, fold = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    fill_words(words[0], words[1], firsts, np.uint32(key), np.uint32(fold))
+    return words[0], words[1]
 
 
 def philox(

@@ -1,0 +1,1 @@
+"""`flow.one_embedding`: embedding tables larger than memory."""

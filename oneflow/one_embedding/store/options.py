@@ -1,0 +1,182 @@
+"""Options of a store: `make_*_store_options`, and what they say once they were checked.
+
+The options are the dictionaries that upstream's functions make, so scripts may change and print
+them. On a machine without a GPU its memory is the host's: rows that fit in there are kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from oneflow.core.errors import ArgumentError
+
+Paths: TypeAlias = "str | Sequence[str]"
+"""A folder for all ranks, or one for each."""
+Options: TypeAlias = dict[str, Any]
+
+BLOCK_SIZES = (512, 4096)
+
+
+def make_device_mem_store_options(
+    persistent_path: Paths, capacity: int, size_factor: int = 1, physical_block_size: int = 4096
+) -> Options:
+    """Options of a store whose rows all lie in the memory of the device; snapshots go to the
+    persistent path.
+
+    persistent_path: a folder, in which each rank has one of its own, or a list with one for each
+    rank.  capacity: most rows of all ranks together.  size_factor: numbers of a row over those of
+    its embedding, optimizer states included.  physical_block_size: of the disk, bytes.
+    """
+    full = {"policy": "full", "capacity": _capacity(capacity), "value_memory_kind": "device"}
+    return _options([full], persistent_path, capacity, size_factor, physical_block_size)
+
+
+def make_cached_ssd_store_options(
+    cache_budget_mb: int,
+    persistent_path: Paths,
+    capacity: int | None = None,
+    size_factor: int = 1,
+    physical_block_size: int = 4096,
+    host_cache_budget_mb: int = 0,
+) -> Options:
+    """Options of a store whose rows lie on a disk, with caches in the memory of device and host.
+
+    cache_budget_mb, host_cache_budget_mb: MiB of each rank's caches; one of them must be more than
+    0.  capacity: most rows of all ranks; None: as many as the disk holds.  The rest:
+    `make_device_mem_store_options`.
+    """
+    if min(cache_budget_mb, host_cache_budget_mb) < 0 or not cache_budget_mb + host_cache_budget_mb:
+        raise ArgumentError(
+            f"make_cached_ssd_store_options: cache_budget_mb is {cache_budget_mb} and "
+            f"host_cache_budget_mb {host_cache_budget_mb}; one must be more than 0, none less"
+        )
+    caches = [
+        {"policy": "lru", "cache_memory_budget_mb": budget_mb, "value_memory_kind": kind}
+        for kind, budget_mb in (("device", cache_budget_mb), ("host", host_cache_budget_mb))
+        if budget_mb
+    ]
+    return _options(caches, persistent_path, capacity or 0, size_factor, physical_block_size)
+
+
+def make_cached_host_mem_store_options(
+    cache_budget_mb: int,
+    persistent_path: Paths,
+    capacity: int,
+    size_factor: int = 1,
+    physical_block_size: int = 4096,
+) -> Options:
+    """Options of a store whose rows all lie in the memory of the host, with a cache in that of the
+    device.
+
+    cache_budget_mb: MiB of each rank's cache.  The rest: `make_device_mem_store_options`.
+    """
+    if cache_budget_mb <= 0:
+        raise ArgumentError(
+            f"make_cached_host_mem_store_options: cache_budget_mb is {cache_budget_mb}, must be "
+            "more than 0"
+        )
+    cache = {
+        "policy": "lru", "cache_memory_budget_mb": cache_budget_mb, "value_memory_kind": "device",
+    }  # fmt: skip
+    full = {"policy": "full", "capacity": _capacity(capacity), "value_memory_kind": "host"}
+    return _options([cache, full], persistent_path, capacity, size_factor, physical_block_size)
+
+
+def _capacity(capacity: int) -> int:
+    if capacity <= 0:
+        raise ArgumentError(f"a store's capacity must be more than 0 rows, not {capacity}")
+    return int(capacity)
+
+
+def _options(
+    caches: list[dict[str, object]],
+    persistent_path: Paths,
+    capacity: int,
+    size_factor: int,
+    physical_block_size: int,
+) -> Options:
+    made: Options = {
+        "kv_store": {
+            "caches": caches,
+            "persistent_table": {
+                "path": persistent_path,
+                "physical_block_size": physical_block_size,
+                "capacity_hint": int(capacity),
+            },
+        },
+        "size_factor": size_factor,
+    }
+    StoreOptions.of(made, 0, 1 if isinstance(persistent_path, str) else len(persistent_path))
+    return made
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """Checked options, as one rank reads them.
+
+    folders: of all ranks that share them, in order of their ranks; this rank's is number `rank`.
+    capacity: most rows of this rank, 0 for no limit.  cache_nbytes: 0 where all rows are in memory.
+    """
+
+    folders: tuple[Path, ...]
+    rank: int
+    capacity: int
+    cache_nbytes: int
+    size_factor: int
+    block_nbytes: int
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this rank."""
+        return self.folders[self.rank]
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], rank: int, num_ranks: int) -> StoreOptions:
+        """Read the options of a script. Raises ArgumentError for what none can be."""
+        try:
+            kept = options["kv_store"]["persistent_table"]
+            caches = options["kv_store"]["caches"]
+            path, size_factor = kept["path"], options["size_factor"]
+            caches = [caches] if isinstance(caches, Mapping) else list(caches)
+            is_full = any(cache["policy"] == "full" for cache in caches)
+            budget_mb = sum(cache.get("cache_memory_budget_mb", 0) for cache in caches)
+        except (KeyError, TypeError) as error:
+            raise ArgumentError(
+                f"store options without {error}; make them by make_device_mem_store_options, "
+                "make_cached_host_mem_store_options or make_cached_ssd_store_options"
+            ) from error
+        block_nbytes = kept.get("physical_block_size", BLOCK_SIZES[-1])
+        if block_nbytes not in BLOCK_SIZES:
+            raise ArgumentError(f"physical_block_size is {block_nbytes}, must be 512 or 4096")
+        if size_factor < 1:
+            raise ArgumentError(f"size_factor is {size_factor}, must be at least 1")
+        return cls(
+            folders=_folders(path, num_ranks),
+            rank=rank,
+            capacity=_share(int(kept.get("capacity_hint", 0)), num_ranks),
+            cache_nbytes=0 if is_full else int(budget_mb * 2**20),
+            size_factor=int(size_factor),
+            block_nbytes=block_nbytes,
+        )
+
+
+def _folders(path: Paths, num_ranks: int) -> tuple[Path, ...]:
+    if isinstance(path, str):
+        return tuple(Path(path) / f"{rank}-{num_ranks}" for rank in range(num_ranks))
+    if len(path) != num_ranks:
+        raise ArgumentError(
+            f"persistent_path lists {len(path)} folders, but there are {num_ranks} ranks"
+        )
+    return tuple(Path(p) / f"{rank}-{num_ranks}" for rank, p in enumerate(path))
+
+
+def _share(capacity: int, num_ranks: int) -> int:
+    """Most rows of one rank, whose share of hashed ids is even only on average: six standard
+    deviations more, so that `capacity` ids fit whatever they are."""
+    if num_ranks == 1 or not capacity:
+        return capacity
+    mean = capacity / num_ranks
+    return min(capacity, int(mean + 6 * mean**0.5) + 1)

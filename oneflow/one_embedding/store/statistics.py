@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class StoreStatistics:
-    """What a store did since it was opened.
+    """Counters of one store since it was opened.
 
     lookups: rows asked for.  created: of them, those that were not there.  memory_hits, disk_hits:
     the others, by where they lay.  memory_nbytes, disk_nbytes_read, disk_nbytes_written: moved.

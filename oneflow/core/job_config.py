@@ -14,12 +14,30 @@ _T = TypeVar("_T", bound="JobConfig | Cluster")
 
 
 @dataclass(frozen=True)
+class AutoParallel:
+    """The settings of the search for layouts.
+
+    computing_ratio: weight of computing, 0.05 for its estimated seconds.  wait_nbytes: bytes that
+    could be moved in the time that each exchange waits; None: as the table of boxing has it.
+    hides_waits: exchanges beside the longest path of the graph cost no waiting.  shares_moves: what
+    several readers want alike is counted as moved once.  ignores_user: layouts of to_global do not
+    bind.  memory_price: seconds that a byte less at the peak is worth.
+    """
+
+    computing_ratio: float = 0.05
+    wait_nbytes: float | None = None
+    hides_waits: bool = True
+    shares_moves: bool = True
+    ignores_user: bool = False
+    memory_price: float = 0.0
+
+
+@dataclass(frozen=True)
 class JobConfig:
     """The ways to compile and run one graph. Plain values only: it travels as JSON.
 
-    num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  auto_parallel: weigh
-    computing time fully against moving bytes when SBPs are chosen; otherwise computing time only
-    breaks ties, and ops follow the SBPs the user gave.
+    num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  auto_parallel: search
+    for the layouts with the least time of a step; None: ops follow the SBPs that the user gave.
 
     fuse_boxing: moves of one level between the same ranks share an actor, but for the kinds in
     `unfused_boxing`; kinds apart if not `mix_boxing`; of at most `fusion_nbytes` bytes and
@@ -34,7 +52,7 @@ class JobConfig:
     name: str
     num_pieces: int = 1
     order_mode: str = "MemoryFirst"
-    auto_parallel: bool = False
+    auto_parallel: AutoParallel | None = None
     fuse_boxing: bool = True
     unfused_boxing: tuple[str, ...] = ()
     mix_boxing: bool = True

@@ -4,7 +4,7 @@ other ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,32 +28,36 @@ notice a lost rank.
 """
 
 
+Arrays = Callable[[Plan], Mapping[str, Any]]
+"""Plan -> this rank's parts of its variables by their names, as the plan lays them out."""
+
+
 def compile_and_bind(
-    graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
+    graph: LogicalGraph, config: JobConfig, arrays: Arrays, device_index: int
 ) -> Job:
     """Compile a graph and bind its plan to this rank.
 
-    graph: as traced on this rank. variables: name -> array of this rank's part.
+    graph: as traced on this rank. arrays: called once the plan is known.
 
     A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by
     the scheduler, after all ranks have agreed that they traced the same.
     """
     ranks, here = graph.rank_ids, world()
     if len(ranks) == 1:  # every rank that calls it compiles the same; only one has actors
-        return _bind_alone(graph, config, here.rank, variables, device_index)
-    return _bind_together(graph, config, variables, device_index)
+        return _bind_alone(graph, config, here.rank, arrays, device_index)
+    return _bind_together(graph, config, arrays, device_index)
 
 
 def _bind_alone(
     graph: LogicalGraph,
     config: JobConfig,
     rank: int,
-    variables: Mapping[str, Any],
+    arrays: Arrays,
     device_index: int,
 ) -> Job:
     plan = compile_alone(graph, config, rank)
     thorough = config.compress_memory
-    return Job(plan, rank, variables, device_index=device_index, thorough=thorough)
+    return Job(plan, rank, arrays(plan), device_index=device_index, thorough=thorough)
 
 
 def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:
@@ -64,12 +68,12 @@ def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:
 
 
 def _bind_together(
-    graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
+    graph: LogicalGraph, config: JobConfig, arrays: Arrays, device_index: int
 ) -> Job:
     data = compile_together(graph, config)
     plan, thorough = Plan.from_bytes(data), config.compress_memory
     return open_plan(
-        plan, plan_digest(data), config.name, variables, device_index, thorough=thorough
+        plan, plan_digest(data), config.name, arrays(plan), device_index, thorough=thorough
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.describe import describe, describe_module, input_names
 from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.memory_limit import costs_of, fit_memory, report_of
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.sources import Source
@@ -101,12 +103,12 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     start = perf_counter()
     recomputed = costs_of(trace)
     text = str(trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
-    variables = {name: contiguous(x) for name, x in trace.variables.items()}
+    arrays = partial(take_layouts, variables=trace.variables)
     index = next((x._device.index for x in trace.variables.values()), 0)
     spanned = ranks_that_draw_together(trace.graph)
     steps = graph._steps_done
     with collector_paused():
-        job = compile_and_bind(trace.graph, _config(graph), variables, index)
+        job = compile_and_bind(trace.graph, _config(graph), arrays, index)
     job.step = steps
     values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
     graph._compiled = compiled = Compiled(
@@ -131,7 +133,7 @@ def _config(graph: Graph) -> JobConfig:
         graph.name,
         graph.config.num_pieces,
         graph.config.order_mode,
-        graph.config.auto_parallel,
+        graph.config.auto_parallel_settings,
         compress_memory=graph.config.compress_memory,
         **boxing_settings.current().job_fields(),
     )
@@ -149,14 +151,6 @@ def _randomness(trace: Trace, ranks: list[int]) -> GraphRandomness | None:
     """None: the graph calls no generator."""
     counts, graph = trace.draws.counts, trace.graph
     return GraphRandomness(graph.name, counts, graph.num_pieces, ranks) if counts else None
-
-
-def contiguous(x: Tensor) -> Array:
-    """The array of a variable; kernels write into it, so it is made contiguous in place."""
-    array: Array = x._array
-    if array is not None and not array.flags.c_contiguous:
-        x._array = array = array.copy()
-    return array
 
 
 def _output(x: Tensor, value: Value, array: Array | None) -> Tensor:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
 from oneflow.core.errors import ConfigError
-from oneflow.core.job_config import ORDER_MODES
+from oneflow.core.job_config import ORDER_MODES, AutoParallel
 from oneflow.graph.zero import Zero
 
 
@@ -112,8 +112,12 @@ class GraphConfig:
         self.order_mode = mode
 
     def enable_auto_parallel(self, mode: bool = True) -> None:
-        """Ops whose layout the user left open get the one that computes and moves least, not the
-        one that follows what the user gave.
+        """Lay out parameters, buffers, optimizer states and the results of ops so that a step takes
+        the least time, by bytes moved and estimated time of computing.
+
+        Inputs are taken as they are fed, and what `to_global` fixes stays. The `sbp` of parameters
+        and buffers then changes at the first call, unless another graph works on them already;
+        their values stay.
         """
         self.auto_parallel = bool(mode)
 
@@ -134,6 +138,11 @@ class GraphConfig:
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
             raise ConfigError(f"set_memory_limit: nbytes must be an integer >= 1, got {nbytes!r}")
         self.memory_limit = nbytes
+
+    @property
+    def auto_parallel_settings(self) -> AutoParallel | None:
+        """The settings of the search for layouts; None: there is none."""
+        return AutoParallel() if self.auto_parallel else None
 
     # ---- options that change nothing -------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from oneflow.distributed.world import world
 from oneflow.functional.random_state import default_generator
 from oneflow.graph.arguments import Arguments, Meta
 from oneflow.graph.binding import open_plan
-from oneflow.graph.compiling import Compiled, contiguous, ranks_that_draw_together
+from oneflow.graph.compiling import Compiled, ranks_that_draw_together
 from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.laying_out import take_layout, take_layouts
 from oneflow.graph.names import model_tensors, names_of, states_by_name
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
 from oneflow.tensor.grad_mode import no_grad
@@ -149,6 +150,7 @@ def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[st
         if mine is None:
             found[name] = x
             continue
+        take_layout(mine, node)
         if (mine.meta, mine._placement, mine._sbp) != (x.meta, x._placement, x._sbp):
             raise GraphError(
                 f"load_runtime_state_dict of {graph.name}: {name} is {mine.meta} "
@@ -162,7 +164,7 @@ def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[st
 
 
 def _bind(plan: Plan, data: bytes, name: str, variables: dict[str, Tensor]) -> Job:
-    arrays = {key: contiguous(x) for key, x in variables.items()}
+    arrays = take_layouts(plan, variables)
     index = next((x._device.index for x in variables.values()), 0)
     if len(plan.graph.rank_ids) == 1:
         return Job(plan, world().rank, arrays, device_index=index)

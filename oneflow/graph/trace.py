@@ -22,6 +22,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
+from oneflow.graph.laying_out import may_lay_out
 from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
@@ -96,6 +97,8 @@ class Trace(Mode):
         self.split: dict[int, NdSbp] = {}
         self.gathered: dict[int, NdSbp] = {}
         self.splits_gradients = False
+        self.lays_out = False
+        """Whether the search for layouts lays out variables, too."""
         """See zero.py; by the id of a parameter."""
         self._writes_parts = False
         self._parts: dict[int, NdSbp] = {}
@@ -457,7 +460,10 @@ class Trace(Mode):
         self.variables[name] = x
         self.hide_gradient(x)
         placement = self._placement_of(x)
-        node = self._append("variable", [], [x.meta], placement, {"name": name}, at_front=True)
+        attrs: Attrs = {"name": name}
+        if self.lays_out and id(x) in self.names and id(x) not in self.split and may_lay_out(x):
+            attrs = {**attrs, "free": True}
+        node = self._append("variable", [], [x.meta], placement, attrs, at_front=True)
         node.outputs[0].sbp = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
         self._current[id(x)] = node.outputs[0]
         stage = self.stage_of.get(id(x))

@@ -42,6 +42,7 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
     trace.split = graph._split if zero is not None else {}
     trace.gathered = graph._gathered if zero is not None and zero.restore_level else {}
     trace.splits_gradients = zero is not None and zero.stage >= 2
+    trace.lays_out = graph.config.auto_parallel
     trace.stages = _stages_by_placement(stages)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():

@@ -10,19 +10,24 @@ search over the whole graph finds (search_sbp.py).
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from oneflow.boxing.signatures import NdSignature
-from oneflow.core.graph import LogicalGraph, Node
+from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.pieces import rows_gathered, rows_may_stay_split
 from oneflow.scheduler.compiler.signatures import (
+    MOVES,
     check_placements,
     layout_at,
     op_signature,
 )
+
+if TYPE_CHECKING:
+    from oneflow.scheduler.compiler.search_sbp import Chosen
 
 
 def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
@@ -30,12 +35,32 @@ def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     if config.auto_parallel:
         from oneflow.scheduler.compiler.search_sbp import search_sbp
 
-        found = search_sbp(graph, cluster)
-    else:
-        found = Follower(graph).layouts
+        lay_out(graph, search_sbp(graph, config.auto_parallel, cluster))
+        return
+    found = Follower(graph).layouts
     for node in graph:
         for value in node.outputs:
             value.sbp = found[value.id]
+
+
+def lay_out(graph: LogicalGraph, found: Chosen) -> None:
+    """Give every value the layout that a search has chosen, and every reader a to_global before it
+    where it wants another: one for all who want the same.
+    """
+    moved: dict[tuple[int, NdSbp, Placement], Value] = {}
+    for node, choice in zip(found.nodes, found.choices, strict=True):
+        for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True):
+            value.sbp = nd_sbp
+        if node.op in MOVES:
+            continue
+        for i, (value, nd_sbp) in enumerate(zip(node.inputs, choice.inputs, strict=False)):
+            if value.placement == node.placement and value.sbp == nd_sbp:
+                continue
+            key = value.id, nd_sbp, node.placement
+            if key not in moved:
+                call = "to_global", [value], [value.type], node.placement
+                moved[key] = graph.insert(node, *call, sbp=[nd_sbp]).outputs[0]
+            graph.set_input(node, i, moved[key])
 
 
 class Follower:

@@ -1,32 +1,33 @@
 """The layouts with which a step of a graph takes the least time: auto-parallel.
 
-What the user fixed (variables, inputs, to_global) stays. For the rest the choice is made in two
-walks, min-sum over the graph:
+Each node has a variable, the signature that it takes. A value with one reader is a table over two
+of them: the seconds of moving it from where the one leaves it to where the other wants it. A value
+with several readers is moved once for all who want it alike, so it has a variable of its own: the
+set of layouts in which it is made available. Its maker pays for each layout in the set, and each
+reader's wish must be in it. The sum of all tables is the time of a step, and `min_sum` finds its
+least: exactly on small graphs, by parts on large ones.
 
-  forward   each value gets a message: for every SBP it could have, the least time of having made it
-            so, itself and all that it is made of;
-  backward  each node, last first, takes the choice that is cheapest given the messages of its
-            inputs and what its readers, which have chosen already, want.
-
-On a tree this is the optimum. Where a node has several readers its message is shared evenly between
-them, and the backward walk counts each distinct wish once, since a moved value is moved once for
-all who want it so. Equal neighbourhoods (the layers of a deep network) have equal messages, so each
-is solved once: the walks are linear, and cheap on repeated blocks. Where values have many readers
-the walks may miss; so the layouts of eager execution are taken where these are better.
+The layouts of eager execution are known before; the result is never worse.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from oneflow.boxing.signatures import NdSignature
 from oneflow.core.graph import LogicalGraph, Node, Value
-from oneflow.core.job_config import Cluster
+from oneflow.core.job_config import AutoParallel, Cluster
 from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
-from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.infer_sbp import Follower
+from oneflow.scheduler.compiler.min_sum import FORBIDDEN, Factor, Table, Tables, minimize, total
 from oneflow.scheduler.compiler.pieces import gathers_rows, rows_may_stay_split
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
@@ -37,219 +38,171 @@ from oneflow.scheduler.compiler.signatures import (
     no_signature,
 )
 
-EPSILON = 1e-13
-"""Seconds below which two costs are equal, and the choice listed first stays."""
+ROUNDS = 3
+"""Times that a graph too large for an exact answer is solved, each from the answer before."""
 
-_ANY = Choice((), (), 0.0)
+MOST_SETS = 400
+"""Sets of layouts that a value with several readers may be made available in."""
+
+BETTER = 1e-12
+"""Seconds by which a sum must be less to be better."""
+
+ANY = Choice((), (), 0.0)
 """The signature of an output node: it takes its input as it is."""
 
-Wish = tuple[NdSbp, Placement]
 
+class Chosen(NamedTuple):
+    """The outcome of a search.
 
-def search_sbp(graph: LogicalGraph, cluster: Cluster) -> dict[int, NdSbp]:
-    """Value id -> layout. Raises SbpError or PlacementError with the user's line."""
-    nodes = list(graph)
-    signatures, weights = Signatures(cluster), edge_weights(graph)
-    found = [
-        _Solver(graph, cluster).solve(nodes),
-        _followed(graph, signatures),
-        _Solver(graph, cluster, whole_sources=True).solve(nodes),
-    ]
-    best = min(found, key=lambda choices: step_seconds(nodes, choices, signatures, weights))
-    return {
-        value.id: nd_sbp
-        for node, choice in zip(nodes, best, strict=True)
-        for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True)
-    }
-
-
-def _followed(graph: LogicalGraph, signatures: Signatures) -> list[Choice]:
-    follower = Follower(graph)
-    found = []
-    for node in graph:
-        if node.op == "output":
-            found.append(_ANY)
-        elif _is_fixed(node):
-            found += _as_fixed(node)
-        else:
-            found.append(signatures.choice(node, follower.signatures[node.id]))
-    return found
-
-
-def step_seconds(
-    nodes: Sequence[Node],
-    choices: Sequence[Choice],
-    signatures: Signatures,
-    weights: dict[int, int],
-) -> float:
-    """Estimated time of a step in which node i takes choice i: computing and moving, one after the
-    other.
-
-    A value that is moved is moved once for all readers that want it so.  weights: see
-    `edge_weights`.
-    """
-    layout: dict[int, NdSbp] = {}
-    moves: dict[tuple[int, NdSbp, Placement], float] = {}
-    computing = 0.0
-    for node, choice in zip(nodes, choices, strict=True):
-        computing += choice.seconds * (weights[node.outputs[0].id] if node.outputs else 1)
-        for value, wanted in zip(node.inputs, choice.inputs, strict=False):
-            edge = signatures.edge(value.type, value.placement, node.placement)
-            seconds = weights[value.id] * edge[layout[value.id], wanted]
-            moves[value.id, wanted, node.placement] = seconds
-        for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True):
-            layout[value.id] = nd_sbp
-    return computing + sum(moves.values())
-
-
-class _Message:
-    """The knowledge of a reader about a value: for each SBP it could have, the least seconds (the
-    cheapest has 0).
+    nodes, choices: in the order of the graph.  seconds: estimated, of a step, all costs included.
+    is_exact: nothing is better.
     """
 
-    __slots__ = ("costs", "id", "placement", "type", "weight")
-
-    def __init__(
-        self,
-        id: int,
-        type: TensorType,
-        placement: Placement,
-        weight: int,
-        costs: dict[NdSbp, float],
-    ) -> None:
-        self.id = id
-        self.type = type
-        self.placement = placement
-        self.weight = weight
-        self.costs = costs
+    nodes: list[Node]
+    choices: list[Choice]
+    seconds: float
+    is_exact: bool
 
 
-class _Solved:
-    """The choices of a node in a given neighbourhood: `base[i]` seconds for choice i up to and with
-    the node."""
+def search_sbp(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
+    """The signature of each node. Raises SbpError or PlacementError with the user's line."""
+    model = Model(graph, settings, cluster)
+    known = model.known()
+    seconds, is_exact, spared = model.seconds(known), False, frozenset[int]()
+    for _ in range(ROUNDS):
+        found = minimize(model.sizes, model.factors, model.tables, known, spared=spared)
+        before, now = seconds, model.seconds(found.values)
+        if now < seconds:
+            known, seconds = found.values, now
+        is_exact, spared = found.is_exact, spared | found.fixed
+        if is_exact or before - now < BETTER:
+            break
+    return Chosen(model.nodes, model.choices(known), seconds, is_exact)
 
-    __slots__ = ("base", "choices", "id", "outputs")
 
-    def __init__(
-        self, id: int, choices: Sequence[Choice], base: list[float], outputs: list[_Message]
-    ) -> None:
-        self.id = id
-        self.choices = choices
-        self.base = base
-        self.outputs = outputs
+# ---- the problem ---------------------------------------------------------------------------------
 
 
-class _Solver:
-    """whole_sources: inputs and variables that are not fixed are B."""
+@dataclass(frozen=True, eq=False)
+class _Kind:
+    """The choices of nodes that are alike in all that their costs depend on."""
 
-    def __init__(
-        self,
-        graph: LogicalGraph,
-        cluster: Cluster,
-        *,
-        whole_sources: bool = False,
-    ) -> None:
+    number: int
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Set:
+    """The sets of layouts in which a value may be made available, as a variable's values."""
+
+    wishes: tuple[NdSbp, ...]
+    members: tuple[tuple[int, ...], ...]
+
+
+_Use = tuple[Node, tuple[int, ...]]
+"""A reader of a value, and as which of its inputs it reads it."""
+
+
+class Model:
+    """A graph as variables and tables; variable i is the signature of node i, and those of values
+    with several readers follow.
+    """
+
+    def __init__(self, graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> None:
+        self.nodes = list(graph)
+        self.tables = Tables()
+        self.factors: list[Factor] = []
+        self.sizes: list[int] = []
+        self._graph, self._settings = graph, settings
         self._signatures = Signatures(cluster)
-        self._whole_sources = whole_sources
         self._weights = edge_weights(graph)
         self._rows_stay_split = rows_may_stay_split(graph)
-        self._solved: dict[Hashable, _Solved] = {}
-        self._of_node: dict[int, _Solved] = {}
-        self._messages: dict[int, _Message] = {}
-        self._interned: dict[Hashable, _Message] = {}
-        self._wishes: dict[int, dict[Wish, None]] = {}
-        self._overwritten: dict[int, NdSbp] = {}
-        self._chosen: dict[Hashable, Choice] = {}
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._of_node: list[_Kind] = []
+        self._index = {node.id: i for i, node in enumerate(self.nodes)}
+        self._sets: list[tuple[int, _Set, list[_Use]]] = []
+        self._known_sets: dict[Hashable, _Set] = {}
         self._mutated: dict[str, frozenset[int]] = {}
+        for node in self.nodes:
+            self._add_node(node)
+        for node in self.nodes:
+            for value in node.outputs:
+                self._add_value(value)
 
-    def solve(self, nodes: Sequence[Node]) -> list[Choice]:
-        """A choice per node."""
-        for node in nodes:
-            self.visit(node)
-        chosen = [self.choose(node) for node in reversed(nodes)]
-        chosen.reverse()
-        return chosen
+    def seconds(self, values: Sequence[int]) -> float:
+        """The estimated time of a step in an assignment."""
+        return total(self.factors, self.tables, values)
 
-    # ---- forward ---------------------------------------------------------------------------------
+    def choices(self, values: Sequence[int]) -> list[Choice]:
+        """The signatures of an assignment."""
+        return [kind.choices[v] for kind, v in zip(self._of_node, values, strict=False)]
 
-    def visit(self, node: Node) -> None:
-        """Solves a node whose inputs are solved."""
-        if node.op == "output":
-            return
-        messages = [self._messages[v.id] for v in node.inputs]
-        key = (
-            node.op,
-            node.kind_key,
-            node.placement,
-            tuple([m.id for m in messages]),
-            tuple([(v.sbp, len(v.users)) for v in node.outputs]),
-            tuple([v.type for v in node.outputs]) if not messages else None,
-        )
-        solved = self._solved.get(key)
-        if solved is None:
-            solved = self._solved[key] = self._solve(node, messages)
-        self._of_node[node.id] = solved
-        for value, message in zip(node.outputs, solved.outputs, strict=True):
-            self._messages[value.id] = message
+    # ---- nodes -----------------------------------------------------------------------------------
 
-    def _solve(self, node: Node, messages: list[_Message]) -> _Solved:
-        if node.op not in MOVES:
-            check_placements(node)
-        every = self._allowed(node)
-        costs = self._costs(node, every, messages)
-        choices = [c for c, seconds in zip(every, costs, strict=True) if seconds < math.inf]
-        if not choices:
-            had = [" or ".join(map(nd_sbp_str, m.costs)) for m in messages]
-            raise no_signature(node, had)
-        base = [seconds for seconds in costs if seconds < math.inf]
-        readers = max(1, sum(len(v.users) for v in node.outputs))
-        outputs = [self._message(v, i, choices, base, readers) for i, v in enumerate(node.outputs)]
-        return _Solved(len(self._solved), choices, base, outputs)
+    def _add_node(self, node: Node) -> None:
+        weight = self._weights[node.outputs[0].id] if node.outputs else 1
+        free = _is_free(node)
+        fixed = None if free else tuple([v.sbp for v in node.outputs])
+        gathers = None
+        if node.op == "unpack" and not self._rows_stay_split:
+            gathers = node.inputs[0].sbp or "unknown"
+        key = (self._signatures.key(node), node.placement, weight, fixed, gathers)
+        kind = self._kinds.get(key)
+        if kind is None:
+            choices = tuple(self._allowed(node))
+            if not choices:
+                raise no_signature(node, [nd_sbp_str(v.sbp) if v.sbp else "?" for v in node.inputs])
+            kind = self._kinds[key] = _Kind(len(self._kinds), choices)
+        variable = len(self.sizes)
+        self._of_node.append(kind)
+        self.sizes.append(len(kind.choices))
 
-    def _costs(
-        self, node: Node, choices: Sequence[Choice], messages: list[_Message]
-    ) -> list[float]:
-        """Seconds up to and with the node, per choice."""
-        best = [self._best_inputs(node, i, m, choices) for i, m in enumerate(messages)]
-        weight = self._weight(node)
-        return [
-            weight * c.seconds + sum(b[s] for b, s in zip(best, c.inputs, strict=True))
-            for c in choices
-        ]
+        def computing() -> Table:
+            return np.array([weight * c.seconds for c in kind.choices])
 
-    def _weight(self, node: Node) -> int:
-        return self._weights[node.outputs[0].id] if node.outputs else 1
+        self.factors.append(((variable,), self.tables.number(("node", kind.number), computing)))
 
     def _allowed(self, node: Node) -> Sequence[Choice]:
         """The choices that keep what is fixed of the outputs."""
-        fixed = [v.sbp for v in node.outputs]
+        if node.op == "output":
+            return [ANY]
+        if node.op not in MOVES:
+            check_placements(node)
         if _is_fixed(node):
-            return _as_fixed(node)
+            return [_as_fixed(node)]
         every = self._signatures.of(node)
         if node.op == "unpack" and not self._rows_stay_split:
             return [c for c in every if gathers_rows(node.inputs[0].sbp, c.outputs[0])]
-        if not node.inputs and self._whole_sources:
-            return every[-1:]
+        if _is_free(node):
+            return every
+        fixed = [v.sbp for v in node.outputs]
         return [
             c
             for c in every
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
 
-    def _best_inputs(
-        self, node: Node, index: int, message: _Message, choices: Sequence[Choice]
-    ) -> dict[NdSbp, float]:
-        """Return, for each SBP that input `index` may be wanted in, the least seconds to have it
-        so.
-        """
-        wanted = dict.fromkeys(c.inputs[index] for c in choices)
-        if index in self._mutated_inputs(node):
-            return {w: message.costs.get(w, math.inf) for w in wanted}  # it cannot be a copy
-        seconds = self._signatures.edge(message.type, message.placement, node.placement)
-        return {
-            w: min(cost + message.weight * seconds[had, w] for had, cost in message.costs.items())
-            for w in wanted
-        }
+    # ---- values ----------------------------------------------------------------------------------
+
+    def _add_value(self, value: Value) -> None:
+        for placement, uses in self._readers(value).items():
+            copies = []
+            for node, places in uses:
+                overwritten = [i for i in places if i in self._mutated_inputs(node)]
+                if overwritten:
+                    self._add_in_place(value, node, overwritten)
+                if left := tuple(i for i in places if i not in overwritten):
+                    copies.append((node, left))
+            self._add_copies(value, placement, copies)
+
+    def _readers(self, value: Value) -> dict[Placement, list[_Use]]:
+        """The uses of a value by where the readers run, but for outputs, which take it as it is."""
+        found: dict[Placement, list[_Use]] = {}
+        for node in dict.fromkeys(value.users):
+            if node.op != "output":
+                places = tuple([i for i, v in enumerate(node.inputs) if v is value])
+                found.setdefault(node.placement, []).append((node, places))
+        return found
 
     def _mutated_inputs(self, node: Node) -> frozenset[int]:
         found = self._mutated.get(node.op)
@@ -259,83 +212,184 @@ class _Solver:
             self._mutated[node.op] = found
         return found
 
-    def _message(
-        self,
-        value: Value,
-        index: int,
-        choices: Sequence[Choice],
-        base: list[float],
-        readers: int,
-    ) -> _Message:
-        least: dict[NdSbp, float] = {}
-        for choice, seconds in zip(choices, base, strict=True):
-            nd_sbp = choice.outputs[index]
-            if seconds < least.get(nd_sbp, math.inf):
-                least[nd_sbp] = seconds
-        lowest = min(least.values())
-        costs = {s: round((c - lowest) / readers, 13) for s, c in least.items()}
+    def _add_in_place(self, value: Value, reader: Node, places: list[int]) -> None:
+        """A reader that overwrites the value takes it as it lies: it cannot be a copy."""
+        maker, taker = self._kind(value.node), self._kind(reader)
+
+        def make() -> Table:
+            return (
+                np.array(
+                    [
+                        [
+                            0.0
+                            if all(c.inputs[i] == m.outputs[value.index] for i in places)
+                            else 1.0
+                            for c in taker.choices
+                        ]
+                        for m in maker.choices
+                    ]
+                )
+                * FORBIDDEN
+            )
+
+        self._add_pair(value, reader, ("in place", tuple(places)), make)
+
+    def _add_copies(self, value: Value, placement: Placement, uses: list[_Use]) -> None:
+        """The readers that may take a copy in another layout."""
+        shared = self._set_of(value, uses) if len(uses) > 1 else None
+        if shared is None:
+            for node, places in uses:
+                self._add_move(value, placement, node, places)
+        else:
+            self._add_shared(value, placement, uses, shared)
+
+    def _add_move(
+        self, value: Value, placement: Placement, reader: Node, places: tuple[int, ...]
+    ) -> None:
+        maker, taker = self._kind(value.node), self._kind(reader)
+        edge = self._signatures.edge(value.type, value.placement, placement)
         weight = self._weights[value.id]
-        key = (value.type, value.placement, weight, tuple(costs.items()))
-        message = self._interned.get(key)
-        if message is None:
-            message = _Message(len(self._interned), value.type, value.placement, weight, costs)
-            self._interned[key] = message
-        return message
 
-    # ---- backward --------------------------------------------------------------------------------
+        def make() -> Table:
+            wanted = [dict.fromkeys(c.inputs[i] for i in places) for c in taker.choices]
+            had = [m.outputs[value.index] for m in maker.choices]
+            return _finite([[weight * sum(edge[h, w] for w in ws) for ws in wanted] for h in had])
 
-    def choose(self, node: Node) -> Choice:
-        """Fixes a node all of whose readers are fixed, and tells its producers what it wants."""
-        if node.op == "output":
-            return _ANY
-        solved = self._of_node[node.id]
-        wishes = [tuple(self._wishes.get(v.id, ())) for v in node.outputs]
-        forced = tuple([self._overwritten.get(v.id) for v in node.outputs])
-        key = (solved.id, forced, *wishes)
-        choice = self._chosen.get(key)
-        if choice is None:
-            choice = self._chosen[key] = self._cheapest(solved, wishes, forced)
-        for value, nd_sbp in zip(node.inputs, choice.inputs, strict=True):
-            self._wishes.setdefault(value.id, {})[nd_sbp, node.placement] = None
-        for index in self._mutated_inputs(node):
-            self._overwritten[node.inputs[index].id] = choice.inputs[index]
-        return choice
+        self._add_pair(value, reader, ("move", placement, weight, places), make)
 
-    def _cheapest(
-        self,
-        solved: _Solved,
-        wishes: list[tuple[Wish, ...]],
-        forced: tuple[NdSbp | None, ...],
-    ) -> Choice:
-        """The choice with the least time up to here and of moving the outputs to where they are
-        wanted.
+    def _add_pair(
+        self, value: Value, reader: Node, key: Hashable, make: Callable[[], Table]
+    ) -> None:
+        maker, taker = self._kind(value.node), self._kind(reader)
+        full = (key, maker.number, value.index, taker.number)
+        number = self.tables.number(full, make)
+        self.factors.append(((self._index[value.node.id], self._index[reader.id]), number))
 
-        forced: of an output that is overwritten, how the op that does so has it.
+    def _kind(self, node: Node) -> _Kind:
+        return self._of_node[self._index[node.id]]
+
+    # ---- values that are moved for several readers -----------------------------------------------
+
+    def _set_of(self, value: Value, uses: list[_Use]) -> _Set | None:
+        """The sets of layouts worth making for these readers; None: each is to be moved to apart,
+        for there are too many.
         """
-        best, least = solved.choices[0], math.inf
-        for choice, base in zip(solved.choices, solved.base, strict=True):
-            if any(f not in (None, s) for f, s in zip(forced, choice.outputs, strict=True)):
-                continue
-            seconds = base
-            for message, nd_sbp, wanted in zip(solved.outputs, choice.outputs, wishes, strict=True):
-                for wish, placement in wanted:
-                    edge = self._signatures.edge(message.type, message.placement, placement)
-                    seconds += message.weight * edge[nd_sbp, wish]
-            if seconds < least - EPSILON:
-                best, least = choice, seconds
-        return best
+        if not self._settings.shares_moves:
+            return None
+        kinds = tuple([(self._kind(node).number, places) for node, places in uses])
+        key = (self._kind(value.node).number, value.index, kinds)
+        found = self._known_sets.get(key)
+        if found is None:
+            wishes = tuple(
+                dict.fromkeys(
+                    c.inputs[i] for node, ps in uses for i in ps for c in self._kind(node).choices
+                )
+            )
+            most = sum(len(places) for _, places in uses)
+            found = self._known_sets[key] = _Set(wishes, _subsets(len(wishes), most))
+        return found if found.members else None
+
+    def _add_shared(
+        self, value: Value, placement: Placement, uses: list[_Use], shared: _Set
+    ) -> None:
+        variable = len(self.sizes)
+        self.sizes.append(len(shared.members))
+        self._sets.append((variable, shared, uses))
+        maker = self._kind(value.node)
+        edge = self._signatures.edge(value.type, value.placement, placement)
+        weight = self._weights[value.id]
+
+        def making() -> Table:
+            each = _finite(
+                [
+                    [weight * edge[m.outputs[value.index], w] for w in shared.wishes]
+                    for m in maker.choices
+                ]
+            )
+            return np.stack([each[:, list(s)].sum(axis=1) for s in shared.members], axis=1)
+
+        key = maker.number, value.index, placement, weight, shared.wishes, len(shared.members)
+        number = self.tables.number(("making", key), making)
+        self.factors.append(((self._index[value.node.id], variable), number))
+        for node, places in uses:
+            self._add_wish(variable, shared, node, places)
+
+    def _add_wish(self, variable: int, shared: _Set, reader: Node, places: tuple[int, ...]) -> None:
+        taker = self._kind(reader)
+
+        def make() -> Table:
+            place = {w: i for i, w in enumerate(shared.wishes)}
+            wanted = [{place[c.inputs[i]] for i in places} for c in taker.choices]
+            return np.array(
+                [[0.0 if w.issubset(s) else FORBIDDEN for w in wanted] for s in shared.members]
+            )
+
+        key = ("wish", shared.wishes, len(shared.members), taker.number, places)
+        self.factors.append(((variable, self._index[reader.id]), self.tables.number(key, make)))
+
+    # ---- assignments that are known --------------------------------------------------------------
+
+    def known(self) -> list[int]:
+        """The assignment to begin with: the layouts of eager execution."""
+        follower = Follower(self._graph)
+        values = [
+            _nearest(kind.choices, follower.signatures[node.id])
+            for node, kind in zip(self.nodes, self._of_node, strict=True)
+        ]
+        return self._completed(values)
+
+    def _completed(self, values: list[int]) -> list[int]:
+        """The assignment with the sets that the readers' wishes make."""
+        for _, shared, uses in self._sets:
+            wanted = {
+                self._kind(node).choices[values[self._index[node.id]]].inputs[i]
+                for node, places in uses
+                for i in places
+            }
+            members = tuple(i for i, w in enumerate(shared.wishes) if w in wanted)
+            values.append(shared.members.index(members))
+        return values
+
+
+def _nearest(choices: Sequence[Choice], signature: NdSignature) -> int:
+    """The number of the choice that is a signature, or makes the same of other inputs."""
+    ins, outs = signature.inputs, signature.outputs
+    numbers = range(len(choices))
+    same = (i for i in numbers if (choices[i].inputs, choices[i].outputs) == (ins, outs))
+    return next(same, next((i for i in numbers if choices[i].outputs == outs), 0))
+
+
+def _subsets(count: int, most: int) -> tuple[tuple[int, ...], ...]:
+    """Every set of 1 to `most` of `count` numbers; () if these are too many."""
+    sizes = range(1, min(count, most) + 1)
+    if sum(math.comb(count, size) for size in sizes) > MOST_SETS:
+        return ()
+    return tuple(s for size in sizes for s in itertools.combinations(range(count), size))
+
+
+def _finite(rows: list[list[float]]) -> Table:
+    table: Table = np.minimum(np.array(rows), FORBIDDEN)
+    return table
+
+
+# ---- what the user fixed -------------------------------------------------------------------------
+
+
+def _is_free(node: Node) -> bool:
+    """May the search lay out this variable?"""
+    return node.op == "variable" and bool(node.attrs.get("free"))
 
 
 def _is_fixed(node: Node) -> bool:
     """Has the user given the layout of this variable, input, source or to_global?"""
-    if node.inputs and node.op not in MOVES:
+    if _is_free(node) or (node.inputs and node.op not in MOVES):
         return False
     return all(v.sbp is not None for v in node.outputs)
 
 
-def _as_fixed(node: Node) -> list[Choice]:
+def _as_fixed(node: Node) -> Choice:
     """The one choice of a variable, input, source or to_global whose layout the user gave."""
     outputs = tuple(v.sbp for v in node.outputs if v.sbp is not None)
     for value, nd_sbp in zip(node.outputs, outputs, strict=True):
         check_fits(nd_sbp, value.type.shape, node.describe())
-    return [Choice(outputs[: len(node.inputs)], outputs, 0.0)]
+    return Choice(outputs[: len(node.inputs)], outputs, 0.0)

@@ -37,6 +37,9 @@ from oneflow.core.tensor_type import TensorType
 MOVES = frozenset({"to_global", "boxing"})
 """Structural nodes whose result may lie anywhere, whatever their input."""
 
+SOURCES = frozenset({"input", "variable"})
+"""Structural nodes whose value is there before the step."""
+
 BYTES_PER_SECOND = {"cpu": 1e10, "cuda": 1e12}
 FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 1e14}
 MOVE_SECONDS = 2e-5
@@ -251,7 +254,7 @@ def _nests(node: Node, combination: Sequence[SbpSignature]) -> bool:
 
 def _structural_signatures(node: Node, types: tuple[TensorType, ...]) -> list[SbpSignature]:
     """SBPs pass through; a variable or input that nobody fixed may lie split or whole."""
-    if node.op in ("input", "variable"):
+    if node.op in SOURCES:
         ndim = node.outputs[0].type.ndim
         every: Iterable[Sbp] = [*(Split(i) for i in range(ndim)), BROADCAST]
         return [SbpSignature((), (s,)) for s in every]
@@ -315,11 +318,14 @@ def compute_seconds(node: Node) -> float:
 def _seconds(
     node: Node, types: tuple[TensorType, ...], nd_sbps: tuple[NdSbp, ...], is_product: bool
 ) -> float:
-    """Reading and writing local bytes, or the arithmetic of a product, whichever is longer.
+    """Reading and writing local bytes, or the arithmetic of a product, whichever is longer; none of
+    what is there already.
 
     A product of sizes m, k, n has operands of mk, kn and mn elements, so mkn is the root of their
     product.
     """
+    if node.op in SOURCES:
+        return 0.0
     device = node.placement.type
     numels = [
         t.numel / _parts(s, node.placement.hierarchy) for t, s in zip(types, nd_sbps, strict=True)

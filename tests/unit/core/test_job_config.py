@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from oneflow.core.errors import ConfigError
-from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.job_config import AutoParallel, Cluster, JobConfig
 
 
 def test_bytes_give_the_same_back():
-    config = JobConfig("g", num_pieces=4, order_mode="SpeedFirst", auto_parallel=True)
+    config = JobConfig("g", num_pieces=4, order_mode="SpeedFirst", auto_parallel=AutoParallel())
     cluster = Cluster(2, ("a", "b"))
     assert JobConfig.from_bytes(config.to_bytes()) == config
     assert Cluster.from_bytes(cluster.to_bytes()) == cluster

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import random
-
 import pytest
 
 from oneflow.core.errors import PlacementError, SbpError
-from oneflow.core.graph import LogicalGraph, Node
+from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_text import parse_graph
-from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.job_config import AutoParallel, Cluster, JobConfig
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import nd_sbp_str
 from oneflow.scheduler.compiler.infer_sbp import infer_sbp
 from oneflow.scheduler.compiler.pipeline import run_passes
-from oneflow.scheduler.compiler.signatures import Choice, Signatures
 
 from .graph_builder import Builder, mlp
 
 CONFIG = JobConfig("g")
-SEARCH = JobConfig("g", auto_parallel=True)
+SEARCH = JobConfig("g", auto_parallel=AutoParallel())
 CLUSTER = Cluster(8)
 TWO = Placement("cpu", [0, 1])
 GRID = Placement("cpu", [[0, 1], [2, 3]])
@@ -160,112 +155,3 @@ def test_a_fixed_split_of_a_missing_dim_is_an_error():
     builder.input("x", (4,), "S(1)", TWO)
     with pytest.raises(SbpError, match="at least 2 dims"):
         infer_sbp(builder.graph, CONFIG, CLUSTER)
-
-
-# ---- against trying everything -------------------------------------------------------------------
-
-
-def total_seconds(nodes: list[Node], choices: tuple[Choice, ...], signatures: Signatures) -> float:
-    """Time of a step in which node i takes choice i; a value moved once serves all who want it
-    so."""
-    of_value = {
-        v.id: s
-        for n, c in zip(nodes, choices, strict=True)
-        for v, s in zip(n.outputs, c.outputs, strict=True)
-    }
-    moves = {}
-    for node, choice in zip(nodes, choices, strict=True):
-        for value, wanted in zip(node.inputs, choice.inputs, strict=True):
-            edge = signatures.edge(value.type, value.placement, node.placement)
-            moves[value.id, wanted] = edge[of_value[value.id], wanted]
-    return sum(c.seconds for c in choices) + sum(moves.values())
-
-
-def allowed(node: Node, signatures: Signatures) -> list[Choice]:
-    fixed = [v.sbp for v in node.outputs]
-    if not node.inputs and None not in fixed:
-        return [Choice((), tuple(fixed), 0.0)]
-    return list(signatures.of(node))
-
-
-def chosen_seconds(nodes: list[Node], signatures: Signatures, table: list[list[Choice]]) -> float:
-    """The least time with the outputs that the nodes have."""
-    outputs = [tuple(v.sbp for v in n.outputs) for n in nodes]
-    fitting = [[c for c in row if c.outputs == o] for row, o in zip(table, outputs, strict=True)]
-    return min(total_seconds(nodes, c, signatures) for c in itertools.product(*fitting))
-
-
-def random_tree(seed: int, placement: Placement) -> LogicalGraph:
-    """Some inputs, fixed or free, combined by random ops until one value is left."""
-    rng = random.Random(seed)
-    builder = Builder()
-    layouts = ["S(0)", "S(1)", "B", "?"] if placement.ndim == 1 else ["(S(0), B)", "(B, S(1))", "?"]
-    num_inputs = 3 if placement.ndim == 1 else 2
-    size = rng.choice([64, 512])
-    live = [
-        builder.input(f"x{i}", (size, size), rng.choice(layouts), placement)
-        for i in range(num_inputs)
-    ]
-    while len(live) > 1:
-        a, b = (live.pop(rng.randrange(len(live))) for _ in range(2))
-        live.append(builder.call(rng.choice(["matmul", "add", "mul"]), a, b))
-        if rng.random() < 0.4:
-            op = rng.choice(["relu", "softmax"])
-            live.append(builder.call(op, live.pop()))
-    return builder.graph
-
-
-@pytest.mark.parametrize("placement", [TWO, Placement("cpu", [0, 1, 2, 3])])
-@pytest.mark.parametrize("seed", range(12))
-def test_search_finds_the_optimum_of_a_tree(seed, placement):
-    graph = random_tree(seed, placement)
-    check_optimum(graph)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_search_finds_the_optimum_of_a_tree_on_a_grid(seed):
-    check_optimum(random_tree(seed, GRID))
-
-
-def check_optimum(graph: LogicalGraph) -> None:
-    signatures = Signatures(CLUSTER)
-    nodes = list(graph)
-    table = [allowed(n, signatures) for n in nodes]
-    infer_sbp(graph, SEARCH, CLUSTER)
-    found = chosen_seconds(nodes, signatures, table)
-    best = min(total_seconds(nodes, c, signatures) for c in itertools.product(*table))
-    assert math.isclose(found, best, rel_tol=1e-6), (found, best)
-
-
-@pytest.mark.parametrize("batch, width", [(64, 64), (4096, 64), (64, 1024)])
-def test_search_over_a_training_graph_is_as_good_as_the_usual_layouts(batch, width):
-    def seconds(config: JobConfig, *sbps: str) -> float:
-        graph = mlp([TWO, TWO], *sbps, batch=batch, width=width)
-        run_passes(graph, config, CLUSTER, until="dedupe")
-        infer_sbp(graph, config, CLUSTER)
-        return graph_seconds(graph)
-
-    by_hand = [("S(0)", "B", "B"), ("B", "S(0)", "S(1)"), ("B", "B", "B")]
-    for sbps in by_hand:
-        assert seconds(SEARCH, *sbps) <= seconds(CONFIG, *sbps) * 1.000001
-    best = min(seconds(CONFIG, *sbps) for sbps in by_hand)
-    assert seconds(SEARCH, "?", "?", "?") <= 1.1 * best
-
-
-def graph_seconds(graph: LogicalGraph) -> float:
-    """Time of a step with the SBPs that the values have."""
-    signatures = Signatures(CLUSTER)
-    nodes = [n for n in graph if n.op != "output"]
-    choices = []
-    for node in nodes:
-        outputs = tuple(v.sbp for v in node.outputs)
-        fitting = [c for c in allowed(node, signatures) if c.outputs == outputs]
-        choices.append(min(fitting, key=lambda c: moved_seconds(node, c, signatures)))
-    return total_seconds(nodes, tuple(choices), signatures)
-
-
-def moved_seconds(node: Node, choice: Choice, signatures: Signatures) -> float:
-    return choice.seconds + sum(
-        signatures.edge(v.type, v.placement, node.placement)[v.sbp, wanted]
-        for v, wanted in zip(node.inputs, choice.inputs, strict=True)
-    )

@@ -1,0 +1,57 @@
+"""Variables that the search for layouts lays out: which may be, and the tensors that then follow.
+
+The search is part of compiling, so a plan says how its variables lie. Before it is bound, the eager
+tensors are brought into these layouts; their values stay, and all plans after this one find them
+so: a tensor in a plan stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from weakref import WeakValueDictionary
+
+from oneflow.core.graph import Node
+from oneflow.core.plan import Plan
+from oneflow.kernels.array import Array
+from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.tensor import Tensor
+
+_bound: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+"""Tensors whose arrays a plan works on, by id."""
+
+
+def may_lay_out(x: Tensor) -> bool:
+    """Whether the search may choose where the parts of `x` lie: it spans ranks, is no partial sum,
+    and no plan works on it.
+    """
+    if x._placement is None or x._sbp is None or x._placement.size == 1:
+        return False
+    return id(x) not in _bound and not any(s.is_partial for s in x._sbp)
+
+
+def take_layouts(plan: Plan, variables: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Lay out the tensors as the plan has them. Returns the arrays that it then works on.
+
+    All ranks of the tensors call it alike.
+    """
+    for node in plan.graph.of_kind("variable"):
+        take_layout(variables[str(node.attrs["name"])], node)
+    for x in variables.values():
+        _bound[id(x)] = x
+    return {name: contiguous(x) for name, x in variables.items()}
+
+
+def take_layout(x: Tensor, node: Node) -> None:
+    """Lay out a tensor as its variable lies, if the search chose it. All its ranks call it."""
+    nd_sbp = node.outputs[0].sbp
+    if node.attrs.get("free") and x._sbp != nd_sbp:
+        with no_grad():
+            x.data = x.detach().to_global(sbp=nd_sbp)
+
+
+def contiguous(x: Tensor) -> Array:
+    """The array of a variable; kernels write into it, so it is made contiguous in place."""
+    array: Array = x._array
+    if array is not None and not array.flags.c_contiguous:
+        x._array = array = array.copy()
+    return array

@@ -1,0 +1,194 @@
+"""search_sbp: on small graphs the layouts found are the best of all; on larger ones good ones."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.job_config import AutoParallel, Cluster, JobConfig
+from oneflow.core.op import find_op
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
+from oneflow.scheduler.compiler.infer_sbp import infer_sbp
+from oneflow.scheduler.compiler.pipeline import run_passes
+from oneflow.scheduler.compiler.search_sbp import search_sbp
+from oneflow.scheduler.compiler.signatures import Choice, Signatures
+
+from .graph_builder import Builder, mlp
+
+CONFIG = JobConfig("g")
+SETTINGS = AutoParallel()
+SEARCH = JobConfig("g", auto_parallel=SETTINGS)
+CLUSTER = Cluster(8)
+TWO = Placement("cpu", [0, 1])
+FOUR = Placement("cpu", [0, 1, 2, 3])
+GRID = Placement("cpu", [[0, 1], [2, 3]])
+
+
+# ---- the reference: every assignment -------------------------------------------------------------
+
+
+def allowed(node: Node, signatures: Signatures) -> list[Choice]:
+    fixed = [v.sbp for v in node.outputs]
+    is_free = node.op == "variable" and node.attrs.get("free")
+    if not node.inputs and None not in fixed and not is_free:
+        return [Choice((), tuple(fixed), 0.0)]
+    return list(signatures.of(node))
+
+
+def moving(value: Value, choices: list[Choice], users: list[Node], signatures: Signatures) -> float:
+    """Seconds of moving a value, made as the first choice says, to all who read it; once to those
+    who want it alike. What is overwritten cannot be moved.
+    """
+    made, *taken = choices
+    had = made.outputs[value.index]
+    wanted: dict[NdSbp, None] = {}
+    for node, choice in zip(users, taken, strict=True):
+        mutated = set(find_op(node.op).mutates.values())
+        for i, v in enumerate(node.inputs):
+            if v is value:
+                if i in mutated and choice.inputs[i] != had:
+                    return 1e6
+                wanted[choice.inputs[i]] = None
+    edge = signatures.edge(value.type, value.placement, users[0].placement)
+    return min(sum(edge[had, w] for w in wanted), 1e6)
+
+
+def least_seconds(graph: LogicalGraph) -> float:
+    """The least time of a step over all assignments, all of them in one array."""
+    signatures = Signatures(CLUSTER)
+    nodes = [n for n in graph if n.op != "output"]
+    table = [allowed(n, signatures) for n in nodes]
+    shape = [len(row) for row in table]
+    assert np.prod(shape) <= 3e6, shape
+    place = {n.id: i for i, n in enumerate(nodes)}
+    sums = np.zeros(shape)
+
+    def add(axes: list[int], values: list[float]) -> None:
+        part = np.array(values).reshape([shape[a] for a in axes]).transpose(np.argsort(axes))
+        sums[...] += part.reshape([n if a in axes else 1 for a, n in enumerate(shape)])
+
+    for i, row in enumerate(table):
+        add([i], [c.seconds for c in row])
+    for node in nodes:
+        for value in node.outputs:
+            users = list(dict.fromkeys(value.users))
+            axes = [place[node.id], *(place[u.id] for u in users)]
+            if users:
+                rows = itertools.product(*(table[a] for a in axes))
+                add(axes, [moving(value, list(c), users, signatures) for c in rows])
+    return float(sums.min())
+
+
+# ---- random graphs -------------------------------------------------------------------------------
+
+
+def random_graph(seed: int, placement: Placement, most: int) -> LogicalGraph:
+    """Up to `most` nodes: inputs, fixed or free variables, and ops on values that were made before,
+    some of which have several readers.
+    """
+    rng = random.Random(seed)
+    builder = Builder()
+    one = placement.ndim == 1
+    layouts = ["S(0)", "S(1)", "B"] if one else ["(S(0), B)", "(B, S(1))", "(B, B)"]
+    size = rng.choice([16, 64, 512])
+    live = [builder.input("x", (size, size), rng.choice(layouts), placement)]
+    for i in range(rng.choice([1, 2]) if one else 1):
+        live.append(builder.variable(f"w{i}", (size, size), rng.choice(layouts), placement))
+        node = live[-1].node
+        if rng.random() < 0.6:
+            node.attrs = {**node.attrs, "free": True}
+    count = 1.0
+    while len(builder.graph) < most:
+        op = rng.choice(["matmul", "add", "mul", "relu", "softmax"])
+        inputs = [rng.choice(live) for _ in range(1 if op in ("relu", "softmax") else 2)]
+        made = builder.call(op, *inputs)
+        signatures = Signatures(CLUSTER)
+        count = np.prod([len(allowed(n, signatures)) for n in builder.graph], dtype=float)
+        if count > 3e5:
+            builder.graph.erase(made.node)
+            break
+        live.append(made)
+    return builder.graph
+
+
+@pytest.mark.parametrize("placement", [TWO, FOUR])
+@pytest.mark.parametrize("seed", range(12))
+def test_search_equals_trying_everything(seed, placement):
+    graph = random_graph(seed, placement, 12)
+    found = search_sbp(graph, SETTINGS, CLUSTER)
+    assert found.is_exact
+    assert found.seconds == pytest.approx(least_seconds(graph), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_search_equals_trying_everything_on_a_grid(seed):
+    graph = random_graph(seed, GRID, 4)
+    found = search_sbp(graph, SETTINGS, CLUSTER)
+    assert found.seconds == pytest.approx(least_seconds(graph), rel=1e-9)
+
+
+def test_an_updated_variable_keeps_one_layout():
+    builder = Builder()
+    x = builder.input("x", (64, 64), "S(0)", TWO)
+    w = builder.variable("w", (64, 64), "B", TWO)
+    w.node.attrs = {**w.node.attrs, "free": True}
+    lr = builder.input("lr", (), "B", TWO, "float64")
+    grad = builder.call("matmul", x, w, transpose_a=True)
+    builder.call("sgd_update", w, grad, lr, weight_decay=0.0, maximize=False)
+    found = search_sbp(builder.graph, SETTINGS, CLUSTER)
+    assert found.seconds == pytest.approx(least_seconds(builder.graph), rel=1e-9)
+    layouts = {n.op: c.outputs for n, c in zip(found.nodes, found.choices, strict=True)}
+    assert layouts["variable"] == layouts["sgd_update"]
+
+
+# ---- larger graphs -------------------------------------------------------------------------------
+
+
+def seconds(graph: LogicalGraph) -> float:
+    """The time that the search would give to a graph all of whose layouts are known."""
+    return search_sbp(graph, SETTINGS, CLUSTER).seconds
+
+
+@pytest.mark.parametrize("batch, width", [(64, 64), (4096, 64), (64, 1024)])
+def test_search_over_a_training_graph_is_as_good_as_the_usual_layouts(batch, width):
+    def by_hand(*sbps: str) -> float:
+        graph = mlp([TWO, TWO], *sbps, batch=batch, width=width)
+        infer_sbp(graph, CONFIG, CLUSTER)
+        return seconds(graph)
+
+    def searched(*sbps: str, free: bool) -> float:
+        graph = mlp([TWO, TWO], *sbps, batch=batch, width=width)
+        for node in graph.of_kind("variable"):
+            node.attrs = {**node.attrs, "free": free}
+        return seconds(graph)
+
+    hands = [("S(0)", "B", "B"), ("B", "S(0)", "S(1)"), ("B", "B", "B")]
+    for sbps in hands:
+        best = searched(*sbps, free=False)
+        assert best <= by_hand(*sbps) * 1.000001
+        assert searched(*sbps, free=True) <= best * 1.000001
+
+
+def test_the_passes_keep_to_the_signatures_that_were_found():
+    """Each move of the plan is one that the search has counted."""
+    graph = mlp([TWO, TWO], "S(0)", "B", "B", batch=64, width=256)
+    for node in graph.of_kind("variable"):
+        node.attrs = {**node.attrs, "free": True}
+    found = search_sbp(graph, SETTINGS, CLUSTER)
+    wanted = {
+        (value.id, nd_sbp)
+        for node, choice in zip(found.nodes, found.choices, strict=True)
+        for value, nd_sbp in zip(node.inputs, choice.inputs, strict=False)
+        if found.choices[found.nodes.index(value.node)].outputs[value.index] != nd_sbp
+    }
+    run_passes(graph, SEARCH, CLUSTER, until="infer_sbp")
+    assert len(graph.of_kind("to_global")) >= len(wanted) > 0
+    count = len(graph.of_kind("to_global"))
+    run_passes(graph, CONFIG, CLUSTER, until="insert_boxing")
+    moves = len(graph.of_kind("boxing")) + len(graph.of_kind("slice"))
+    assert moves == count

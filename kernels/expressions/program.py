@@ -198,24 +198,38 @@ class Program:
     ) -> Values:
         """`body(counter, values)` while counter < stop; it returns the values of the next turn, as
         many as `carried`, which are those of the first. Returns those of the last."""
+        first = self.number(start) if isinstance(start, int) else start
+
+        def turn(values: Values) -> Values:
+            following = body(values[0], values[1:]) or ()
+            return [values[0] + step, *following]
+
+        return self.repeat((first, *carried), lambda v: v[0].compare("lt", stop), turn)[1:]
+
+    def repeat(
+        self,
+        carried: Sequence[Value],
+        condition: Callable[[Values], Value],
+        body: Callable[[Values], Sequence[Value]],
+    ) -> Values:
+        """`body(values)` while `condition(values)`; it returns the values of the next turn, as many
+        as `carried`, which are those of the first. Returns those of the last."""
         code = self.code
         head, inside, done = code.fresh("head"), code.fresh("inside"), code.fresh("done")
-        first = self.number(start) if isinstance(start, int) else start
         before = self._block
         code.do(f"br label %{head}")
         code.label(head)
+        self._block = head
         place = len(code.lines)
-        counter = code.let("phi", "i64")  # written below, when the block that comes back is known
+        # Written below, when the block that comes back is known.
         values = [code.let("phi", x.element, x.lanes) for x in carried]
-        more = counter.compare("lt", stop)
+        more = condition(values)
         code.do(f"br i1 {more.name}, label %{inside}, label %{done}")
         code.label(inside)
         self._block = inside
-        following = body(counter, values) or ()
-        moved = counter + step
+        following = body(values)
         code.do(f"br label %{head}")
-        pairs = zip((counter, *values), (first, *carried), (moved, *following), strict=True)
-        for i, (phi, begin, then) in enumerate(pairs):
+        for i, (phi, begin, then) in enumerate(zip(values, carried, following, strict=True)):
             ways = f"[ {begin.name}, %{before} ], [ {then.name}, %{self._block} ]"
             code.lines[place + i] = f"  {phi.name} = phi {phi.type} {ways}"
         code.label(done)

@@ -6,20 +6,34 @@ ids are the same row where table and 64 bits are the same, whatever the type of 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
+from oneflow.one_embedding.store.disk_tier import DiskTier
 from oneflow.one_embedding.store.initial import InitialRows
 from oneflow.one_embedding.store.options import StoreOptions
+from oneflow.one_embedding.store.row_log import RowLayout, RowLog
+from oneflow.one_embedding.store.snapshots import (
+    Lock,
+    Owns,
+    Snapshot,
+    batches_of,
+    check_fits,
+    find_snapshot,
+    path_of,
+    remove_unlisted,
+    write_snapshot,
+)
 from oneflow.one_embedding.store.statistics import StoreStatistics
+from oneflow.one_embedding.store.tier import Batch, MemoryTier, Tier
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Batch: TypeAlias = tuple[Array, Array, Array]
-"""Keys (uint64[n]), tables (int32[n]) and rows (float32[n, line_size])."""
 
 KEY_TYPES = ("int64", "uint64", "int32")
 MOST_TABLES = 4095
@@ -55,10 +69,29 @@ class RowStore:
     def __init__(self, options: StoreOptions, key_type: str, initial: InitialRows) -> None:
         self.options, self.key_type, self.initial = options, key_type, initial
         self.line_size = initial.line_size
-        self.statistics = StoreStatistics()
-        self._lock = threading.RLock()
-        self._places: dict[tuple[int, int], int] = {}
-        self._rows: Array = np.empty((0, self.line_size), np.float32)
+        self._layout = RowLayout(self.line_size, options.block_nbytes)
+        self._counted = StoreStatistics()
+        self._guard = threading.RLock()
+        self._lock = Lock(options.folder)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._lock.release)
+            remove_unlisted(options.folder)
+            self._open_tier()
+            undo.pop_all()
+
+    def _open_tier(self) -> None:
+        self._log = RowLog(self.options.folder, self._layout)
+        made = self.initial, self._log, self._counted
+        nbytes = self.options.cache_nbytes
+        self._tier: Tier = DiskTier(*made, nbytes) if nbytes else MemoryTier(*made)
+
+    @property
+    def statistics(self) -> StoreStatistics:
+        """Counters since the store was opened."""
+        self._counted.queued = self._log.queued
+        self._counted.disk_nbytes_read = self._log.nbytes_read
+        self._counted.disk_nbytes_written = self._log.nbytes_written
+        return self._counted
 
     def get(self, keys: Array, tables: Array, out: Array) -> None:
         """Write the rows of unique ids into `out`; rows that are not there are created.
@@ -67,56 +100,119 @@ class RowStore:
         RowStoreError where there is no room for more rows; then none is created.
         """
         self._check(keys, tables, out)
-        with self._lock:
-            pairs = list(zip(tables.tolist(), keys.tolist(), strict=True))
-            missing = [i for i, pair in enumerate(pairs) if pair not in self._places]
-            self._make_room(len(missing))
-            for i in missing:
-                self._places[pairs[i]] = len(self._places)
-            made = np.empty((len(missing), self.line_size), np.float32)
-            self.initial.fill(keys[missing], tables[missing], made)
-            self._rows = np.concatenate((self._rows, made))
-            out[:] = self._rows[[self._places[pair] for pair in pairs]]
+        keys, tables = _ready(keys, tables)
+        with self._guard:
+            self._make_room(keys, tables)
+            self._counted.lookups += keys.size
+            if out.flags.c_contiguous:
+                self._tier.get(keys, tables, out)
+            else:
+                out[:] = self._got(keys, tables)
+
+    def _got(self, keys: Array, tables: Array) -> Array:
+        rows = np.empty((keys.size, self.line_size), np.float32)
+        self._tier.get(keys, tables, rows)
+        return rows
 
     def put(self, keys: Array, tables: Array, rows: Array) -> None:
         """Replace rows by unique ids; those that are not there are added. Arguments: `get`."""
         self._check(keys, tables, rows)
-        with self._lock:
-            self.get(keys, tables, np.empty_like(rows))
-            pairs = zip(tables.tolist(), keys.tolist(), strict=True)
-            self._rows[[self._places[pair] for pair in pairs]] = rows
+        keys, tables = _ready(keys, tables)
+        with self._guard:
+            self._make_room(keys, tables)
+            self._tier.put(keys, tables, np.ascontiguousarray(rows))
 
     def __len__(self) -> int:
         """Number of rows that are there."""
-        return len(self._places)
+        return len(self._tier)
 
     def items(self, batch_rows: int = _BATCH_ROWS) -> Iterator[Batch]:
         """All rows in batches, in no order that means anything; none may change meanwhile."""
-        pairs = list(self._places)
-        for begin in range(0, len(pairs), batch_rows):
-            some = pairs[begin : begin + batch_rows]
-            keys = np.array([key for _, key in some], np.uint64)
-            tables = np.array([table for table, _ in some], np.int32)
-            yield keys, tables, self._rows[begin : begin + len(some)]
+        return self._tier.items(batch_rows)
 
     def save_snapshot(self, name: str) -> None:
-        """Keep all rows as they are under a name, in place of an older snapshot of that name."""
-        raise RowStoreError(f"snapshot {name!r}: rows in memory alone cannot be kept yet")
+        """Keep all rows as they are under a name, in place of an older snapshot of that name.
 
-    def load_snapshot(self, name: str) -> None:
-        """Replace all rows by those of a snapshot."""
-        raise RowStoreError(f"snapshot {name!r}: rows in memory alone cannot be loaded yet")
+        Only rows that changed since the last snapshot are written. Raises RowStoreError for a full
+        disk; then the older snapshots are what they were, and another try writes the same rows.
+        """
+        folder, options = self.options.folder, self.options
+        path_of(folder, name)
+        with self._guard:
+            extents, stale = self._tier.save()
+            made = Snapshot(
+                key_type=self.key_type,
+                line_size=self.line_size,
+                block_nbytes=self._layout.block_nbytes,
+                file_nbytes=self._layout.file_nbytes,
+                rank=options.rank,
+                num_ranks=len(options.folders),
+                num_rows=len(self),
+                extents=tuple(extents),
+            )
+            write_snapshot(folder, name, made)
+            self._tier.saved(stale)
+            remove_unlisted(folder, list(self._log.numbers()))
+
+    def load_snapshot(self, name: str, owns: Owns | None = None) -> None:
+        """Replace all rows by those of a snapshot.
+
+        owns: which ids (keys, tables) this rank has, bool[n]; needed for a snapshot that a run on
+        another number of ranks saved.  Raises RowStoreError where there is none, or of other rows,
+        or a torn one; the rows are what they were then.
+        """
+        folder, options = self.options.folder, self.options
+        parts = find_snapshot(options.folders, name)
+        for _, part in parts:
+            check_fits(name, part, self.key_type, self.line_size)
+        own = [part for place, part in parts if place == folder and part.layout == self._layout]
+        is_own = len(parts) == len(options.folders) and len(own) == 1
+        if owns is None and not is_own and len(options.folders) > 1:
+            raise ArgumentError(
+                f"snapshot {name!r} is of {len(parts)} ranks, this run has "
+                f"{len(options.folders)}: give `owns`, by which each takes its ids"
+            )
+        with self._guard:
+            before, log = self._tier, self._log
+            self._open_tier()
+            try:
+                if is_own:
+                    self._tier.load(own[0])
+                else:
+                    self._load_parts(parts, owns)
+            except BaseException:
+                self._tier.close()
+                self._tier, self._log = before, log
+                raise
+            before.close()
+
+    def _load_parts(self, parts: list[tuple[Path, Snapshot]], owns: Owns | None) -> None:
+        for folder, part in parts:
+            for keys, tables, rows in batches_of(folder, part):
+                mine = slice(None) if owns is None else np.flatnonzero(owns(keys, tables))
+                self._make_room(keys[mine], tables[mine])
+                self._tier.put(keys[mine], tables[mine], rows[mine])
 
     def close(self) -> None:
         """Give back memory and files. What no snapshot holds is lost."""
-        self._places.clear()
-        self._rows = np.empty((0, self.line_size), np.float32)
+        with self._guard:
+            self._tier.close()
+            self._lock.release()
 
-    def _make_room(self, count: int) -> None:
-        capacity = self.options.capacity
-        if capacity and len(self) + count > capacity:
+    def __enter__(self) -> RowStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _make_room(self, keys: Array, tables: Array) -> None:
+        capacity, there = self.options.capacity, len(self)
+        if not capacity or there + keys.size <= capacity:
+            return
+        count = self._tier.count_missing(keys, tables)
+        if there + count > capacity:
             raise RowStoreError(
-                f"{len(self)} rows are there and {count} new ids came, but the capacity is "
+                f"{there} rows are there and {count} new ids came, but the capacity is "
                 f"{capacity} rows on this rank; raise `capacity` of the store options"
             )
 
@@ -138,3 +234,7 @@ class RowStore:
                 f"table ids from {tables.min()} to {tables.max()}, but the store has "
                 f"{len(self.initial.tables)} tables, from 0"
             )
+
+
+def _ready(keys: Array, tables: Array) -> tuple[Array, Array]:
+    return np.ascontiguousarray(keys), np.ascontiguousarray(tables, np.int32)

@@ -6,30 +6,18 @@ import numpy as np
 import pytest
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
-from oneflow.one_embedding.store.initial import Column, InitialRows
-from oneflow.one_embedding.store.options import make_device_mem_store_options
-from oneflow.one_embedding.store.row_store import RowStore, open_store
+from oneflow.one_embedding.store.disk_tier import DiskTier
+from oneflow.one_embedding.store.row_log import RowLayout
+from oneflow.one_embedding.store.row_store import open_store
 
-INITIAL = InitialRows(5, [[Column(3, "uniform", -1.0, 1.0)]] * 2, (0.25,))
+from .stores import INITIAL, KINDS, Expected, keys_of, opened, options_of, rows_of, train
 
-
-def opened(folder: Path, capacity: int = 100) -> RowStore:
-    options = make_device_mem_store_options(str(folder), capacity)
-    return open_store(options, key_type="int64", line_size=4, initial=INITIAL)
+BOTH = pytest.mark.parametrize("kind", KINDS)
 
 
-def keys_of(*ids: int) -> np.ndarray:
-    return np.array(ids, np.uint64)
-
-
-def rows_of(store: RowStore, keys: np.ndarray, table: int = 0) -> np.ndarray:
-    out = np.empty((keys.size, store.line_size), np.float32)
-    store.get(keys, np.full(keys.size, table, np.int32), out)
-    return out
-
-
-def test_rows_are_created_once_and_keep_what_is_put(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+@BOTH
+def test_rows_are_created_once_and_keep_what_is_put(kind: str, tmp_path: Path) -> None:
+    store = opened(kind, tmp_path)
     keys, tables = keys_of(9, 2**63 + 1, 4), np.array([0, 0, 1], np.int32)
     first = np.empty((3, 4), np.float32)
     INITIAL.fill(keys, tables, first)
@@ -42,26 +30,51 @@ def test_rows_are_created_once_and_keep_what_is_put(tmp_path: Path) -> None:
     assert len(store) == 3
 
 
-def test_one_id_in_two_tables_is_two_rows(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+@BOTH
+def test_one_id_in_two_tables_is_two_rows(kind: str, tmp_path: Path) -> None:
+    store = opened(kind, tmp_path)
     store.put(keys_of(1), np.array([1], np.int32), np.full((1, 4), 7, np.float32))
     assert (rows_of(store, keys_of(1), 1) == 7).all()
     assert not (rows_of(store, keys_of(1), 0) == 7).any()
     assert len(store) == 2
 
 
-def test_items_are_all_rows(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    keys = np.arange(50, dtype=np.uint64)
-    rows = rows_of(store, keys, 1)
-    batches = list(store.items(batch_rows=7))
-    order = np.argsort(np.concatenate([batch[0] for batch in batches]))
-    assert {t for batch in batches for t in batch[1].tolist()} == {1}
-    np.testing.assert_array_equal(np.concatenate([batch[2] for batch in batches])[order], rows)
+@BOTH
+def test_a_store_holds_what_a_dictionary_would(
+    kind: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    store, expected = opened(kind, tmp_path), Expected()
+    train(store, expected, rng, steps=30)
+    expected.check(store)
+
+
+def test_rows_leave_the_cache_and_come_back(tmp_path: Path, rng: np.random.Generator) -> None:
+    store, expected = opened("disk", tmp_path), Expected()
+    train(store, expected, rng, steps=40)
+    counted = store.statistics
+    assert isinstance(store._tier, DiskTier)
+    assert counted.created == len(store) > 5 * store._tier.num_lines
+    assert counted.lookups == counted.created + counted.memory_hits + counted.disk_hits
+    assert min(counted.disk_hits, counted.memory_hits, counted.evicted) > 0
+
+
+def test_stale_rows_give_their_room_back(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RowLayout, "file_rows", 64)  # two units
+    store, expected = opened("disk", tmp_path), Expected()
+    train(store, expected, rng, steps=120)
+    expected.check(store)
+    assert store._log.num_slots <= 2 * len(store) + 5 * 64
+    store.save_snapshot("last")
+    assert len(list(tmp_path.glob("0-1/*.rows"))) <= 2 * len(store) // 64 + 6
+    store.load_snapshot("last")
+    expected.check(store)
 
 
 def test_more_ids_than_the_capacity_are_refused_and_none_is_created(tmp_path: Path) -> None:
-    store = opened(tmp_path, capacity=3)
+    options = options_of("memory", tmp_path, capacity=3)
+    store = open_store(options, key_type="int64", line_size=4, initial=INITIAL)
     rows_of(store, keys_of(1, 2))
     with pytest.raises(RowStoreError, match=r"2 rows are there and 2 new ids .* capacity is 3"):
         rows_of(store, keys_of(1, 3, 4))
@@ -70,7 +83,7 @@ def test_more_ids_than_the_capacity_are_refused_and_none_is_created(tmp_path: Pa
 
 
 def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+    store = opened("memory", tmp_path)
     out, tables = np.empty((1, 4), np.float32), np.zeros(1, np.int32)
     with pytest.raises(DTypeError, match=r"uint64\[n\], not int64\[1\]"):
         store.get(np.zeros(1, np.int64), tables, out)
@@ -83,8 +96,16 @@ def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_openings_are_refused(tmp_path: Path) -> None:
-    options = make_device_mem_store_options(str(tmp_path), 10)
+    options = options_of("memory", tmp_path)
     with pytest.raises(DTypeError, match="ids of float32"):
         open_store(options, key_type="float32", line_size=4, initial=INITIAL)
     with pytest.raises(ArgumentError, match="rows of 5 numbers, but 4 first values"):
         open_store(options, key_type="int64", line_size=5, initial=INITIAL)
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
+    first = opened("memory", tmp_path)
+    with pytest.raises(RowStoreError, match="in use by another run"):
+        opened("disk", tmp_path)
+    first.close()
+    opened("disk", tmp_path).close()

@@ -1,0 +1,231 @@
+"""Snapshots of a store: which parts of its files of rows are valid under a name.
+
+A snapshot is one small file, `snapshots/NAME.json`, that lists extents of files of rows, oldest
+first; of two rows with one id the later one counts. It gets its name when all that it lists is on
+the disk, so it is there whole or not at all. Files that no snapshot lists are what a killed process
+left, or what was replaced, and are removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from oneflow.core.errors import ArgumentError, RowStoreError
+from oneflow.io.files import PendingFile, sync_folder
+from oneflow.one_embedding.store.direct_file import as_disk_error
+from oneflow.one_embedding.store.index import Index
+from oneflow.one_embedding.store.row_log import (
+    Extent,
+    RowLayout,
+    RowLog,
+    keys_path,
+    numbers_in,
+    rows_path,
+)
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Owns: TypeAlias = Callable[[Array, Array], Array]
+"""Which of some ids (keys, tables) belong to this rank: bool[n]."""
+
+VERSION = 1
+_FOLDER = "snapshots"
+_SUFFIX = ".json"
+_BATCH_ROWS = 1 << 15
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The contents of a snapshot of one rank.
+
+    rank, num_ranks: of the run that saved it.  saved_ns: when, of the clock.  num_rows: of ids.
+    """
+
+    key_type: str
+    line_size: int
+    block_nbytes: int
+    file_nbytes: int
+    rank: int
+    num_ranks: int
+    num_rows: int
+    extents: tuple[Extent, ...]
+    saved_ns: int = 0
+
+    @property
+    def layout(self) -> RowLayout:
+        return RowLayout(self.line_size, self.block_nbytes, self.file_nbytes)
+
+    @property
+    def num_slots(self) -> int:
+        return sum(extent.rows for extent in self.extents)
+
+
+class Lock:
+    """The right to write a folder; it ends with the process at the latest."""
+
+    def __init__(self, folder: Path) -> None:
+        self._handle = -1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / _FOLDER).mkdir(exist_ok=True)
+            self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise as_disk_error(error, folder) from error
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise RowStoreError(
+                f"{folder} is in use by another run; stop it or give another persistent_path"
+            ) from None
+
+    def release(self) -> None:
+        """Let others have the folder; also done where the object goes."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    __del__ = release
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Path of the snapshot of a name. Raises ArgumentError for what is no file's name."""
+    if not name or name.startswith(".") or "/" in name or "\0" in name:
+        raise ArgumentError(
+            f"snapshot {name!r}: a name has neither / nor NUL and begins with no point"
+        )
+    return folder / _FOLDER / f"{name}{_SUFFIX}"
+
+
+def write_snapshot(folder: Path, name: str, snapshot: Snapshot) -> None:
+    """Give a snapshot its name, in place of an older one. Raises RowStoreError for a full disk."""
+    path = path_of(folder, name)
+    said = {"version": VERSION, **asdict(replace(snapshot, saved_ns=time.time_ns()))}
+    try:
+        pending = PendingFile(path)
+        try:
+            pending.file.write(json.dumps(said, indent=1).encode())
+        except OSError:
+            pending.abort()
+            raise
+        pending.commit()
+        sync_folder(path.parent)
+        sync_folder(folder)
+    except OSError as error:
+        raise as_disk_error(error, path) from error
+
+
+def read_snapshot(folder: Path, name: str) -> Snapshot:
+    """Read a snapshot. Raises FileNotFoundError if there is none, RowStoreError for a torn one."""
+    path = path_of(folder, name)
+    data = path.read_bytes()
+    try:
+        said = json.loads(data)
+        version = said.pop("version")
+        if version != VERSION:
+            raise RowStoreError(f"{path} is of version {version}, this program reads {VERSION}")
+        said["extents"] = tuple(Extent(**extent) for extent in said["extents"])
+        return Snapshot(**said)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RowStoreError(f"{path} is torn: {error}; load another snapshot") from error
+
+
+def remove_unlisted(folder: Path, used: Sequence[int] = ()) -> None:
+    """Remove files of rows that no snapshot lists, besides those in use. Nothing is removed where a
+    snapshot cannot be read, because it might list them."""
+    listed = set(used)
+    for path in (folder / _FOLDER).glob(f"[!.]*{_SUFFIX}"):
+        try:
+            snapshot = read_snapshot(folder, path.name.removesuffix(_SUFFIX))
+        except RowStoreError:
+            return
+        listed.update(extent.number for extent in snapshot.extents)
+    for number in numbers_in(folder):
+        if number not in listed:
+            rows_path(folder, number).unlink(missing_ok=True)
+            keys_path(folder, number).unlink(missing_ok=True)
+
+
+def find_snapshot(folders: Sequence[Path], name: str) -> list[tuple[Path, Snapshot]]:
+    """Return the newest snapshot of a name that all its ranks have: each rank's folder and part.
+
+    folders: of all ranks of this run; those of runs on other numbers of ranks lie beside them.
+    """
+    candidates = {*folders, *(near for f in folders for near in f.parent.glob("*-*"))}
+    sets: dict[int, dict[int, tuple[Path, Snapshot]]] = {}
+    for folder in sorted(candidates):
+        try:
+            found = read_snapshot(folder, name)
+        except FileNotFoundError:
+            continue
+        sets.setdefault(found.num_ranks, {})[found.rank] = (folder, found)
+    whole = [list(parts.values()) for count, parts in sets.items() if len(parts) == count]
+    if whole:
+        return max(whole, key=lambda parts: min(part.saved_ns for _, part in parts))
+    if not sets:
+        listed = ", ".join(str(folder) for folder in folders)
+        raise RowStoreError(f"no snapshot {name!r} in {listed}; {_names_in(candidates)}")
+    count, parts = max(sets.items())
+    missing = sorted(set(range(count)) - set(parts))
+    raise RowStoreError(
+        f"snapshot {name!r} is not complete: of {count} ranks, {missing} saved none; "
+        f"{_names_in(candidates)}"
+    )
+
+
+def _names_in(folders: set[Path]) -> str:
+    paths = {path for f in folders for path in (f / _FOLDER).glob(f"[!.]*{_SUFFIX}")}
+    names = sorted({path.name.removesuffix(_SUFFIX) for path in paths})
+    return f"there are {', '.join(names)}" if names else "there is none at all"
+
+
+def check_fits(name: str, snapshot: Snapshot, key_type: str, line_size: int) -> None:
+    """Raise RowStoreError for a snapshot of other rows."""
+    if snapshot.line_size != line_size:
+        raise RowStoreError(
+            f"snapshot {name!r} has rows of {snapshot.line_size} numbers, this store of "
+            f"{line_size}; open it with the same embedding_dim and an optimizer of as many states"
+        )
+    if snapshot.key_type != key_type:
+        raise RowStoreError(
+            f"snapshot {name!r} has ids of {snapshot.key_type}, this store of {key_type}"
+        )
+
+
+def index_of(log: RowLog, index: Index, base: int = 0) -> None:
+    """Give the ids of a log their slots plus `base`, the last of each, and count those in use."""
+    for number in log.numbers():
+        ids, slots = log.ids(number)
+        keys, tables = np.ascontiguousarray(ids["key"]), np.ascontiguousarray(ids["table"])
+        index.assign(keys, tables, slots + base)
+    for _, _, places in index.entries():
+        log.count_in(places - base)
+
+
+def batches_of(folder: Path, snapshot: Snapshot) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield keys (uint64[n]), tables (int32[n]) and rows (float32[n, line_size]) of a snapshot,
+    each id once."""
+    log = RowLog(folder, snapshot.layout)
+    try:
+        log.use(snapshot.extents)
+        index = Index()
+        index_of(log, index)
+        for number in log.numbers():
+            ids, slots = log.ids(number)
+            for begin in range(0, slots.size, _BATCH_ROWS):
+                some = slice(begin, begin + _BATCH_ROWS)
+                keys = np.ascontiguousarray(ids["key"][some])
+                tables = np.ascontiguousarray(ids["table"][some])
+                last = np.flatnonzero(index.find(keys, tables) == slots[some])
+                if last.size:
+                    yield keys[last], tables[last], log.read(slots[some][last])
+    finally:
+        log.close()

@@ -1,0 +1,147 @@
+"""Tiers: where the rows of a store lie between look-ups. One class keeps all in memory; the other
+is in disk_tier.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from oneflow.one_embedding.store.index import Index
+from oneflow.one_embedding.store.initial import InitialRows
+from oneflow.one_embedding.store.row_log import Extent, RowLog
+from oneflow.one_embedding.store.row_memory import Changes, RowMemory
+from oneflow.one_embedding.store.snapshots import Snapshot, batches_of
+from oneflow.one_embedding.store.statistics import StoreStatistics
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Batch: TypeAlias = tuple[Array, Array, Array]
+"""Keys (uint64[n]), tables (int32[n]) and rows (float32[n, line_size])."""
+
+_SAVED_ROWS = 1 << 14
+_MOST_STALE = 2.0
+"""Slots over rows from which a snapshot writes all rows anew."""
+
+
+class Tier(Protocol):
+    """Rows by id, without limits and locks. Arrays: those of Batch, contiguous, each id once."""
+
+    def get(self, keys: Array, tables: Array, out: Array) -> None:
+        """Write rows into `out`; those that are not there are created."""
+
+    def put(self, keys: Array, tables: Array, rows: Array) -> None:
+        """Replace or add rows."""
+
+    def count_missing(self, keys: Array, tables: Array) -> int:
+        """Number of ids that are not there."""
+
+    def items(self, batch_rows: int) -> Iterator[Batch]:
+        """All rows."""
+
+    def save(self) -> tuple[list[Extent], list[int]]:
+        """Bring all rows to the disk. Returns what the snapshot lists, and the numbers of the files
+        that nothing needs once it is there; `saved` follows then."""
+
+    def saved(self, stale: list[int]) -> None:
+        """Go on from the snapshot that was written."""
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Take the rows of a snapshot of the log's folder and layout, where none are yet."""
+
+    def close(self) -> None:
+        """Give back memory and files."""
+
+    def __len__(self) -> int: ...
+
+
+class MemoryTier:
+    """All rows in memory; what changed is appended to a log by snapshots."""
+
+    def __init__(self, initial: InitialRows, log: RowLog, statistics: StoreStatistics) -> None:
+        self._initial, self._log, self._statistics = initial, log, statistics
+        self._index = Index()
+        self._rows = RowMemory(initial.line_size)
+        self._changes = Changes()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of rows and index."""
+        return self._rows.nbytes + self._index.nbytes
+
+    def get(self, keys: Array, tables: Array, out: Array) -> None:
+        places = self._index.find(keys, tables)
+        missing = np.flatnonzero(places < 0)
+        if missing.size:
+            made = np.empty((missing.size, self._initial.line_size), np.float32)
+            self._initial.fill(keys[missing], tables[missing], made)
+            places[missing] = self._add(keys[missing], tables[missing])
+            self._rows.store(places[missing], made)
+        self._rows.fetch(places, out)
+        self._statistics.created += missing.size
+        self._statistics.memory_hits += keys.size - missing.size
+        self._statistics.memory_nbytes += out.nbytes
+
+    def put(self, keys: Array, tables: Array, rows: Array) -> None:
+        places = self._index.find(keys, tables)
+        missing = np.flatnonzero(places < 0)
+        if missing.size:
+            places[missing] = self._add(keys[missing], tables[missing])
+        self._rows.store(places, rows)
+        self._changes.mark(places, keys, tables, len(self))
+        self._statistics.memory_nbytes += rows.nbytes
+
+    def _add(self, keys: Array, tables: Array) -> Array:
+        count = len(self)
+        self._rows.reserve(count + keys.size)
+        places = np.arange(count, count + keys.size)
+        self._index.assign(keys, tables, places)
+        self._changes.mark(places, keys, tables, len(self))
+        return places
+
+    def count_missing(self, keys: Array, tables: Array) -> int:
+        return int((self._index.find(keys, tables) < 0).sum())
+
+    def items(self, batch_rows: int) -> Iterator[Batch]:
+        for keys, tables, places in self._index.entries():
+            for begin in range(0, keys.size, batch_rows):
+                some = slice(begin, begin + batch_rows)
+                rows = np.empty((keys[some].size, self._initial.line_size), np.float32)
+                self._rows.fetch(places[some], rows)
+                yield keys[some], tables[some], rows
+
+    def save(self) -> tuple[list[Extent], list[int]]:
+        keys, tables = self._changes.ids()
+        log = self._log
+        if log.num_slots + keys.size > _MOST_STALE * len(self):
+            stale, first = list(log.numbers()), log.begin_file()
+            for batch in self.items(_SAVED_ROWS):
+                log.append(*batch)
+            return [extent for extent in log.sync() if extent.number >= first], stale
+        for begin in range(0, keys.size, _SAVED_ROWS):
+            some = slice(begin, begin + _SAVED_ROWS)
+            rows = np.empty((keys[some].size, self._initial.line_size), np.float32)
+            self._rows.fetch(self._index.find(keys[some], tables[some]), rows)
+            log.append(keys[some], tables[some], rows)
+        return log.sync(), []
+
+    def saved(self, stale: list[int]) -> None:
+        self._log.forget(stale)
+        self._changes.clear()
+
+    def load(self, snapshot: Snapshot) -> None:
+        for batch in batches_of(self._log.folder, snapshot):
+            self.put(*batch)
+        self._log.use(snapshot.extents)
+        for extent in snapshot.extents:
+            self._log.live[extent.number] = extent.rows
+        self._changes.clear()
+
+    def close(self) -> None:
+        self._log.close()
+        self._index, self._rows = Index(), RowMemory(self._initial.line_size)
+        self._changes = Changes()

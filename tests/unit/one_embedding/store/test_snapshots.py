@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oneflow.core.errors import ArgumentError, RowStoreError
+from oneflow.one_embedding.store.initial import Column, InitialRows
+from oneflow.one_embedding.store.row_store import open_store
+
+from .stores import INITIAL, KINDS, LINE, Expected, keys_of, opened, options_of, rows_of, train
+
+BOTH = pytest.mark.parametrize("kind", KINDS)
+
+
+@BOTH
+def test_snapshots_hold_what_was_there_when_they_were_saved(
+    kind: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    store, expected = opened(kind, tmp_path), Expected()
+    kept = {}
+    for name in ("a", "b", "c"):
+        train(store, expected, rng, steps=8)
+        store.save_snapshot(name)
+        kept[name] = expected.copy()
+    for name in ("b", "a", "c"):
+        store.load_snapshot(name)
+        kept[name].check(store)
+    store.close()
+    for other in KINDS:  # a new process, in memory or on a disk, reads them alike
+        with opened(other, tmp_path) as again:
+            again.load_snapshot("b")
+            kept["b"].check(again)
+
+
+@BOTH
+def test_training_goes_on_from_an_older_snapshot(
+    kind: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    store, expected = opened(kind, tmp_path), Expected()
+    train(store, expected, rng, steps=8)
+    store.save_snapshot("a")
+    at_a = expected.copy()
+    train(store, expected, rng, steps=8)
+    store.save_snapshot("b")
+    store.load_snapshot("a")
+    branch = at_a.copy()
+    train(store, branch, rng, steps=8)
+    store.save_snapshot("c")
+    for name, rows in (("a", at_a), ("b", expected), ("c", branch)):
+        store.load_snapshot(name)
+        rows.check(store)
+
+
+@BOTH
+def test_saving_under_one_name_keeps_the_last_and_little_else(
+    kind: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    store, expected = opened(kind, tmp_path), Expected()
+    for _ in range(12):
+        train(store, expected, rng, steps=4)
+        store.save_snapshot("last")
+    store.close()
+    with opened(kind, tmp_path) as again:
+        again.load_snapshot("last")
+        expected.check(again)
+    assert len(list(tmp_path.glob("0-1/snapshots/*"))) == 1
+
+
+def written_by(store_kind: str, folder: Path, num_rows: int, num_changed: int) -> tuple[int, int]:
+    """Bytes that a full snapshot writes, and one after few rows changed."""
+    store = opened(store_kind, folder)
+    keys = np.arange(num_rows, dtype=np.uint64)
+    rows_of(store, keys)
+    store.save_snapshot("full")
+    full = store.statistics.disk_nbytes_written
+    tables = np.zeros(num_changed, np.int32)
+    store.put(keys[:num_changed], tables, np.ones((num_changed, LINE), np.float32))
+    store.save_snapshot("few")
+    return full, store.statistics.disk_nbytes_written - full
+
+
+@BOTH
+def test_a_snapshot_writes_rows_that_changed_only(kind: str, tmp_path: Path) -> None:
+    full, few = written_by(kind, tmp_path, num_rows=20_000, num_changed=200)
+    assert full >= 20_000 * 4 * LINE
+    assert few <= 0.05 * full
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (4, 1), (2, 3)])
+def test_a_snapshot_loads_on_another_number_of_ranks(
+    before: int, after: int, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    stores = [opened("disk", tmp_path, rank=r, num_ranks=before) for r in range(before)]
+    expected, keys = Expected(), np.arange(300, dtype=np.uint64)
+    for rank, store in enumerate(stores):
+        mine = keys[keys % before == rank]
+        rows = rng.standard_normal((mine.size, LINE), np.float32)
+        store.put(mine, np.zeros(mine.size, np.int32), rows)
+        expected.put(mine, np.zeros(mine.size, np.int32), rows)
+        store.save_snapshot("a")
+        store.close()
+    found = 0
+    for rank in range(after):
+        with opened("memory", tmp_path, rank=rank, num_ranks=after) as store:
+            store.load_snapshot("a", owns=lambda keys, _: keys % after == rank)  # noqa: B023
+            mine = keys[keys % after == rank]
+            tables = np.zeros(mine.size, np.int32)
+            np.testing.assert_array_equal(rows_of(store, mine), expected.get(mine, tables))
+            found += len(store)
+            store.save_snapshot("b")
+    assert found == keys.size
+
+
+def test_ranks_that_load_must_say_which_ids_they_have(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as store:
+        rows_of(store, keys_of(1, 2))
+        store.save_snapshot("a")
+    with (
+        opened("memory", tmp_path, rank=1, num_ranks=2) as store,
+        pytest.raises(ArgumentError, match="is of 1 ranks, this run has 2"),
+    ):
+        store.load_snapshot("a")
+
+
+def test_missing_and_incomplete_snapshots_are_named(tmp_path: Path) -> None:
+    first = opened("memory", tmp_path, rank=0, num_ranks=2)
+    with pytest.raises(RowStoreError, match=r"no snapshot 'a' in .*; there is none at all"):
+        first.load_snapshot("a")
+    first.save_snapshot("a")
+    with pytest.raises(RowStoreError, match=r"of 2 ranks, \[1\] saved none; there are a"):
+        first.load_snapshot("a")
+    for name in ("", "../a", ".a"):
+        with pytest.raises(ArgumentError, match="a name has neither / nor NUL"):
+            first.save_snapshot(name)
+
+
+@BOTH
+def test_rows_of_another_kind_are_refused(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as store:
+        rows_of(store, keys_of(1, 2))
+        store.save_snapshot("a")
+    options = options_of(kind, tmp_path)
+    wide = InitialRows(5, [[Column(4, "constant")]], (0.25,))
+    with (
+        open_store(options, key_type="int64", line_size=5, initial=wide) as store,
+        pytest.raises(RowStoreError, match="has rows of 4 numbers, this store of 5"),
+    ):
+        store.load_snapshot("a")
+    with (
+        open_store(options, key_type="int32", line_size=4, initial=INITIAL) as store,
+        pytest.raises(RowStoreError, match="has ids of int64, this store of int32"),
+    ):
+        store.load_snapshot("a")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("*.rows", r"\.rows is torn: it has \d+ bytes, the snapshot \d+"),
+        ("*.keys", r"\.keys is torn: its first \d+ ids are not those"),
+        ("snapshots/a.json", r"a\.json is torn"),
+    ],
+)
+def test_torn_files_are_named_and_the_rows_stay(
+    kind: str, file: str, message: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    store, expected = opened(kind, tmp_path), Expected()
+    train(store, expected, rng, steps=5)
+    store.save_snapshot("a")
+    train(store, expected, rng, steps=5)
+    (path,) = tmp_path.glob(f"0-1/{file}")
+    whole = path.read_bytes()
+    other = tmp_path / "cut"  # the open file keeps its bytes, as what it was replaced by is torn
+    other.write_bytes(whole[: len(whole) // 2])
+    os.replace(other, path)
+    with pytest.raises(RowStoreError, match=message):
+        store.load_snapshot("a")
+    train(store, expected, rng, steps=1)
+
+
+def test_changed_ids_are_found_torn(tmp_path: Path) -> None:
+    with opened("disk", tmp_path) as store:
+        rows_of(store, keys_of(1, 2))
+        store.save_snapshot("a")
+        (path,) = tmp_path.glob("0-1/*.keys")
+        path.write_bytes(bytes(path.stat().st_size))
+        with pytest.raises(RowStoreError, match="is torn"):
+            store.load_snapshot("a")
+
+
+@BOTH
+def test_a_full_disk_is_named_and_the_next_try_succeeds(
+    kind: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, expected = opened(kind, tmp_path), Expected()
+    train(store, expected, rng, steps=3)
+    store.save_snapshot("a")
+    before = expected.copy()
+    train(store, expected, rng, steps=3)
+    with monkeypatch.context() as patched:
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(RowStoreError, match=r"the disk of .* is full"):
+            store.save_snapshot("b")
+    store.save_snapshot("b")
+    train(store, expected.copy(), rng, steps=3)
+    store.load_snapshot("b")
+    expected.check(store)
+    store.load_snapshot("a")
+    before.check(store)
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, rng: np.random.Generator) -> None:
+    with opened("disk", tmp_path) as store:
+        train(store, Expected(), rng, steps=8)
+        store._log.sync()
+    assert list(tmp_path.glob("0-1/*.rows"))
+    opened("disk", tmp_path).close()
+    assert not list(tmp_path.glob("0-1/*.rows"))

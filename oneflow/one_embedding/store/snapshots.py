@@ -34,7 +34,7 @@ from oneflow.one_embedding.store.row_log import (
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Owns: TypeAlias = Callable[[Array, Array], Array]
-"""Which of some ids (keys, tables) belong to this rank: bool[n]."""
+"""The choice of those ids (keys, tables) that belong to a rank: bool[n]."""
 
 VERSION = 1
 _FOLDER = "snapshots"

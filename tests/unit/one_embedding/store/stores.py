@@ -47,7 +47,7 @@ def rows_of(store: RowStore, keys: np.ndarray, table: int = 0) -> np.ndarray:
 
 
 class Expected:
-    """What a store must hold."""
+    """The rows that a store must hold."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int], np.ndarray] = {}

@@ -13,7 +13,6 @@ import numpy as np
 from oneflow.core.dtype import DType, float64, int64
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
-from oneflow.graph.sums import Gathers
 from oneflow.ops.binary import sub
 from oneflow.ops.scalar import scalar_add
 from oneflow.optim.lr_scheduler import LRScheduler
@@ -84,8 +83,7 @@ class GraphOptimizer:
                     scaler.unscale(self)
             if any("clip_grad_max_norm" in g for g in self.optim.param_groups):
                 self.optim.clip_grad()
-            split = [p for p in self.parameters() if id(p) in trace.split]
-            trace.gathers = Gathers(sum(p.meta.nbytes for p in split))
+            trace.gathering(p for p in self.parameters() if id(p) in trace.split)
             condition = None if scaler is None else partial(scaler.is_finite, self)
             with trace.writing_if(condition), trace.writing_parts():
                 self.optim.update(

@@ -109,7 +109,7 @@ class Trace(Mode):
         self.forgotten: list[Part] = []
         """The parts that are computed again in the backward pass."""
         self._condition: Callable[[Tensor], Tensor] | None = None
-        self.gathers = Gathers()
+        self._gathers: dict[Placement, Gathers] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -168,6 +168,18 @@ class Trace(Mode):
             yield
         finally:
             self._writes_parts = before
+
+    def gathering(self, split: Iterable[Tensor]) -> None:
+        """The updates of these parameters, which ZeRO splits, follow."""
+        totals: dict[Placement, int] = {}
+        for x in split:
+            place = self._placement_of(x)
+            totals[place] = totals.get(place, 0) + x.meta.nbytes
+        self._gathers = {place: Gathers(nbytes) for place, nbytes in totals.items()}
+
+    def gathers_on(self, placement: Placement) -> Gathers:
+        """The updated parameters of a placement that are gathered in one go."""
+        return self._gathers.setdefault(placement, Gathers())
 
     def _parts_written(self, op: type[Op], inputs: tuple[Tensor, ...]) -> dict[int, NdSbp]:
         """Inputs that are overwritten and lie as copies, and the layout of their parts."""

@@ -1,11 +1,7 @@
-"""Options of graphs: with each the graph trains as eager code does that spells it out, on one rank
-and with the batch spread over several. All ranks run in this process.
-"""
+"""Options of graphs: plans, states and messages; test_options_everywhere has their results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,247 +10,15 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
-from oneflow.amp import GradScaler, StaticGradScaler
+from oneflow.amp import GradScaler
 from oneflow.core.errors import AutogradError, ConfigError, GraphError
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import PARTIAL as P
-from oneflow.core.sbp import NdSbp, Split
 from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD, Adam
 
+from .options import BAD, S0, Model, Option, Train, amp, batches, dynamic, local, loss_of, zero
 from .spread import Spread, placed
-
-S0 = Split(0)
-STEPS = 5
-BAD = 2
-"""The step whose batch has an infinite number, in tests that want one."""
-
-SHAPES = ((12, 6), (12, 12), (4, 12))
-PLACES: dict[str, tuple[tuple[int, ...], NdSbp, NdSbp]] = {
-    "one rank": ((1,), (B,), (B,)),
-    "dp 2": ((2,), (S0,), (B,)),
-    "dp 2, tp 2": ((2, 2), (S0, B), (B, S0)),
-}
-"""Hierarchy, layout of the batch, layout of the parameters."""
-
-
-@dataclass
-class Option:
-    """An option, and the eager training that it stands for.
-
-    configure: sets it on a graph.  dtype: of `autocast`.  scaler: makes a gradient scaler.
-    """
-
-    configure: Callable[[nn.Graph], None] = lambda graph: None
-    dtype: Any = None
-    scaler: Callable[[], GradScaler] | None = None
-    pieces: int = 1
-    bad: int = -1
-    tolerance: float = 1e-5
-
-
-def amp(dtype: Any) -> Callable[[nn.Graph], None]:
-    return lambda graph: graph.config.enable_amp(True, dtype=dtype)
-
-
-def zero(stage: int, level: int = 1) -> Callable[[nn.Graph], None]:
-    """Splits two weights of three, and no bias."""
-    return lambda graph: graph.config.enable_zero(
-        True, stage=stage, shard_min_size=60, shard_restore_level=level
-    )
-
-
-def both(*settings: Callable[[Any], None]) -> Callable[[nn.Graph], None]:
-    def configure(graph: nn.Graph) -> None:
-        for setting in settings:
-            setting(graph)
-
-    return configure
-
-
-def again(*path: int | str) -> Callable[[Any], None]:
-    """Recomputes modules of the model."""
-
-    def configure(graph: Any) -> None:
-        for name in path:
-            module = graph.model
-            for part in str(name).split(".") if name != "" else ():
-                module = module[int(part)] if part.isdigit() else getattr(module, part)
-            module.to(GraphModule).activation_checkpointing = True
-
-    return configure
-
-
-def dynamic() -> GradScaler:
-    return GradScaler(init_scale=1024.0, growth_interval=2)
-
-
-OPTIONS: dict[str, Option] = {
-    "none": Option(),
-    "none, pieces": Option(pieces=2),
-    "amp bfloat16": Option(amp(flow.bfloat16), flow.bfloat16, tolerance=3e-2),
-    "amp float16, pieces": Option(amp(flow.float16), flow.float16, pieces=2, tolerance=4e-3),
-    "static scaler": Option(scaler=lambda: StaticGradScaler(64.0)),
-    "scaler": Option(scaler=dynamic),
-    "scaler, inf": Option(scaler=dynamic, bad=BAD),
-    "scaler, inf, pieces": Option(scaler=dynamic, bad=BAD, pieces=2),
-    "static scaler, inf": Option(scaler=lambda: StaticGradScaler(64.0), bad=BAD),
-    "amp float16, scaler, inf": Option(
-        amp(flow.float16), flow.float16, dynamic, 2, BAD, tolerance=4e-3
-    ),
-    "zero 1": Option(zero(1)),
-    "zero 2": Option(zero(2)),
-    "zero 3": Option(zero(3)),
-    "zero 1, pieces": Option(zero(1), pieces=2),
-    "zero 2, pieces": Option(zero(2), pieces=2),
-    "zero 3, pieces": Option(zero(3), pieces=2),
-    "zero 3, level 0": Option(zero(3, 0)),
-    "zero 2, scaler, inf": Option(zero(2), scaler=dynamic, bad=BAD),
-    "zero 3, scaler, inf, pieces": Option(zero(3), scaler=dynamic, bad=BAD, pieces=2),
-    "zero 3, amp": Option(both(zero(3), amp(flow.bfloat16)), flow.bfloat16, tolerance=3e-2),
-    "zero 3, again": Option(both(zero(3), again(0, 1)), pieces=2),
-    "again": Option(again(0, 1)),
-    "again, nested, pieces": Option(again("", 1, "1.act"), pieces=2),
-    "again, amp float16, scaler": Option(
-        both(amp(flow.float16), again(0, 1, 2)), flow.float16, dynamic, tolerance=4e-3
-    ),
-}
-
-OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
-    "momentum, clipped": lambda p: SGD(
-        [{"params": list(p), "clip_grad_max_norm": 0.2, "clip_grad_norm_type": 2.0}],
-        lr=0.1,
-        momentum=0.9,
-    ),
-    "adam": lambda p: Adam(p, lr=0.01),
-}
-
-
-class Layer(nn.Module):
-    """tanh of a linear function, whose weights are put where `put` says."""
-
-    def __init__(self, put: Callable[[Any], Any], rows: int, columns: int) -> None:
-        super().__init__()
-        data = np.random.default_rng(rows + columns)
-        for name, shape in (("weight", (rows, columns)), ("bias", (rows,))):
-            array = (0.4 * data.standard_normal(shape)).astype(np.float32)
-            setattr(self, name, nn.Parameter(put(array)))
-        self.act = nn.Tanh()
-
-    def forward(self, x: Any) -> Any:
-        return self.act(F.linear(x, self.weight, self.bias))
-
-
-class Model(nn.Sequential):
-    """Three layers."""
-
-    def __init__(self, put: Callable[[Any], Any]) -> None:
-        super().__init__(*(Layer(put, rows, columns) for rows, columns in SHAPES))
-
-
-def loss_of(model: Any, x: Any) -> Any:
-    return ((model(x) - x[:, :4]) ** 2).mean()
-
-
-class Train(nn.Graph):
-    def __init__(self, model: Any, optimizer: Any, option: Option) -> None:
-        super().__init__()
-        self.model = model
-        self.add_optimizer(optimizer)
-        self.config.set_gradient_accumulation_steps(option.pieces)
-        self.scaler = None if option.scaler is None else option.scaler()
-        if self.scaler is not None:
-            self.set_grad_scaler(self.scaler)
-        option.configure(self)
-
-    def build(self, x: Any) -> Any:
-        loss = loss_of(self.model, x)
-        loss.backward()
-        return loss
-
-
-class Eager:
-    """The steps that the graph is to do, spelled out."""
-
-    def __init__(self, model: Any, optimizer: Any, option: Option) -> None:
-        self.model, self.optimizer, self.option = model, optimizer, option
-        self.scaler = None if option.scaler is None else option.scaler()
-
-    def __call__(self, x: Any) -> float:
-        self.optimizer.zero_grad()
-        losses = [self.backward(piece) for piece in np.split(x, self.option.pieces)]
-        if self.scaler is None:
-            self.optimizer.clip_grad()
-            self.optimizer.step()
-            return float(np.mean(losses))
-        self.scaler.unscale_(self.optimizer)
-        self.optimizer.clip_grad()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return float(np.mean(losses))
-
-    def backward(self, piece: Any) -> float:
-        dtype = self.option.dtype
-        with flow.autocast("cpu", dtype, enabled=dtype is not None):
-            loss = loss_of(self.model, flow.tensor(piece))
-        part = loss / self.option.pieces
-        (part if self.scaler is None else self.scaler.scale(part)).backward()
-        return float(loss.item())
-
-
-def batches(rng: np.random.Generator, bad: int) -> list[Any]:
-    made = [rng.standard_normal((8, 6)).astype(np.float32) for _ in range(STEPS)]
-    if bad >= 0:
-        made[bad][3, 5] = np.inf
-    return made
-
-
-@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_graph_trains_as_eager_code(
-    name: str, place: str, optimizer: str, rng: np.random.Generator
-) -> None:
-    trains_as_eager_code(OPTIONS[name], place, OPTIMIZERS[optimizer], rng)
-
-
-@pytest.mark.parametrize("norm", [0.5, 1.0, 3.0, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["none, pieces", "zero 2", "zero 3, scaler, inf, pieces"])
-@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
-def test_groups_with_norms_of_any_order(norm: float, name: str, rng: np.random.Generator) -> None:
-    """Two groups with learning rates of their own, each clipped by itself."""
-
-    def make(parameters: Any) -> Any:
-        first, second, *rest = parameters
-        groups = [
-            {"params": [first, second], "clip_grad_max_norm": 0.05, "clip_grad_norm_type": norm},
-            {"params": rest, "lr": 0.05, "lr_scale": 0.5, "clip_grad_max_norm": 0.01},
-        ]
-        return SGD(groups, lr=0.1, momentum=0.5)
-
-    trains_as_eager_code(OPTIONS[name], "dp 2", make, rng)
-
-
-def trains_as_eager_code(
-    option: Option, place: str, make: Callable[[Any], Any], rng: np.random.Generator
-) -> None:
-    hierarchy, batch, weights = PLACES[place]
-    model, expected = Model(lambda a: placed(a, weights)), Model(flow.tensor)
-    graph = Train(model, make(model.parameters()), option)
-    eager = Eager(expected, make(expected.parameters()), option)
-    data = batches(rng, option.bad)
-    spread = Spread(graph, placed(data[0], batch), hierarchy)
-    for x in data:
-        found, wanted = float(np.mean(spread(x))), eager(x)
-        np.testing.assert_allclose(found, wanted, rtol=option.tolerance, atol=option.tolerance)
-        if eager.scaler is not None:
-            assert spread.variable("System-GradScaler-scale") == eager.scaler.get_scale()
-    for key, p in expected.named_parameters():
-        np.testing.assert_allclose(
-            spread.variable(f"model.{key}"), p.numpy(), rtol=1e-4, atol=option.tolerance
-        )
-
 
 # ---- mixed precision -----------------------------------------------------------------------------
 
@@ -263,8 +27,8 @@ def test_weights_are_cast_once_a_step() -> None:
     """Not once by each micro-batch; products read and make half floats, parameters stay as they
     are."""
     option = Option(amp(flow.bfloat16), pieces=4)
-    model = Model(flow.tensor)
-    graph = Train(model, SGD(model.parameters(), lr=0.1), option)
+    model = Model(local)
+    graph = Train(model, [(SGD(model.parameters(), lr=0.1), None)], option)
     graph(flow.ones(8, 6))
     nodes = list(graph._compiled.job.bound.plan.graph)
     casts = [n for n in nodes if n.op == "cast" and n.inputs[0].node.op == "variable"]
@@ -288,8 +52,8 @@ def test_ordinary_precision_within_mixed() -> None:
 
     found = []
     for kind, option in ((Train, Option()), (Mixed, Option(amp(flow.float16)))):
-        model = Model(flow.tensor)
-        graph = kind(model, SGD(model.parameters(), lr=0.1), option)
+        model = Model(local)
+        graph = kind(model, [(SGD(model.parameters(), lr=0.1), None)], option)
         losses = [graph(flow.ones(8, 6)).item() for _ in range(3)]
         found.append((losses, [p.numpy() for p in model.parameters()]))
     assert found[0][0] == found[1][0]
@@ -298,7 +62,7 @@ def test_ordinary_precision_within_mixed() -> None:
 
 
 def test_amp_knows_half_floats_only() -> None:
-    graph = Train(Model(flow.tensor), SGD([flow.ones(1)], lr=0.1), Option())
+    graph = Train(Model(local), [(SGD([flow.ones(1)], lr=0.1), None)], Option())
     with pytest.raises(ConfigError, match="must be float16 or bfloat16, got"):
         graph.config.enable_amp(True, dtype=flow.float32)
     graph.config.enable_amp(True)
@@ -316,8 +80,8 @@ def test_the_scale_is_in_the_state(rng: np.random.Generator) -> None:
     data = batches(rng, BAD)
 
     def make() -> Train:
-        model = Model(flow.tensor)
-        return Train(model, Adam(model.parameters(), lr=0.01), option)
+        model = Model(local)
+        return Train(model, [(Adam(model.parameters(), lr=0.01), None)], option)
 
     graph = make()
     for x in data[: BAD + 1]:
@@ -337,8 +101,8 @@ def test_the_scale_is_in_the_state(rng: np.random.Generator) -> None:
 
 
 def test_scalers_that_do_not_fit() -> None:
-    model = Model(flow.tensor)
-    graph = Train(model, SGD(model.parameters(), lr=0.1), Option())
+    model = Model(local)
+    graph = Train(model, [(SGD(model.parameters(), lr=0.1), None)], Option())
     with pytest.raises(TypeError, match="takes a GradScaler or None, got float"):
         graph.set_grad_scaler(2.0)
     graph.set_grad_scaler(GradScaler(enabled=False))
@@ -346,8 +110,8 @@ def test_scalers_that_do_not_fit() -> None:
     graph(flow.ones(8, 6))
     with pytest.raises(GraphError, match="is compiled already"):
         graph.set_grad_scaler(GradScaler())
-    half = Model(lambda a: flow.tensor(a.astype(np.float16)))
-    graph = Train(half, SGD(half.parameters(), lr=0.1), Option(scaler=dynamic))
+    half = Model(lambda _, a: flow.tensor(a.astype(np.float16)))
+    graph = Train(half, [(SGD(half.parameters(), lr=0.1), None)], Option(scaler=dynamic))
     with pytest.raises(GraphError, match="cannot unscale float16 gradients"):
         graph(flow.ones(8, 6, dtype=flow.float16))
 
@@ -506,7 +270,7 @@ def spread_deep(stage: int, ranks: int, pieces: int, seed: int | None = None) ->
             loss.backward()
             return loss
 
-    graph = Trains(model, Adam(model.parameters(), lr=0.01), option)
+    graph = Trains(model, [(Adam(model.parameters(), lr=0.01), None)], option)
     return Spread(graph, placed(np.ones((16, WIDTH), np.float32), (S0,)), (ranks,), seed)
 
 
@@ -599,9 +363,9 @@ def test_gradients_are_split_as_soon_as_they_are_made() -> None:
 
 
 def test_stage_3_changes_the_layout_of_eager_parameters() -> None:
-    model = Model(lambda a: placed(a, (B,)))
+    model = Model(lambda _, a: placed(a, (B,)))
     option = Option(zero(3))
-    graph = Train(model, Adam(model.parameters(), lr=0.01), option)
+    graph = Train(model, [(Adam(model.parameters(), lr=0.01), None)], option)
     before = {k: v.numpy() for k, v in model.named_parameters()}
     state = graph.state_dict()
     assert [p.sbp for p in model.parameters()] == [(S0,), (B,), (S0,), (B,), (B,), (B,)]
@@ -610,15 +374,15 @@ def test_stage_3_changes_the_layout_of_eager_parameters() -> None:
         np.testing.assert_array_equal(value.numpy(), before[key])
     x = placed(np.ones((8, 6), np.float32), (B,))
     graph(x)
-    again = Model(lambda a: placed(a, (B,)))
-    plain = Train(again, Adam(again.parameters(), lr=0.01), Option())
+    again = Model(lambda _, a: placed(a, (B,)))
+    plain = Train(again, [(Adam(again.parameters(), lr=0.01), None)], Option())
     plain.load_state_dict(graph.state_dict())
     assert plain(x).item() == pytest.approx(graph(x).item(), rel=1e-6)
 
 
 def test_local_parameters_stay_as_they_are() -> None:
-    model = Model(flow.tensor)
-    graph = Train(model, Adam(model.parameters(), lr=0.01), Option(zero(3)))
+    model = Model(local)
+    graph = Train(model, [(Adam(model.parameters(), lr=0.01), None)], Option(zero(3)))
     graph(flow.ones(8, 6))
     assert not graph._split
 
@@ -633,7 +397,7 @@ def test_local_parameters_stay_as_they_are() -> None:
     ids=str,
 )
 def test_zero_refuses_what_it_does_not_know(given: dict[str, int], message: str) -> None:
-    graph = Train(Model(flow.tensor), SGD([flow.ones(1)], lr=0.1), Option())
+    graph = Train(Model(local), [(SGD([flow.ones(1)], lr=0.1), None)], Option())
     with pytest.raises(ConfigError, match=message):
         graph.config.enable_zero(True, **given)
     with pytest.raises(ConfigError, match="or 'non_distributed', got 'split'"):
@@ -641,7 +405,7 @@ def test_zero_refuses_what_it_does_not_know(given: dict[str, int], message: str)
 
 
 def test_the_older_name_of_zero_is_its_first_stage() -> None:
-    graph = Train(Model(flow.tensor), SGD([flow.ones(1)], lr=0.1), Option())
+    graph = Train(Model(local), [(SGD([flow.ones(1)], lr=0.1), None)], Option())
     graph.config.set_zero_redundancy_optimizer_mode()
     older = graph.config.zero
     graph.config.enable_zero(True, stage=1)

@@ -12,7 +12,7 @@ import oneflow.optim as optim
 from oneflow.core.sbp import Split
 from oneflow.optim.optimizer import Optimizer
 
-from .test_graph_options import Option, trains_as_eager_code, zero
+from .options import LAYOUTS, Option, trains_as_eager_code, zero
 
 S0 = Split(0)
 MAKERS: dict[str, Callable[[Any], Optimizer]] = {
@@ -38,7 +38,7 @@ COARSE = {"Rprop": 3e-3, "Muon": 2e-3}
 
 def trains(name: str, stage: int, place: str, rng: np.random.Generator) -> None:
     option = Option(zero(stage), tolerance=COARSE.get(name, 1e-5))
-    trains_as_eager_code(option, place, MAKERS[name], rng)
+    trains_as_eager_code(option, place, lambda p: [(MAKERS[name](p), None)], rng)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -54,7 +54,7 @@ def test_lamb_of_parts_knows_the_norms_of_whole_parameters(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["one rank", "dp 2", "dp 2, tp 2"])
+@pytest.mark.parametrize("place", LAYOUTS)
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("name", MAKERS)
 def test_everywhere(name: str, stage: int, place: str, rng: np.random.Generator) -> None:

@@ -32,17 +32,25 @@ from oneflow.scheduler.compiler.pieces import gathers_rows, rows_may_stay_split
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
     Choice,
+    Edge,
     Signatures,
     check_placements,
     edge_weights,
     no_signature,
 )
+from oneflow.scheduler.compiler.trunk import Trunk
 
 ROUNDS = 3
 """Times that a graph too large for an exact answer is solved, each from the answer before."""
 
 MOST_SETS = 400
 """Sets of layouts that a value with several readers may be made available in."""
+
+HIDING_SECONDS = 2e-4
+"""The least that the trunk must have left to compute to hide the waits of an exchange."""
+
+MEASURED_RATIO = AutoParallel().computing_ratio
+"""The weight of computing that stands for its estimated seconds."""
 
 BETTER = 1e-12
 """Seconds by which a sum must be less to be better."""
@@ -116,6 +124,7 @@ class Model:
         self._graph, self._settings = graph, settings
         self._signatures = Signatures(cluster)
         self._weights = edge_weights(graph)
+        self._trunk = Trunk(graph) if settings.hides_waits else None
         self._rows_stay_split = rows_may_stay_split(graph)
         self._kinds: dict[Hashable, _Kind] = {}
         self._of_node: list[_Kind] = []
@@ -158,7 +167,8 @@ class Model:
         self.sizes.append(len(kind.choices))
 
         def computing() -> Table:
-            return np.array([weight * c.seconds for c in kind.choices])
+            scale = weight * self._settings.computing_ratio / MEASURED_RATIO
+            return np.array([scale * c.seconds for c in kind.choices])
 
         self.factors.append(((variable,), self.tables.number(("node", kind.number), computing)))
 
@@ -247,7 +257,7 @@ class Model:
         self, value: Value, placement: Placement, reader: Node, places: tuple[int, ...]
     ) -> None:
         maker, taker = self._kind(value.node), self._kind(reader)
-        edge = self._signatures.edge(value.type, value.placement, placement)
+        edge, waits = self._edge(value, placement, [reader])
         weight = self._weights[value.id]
 
         def make() -> Table:
@@ -255,7 +265,15 @@ class Model:
             had = [m.outputs[value.index] for m in maker.choices]
             return _finite([[weight * sum(edge[h, w] for w in ws) for ws in wanted] for h in had])
 
-        self._add_pair(value, reader, ("move", placement, weight, places), make)
+        self._add_pair(value, reader, ("move", placement, waits, weight, places), make)
+
+    def _edge(
+        self, value: Value, placement: Placement, readers: Sequence[Node]
+    ) -> tuple[Edge, bool]:
+        """The costs of moving a value for its readers, and whether the step waits for that."""
+        slack = self._trunk.slack(value, readers) if self._trunk is not None else 0.0
+        waits = slack < HIDING_SECONDS
+        return self._signatures.edge(value.type, value.placement, placement, waits=waits), waits
 
     def _add_pair(
         self, value: Value, reader: Node, key: Hashable, make: Callable[[], Table]
@@ -296,7 +314,7 @@ class Model:
         self.sizes.append(len(shared.members))
         self._sets.append((variable, shared, uses))
         maker = self._kind(value.node)
-        edge = self._signatures.edge(value.type, value.placement, placement)
+        edge, waits = self._edge(value, placement, [node for node, _ in uses])
         weight = self._weights[value.id]
 
         def making() -> Table:
@@ -308,7 +326,15 @@ class Model:
             )
             return np.stack([each[:, list(s)].sum(axis=1) for s in shared.members], axis=1)
 
-        key = maker.number, value.index, placement, weight, shared.wishes, len(shared.members)
+        key = (
+            maker.number,
+            value.index,
+            placement,
+            waits,
+            weight,
+            shared.wishes,
+            len(shared.members),
+        )
         number = self.tables.number(("making", key), making)
         self.factors.append(((self._index[value.node.id], variable), number))
         for node, places in uses:

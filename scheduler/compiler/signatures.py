@@ -19,7 +19,7 @@ from oneflow.boxing.signatures import NdSignature, choose, runs_on_shards
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError, SbpError
 from oneflow.core.graph import LogicalGraph, Node, Value
-from oneflow.core.job_config import Cluster
+from oneflow.core.job_config import AutoParallel, Cluster
 from oneflow.core.op import find_op, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import (
@@ -40,16 +40,20 @@ MOVES = frozenset({"to_global", "boxing"})
 SOURCES = frozenset({"input", "variable"})
 """Structural nodes whose value is there before the step."""
 
+PICKING = frozenset({"gather", "index_select"})
+"""Ops that read no more of their first input than they write."""
+
 BYTES_PER_SECOND = {"cpu": 1e10, "cuda": 1e12}
 FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 1e14}
 MOVE_SECONDS = 2e-5
-"""Least time of a boxing node, however few bytes it moves: it is an actor with messages of its
+"""Least time of an exchange, however few bytes it moves: it is an actor with messages of its
 own."""
 EMPTY_SECONDS = 1.0
 """Cost of leaving ranks without elements: paid only where the user left no other choice."""
 RELABEL_SECONDS = 1e-9
-"""Cost of another name of the same layout (on an axis of one rank all SBPs are the same), so
-that the name is kept."""
+"""Cost of another name of the same layout (on an axis of one rank all SBPs are the same), and of
+taking a part of what is there, so that a layout is kept where nothing else counts."""
+AS_MEASURED = AutoParallel()
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ def _nd_str(nd_sbp: NdSbp) -> str:
 class Signatures:
     """Choices and costs, each computed once: repeated blocks ask for the same ones."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, settings: AutoParallel = AS_MEASURED) -> None:
+        self._cluster, self._settings = cluster, settings
         self._choices: dict[Hashable, tuple[Choice, ...]] = {}
         self._edges: dict[Hashable, Edge] = {}
 
@@ -103,12 +107,19 @@ class Signatures:
             tuple([v.type for v in node.outputs]),
         )
 
-    def edge(self, type: TensorType, source: Placement, target: Placement) -> Edge:
-        """Return the cost of moving a value of `type` between two placements."""
-        key = (type, source, target)
+    def edge(
+        self, type: TensorType, source: Placement, target: Placement, *, waits: bool = True
+    ) -> Edge:
+        """Return the cost of moving a value of `type` between two placements. waits: whether the
+        step stands still until an exchange has begun.
+        """
+        key = (type, source, target, waits)
         found = self._edges.get(key)
         if found is None:
-            network = network_between(self._cluster, source, target)
+            network = plan_network(self._cluster, source, target)
+            known = self._settings.wait_nbytes
+            if not waits or known is not None:
+                network = _with_wait(network, known or 0.0 if waits else 0.0)
             found = self._edges[key] = Edge(type, source, target, network)
         return found
 
@@ -136,7 +147,7 @@ class Edge(dict[tuple[NdSbp, NdSbp], float]):
                 return RELABEL_SECONDS
         if type.dtype is bool_ and (has_partial(before) or has_partial(after)):
             return math.inf
-        seconds = MOVE_SECONDS + boxing_seconds(type, before, source, after, target, network)
+        seconds = boxing_seconds(type, before, source, after, target, network) + RELABEL_SECONDS
         if has_partial(after) and not has_partial(before):
             # To make partial sums of a whole costs next to nothing, but somebody has to add them
             # up again.
@@ -162,6 +173,14 @@ def plan_network(cluster: Cluster, source: Placement, target: Placement) -> Netw
     near, far = (
         replace(link, latency_s=link.latency_s + MOVE_SECONDS)
         for link in (network.near, network.far)
+    )
+    return replace(network, near=near, far=far)
+
+
+def _with_wait(network: Network, nbytes: float) -> Network:
+    """The network with other waits: for the time in which its links move so many bytes."""
+    near, far = (
+        replace(link, latency_s=nbytes / link.bytes_per_s) for link in (network.near, network.far)
     )
     return replace(network, near=near, far=far)
 
@@ -324,12 +343,14 @@ def _seconds(
     A product of sizes m, k, n has operands of mk, kn and mn elements, so mkn is the root of their
     product.
     """
-    if node.op in SOURCES:
+    if node.op in SOURCES or (not node.is_structural and find_op(node.op).is_view):
         return 0.0
     device = node.placement.type
     numels = [
         t.numel / _parts(s, node.placement.hierarchy) for t, s in zip(types, nd_sbps, strict=True)
     ]
+    if node.op in PICKING:
+        numels[0] = min(numels[0], numels[-1])
     nbytes = sum(n * t.dtype.bytes for n, t in zip(numels, types, strict=True))
     seconds: float = nbytes / BYTES_PER_SECOND[device]
     if is_product:

@@ -21,7 +21,7 @@ from oneflow.scheduler.compiler.signatures import Choice, Signatures
 from .graph_builder import Builder, mlp
 
 CONFIG = JobConfig("g")
-SETTINGS = AutoParallel()
+SETTINGS = AutoParallel(hides_waits=False)
 SEARCH = JobConfig("g", auto_parallel=SETTINGS)
 CLUSTER = Cluster(8)
 TWO = Placement("cpu", [0, 1])

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Network, network_of
+from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Link, Network, network_of
 from oneflow.boxing.parts import parts_layouts, plan_parts
 from oneflow.boxing.route import boxing_seconds
 from oneflow.boxing.signatures import NdSignature, choose, runs_on_shards
@@ -48,6 +48,8 @@ FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 1e14}
 MOVE_SECONDS = 2e-5
 """Least time of an exchange, however few bytes it moves: it is an actor with messages of its
 own."""
+SKEW_SECONDS = 3e-5
+"""Time by which the slowest rank comes later to an exchange than the others."""
 EMPTY_SECONDS = 1.0
 """Cost of leaving ranks without elements: paid only where the user left no other choice."""
 RELABEL_SECONDS = 1e-9
@@ -116,12 +118,21 @@ class Signatures:
         key = (type, source, target, waits)
         found = self._edges.get(key)
         if found is None:
-            network = plan_network(self._cluster, source, target)
-            known = self._settings.wait_nbytes
-            if not waits or known is not None:
-                network = _with_wait(network, known or 0.0 if waits else 0.0)
+            network = self._network(plan_network(self._cluster, source, target), waits)
             found = self._edges[key] = Edge(type, source, target, network)
         return found
+
+    def _network(self, network: Network, waits: bool) -> Network:
+        """The network with the waits of exchanges that the search counts."""
+        known = self._settings.wait_nbytes
+
+        def counted(link: Link) -> Link:
+            seconds = link.latency_s + SKEW_SECONDS
+            if known is not None:
+                seconds = known / link.bytes_per_s
+            return replace(link, latency_s=seconds if waits else 0.0)
+
+        return replace(network, near=counted(network.near), far=counted(network.far))
 
 
 class Edge(dict[tuple[NdSbp, NdSbp], float]):
@@ -173,14 +184,6 @@ def plan_network(cluster: Cluster, source: Placement, target: Placement) -> Netw
     near, far = (
         replace(link, latency_s=link.latency_s + MOVE_SECONDS)
         for link in (network.near, network.far)
-    )
-    return replace(network, near=near, far=far)
-
-
-def _with_wait(network: Network, nbytes: float) -> Network:
-    """The network with other waits: for the time in which its links move so many bytes."""
-    near, far = (
-        replace(link, latency_s=nbytes / link.bytes_per_s) for link in (network.near, network.far)
     )
     return replace(network, near=near, far=far)
 

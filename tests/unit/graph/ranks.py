@@ -24,6 +24,7 @@ from oneflow.core.graph_proto import node_digests
 from oneflow.core.job_config import Cluster
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Draws, Randomness
+from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -109,11 +110,13 @@ class Ranks:
         digests = [node_digests(trace.graph) for _, trace in made]
         assert digests.count(digests[0]) == size  # or ranks would not agree
         self.counts = trace.draws.counts
-        self.held = [
+        held = [
             {name: np.array(x._array) for name, x in trace.variables.items()} for _, trace in made
         ]
+        given = {str(n.attrs["name"]): n.outputs[0].sbp for n in trace.graph.of_kind("variable")}
         self.plan = compile_graph(trace.graph, _config(self.graph), Cluster(size))
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
+        self.held = self._laid_out(held, given)
         self.inputs = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("input")}
         self.cluster = InProcessCluster(self.plan, self.held, seed)
 
@@ -125,6 +128,18 @@ class Ranks:
         states_by_name(graph)  # which ranks lay out together
         with self._tracing:  # they share one default generator
             return graph, graph._trace_apart(((example,), {}))[0]
+
+    def _laid_out(
+        self, held: list[dict[str, Array]], given: dict[str, NdSbp | None]
+    ) -> list[dict[str, Array]]:
+        """The variables as the plan wants them: a search may have chosen other layouts."""
+        for name, node in self.nodes.items():
+            value = node.outputs[0]
+            if value.sbp != given[name]:
+                array = self.whole(value, [own[name] for own in held], given[name])
+                for rank, own in enumerate(held):
+                    own[name] = part_of(array, value.sbp or (), value.placement, rank)
+        return held
 
     def draw(self, seed: int, position: int) -> None:
         """Set where the default generator is before the next step."""
@@ -155,12 +170,16 @@ class Ranks:
         sbp = node.outputs[0].sbp or ()
         return part_of(array, sbp, node.placement, rank) if array.ndim else array
 
-    def whole(self, value: Value, parts: list[Array]) -> Array:
+    def whole(self, value: Value, parts: list[Array], nd_sbp: NdSbp | None = None) -> Array:
+        """A value, of the parts of all ranks. nd_sbp: how they lie; None: as the plan says."""
+        nd_sbp = nd_sbp or value.sbp or ()
         made = np.zeros(value.type.shape, value.type.dtype.np)
         for rank in value.placement.rank_ids:
-            box = shard_box(made.shape, value.sbp or (), value.placement, rank)
-            if P in (value.sbp or ()):
-                made[box.slices] += parts[rank]
+            box = shard_box(made.shape, nd_sbp, value.placement, rank)
+            if P in nd_sbp:  # of copies of a summand one counts
+                at = value.placement.coordinate(rank)
+                if not any(i for i, s in zip(at, nd_sbp, strict=True) if s is B):
+                    made[box.slices] += parts[rank]
             else:
                 made[box.slices] = parts[rank]
         return made

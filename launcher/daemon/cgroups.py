@@ -50,6 +50,11 @@ class Group:
         for entry in self.entries:
             os.write(entry, b"0")
 
+    def take(self, pid: int) -> None:
+        """Puts a process of ours into the group. Raises OSError."""
+        for entry in self.entries:
+            os.write(entry, str(pid).encode())
+
     def close_entries(self) -> None:
         for entry in self.entries:
             os.close(entry)

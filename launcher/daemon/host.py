@@ -50,11 +50,11 @@ from oneflow.launcher.daemon.events import (
     Ticked,
     TreeEnded,
 )
+from oneflow.launcher.daemon.fork_server import ForkServer
 from oneflow.launcher.daemon.inspecting import Inspector
 from oneflow.launcher.daemon.rank import Place, Rank
 from oneflow.launcher.daemon.requests import Requests
 from oneflow.launcher.daemon.settings import DaemonSettings
-from oneflow.launcher.daemon.warm import WarmWorker
 from oneflow.launcher.daemon.watchdog import Watchdog
 from oneflow.launcher.daemon.wire import event_of, say, wire_running
 from oneflow.launcher.processes import reap
@@ -94,7 +94,7 @@ class Host:
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._watchdog = Watchdog(settings.stuck_s, self._hierarchies.folders)
         self._cache = BlobCache(settings.state_dir / "cache", settings.cache_nbytes)
-        self.warm = WarmWorker(settings, self._make_group, self._spared, self._watch_exit)
+        self.forks = ForkServer(settings, self._make_group, self._spared, self._watch_exit)
         self._requests = Requests(
             settings, self._running_writers, self._running_rank, self.attachment
         )
@@ -107,7 +107,7 @@ class Host:
         """Until it is told to leave."""
         self._watchdog.start()
         if self.settings.warm:
-            self.warm.start()
+            self.forks.start()
         line = self._spawn(self.attachment.run())
         beats = self._spawn(self._watchdog.beat(self._tick))
         try:
@@ -133,7 +133,7 @@ class Host:
         """Only after an error of our own a rank still runs here."""
         for rank in [rank for rank in self._ranks.values() if rank.worker is not None]:
             await rank.kill()
-        self.warm.stop()
+        self.forks.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -225,8 +225,8 @@ class Host:
             fetch_with(self.attachment.stub, self.attachment.metadata),
             self._make_group,
             self._spared,
-            self.warm.wait_ready,
-            self.warm.take,
+            self.forks.wait_ready,
+            self.forks.take,
             self.post,
             self._requests.say_infer,
             self._count,
@@ -265,7 +265,7 @@ class Host:
 
     def _warm_up(self) -> None:
         if self.settings.warm and not self.mind.is_leaving:
-            self.warm.start()
+            self.forks.start()
 
     # -- the scheduler -----------------------------------------------------------------------------
 
@@ -354,7 +354,7 @@ class Host:
 
     def _spared(self) -> set[int]:
         """Children of ours that are no rank's business."""
-        return {self._watchdog.pid, self.warm.pid, *self._unkillable}
+        return {self._watchdog.pid, *self.forks.pids, *self._unkillable}
 
     def _watch_exit(self, pidfd: int) -> None:
         """Reaps as soon as that process has ended."""
@@ -372,11 +372,11 @@ class Host:
             if rank is not None and rank.worker is not None and rank.worker.pid == pid:
                 self._spawn(rank.exited(status))
             elif not self._watchdog.ended(pid, status):
-                self.warm.ended(pid, status)
+                self.forks.ended(pid, status)
 
     def _tick(self) -> None:
         self._reap()
-        self.warm.look()
+        self.forks.look()
         if self._rank is not None:
             self._rank.look()
         self._step(Ticked())
@@ -387,7 +387,7 @@ class Host:
 
     def _count_workers(self) -> None:
         phase, states = self.mind.phase, DAEMON.workers
-        states["warming"], states["warm"] = self.warm.counts()
+        states["warming"], states["warm"] = self.forks.counts()
         states["running"] = int(phase is Phase.RUNNING)
         states["stopping"] = int(phase is Phase.STOPPING)
         states["unkillable"] = len(self._unkillable)

@@ -45,7 +45,7 @@ from oneflow.launcher.daemon.pulse import Still, has_main_stack, stuck_frame
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.shm import SharedMemory
 from oneflow.launcher.daemon.wire import progressed, told_by
-from oneflow.launcher.daemon.workers import Worker, start_worker
+from oneflow.launcher.daemon.workers import Worker, start_script
 from oneflow.launcher.processes import send_signal
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
@@ -72,7 +72,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Place:
-    """The services of the host that a rank needs. take_warm: a worker that is ready, or raises.
+    """The services of the host that a rank needs. take_worker: a worker that is ready, or raises.
 
     post: an event to the daemon's mind; say_infer: an answer to the scheduler; count: numbers of
     the rank to the page of metrics.
@@ -84,8 +84,8 @@ class Place:
     fetch: Fetch
     make_group: Callable[[], Group | None]
     spared: Callable[[], set[int]]
-    wait_warm: Callable[[], Awaitable[None]]
-    take_warm: Callable[[], Worker]
+    wait_worker: Callable[[], Awaitable[None]]
+    take_worker: Callable[[], Worker]
     post: Callable[[Event], None]
     say_infer: Callable[[pb.InferData], None]
     count: Callable[[AttemptKey, list[Told]], None]
@@ -166,7 +166,7 @@ class Rank:
         if self.is_script:
             command(spec.argv, self._script_env("127.0.0.1", 1), self._work_dir)
         else:
-            await self._place.wait_warm()
+            await self._place.wait_worker()
 
     async def _get(self, digest: str) -> Path:
         """A file of the job, kept as long as the job whatever becomes of the cache."""
@@ -245,8 +245,8 @@ class Rank:
             settings, place = self._settings, self._place
             group = place.make_group()
             limits, patience = settings.limits, settings.patience
-            return start_worker(argv, env, self._work_dir, limits, group, place.spared, patience)
-        worker = self._place.take_warm()
+            return start_script(argv, env, self._work_dir, limits, group, place.spared, patience)
+        worker = self._place.take_worker()
         self._listen(worker)
         self._command(self._begin(master_addr, master_port))
         return worker
@@ -294,7 +294,7 @@ class Rank:
             )
         )
 
-    # -- talking with a warm worker ----------------------------------------------------------------
+    # -- talking with a forked worker --------------------------------------------------------------
 
     def infer(self, request: pb.Infer) -> bool:
         """Hands it on; False if this rank answers no requests."""
@@ -415,7 +415,7 @@ class Rank:
         worker = self.worker
         if worker is None:
             return
-        worker.process.returncode = status
+        worker.status = status
         if self._still is not None:  # we have ended it, but it was why we had to
             self._say_still(worker, self._still)
         if self._reading is not None:  # what it said last may still be on its way
@@ -553,6 +553,7 @@ class Rank:
         if self._temp_dir is not None:
             await asyncio.to_thread(shutil.rmtree, self._temp_dir, True)
         if self.worker is not None:
+            asyncio.get_running_loop().remove_reader(self.worker.pidfd)
             self.worker.close()
 
     def _error_file(self) -> Path:

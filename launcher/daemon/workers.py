@@ -1,4 +1,4 @@
-"""One worker process with all that it starts: spawned, signalled, found and killed."""
+"""One worker process with all that it starts: signalled, found and killed; and scripts, spawned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,21 +21,20 @@ from oneflow.launcher.daemon.settings import JobLimits
 from oneflow.launcher.processes import descendants, num_oom_kills, send_signal, spawn
 from oneflow.services.pulse import VARIABLE as PULSE_VARIABLE
 
-WARM_ARGV = (sys.executable, "-u", "-m", "oneflow.jobs.worker")
-OOM_SCORE = "/proc/self/oom_score_adj"
+OOM_SCORE = "/proc/{}/oom_score_adj"
 PIPE_NBYTES = 1 << 20
 F_SETPIPE_SZ = 1031
 
 
 @dataclass
 class Worker:
-    """A process of ours and its ends of pipes and socket. sock: None for a script.
+    """A process of ours and our ends of its pipes and socket. sock: None for a script.
 
     spared: other children of the daemon, which are not this worker's business.
-    pulse: shows whether it moves.
+    pulse: shows whether it moves.  status: as of Popen, once it was reaped.
     """
 
-    process: subprocess.Popen[bytes]
+    pid: int
     pidfd: int
     stdout: int
     stderr: int
@@ -45,15 +43,12 @@ class Worker:
     spared: Callable[[], Iterable[int]]
     oom_kills: int
     pulse: Pulse
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+    status: int | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether the process itself has ended and was reaped."""
-        return self.process.returncode is not None
+        return self.status is not None
 
     def alive(self) -> list[int]:
         """Its living processes, whatever session they are in and whoever their parent is now."""
@@ -89,7 +84,46 @@ class Worker:
             self.group.remove()
 
 
-def start_worker(
+@dataclass(frozen=True)
+class Pipes:
+    """The pipes between a worker and us: its standard output, its errors and its pulse.
+
+    ours: to read from. theirs: to write to, closed here once the worker has them.
+    """
+
+    ours: tuple[int, int, int]
+    theirs: tuple[int, int, int]
+
+    @classmethod
+    def open(cls) -> Pipes:
+        (out, out_write), (err, err_write) = _pipe(), _pipe()
+        pulse, pulse_write = os.pipe2(os.O_CLOEXEC)
+        return cls((out, err, pulse), (out_write, err_write, pulse_write))
+
+    def close_ours(self) -> None:
+        for descriptor in self.ours:
+            os.close(descriptor)
+
+    def close_theirs(self) -> None:
+        for descriptor in self.theirs:
+            os.close(descriptor)
+
+    def worker(
+        self,
+        pid: int,
+        sock: socket.socket | None,
+        group: Group | None,
+        spared: Callable[[], Iterable[int]],
+        patience: Patience,
+    ) -> Worker:
+        """The worker at the other ends. Raises ProcessLookupError if it was reaped already."""
+        out, err, pulse_read = self.ours
+        pidfd = os.pidfd_open(pid)
+        pulse = Pulse(pulse_read, pid, patience, time.monotonic())
+        return Worker(pid, pidfd, out, err, sock, group, spared, num_oom_kills(), pulse)
+
+
+def start_script(
     argv: Sequence[str],
     env: Mapping[str, str],
     cwd: Path,
@@ -97,61 +131,44 @@ def start_worker(
     group: Group | None,
     spared: Callable[[], Iterable[int]],
     patience: Patience,
-    with_socket: bool = False,
 ) -> Worker:
-    """Starts a process with pipes for its output. Raises ConfigError if it cannot be run."""
-    out_read, out_write = _pipe()
-    err_read, err_write = _pipe()
-    pulse_read, pulse_write = os.pipe2(os.O_CLOEXEC)
-    ours, theirs = socket.socketpair() if with_socket else (None, None)
-    if theirs is not None:
-        argv = [*argv, "--fd", str(theirs.fileno())]
-    oom_kills = num_oom_kills()
+    """Starts a program with pipes for its output. Raises ConfigError if it cannot be run."""
+    pipes = Pipes.open()
+    stdout, stderr, pulse = pipes.theirs
     try:
         process = spawn(
             argv,
-            dict(env) | {PULSE_VARIABLE: str(pulse_write)},
+            dict(env) | {PULSE_VARIABLE: str(pulse)},
             subprocess.DEVNULL,
-            out_write,
-            err_write,
+            stdout,
+            stderr,
             cwd=str(cwd),
-            pass_fds=[pulse_write, *([theirs.fileno()] if theirs is not None else [])],
+            pass_fds=[pulse],
             before_exec=_limiter(limits, group),
         )
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        for descriptor in (out_read, err_read, pulse_read):
-            os.close(descriptor)
-        if ours is not None:
-            ours.close()
+        pipes.close_ours()
         if group is not None:
             group.remove()
         said = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"cannot run {argv[0]!r}: {said}") from None
     finally:
-        for descriptor in (out_write, err_write, pulse_write):
-            os.close(descriptor)
-        if theirs is not None:
-            theirs.close()
+        pipes.close_theirs()
         if group is not None:
             group.close_entries()
-    if ours is not None:
-        ours.setblocking(False)
-    pidfd = os.pidfd_open(process.pid)
-    pulse = Pulse(pulse_read, process.pid, patience, time.monotonic())
-    return Worker(process, pidfd, out_read, err_read, ours, group, spared, oom_kills, pulse)
+    process.returncode = 0  # its end is ours to see, by its pid: Popen shall not wait for it
+    return pipes.worker(process.pid, None, group, spared, patience)
 
 
-def start_warm(
-    env: Mapping[str, str],
-    cwd: Path,
-    limits: JobLimits,
-    group: Group | None,
-    spared: Callable[[], Iterable[int]],
-    patience: Patience,
-) -> Worker:
-    """A process that imports what graph jobs need, says that it is ready and waits for its job."""
-    env = dict(env) | {"PYTHONSAFEPATH": "1"}  # nothing is imported from the folder it starts in
-    return start_worker(WARM_ARGV, env, cwd, limits, group, spared, patience, with_socket=True)
+def confine(pid: int, limits: JobLimits, group: Group | None) -> None:
+    """Bounds a process of ours that has not begun its work. Raises OSError."""
+    if group is not None:
+        group.take(pid)
+        group.close_entries()
+    if _protects_us():
+        Path(OOM_SCORE.format(pid)).write_text("0")
+    for kind, most in _bounds(limits, group):
+        resource.prlimit(pid, kind, (most, most))
 
 
 def _pipe() -> tuple[int, int]:
@@ -164,30 +181,38 @@ def _pipe() -> tuple[int, int]:
 
 def _limiter(limits: JobLimits, group: Group | None) -> Callable[[], None]:
     """Return what the child does to itself before it becomes the program."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = limits.open_files if hard == resource.RLIM_INFINITY else min(limits.open_files, hard)
-    has_pids_limit = group is not None and group.bounds_pids
-    processes = 0 if has_pids_limit else _processes_of_user() + limits.pids
-    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
-    if most != resource.RLIM_INFINITY:
-        processes = min(processes, most)
+    bounds, protects = _bounds(limits, group), _protects_us()
     enter = group.enter if group is not None else None
-    setrlimit = resource.setrlimit
-    protects = Path(OOM_SCORE).read_text().strip() != "0"  # us, but not the rank
-    nofile, nproc, core = resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE
+    setrlimit, score = resource.setrlimit, OOM_SCORE.format("self")
 
     def limit() -> None:
         if enter is not None:
             enter()
         if protects:
-            with open(OOM_SCORE, "wb", buffering=0) as file:
+            with open(score, "wb", buffering=0) as file:
                 file.write(b"0")
-        setrlimit(nofile, (files, files))
-        setrlimit(core, (0, 0))
-        if processes:
-            setrlimit(nproc, (processes, processes))
+        for kind, most in bounds:
+            setrlimit(kind, (most, most))
 
     return limit
+
+
+def _protects_us() -> bool:
+    """Whether the kernel spares us when memory runs out, which is not meant for a rank."""
+    return Path(OOM_SCORE.format("self")).read_text().strip() != "0"
+
+
+def _bounds(limits: JobLimits, group: Group | None) -> list[tuple[int, int]]:
+    """What a worker may have, as the kernel's kinds of limits: open files, dumps, processes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = limits.open_files if hard == resource.RLIM_INFINITY else min(limits.open_files, hard)
+    found = [(resource.RLIMIT_NOFILE, files), (resource.RLIMIT_CORE, 0)]
+    if group is None or not group.bounds_pids:
+        processes = _processes_of_user() + limits.pids
+        _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+        bound = processes if most == resource.RLIM_INFINITY else min(processes, most)
+        found.append((resource.RLIMIT_NPROC, bound))
+    return found
 
 
 def _processes_of_user() -> int:

@@ -1,9 +1,10 @@
 """The process that runs a rank of a job: `python -m oneflow.jobs.worker --fd N`.
 
-A daemon starts it before there is a job and speaks WorkerCommand and WorkerMessage with it over a
-pair of sockets (oneflow/core/frames.py). It imports what a rank needs, says `ready`, waits for
-`begin`, runs one attempt and exits. Its exit code and reason are those of docs/JOBS.md; before it
-exits with another code than 0 it says so in `failed`.
+A daemon has it forked (fork_server.py) once all is there that its job needs, and speaks
+WorkerCommand and WorkerMessage with it over a pair of sockets (oneflow/core/frames.py). It imports
+what is not imported yet, says `ready`, waits for `begin`, runs one attempt and exits. Its exit code
+and reason are those of docs/JOBS.md; before it exits with another code than 0 it says so in
+`failed`.
 """
 
 from __future__ import annotations
@@ -49,8 +50,7 @@ WARM = (
     "grpc.aio",
 )
 WARM_LATER = ("oneflow.core.philox", "oneflow.kernels.elementwise")
-"""Imports that cost a second of a core, done when there is nothing else to do for a moment."""
-IDLE_S = 1.0
+"""Imports of half a second of a core, which the fork server does when nothing is asked of it."""
 MAX_CAUSE_CHARS = 2000
 ORPHANED = 143
 
@@ -132,11 +132,11 @@ def main(argv: list[str] | None = None) -> None:
         lambda _: False, lambda: False
     )  # exit codes of errors, also before there are peers
     ending.show_briefly(_is_declared)
-    _import(WARM)
+    load_modules(WARM)
     commands = Commands(frames, stop)
     frames.send(pb.WorkerMessage(ready=pb.Empty()))
     try:
-        begin = _wait(commands)
+        begin = commands.begins.get()
     except StoppedError as error:  # there was no job yet
         stop.end()
         sys.exit(error.exit_code)
@@ -158,15 +158,8 @@ def main(argv: list[str] | None = None) -> None:
         raise ours from error
 
 
-def _wait(commands: Commands) -> pb.Begin:
-    try:
-        return commands.begins.get(timeout=IDLE_S)
-    except queue.Empty:
-        _import(WARM_LATER)
-        return commands.begins.get()
-
-
-def _import(names: tuple[str, ...]) -> None:
+def load_modules(names: tuple[str, ...]) -> None:
+    """Imports them, and then all kernels."""
     for name in names:
         importlib.import_module(name)
     load()

@@ -82,7 +82,7 @@ class OwnCluster:
         )
 
     def wait_warm(self) -> None:
-        """Until every daemon has a warm worker, as in a cluster that waits for its next job."""
+        """Until every daemon can fork a worker, as in a cluster that waits for its next job."""
         deadline = time.monotonic() + WARM_S
         while time.monotonic() < deadline:
             pages = [scrape(address) for address in self.metrics_addresses()]
@@ -90,7 +90,7 @@ class OwnCluster:
                 time.sleep(SETTLE_S)
                 return
             time.sleep(0.1)
-        raise SystemExit(f"no warm workers after {WARM_S:g} s")
+        raise SystemExit(f"no daemon can fork workers after {WARM_S:g} s")
 
     def metrics_addresses(self) -> list[str]:
         """Of the scheduler and all daemons."""

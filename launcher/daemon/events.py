@@ -212,7 +212,7 @@ Event = (
 
 @dataclass(frozen=True)
 class Gather:
-    """Make all ready for a rank: files, folders, the port of rank 0, a warm worker.
+    """Make all ready for a rank: files, folders, the port of rank 0, a worker.
 
     Answered by `Gathered` or `NotGathered`.
     """

@@ -203,7 +203,7 @@ def _protects_us() -> bool:
 
 
 def _bounds(limits: JobLimits, group: Group | None) -> list[tuple[int, int]]:
-    """What a worker may have, as the kernel's kinds of limits: open files, dumps, processes."""
+    """Bounds of a worker, by the kernel's kinds: open files, dumps, processes."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = limits.open_files if hard == resource.RLIM_INFINITY else min(limits.open_files, hard)
     found = [(resource.RLIMIT_NOFILE, files), (resource.RLIMIT_CORE, 0)]

@@ -55,12 +55,13 @@ class Placement:
             raise PlacementError(f"placement ranks must be less than {MAX_RANK}, got {ranks!r}")
         if array.ndim == 0:
             array = array.reshape(1)
-        unique = np.unique(array)
-        if unique.size != array.size:
+        unique = tuple(sorted(set(array.ravel().tolist())))  # np.unique imports masked arrays
+        shape = array.shape
+        if len(unique) != array.size:
             if array.ndim > 1:
                 raise PlacementError(f"placement names a rank twice: {ranks!r}")
-            array = unique
-        return _interned(type, tuple(map(int, array.shape)), tuple(map(int, unique)))
+            shape = (len(unique),)
+        return _interned(type, shape, unique)
 
     @property
     def ranks(self) -> np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ heard of it.
 from __future__ import annotations
 
 import argparse
+import atexit
 import ctypes
 import gc
 import os
@@ -21,6 +22,8 @@ import select
 import signal
 import socket
 import sys
+import threading
+from contextlib import suppress
 
 from oneflow.jobs import worker
 from oneflow.services import pulse
@@ -45,7 +48,7 @@ def main() -> None:
     if ends is None:
         return
     control.close()
-    worker.main(["--fd", str(_become(ends))])
+    os._exit(_run(["--fd", str(_become(ends))]))
 
 
 def _serve(control: socket.socket, daemon: int) -> Ends | None:
@@ -98,6 +101,7 @@ def _fork(control: socket.socket, ends: Ends, daemon: int) -> bool:
         control.send(ANSWER.pack(pid))
         os.read(ends.known, 1)  # its end: the daemon knows the worker, or has gone
         os._exit(0)
+    _libc.prctl(_PR_SET_NAME, NAME, 0, 0, 0)
     os.close(gate_write)
     os.read(gate_read, 1)  # its end: the process between us is no more
     os.close(gate_read)
@@ -109,7 +113,7 @@ def _fork(control: socket.socket, ends: Ends, daemon: int) -> bool:
 
 
 def _become(ends: Ends) -> int:
-    """Take the worker's streams, signals and name; return its socket."""
+    """Take the worker's streams and signals; return its socket."""
     os.close(ends.known)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -118,9 +122,34 @@ def _become(ends: Ends) -> int:
         os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _libc.prctl(_PR_SET_NAME, NAME, 0, 0, 0)
     os.environ[pulse.VARIABLE] = str(ends.pulse)
     return ends.sock
+
+
+def _run(argv: list[str]) -> int:
+    """Run the worker to its end; return its exit code.
+
+    The interpreter is not taken apart: that would touch, and so copy, all that was imported.
+    """
+    code: object = None
+    try:
+        worker.main(argv)
+    except SystemExit as error:
+        code = error.code
+    except BaseException as error:
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+            code = 1
+        except SystemExit as ended:
+            code = ended.code
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads any more
+            stream.flush()
+    return code if isinstance(code, int) else int(code is not None)
 
 
 if __name__ == "__main__":

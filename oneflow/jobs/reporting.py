@@ -152,8 +152,8 @@ class Reporter:
                 return
             if closed and not self._latest:
                 return
-            if not closed:
-                time.sleep(INTERVAL_S)
+            with self._news:
+                self._news.wait_for(lambda: self._closed, INTERVAL_S)
 
     def _send(
         self,

@@ -45,11 +45,18 @@ WARM = (
     "oneflow.scheduler.compiler.pipeline",
     "oneflow.boxing.collectives.shared_memory",
     "oneflow.distributed.groups",
+    "oneflow.jobs.attempt",
     "oneflow.jobs.serving",
     "oneflow.jobs.training",
     "grpc.aio",
 )
-WARM_LATER = ("oneflow.core.philox", "oneflow.kernels.elementwise")
+WARM_LATER = (
+    "oneflow.core.philox",
+    "oneflow.kernels.elementwise",
+    "oneflow.kernels.expressions.native",
+    "encodings.idna",  # names of hosts
+    "numpy.ma",  # np.unique
+)
 """Imports of half a second of a core, which the fork server does when nothing is asked of it."""
 MAX_CAUSE_CHARS = 2000
 ORPHANED = 143

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import MutableMapping
 from contextlib import suppress
 
@@ -54,7 +53,7 @@ def _beat(fd: int, ended: threading.Event) -> None:
             pass
         except OSError:
             return
-        time.sleep(BEAT_S)
+        ended.wait(BEAT_S)
 
 
 def _end(fd: int, ended: threading.Event, thread: threading.Thread) -> None:

@@ -41,7 +41,7 @@ Before = dict[str, tuple[int, Usage]]
 
 
 def a1_no_process(rig: Rig) -> None:
-    """Only services, their guards, one warm worker each and the scheduler's compilers are left."""
+    """Only services, their guards, a fork server each and the scheduler's compilers are left."""
 
     def odd() -> list[str]:
         services = {rig.pid(name) for name in ("scheduler", *DEVICES)}
@@ -50,7 +50,7 @@ def a1_no_process(rig: Rig) -> None:
         expected |= set(rig.compilers())
         found = [f"{p} {cmdline(p)[:80]!r}" for p in rig.marked() - expected]
         found += [f"{d} has {len(k)} children" for d, k in kids.items() if len(k) != 2]
-        found += [f"{d} has no worker" for d in DEVICES if len(rig.workers(d)) != 1]
+        found += [f"{d} has no fork server" for d in DEVICES if len(rig.workers(d)) != 1]
         return found
 
     _settles(odd, "processes")

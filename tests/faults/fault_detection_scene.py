@@ -20,7 +20,7 @@ from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
-from tests.support.cluster import RANK_ENV, WORKER_WORDS, Rig, Watcher, children, cmdline
+from tests.support.cluster import RANK_ENV, WORKER_NAME, Rig, Watcher, children, cmdline, name_of
 from tests.support.waiting import WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent
@@ -203,10 +203,15 @@ class Scene:
     def worker(self, job: Any, rank: int) -> int:
         """The process of a rank."""
         parent = self.rig.pid(self.device(job, rank))
-        words = WORKER_WORDS if job.status().spec.graph else str(SCRIPT).encode()
-        return int(
-            wait_until(lambda: [p for p in children(parent) if words in cmdline(p)], "it runs")[0]
-        )
+        is_graph, words = job.status().spec.graph, str(SCRIPT).encode()
+
+        def running() -> list[int]:
+            kids = children(parent)
+            if is_graph:
+                return [pid for pid in kids if name_of(pid) == WORKER_NAME]
+            return [pid for pid in kids if words in cmdline(pid)]
+
+        return int(wait_until(running, "it runs")[0])
 
     # -- looking -----------------------------------------------------------------------------------
 

@@ -322,7 +322,7 @@ def _target(rig: Rig, cell: Cell, client: Client, held: int) -> int:
 
 
 def _worker(rig: Rig, device: str) -> int:
-    """Running or warm; the next one may just be started."""
+    """Running, else where the next is forked from, which may just be started."""
     return int(wait_until(lambda: rig.workers(device), f"{device} has a worker")[0])
 
 

@@ -1,9 +1,10 @@
-"""Graph and inference jobs on a daemon: its warm worker, progress, outputs, requests, stops."""
+"""Graph and inference jobs on a daemon: its forked worker, progress, outputs, requests, stops."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
+import signal
 import time
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +18,14 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.protos import cluster_pb2 as pb
-from tests.support.cluster import Running
+from tests.support.cluster import (
+    FORK_SERVER_WORDS,
+    WORKER_NAME,
+    Running,
+    children,
+    cmdline,
+    name_of,
+)
 from tests.support.simulated.scheduler_peer import FakeScheduler, attempt, stop
 from tests.support.waiting import CALL_S, wait_until
 
@@ -94,12 +102,12 @@ def counters(url: str) -> dict[str, float]:
     return {n: float(v) for n, _, v in lines if n.partition("{")[0].endswith(grows)}
 
 
-def test_a_graph_job_trains_on_the_warm_worker(
+def test_a_graph_job_trains_on_a_forked_worker(
     scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
 ) -> None:
     daemon = start(warm=True, metrics_addr="127.0.0.1:0")
     spec = training(scheduler, tmp_path, steps=6)
-    wait_until(lambda: "a worker is warm" in daemon.said())
+    wait_until(lambda: "workers can be forked" in daemon.said())
     url, before = daemon.told(r"metrics on (http:\S+)"), dict[str, float]()
     for number in (1, 2):
         train_once(scheduler, attempt(number=number), spec)
@@ -116,8 +124,22 @@ def test_a_graph_job_trains_on_the_warm_worker(
     assert [json.loads(line)["step"] for line in curve.splitlines()] == [1, 2, 3, 4, 5, 6]
     assert read_file(scheduler, "variables")[0][:8] != b""
     assert "there is none of that name" in read_file(scheduler, "../job")[1]
-    warm = re.findall(r"a worker is warm after (\S+) s", daemon.said())
-    print(f"workers were warm after {warm} s")
+
+
+def test_a_fork_server_that_is_killed_is_started_again_and_its_worker_lives_on(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = start(warm=True)
+    spec, id = training(scheduler, tmp_path, steps=6), attempt()
+    prepared = scheduler.prepare(id, spec, total_steps=6)
+    found = [pid for pid in children(daemon.process.pid) if name_of(pid) == WORKER_NAME]
+    server = next(p for p in children(daemon.process.pid) if FORK_SERVER_WORDS in cmdline(p))
+    assert len(found) == 1 and os.getsid(found[0]) == found[0]
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: "the fork server failed, next one in 1 s" in daemon.said())
+    scheduler.start_rank(id, prepared.master_port)
+    assert scheduler.exited(id).exit_code == 0
+    train_once(scheduler, attempt(number=2), spec)
 
 
 def test_a_stopped_graph_job_ends_in_order(

@@ -43,7 +43,8 @@ RANK_ENV = {
 }
 SLOW = "worker.step=sleep:0.01"
 HEARTBEAT_S, SUSPECT_S, ACT_S, STUCK_S, GRACE_S = 0.2, 0.8, 2.5, 4.0, 2.0
-WORKER_WORDS = b"oneflow.jobs.worker"
+FORK_SERVER_WORDS = b"oneflow.jobs.fork_server"
+WORKER_NAME = "oneflow-worker"
 COMPILER_WORDS = b"oneflow.jobs.compiling"
 
 
@@ -307,7 +308,7 @@ class Rig:
         }
 
     def wait_attached(self) -> None:
-        """Until both daemons are up and a worker is warm on each."""
+        """Until both daemons are up and workers can be forked on each."""
         wait_until(self._is_attached, "the scheduler answers and both daemons are up")
         wait_until(lambda: all(self.workers(d) for d in DEVICES), "each daemon has a worker")
 
@@ -355,8 +356,9 @@ class Rig:
             return str(page.read().decode())
 
     def workers(self, device: str) -> list[int]:
-        """Pids of a daemon's workers, running or warm."""
-        return [p for p in children(self.pid(device)) if WORKER_WORDS in cmdline(p)]
+        """Pids of a daemon's workers, and last that of the process which they are forked from."""
+        found = [p for p in children(self.pid(device)) if FORK_SERVER_WORDS in cmdline(p)]
+        return sorted(found, key=lambda pid: name_of(pid) != WORKER_NAME)
 
     def compilers(self) -> list[int]:
         """Pids of the scheduler's compilers: one stays for a while when it has nothing to do."""
@@ -524,6 +526,14 @@ def cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def name_of(pid: int) -> str:
+    """Name of a process, as the kernel has it; "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def stat_fields(pid: int) -> list[str]:

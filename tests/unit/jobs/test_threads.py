@@ -1,4 +1,4 @@
-"""A warm worker learns how many threads it has after it imported its libraries."""
+"""A forked worker learns how many threads it has after it imported its libraries."""
 
 from __future__ import annotations
 

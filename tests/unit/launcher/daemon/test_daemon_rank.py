@@ -26,7 +26,7 @@ class Undying:
     """A process in the middle of a system call that does not end."""
 
     sock = None
-    pid = 4242
+    pid = pidfd = 4242
     is_over = False
 
     def __init__(self) -> None:

@@ -77,8 +77,8 @@ class Tables:
             total = total + table.transpose(order).reshape(shape)
         assert isinstance(total, np.ndarray)
         choices = total.argmin(axis=0)
-        least = np.take_along_axis(total, choices[None], axis=0)[0]
-        least = np.round(least - least.min(), DIGITS)
+        found: Table = np.take_along_axis(total, choices[None], axis=0)[0]
+        least: Table = np.asarray(np.round(found - found.min(), DIGITS))
         return self.number((least.shape, least.tobytes()), lambda: least), choices
 
     def fixed(self, number: int, axis: int, index: int) -> int:

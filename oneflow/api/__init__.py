@@ -14,6 +14,7 @@ from oneflow.api import (
     environment,
     indexing,
     layers,
+    one_embedding,
     reductions,
     shapes,
     tensors,
@@ -47,6 +48,7 @@ TOPICS = (
     algebra,
     layers,
     training,
+    one_embedding,
     environment,
     upstream,
 )
@@ -77,6 +79,7 @@ MODULES = (
     "model",
     "multiprocessing",
     "nn",
+    "one_embedding",
     "optim",
     "profiler",
     "remat",

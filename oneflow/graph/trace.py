@@ -222,8 +222,12 @@ class Trace(Mode):
         inputs: tuple[Tensor, ...],
         attrs: Attrs,
     ) -> Any:
-        """Runs an op, and writes back what it has overwritten where the condition is false."""
+        """Runs an op, and writes back what it has overwritten where the condition is false; an op
+        that writes elsewhere, too, is told the condition.
+        """
         with self.writing_if(None), no_grad():
+            if op.operands[-1:] == ("is_wanted",):
+                return call(op, *inputs, condition(inputs[0]), **attrs)
             kept = [(inputs[i], copy(inputs[i])) for i in op.mutates.values()]
             outputs = call(op, *inputs, **attrs)
             for x, before in kept:

@@ -29,7 +29,7 @@ from oneflow.nn.module_state import (
     save_own,
     state_dict,
 )
-from oneflow.nn.parameter import Buffer, Parameter
+from oneflow.nn.parameter import Buffer, Parameter, RowTable
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import RemovableHandle, Tensor, raw
@@ -650,7 +650,7 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
             grad = parameter.grad
             if grad is None:
                 continue
-            if set_to_none:
+            if set_to_none or isinstance(parameter, RowTable):  # whose rows have no dense zeros
                 parameter.grad = None
             elif isinstance(grad._array, np.ndarray) and grad._placement is None:
                 # As zeros_like, without an op: these were a sixth of the ops of a small step.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.device import DeviceLike
-from oneflow.core.dtype import DTypeLike
+from oneflow.core.dtype import DTypeLike, float32
+from oneflow.core.errors import DeviceError
+from oneflow.core.sbp import Split
 from oneflow.functional.creation import empty
 from oneflow.functional.from_data import tensor
 from oneflow.tensor.grad_mode import no_grad
-from oneflow.tensor.tensor import Tensor, adopt
+from oneflow.tensor.tensor import Tensor, adopt, device_type
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -30,6 +33,36 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class RowTable(Parameter):
+    """The shadow of tables whose rows are no tensors (oneflow/ops/one_embedding.py): a parameter by
+    which optimizers update rows.
+
+    table: the description of the tables.  forget: called when the gradient is taken away, as that
+    of rows then is, too.  As a global tensor a shadow is split over the ranks, whatever layout its
+    module is given: so rows are.
+    """
+
+    table: str
+    forget: Callable[[], None] | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "grad" and value is None and self.forget is not None:
+            self.forget()
+        super().__setattr__(name, _split(value) if name == "data" else value)
+
+
+def _split(new: object) -> object:
+    """A shadow as it is to lie: in the memory of hosts, each rank its part. Raises DeviceError."""
+    if not isinstance(new, Tensor):
+        return new
+    if device_type(new) != "cpu":
+        raise DeviceError("rows of a OneEmbedding lie in the memory of hosts, not of GPUs")
+    whole = new.to(float32)
+    if whole.is_global:
+        whole = whole.to_global(sbp=tuple(Split(0) for _ in range(whole.placement.ndim)))
+    return whole
 
 
 class Buffer(Tensor):

@@ -25,6 +25,7 @@ from oneflow.ops import (  # noqa: F401
     linalg,
     loss,
     matmul,
+    one_embedding,
     pool,
     random,
     recurrent,

@@ -16,7 +16,7 @@ import numpy as np
 
 from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, float64, int64
-from oneflow.core.errors import InternalError, OneFlowError
+from oneflow.core.errors import CallError, InternalError, OneFlowError
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
 from oneflow.core.sbp import all_broadcast
@@ -25,7 +25,10 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.functional.initial import assign
 from oneflow.kernels.cuda_device import use_device
 from oneflow.nn.module import zero_gradients
+from oneflow.nn.parameter import RowTable
 from oneflow.nn.utils.clip_grad import clip_grad_norm_
+from oneflow.ops.one_embedding import one_embedding_update
+from oneflow.ops.update import Update
 from oneflow.optim.hooks import Hooks, with_hooks
 from oneflow.optim.options import warn_of_effects
 from oneflow.optim.together import GroupPass
@@ -227,7 +230,8 @@ class Optimizer:
         if not states:
             group = self._group_of(param)
             states["step"] = 0
-            for name in self.state_names_of(group):
+            is_dense = not isinstance(param, RowTable)  # states of rows lie beside them
+            for name in self.state_names_of(group) if is_dense else ():
                 states[name] = self.new_state(param, name, self.initial_value(group, name))
         return states
 
@@ -272,6 +276,33 @@ class Optimizer:
         numbers = [x for name, x in (("lr", lr), ("step", step)) if name in op.operands]
         call(op, param, gradient_of(param), *self._listed(group, states), *numbers, **attrs)
 
+    catches_up: ClassVar[bool] = False
+    """Whether a row that gets a gradient makes up for the steps in which it got none."""
+
+    def update_rows(self, group: ParamGroup, shadow: RowTable, lr: Tensor, step: Tensor) -> None:
+        """Updates the rows of a OneEmbedding that got gradients, and their states beside them, as
+        `rule` would update them were they parameters. Raises CallError if it looks at more than an
+        element at a time.
+        """
+        op, attrs = self.rule(group) if self._has_rule else (None, {})
+        if op is None or not issubclass(op, Update) or "sbp" in vars(op):
+            raise CallError(
+                f"{type(self).__name__} has no form for the rows of a OneEmbedding; use SGD, "
+                "Adagrad, Adam, AdamW, RMSprop, one_embedding.Ftrl or one_embedding.SmartDecayAdam"
+            )
+        names = self.state_names_of(group)
+        one_embedding_update(
+            shadow,
+            gradient_of(shadow),
+            lr,
+            step,
+            table=shadow.table,
+            rule=op.name,
+            options=tuple(sorted((op.defaults | attrs).items())),
+            first_states=tuple(float(self.initial_value(group, name)) for name in names),
+            catches_up=self.catches_up,
+        )
+
     def _listed(self, group: ParamGroup, states: dict[str, Tensor]) -> list[Tensor]:
         return [states[name] for name in self.state_names_of(group)]
 
@@ -288,18 +319,23 @@ class Optimizer:
         """
         with no_grad():
             for group in self.param_groups:
-                self._update_group(group, lr_of, step_of)
+                self._update_each(group, group.parameters, lr_of, step_of)
 
-    def _update_group(
+    def _update_each(
         self,
         group: ParamGroup,
+        params: Sequence[Tensor],
         lr_of: Callable[[ParamGroup, Tensor], Tensor],
         step_of: Callable[[Tensor], Tensor],
     ) -> None:
-        for param in group.parameters:
-            if param.grad is not None:
-                states = self.init_state(param)
-                self.update_param(group, param, states, lr_of(group, param), step_of(param))
+        for param in params:
+            if param.grad is None:
+                continue
+            states, lr, step = self.init_state(param), lr_of(group, param), step_of(param)
+            if isinstance(param, RowTable):
+                self.update_rows(group, param, lr, step)
+            else:
+                self.update_param(group, param, states, lr, step)
 
     @with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -321,21 +357,20 @@ class Optimizer:
 
         with no_grad():
             for group in self.param_groups:
-                if not self._update_together(group):
-                    self._update_group(
-                        group,
-                        lambda group, param: scalar(param, group.rate, float64),
-                        lambda param: scalar(param, self.state[param]["step"] + 1, int64),
-                    )
-                    self._count(group)
+                left: Sequence[Tensor] = group.parameters
+                if self._update_together(group):
+                    left = [p for p in left if isinstance(p, RowTable)]
+                self._update_each(
+                    group,
+                    left,
+                    lambda group, param: scalar(param, group.rate, float64),
+                    lambda param: scalar(param, self.state[param]["step"] + 1, int64),
+                )
+                for param in left:
+                    if param.grad is not None:
+                        self.state[param]["step"] += 1
         self.state.steps += 1
         return loss
-
-    def _count(self, group: ParamGroup) -> None:
-        """Count an update of every parameter of a group that has a gradient."""
-        for param in group.parameters:
-            if param.grad is not None:
-                self.state[param]["step"] += 1
 
     def _update_together(self, group: ParamGroup) -> bool:
         """Updates a group in one pass, without dispatch; False if that cannot be done."""
@@ -344,7 +379,7 @@ class Optimizer:
         rows, held = [], []
         names = self.state_names_of(group)
         for param in group.parameters:
-            if param.grad is not None:
+            if param.grad is not None and not isinstance(param, RowTable):
                 states = self.init_state(param)
                 rows.append((param, param.grad, *[states[name] for name in names]))
                 held.append(states)

@@ -15,6 +15,7 @@ from oneflow.core import dtype as dtypes
 
 from .activation_samples import ACTIVATION_SAMPLES
 from .nn_samples import NN_SAMPLES
+from .one_embedding_samples import ONE_EMBEDDING_SAMPLES
 from .recurrent_samples import RECURRENT_SAMPLES
 from .sample import Sample, between, booleans, distinct, integers, normal
 from .special_samples import SPECIAL_SAMPLES
@@ -602,5 +603,6 @@ ARITHMETIC: list[Sample] = [
 ]  # fmt: skip
 
 SAMPLES = [
-    *ARITHMETIC, *ACTIVATION_SAMPLES, *NN_SAMPLES, *RECURRENT_SAMPLES, *SPECIAL_SAMPLES,
+    *ARITHMETIC, *ACTIVATION_SAMPLES, *NN_SAMPLES, *ONE_EMBEDDING_SAMPLES, *RECURRENT_SAMPLES,
+    *SPECIAL_SAMPLES,
 ]  # fmt: skip

@@ -1,0 +1,357 @@
+"""Tables that kernels of this process have open: their rows, and the gradients that wait for an
+update.
+
+A table is opened by its description alone, so that a graph needs no more than its attribute: a
+worker that was sent a job opens the same rows. Who made the description may close it again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.dtype import DType, float32, float64, int64
+from oneflow.core.errors import ArgumentError, OneFlowError, PositionError
+from oneflow.core.op import find_op
+from oneflow.core.operand import Attrs
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array
+from oneflow.kernels.registry import select
+from oneflow.one_embedding.store.initial import Column, InitialRows
+from oneflow.one_embedding.store.row_store import RowStore, open_store
+from oneflow.ops.one_embedding import BUCKETS
+
+_KEPT_REQUESTS = 8
+"""Batches of ids whose numbering is kept: the gradient of a look-up asks for them again."""
+_MOST_WAITING = 4096
+"""Gradients that may wait for one update: more than any number of micro-batches."""
+UNSIGNED = ("uint64", "uint32")
+
+
+def loops() -> ModuleType:
+    """Compiled loops; numba takes a moment to import."""
+    return import_module("oneflow.kernels.fused.rows")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The ids of a batch that this rank holds the rows of, each once.
+
+    keys: uint64[n].  tables, buckets: of each.  inverse: int64, for each id of the batch its place
+    among them, or -1.
+    """
+
+    ids: Array
+    table_ids: Array | None
+    keys: Array
+    tables: Array
+    buckets: Array
+    inverse: Array
+
+    def is_for(self, ids: Array, table_ids: Array | None) -> bool:
+        if self.table_ids is None or table_ids is None:
+            return self.table_ids is table_ids and np.array_equal(self.ids, ids)
+        return np.array_equal(self.ids, ids) and np.array_equal(self.table_ids, table_ids)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Gradients of rows that wait for an update, and the norms that were told of them."""
+
+    request: Request
+    sums: Array
+    norms: Array
+
+
+@dataclass
+class Counts:
+    """Ids that were looked up, the distinct ones among them, and the updates of rows."""
+
+    ids: int = 0
+    distinct: int = 0
+    updated: int = 0
+
+
+class OpenTable:
+    """The rows that one rank holds of the tables of one description."""
+
+    def __init__(self, text: str, first: int, last: int) -> None:
+        told = json.loads(text)
+        self.name: str = told["name"]
+        self.size: int = sum(width for _, width in _widths(told["columns"]))
+        self.line_size: int = told["line_size"]
+        self.num_tables = len(told["columns"])
+        self.is_signed = told["key_type"] not in UNSIGNED
+        self.first, self.last = first, last
+        num_ranks = round(BUCKETS / (last - first))
+        self.store: RowStore = open_store(
+            told["store"],
+            key_type=told["key_type"],
+            line_size=self.line_size,
+            initial=InitialRows(
+                told["seed"],
+                [[Column(**column) for column in columns] for columns in told["columns"]],
+                (0.0,) * (self.line_size - self.size),
+            ),
+            rank=round(first * num_ranks / BUCKETS),
+            num_ranks=num_ranks,
+        )
+        self.counts = Counts()
+        self._lock = threading.RLock()
+        self._requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
+        self._waiting: list[Waiting] = []
+
+    # ---- looking up ------------------------------------------------------------------------------
+
+    def request(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> Request:
+        """The distinct ids of a batch. Raises PositionError for ids that no table has."""
+        for known in self._requests:
+            if known.is_for(ids, table_ids):
+                return known
+        made = self._number(ids, table_ids, padding_idx)
+        self._requests.append(made)
+        return made
+
+    def _number(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> Request:
+        keys = np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
+        if table_ids is None:
+            tables = np.arange(self.num_tables, dtype=np.int32)
+        else:
+            tables = np.ascontiguousarray(table_ids).reshape(-1)
+        self._check(keys, tables, padding_idx)
+        tables = tables.astype(np.int32, copy=False)
+        n = keys.size
+        slots = np.zeros(1 << max(4, (2 * n - 1).bit_length()), np.int32)
+        found, inverse = np.empty(n, np.int64), np.empty(n, np.int64)
+        found_tables, buckets = np.empty(n, np.int32), np.empty(n, np.int32)
+        count = loops().number(
+            keys, tables, padding_idx is not None, padding_idx or 0, self.first, self.last, BUCKETS,
+            slots, found, found_tables, buckets, inverse,
+        )  # fmt: skip
+        return Request(
+            ids.copy(),
+            None if table_ids is None else table_ids.copy(),
+            found[:count].view(np.uint64),
+            found_tables[:count],
+            buckets[:count],
+            inverse,
+        )
+
+    def _check(self, keys: Array, tables: Array, padding_idx: int | None) -> None:
+        if keys.size and self.is_signed and keys.min() < 0:
+            negative = keys[(keys < 0) & (keys != padding_idx)]
+            if negative.size:
+                raise PositionError(
+                    f"embedding {self.name!r}: the id {int(negative[0])} is negative; hashed ids "
+                    "of 64 bits need key_type 'uint64'"
+                )
+        if tables.size and not (tables.min() >= 0 and tables.max() < self.num_tables):
+            raise PositionError(
+                f"embedding {self.name!r}: table ids are {int(tables.min())} to "
+                f"{int(tables.max())}, but there are {self.num_tables} tables, from 0"
+            )
+
+    def look_up(self, request: Request) -> Array:
+        """float32[n, line_size]: the rows of the distinct ids, states included."""
+        lines = np.empty((request.keys.size, self.line_size), np.float32)
+        with self._lock:
+            self.store.get(request.keys, request.tables, lines)
+            self.counts.ids += request.inverse.size
+            self.counts.distinct += request.keys.size
+        return lines
+
+    # ---- gradients -------------------------------------------------------------------------------
+
+    def keep(self, request: Request, d: Array) -> Array:
+        """Keep the sums of d, float32[ids, size], over equal ids for the update; returns the norms
+        per bucket."""
+        sums = np.zeros((request.keys.size, self.size), np.float32)
+        loops().sum_rows(d, request.inverse, sums)
+        squares = np.zeros(self.last - self.first)
+        loops().add_squares(sums, request.buckets, self.first, squares)
+        norms = np.sqrt(squares).astype(np.float32)
+        with self._lock:
+            if len(self._waiting) >= _MOST_WAITING:
+                raise OneFlowError(
+                    f"embedding {self.name!r}: {_MOST_WAITING} backward passes, and no update: "
+                    "give its parameters to an optimizer and call step(), or freeze them by "
+                    "requires_grad_(False)"
+                )
+            self._waiting.append(Waiting(request, sums, norms))
+        return norms
+
+    def forget(self) -> None:
+        """Forget the gradients that wait."""
+        with self._lock:
+            self._waiting.clear()
+
+    def take(self, norms: Array) -> tuple[Request, Array] | None:
+        """The distinct ids of all gradients that wait, and their sums, scaled as their norms were;
+        None if there are none."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return None
+        told: Array = sum((w.norms for w in waiting[1:]), start=waiting[0].norms)
+        scale = _scale(told, norms)
+        if len(waiting) == 1:
+            request, sums = waiting[0].request, waiting[0].sums
+        else:
+            request, sums = self._merged(waiting)
+        if scale != 1.0:
+            sums *= scale
+        return request, sums
+
+    def _merged(self, waiting: list[Waiting]) -> tuple[Request, Array]:
+        keys = np.concatenate([w.request.keys for w in waiting])
+        tables = np.concatenate([w.request.tables for w in waiting])
+        request = self._number(keys.view(np.int64), tables, None)
+        sums = np.zeros((request.keys.size, self.size), np.float32)
+        loops().sum_rows(np.concatenate([w.sums for w in waiting]), request.inverse, sums)
+        return request, sums
+
+    # ---- updates ---------------------------------------------------------------------------------
+
+    def update(self, request: Request, sums: Array, rule: Rule, lr: Array, step: Array) -> None:
+        """Update rows by the gradients `sums`."""
+        lines = np.empty((request.keys.size, self.line_size), np.float32)
+        with self._lock:
+            self.store.get(request.keys, request.tables, lines)
+            rule.apply(self, lines, sums, lr, step)
+            self.store.put(request.keys, request.tables, lines)
+            self.counts.updated += request.keys.size
+
+
+def _scale(told: Array, norms: Array) -> float:
+    """The factor between norms that were told and those that came back, from the largest."""
+    if not told.size:
+        return 1.0
+    at = int(np.argmax(told))
+    before, after = float(told[at]), float(norms[at])
+    if before == after or before == 0.0 or not np.isfinite(before):
+        return 1.0
+    return after / before
+
+
+def _widths(columns: list[list[dict[str, Any]]]) -> Iterator[tuple[str, int]]:
+    """Kind and width of each column of the first table: all tables are as wide."""
+    for column in columns[0]:
+        yield column["kind"], column["width"]
+
+
+# ---- rules ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An update of dense parameters, for rows.
+
+    name: of its op.  attrs: of the op.  first_states: of a new row's states.  catches_up: decay the
+    running means of Adam for the steps in which a row got no gradient, and make the moves that its
+    momentum would have made.
+    """
+
+    name: str
+    attrs: Attrs = field(default_factory=dict)
+    first_states: tuple[float, ...] = ()
+    catches_up: bool = False
+
+    def apply(self, table: OpenTable, lines: Array, sums: Array, lr: Array, step: Array) -> None:
+        """Overwrite rows and their states."""
+        size, states = table.size, len(self.first_states)
+        needed = size * (1 + states) + self.catches_up
+        if needed > table.line_size:
+            raise ArgumentError(
+                f"embedding {table.name!r}: {self.name} keeps {states} states of {size} numbers "
+                f"beside each row, {needed} numbers in all, but a row has {table.line_size}: give "
+                f"the store options size_factor={1 + states}"
+            )
+        if not lines.shape[0]:
+            return
+        parts = [
+            np.ascontiguousarray(lines[:, k * size : (k + 1) * size]) for k in range(1 + states)
+        ]
+        for part, first in zip(parts[1:], self.first_states, strict=True):
+            if first:  # states of new rows are zeros: what they begin with is kept apart
+                part += np.float32(first)
+        if self.catches_up:
+            self._catch_up(lines[:, -1], parts, lr, step)
+            lines[:, -1] = step
+        self._run(parts, sums, lr, step)
+        for k, (part, first) in enumerate(zip(parts, (0.0, *self.first_states), strict=True)):
+            if first:
+                part -= np.float32(first)
+            lines[:, k * size : (k + 1) * size] = part
+
+    def _run(self, parts: list[Array], sums: Array, lr: Array, step: Array) -> None:
+        op = find_op(self.name)
+        row = TensorType(parts[0].shape, float32)
+        numbers = [x for name, x in (("lr", lr), ("step", step)) if name in op.operands]
+        types = (
+            *(row,) * (1 + len(parts)),
+            *(TensorType((), t) for t in _number_types(op.operands)),
+        )
+        attrs = op.defaults | self.attrs
+        kernel = select(self.name, "cpu", types, row.numel)
+        work = kernel.workspace(types, attrs) if kernel.workspace else ()
+        scratch = [np.empty(t.shape, t.dtype.np) for t in work]
+        kernel.bound(types, attrs)(np, *parts, parts[0], sums, *parts[1:], *numbers, *scratch)
+
+    def _catch_up(self, seen: Array, parts: list[Array], lr: Array, step: Array) -> None:
+        """Bring rows to the step before this one, as zero gradients would have: their means
+        exactly, the row itself with the root as it was last."""
+        missed = np.where(seen > 0, float(step) - 1 - seen, 0.0)[:, None]
+        beta1, beta2 = self.attrs["beta1"], self.attrs["beta2"]
+        row, m, v = parts
+        moves = beta1 * (1 - beta1**missed) / (1 - beta1) if beta1 < 1 else missed
+        top, root = m * moves, np.sqrt(v)
+        if self.attrs["do_bias_correction"]:
+            last = np.maximum(seen, 1.0)[:, None]
+            top /= 1 - beta1**last
+            root = root / np.sqrt(1 - beta2**last)
+        row -= (float(lr) * top / (root + self.attrs["eps"])).astype(np.float32)
+        m *= (beta1**missed).astype(np.float32)
+        v *= (beta2**missed).astype(np.float32)
+
+
+def _number_types(operands: tuple[str, ...]) -> list[DType]:
+    return [t for name, t in (("lr", float64), ("step", int64)) if name in operands]
+
+
+# ---- which are open ------------------------------------------------------------------------------
+
+_OPEN: dict[tuple[str, int, int], OpenTable] = {}
+_LOCK = threading.Lock()
+
+
+def open_table(text: str, first: int | None, last: int | None) -> OpenTable:
+    """The rows in buckets first .. last - 1 of the tables that `text` describes, opened if they are
+    not; None: of all buckets."""
+    key = (text, 0 if first is None else first, BUCKETS if last is None else last)
+    with _LOCK:
+        found = _OPEN.get(key)
+        if found is None:
+            found = _OPEN[key] = OpenTable(*key)
+    return found
+
+
+def opened(text: str) -> list[OpenTable]:
+    """Those parts of the tables of a description that are open in this process."""
+    with _LOCK:
+        return [table for (of, *_), table in _OPEN.items() if of == text]
+
+
+def close_tables(text: str) -> None:
+    """Close the tables of a description: rows that no snapshot holds are lost."""
+    with _LOCK:
+        closing = [_OPEN.pop(key) for key in list(_OPEN) if key[0] == text]
+    for table in closing:
+        table.store.close()

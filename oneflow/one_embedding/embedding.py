@@ -1,0 +1,226 @@
+"""Embeddings whose rows are made when their ids first come, and lie in tiers of memory.
+
+    embedding = flow.one_embedding.MultiTableEmbedding(
+        "users", embedding_dim=32, dtype=flow.float, key_type=flow.int64,
+        tables=[make_table_options(initializer)] * 26,
+        store_options=make_device_mem_store_options(path, capacity, size_factor=2),
+    )
+    out = embedding(ids)  # (batch, 26) -> (batch, 26, 32)
+
+The module has one parameter, the shadow of its tables (oneflow/ops/one_embedding.py).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from oneflow.boxing.boxes import shard_box
+from oneflow.core.dtype import DType, float16, float32, int32, int64
+from oneflow.core.errors import ArgumentError, DTypeError
+from oneflow.distributed.world import world
+from oneflow.functional.creation import zeros
+from oneflow.kernels.open_tables import close_tables, open_table, opened
+from oneflow.nn.module import Module
+from oneflow.nn.parameter import RowTable
+from oneflow.one_embedding.tables import Initializer, columns_of
+from oneflow.ops.one_embedding import BUCKETS, one_embedding_fused_lookup
+from oneflow.tensor.tensor import Tensor
+
+_NAMES: weakref.WeakValueDictionary[str, OneEmbeddingHandler] = weakref.WeakValueDictionary()
+"""The embeddings of this process by name."""
+_KEYS = {"int64": int64, "int32": int32, "uint64": int64, "uint32": int32}
+"""Types of ids, and the dtype of the tensors that hold them: unsigned ones by their bits."""
+
+
+class OneEmbeddingHandler:
+    """Tables under a name, which are closed when nobody has this object any more.
+
+    text: their description, by which kernels open them.  shadow: see the top of the file.
+    """
+
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        self.name: str = description["name"]
+        self.text = json.dumps(description, sort_keys=True)
+        if self.name in _NAMES:
+            gc.collect()  # of a module that is in use no more
+        if self.name in _NAMES:
+            raise ArgumentError(
+                f"there is an embedding named {self.name!r} in this process already; give each a "
+                "name of its own, or use the one module in several places"
+            )
+        _NAMES[self.name] = self
+        self.shadow = RowTable(zeros(BUCKETS))
+        self.shadow.table, self.shadow.forget = self.text, _forgetter(self.text)
+        weakref.finalize(self, close_tables, self.text)
+
+    def save_snapshot(self, snapshot_name: str) -> None:
+        """Keep the rows as they are under a name."""
+        self._on_rows(lambda store: store.save_snapshot(snapshot_name))
+
+    def load_snapshot(self, snapshot_name: str) -> None:
+        """Replace the rows by those of a snapshot."""
+        self._on_rows(lambda store: store.load_snapshot(snapshot_name))
+
+    def _on_rows(self, act: Callable[[Any], None]) -> None:
+        for table in opened(self.text) or [open_table(self.text, *self._part())]:
+            act(table.store)
+
+    def _part(self) -> tuple[int | None, int | None]:
+        """The buckets of this rank."""
+        shadow = self.shadow
+        if not shadow.is_global:
+            return None, None
+        box = shard_box(shadow.meta.shape, shadow.sbp, shadow.placement, world().rank)
+        return box.starts[0], box.stops[0]
+
+
+def handler_of(name: str) -> OneEmbeddingHandler:
+    """The embedding of this process with that name. Raises ArgumentError."""
+    found = _NAMES.get(name)
+    if found is None:
+        raise ArgumentError(
+            f"no embedding named {name!r} in this process; there are {sorted(_NAMES) or 'none'}"
+        )
+    return found
+
+
+def _forgetter(text: str) -> Callable[[], None]:
+    """A function that holds the description and not its handler."""
+
+    def forget() -> None:
+        for table in opened(text):
+            table.forget()
+
+    return forget
+
+
+class Embedding(Module):
+    """Ids of any shape -> rows (..., width), of one table or several.
+
+    name: unique in a process.  embedding_dim: width of a row, or of each of its columns, which have
+    initializers of their own.  dtype: float32, or float16 for results that are rounded.  key_type:
+    of ids: int64, int32, or "uint64" or "uint32" for hashes whose bits lie in such tensors.
+    tables: `make_table_options` of each.  store_options: `make_..._store_options`, whose
+    size_factor leaves room for an optimizer's states: 1 + their number.  padding_idx: this id gives
+    zeros and learns nothing.  seed: of the first values, which depend on it, table and id alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        embedding_dim: int | Sequence[int],
+        dtype: DType,
+        key_type: DType | str,
+        tables: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        store_options: Mapping[str, Any],
+        default_initializer: Initializer | None = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
+        if not widths or any(not isinstance(w, int) or w < 1 for w in widths):
+            raise ArgumentError(f"embedding {name!r}: embedding_dim is {embedding_dim}, not widths")
+        if dtype not in (float32, float16):
+            raise DTypeError(f"embedding {name!r}: dtype is {dtype}, must be float32 or float16")
+        self.key_name = key_type if isinstance(key_type, str) else key_type.name
+        if self.key_name not in _KEYS:
+            raise DTypeError(
+                f"embedding {name!r}: key_type is {key_type}, must be one of {', '.join(_KEYS)}"
+            )
+        listed = [tables] if isinstance(tables, Mapping) else list(tables)
+        if not listed:
+            raise ArgumentError(f"embedding {name!r} has no tables: list make_table_options(...)")
+        self.embedding_dim, self.num_tables = sum(widths), len(listed)
+        self.dtype, self.padding_idx, self.seed = dtype, padding_idx, seed
+        self.one_embedding = OneEmbeddingHandler(
+            {
+                "name": name,
+                "key_type": self.key_name,
+                "line_size": _line_size(store_options, self.embedding_dim),
+                "columns": [columns_of(table, widths, default_initializer) for table in listed],
+                "seed": seed,
+                "store": store_options,
+            }
+        )
+        self.shadow = self.one_embedding.shadow
+
+    def forward(self, ids: Tensor, table_ids: Tensor | None = None) -> Tensor:
+        """The rows of ids. table_ids: the table of each; None: one table, or a table for each
+        position of the last dim.
+        """
+        wanted = _KEYS[self.key_name]
+        if ids.dtype is not wanted and not (wanted is int64 and ids.dtype is int32):
+            raise DTypeError(
+                f"embedding {self.one_embedding.name!r}: ids are {ids.meta}, but its key_type is "
+                f"{self.key_name}: give {wanted.name}"
+            )
+        given = () if table_ids is None else (table_ids,)
+        rows = one_embedding_fused_lookup(
+            self.shadow,
+            ids,
+            *given,
+            table=self.one_embedding.text,
+            size=self.embedding_dim,
+            num_tables=self.num_tables,
+            padding_idx=self.padding_idx,
+        )
+        return rows if self.dtype is float32 else rows.to(self.dtype)
+
+    def save_snapshot(self, snapshot_name: str) -> None:
+        """Keep the rows as they are under a name, beside the persistent path. Every rank calls."""
+        self.one_embedding.save_snapshot(snapshot_name)
+
+    def load_snapshot(self, snapshot_name: str) -> None:
+        """Replace the rows by those of a snapshot. Every rank calls."""
+        self.one_embedding.load_snapshot(snapshot_name)
+
+    def extra_repr(self) -> str:
+        return f"{self.one_embedding.name!r}, {self.num_tables} x {self.embedding_dim}"
+
+
+class MultiTableEmbedding(Embedding):
+    """Tables whose rows have one width and one initializer each: see `Embedding`."""
+
+    def __init__(
+        self,
+        name: str,
+        embedding_dim: int,
+        dtype: DType,
+        key_type: DType | str,
+        tables: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        store_options: Mapping[str, Any],
+        default_initializer: Initializer | None = None,
+        padding_idx: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(embedding_dim, int):
+            raise ArgumentError(
+                f"MultiTableEmbedding {name!r}: embedding_dim is {embedding_dim}; for several "
+                "columns use MultiTableMultiColumnEmbedding"
+            )
+        super().__init__(
+            name, embedding_dim, dtype, key_type, tables, store_options, default_initializer,
+            padding_idx, seed,
+        )  # fmt: skip
+
+
+class MultiTableMultiColumnEmbedding(Embedding):
+    """Tables whose rows consist of columns with initializers of their own: see `Embedding`."""
+
+
+def _line_size(store_options: Mapping[str, Any], width: int) -> int:
+    """Numbers of a row: its states, and where there is room for Adam's, the step in which it last
+    got a gradient."""
+    try:
+        factor = int(store_options["size_factor"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"store options {store_options!r} have no size_factor; make them by "
+            "make_device_mem_store_options and the like"
+        ) from error
+    return width * factor + (factor >= 3)

@@ -1,0 +1,401 @@
+"""Embeddings and the updates of their rows, against dense rows in float64 NumPy and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import oneflow as flow
+from oneflow.core.errors import ArgumentError, CallError, DTypeError, PositionError, ShapeError
+
+from .making import embedding, one
+
+Array = np.ndarray[Any, Any]
+IDS = np.array(
+    [
+        [[1, 2], [1, 5], [7, 2]],
+        [[1, 9], [8, 5], [1, 5]],
+        [[7, 2], [3, 3], [7, 9]],
+        [[1, 2], [3, 5], [8, 9]],
+        [[1, 9], [1, 9], [3, 2]],
+    ]
+)
+"""Ids of five steps: some rows are touched in each, some in few."""
+TARGET = np.random.default_rng(0).normal(size=(3, 2, 4))
+
+
+def loss_of(out: Any, target: Any) -> Any:
+    return ((out - target) ** 2).sum()
+
+
+class Training(flow.nn.Graph):
+    def __init__(self, module: Any, optimizer: Any) -> None:
+        super().__init__()
+        self.module = module
+        self.add_optimizer(optimizer)
+
+    def build(self, ids: Any, target: Any) -> Any:
+        loss = loss_of(self.module(ids), target)
+        loss.backward()
+        return loss
+
+
+def train(module: Any, optimizer: Any, is_graph: bool) -> list[float]:
+    graph = Training(module, optimizer) if is_graph else None
+    target, losses = flow.tensor(TARGET.astype(np.float32)), []
+    for ids in IDS:
+        if graph is not None:
+            losses.append(graph(flow.tensor(ids), target).item())
+            continue
+        loss = loss_of(module(flow.tensor(ids)), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class Rows:
+    """Rows by table and id with states of their own, in float64: what dense training with updates
+    of touched rows alone would give."""
+
+    def __init__(self, module: Any, states: tuple[float, ...]) -> None:
+        keys = sorted({(t, int(k)) for ids in IDS for row in ids for t, k in enumerate(row)})
+        ids = flow.tensor([k for _, k in keys])
+        tables = flow.tensor([t for t, _ in keys], dtype=flow.int32)
+        first = module(ids, tables).detach().numpy().astype(np.float64)
+        self.rows = {key: row.copy() for key, row in zip(keys, first, strict=True)}
+        self.states = {key: [np.full(4, s) for s in states] for key in keys}
+        self.seen = dict.fromkeys(keys, 0)
+
+    def train(self, update: Callable[..., Array]) -> list[float]:
+        losses = []
+        for step, ids in enumerate(IDS, start=1):
+            out = np.array([[self.rows[t, k] for t, k in enumerate(row)] for row in ids])
+            losses.append(float(((out - TARGET) ** 2).sum()))
+            sums: dict[Any, Array] = {}
+            for row, grads in zip(ids, 2 * (out - TARGET), strict=True):
+                for t, (k, g) in enumerate(zip(row, grads, strict=True)):
+                    sums[t, int(k)] = sums.get((t, int(k)), 0) + g
+            for key, g in sums.items():
+                self.rows[key] = update(self.rows[key], g, self.states[key], step, self.seen[key])
+                self.seen[key] = step
+        return losses
+
+
+def sgd(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
+    return w - 0.05 * (g + 0.01 * w)
+
+
+def momentum(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
+    s[0] = 0.9 * s[0] + g
+    return w - 0.05 * s[0]
+
+
+def adam(w: Array, g: Array, s: list[Array], t: int, seen: int, decay: float = 0.0) -> Array:
+    s[0], s[1] = 0.9 * s[0] + 0.1 * g, 0.99 * s[1] + 0.01 * g * g
+    m, v = s[0] / (1 - 0.9**t), s[1] / (1 - 0.99**t)
+    return w * (1 - 0.05 * decay) - 0.05 * m / (np.sqrt(v) + 1e-8)
+
+
+def adamw(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
+    return adam(w, g, s, t, seen, decay=0.1)
+
+
+def adagrad(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
+    s[0] = s[0] + g * g
+    return w - 0.05 * g / (np.sqrt(s[0]) + 1e-10)
+
+
+def ftrl(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
+    n = s[0] + g * g
+    s[1] = s[1] + g - (np.sqrt(n) - np.sqrt(s[0])) / 0.05 * w
+    s[0] = n
+    shrunk = np.sign(s[1]) * 0.1 - s[1]
+    return np.where(np.abs(s[1]) <= 0.1, 0.0, shrunk / ((1.0 + np.sqrt(n)) / 0.05 + 0.2))
+
+
+def smart_adam(w: Array, g: Array, s: list[Array], t: int, seen: int) -> Array:
+    """Step by step: what the row missed, with the root of its last update."""
+    if seen:
+        root = np.sqrt(s[1] / (1 - 0.99**seen)) + 1e-8
+        for _ in range(seen + 1, t):
+            s[0], s[1] = 0.9 * s[0], 0.99 * s[1]
+            w = w - 0.05 * s[0] / (1 - 0.9**seen) / root
+    return adam(w, g, s, t, seen)
+
+
+BETAS = {"lr": 0.05, "betas": (0.9, 0.99)}
+RULES: dict[str, tuple[Callable[..., Any], Callable[..., Array], tuple[float, ...]]] = {
+    "sgd": (lambda p: flow.optim.SGD(p, lr=0.05, weight_decay=0.01), sgd, ()),
+    "momentum": (lambda p: flow.optim.SGD(p, lr=0.05, momentum=0.9), momentum, (0.0,)),
+    "adam": (lambda p: flow.optim.Adam(p, **BETAS), adam, (0.0, 0.0)),
+    "adamw": (lambda p: flow.optim.AdamW(p, weight_decay=0.1, **BETAS), adamw, (0.0, 0.0)),
+    "adagrad": (
+        lambda p: flow.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1),
+        adagrad,
+        (0.1,),
+    ),
+    "ftrl": (
+        lambda p: one.Ftrl(p, lr=0.05, lambda1=0.1, lambda2=0.2, beta=1.0),
+        ftrl,
+        (0.1, 0.0),
+    ),
+    "smart_adam": (lambda p: one.SmartDecayAdam(p, **BETAS), smart_adam, (0.0, 0.0)),
+}
+
+
+@pytest.mark.parametrize("is_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("rule", RULES)
+def test_training_equals_that_of_dense_rows_of_which_touched_ones_change(
+    rule: str, is_graph: bool
+) -> None:
+    make, update, states = RULES[rule]
+    module = embedding()
+    expected = Rows(module, states)
+    losses = train(module, make(module.parameters()), is_graph)
+    np.testing.assert_allclose(losses, expected.train(update), rtol=2e-5)
+    ids = flow.tensor([k for _, k in expected.rows])
+    tables = flow.tensor([t for t, _ in expected.rows], dtype=flow.int32)
+    rows = module(ids, tables).numpy()
+    np.testing.assert_allclose(rows, list(expected.rows.values()), rtol=2e-4, atol=2e-5)
+
+
+def test_sparse_adam_of_torch_gives_the_same_rows() -> None:
+    module = embedding(tables=1)
+    ids = flow.arange(10)
+    theirs = torch.nn.Embedding(10, 4, sparse=True)
+    theirs.weight.data = torch.from_numpy(module(ids).detach().numpy().copy())
+    optimizer = flow.optim.Adam(module.parameters(), lr=0.05)
+    other = torch.optim.SparseAdam(theirs.parameters(), lr=0.05)
+    for row in IDS.reshape(5, 6):
+        optimizer.zero_grad()
+        ((module(flow.tensor(row)) - 5) ** 2).sum().backward()
+        optimizer.step()
+        other.zero_grad()
+        ((theirs(torch.from_numpy(row)) - 5) ** 2).sum().backward()
+        other.step()
+    np.testing.assert_allclose(
+        module(ids).detach().numpy(), theirs.weight.detach().numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_one_embedding_optimizer_adds_the_rows_to_those_of_a_dense_optimizer() -> None:
+    module, dense = embedding(size_factor=1), flow.nn.Linear(4, 1)
+    optimizer = one.Optimizer(flow.optim.SGD(dense.parameters(), lr=0.1), [module])
+    ids = flow.tensor(IDS[0])
+    before, weight = module(ids).detach().numpy(), dense.weight.numpy().copy()
+    dense(module(ids)).sum().backward()
+    optimizer.step()
+    once = before[0, 1] - 0.1 * weight[0]  # the id 2 of table 1 comes twice, id 5 once
+    np.testing.assert_allclose(module(ids).detach().numpy()[1, 1], before[1, 1] - 0.1 * weight[0],
+                               rtol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(
+        module(ids).detach().numpy()[0, 1], once - 0.1 * weight[0], rtol=1e-5
+    )
+    assert not np.array_equal(dense.weight.numpy(), weight)
+
+
+def test_padding_gives_zeros_and_learns_nothing() -> None:
+    module = embedding(tables=1, size_factor=1, padding_idx=0)
+    ids = flow.tensor([[0, 3], [3, 0]])
+    optimizer = flow.optim.SGD(module.parameters(), lr=1.0)
+    out = module(ids)
+    assert np.abs(out.numpy()[[0, 1], [0, 1]]).max() == 0.0
+    first = out.numpy()[0, 1].copy()
+    out.sum().backward()
+    optimizer.step()
+    after = module(ids).detach().numpy()
+    assert np.abs(after[[0, 1], [0, 1]]).max() == 0.0
+    np.testing.assert_allclose(after[0, 1], first - 2.0, rtol=1e-6)
+
+
+def test_gradients_of_several_backward_passes_add_up() -> None:
+    one_pass, two = embedding(size_factor=1), embedding(size_factor=1)
+    for module, parts in ((one_pass, [IDS[0]]), (two, [IDS[0][:1], IDS[0][1:]])):
+        optimizer = flow.optim.SGD(module.parameters(), lr=0.1)
+        for part in parts:
+            (module(flow.tensor(part)) ** 2).sum().backward()
+        optimizer.step()
+    ids = flow.tensor(IDS[0])
+    np.testing.assert_allclose(one_pass(ids).numpy(), two(ids).numpy(), rtol=1e-6)
+
+
+def test_gradients_that_zero_grad_clears_are_forgotten() -> None:
+    module = embedding(size_factor=1)
+    ids, other = flow.tensor(IDS[0]), flow.tensor(IDS[2])
+    before = module(other).detach().numpy()
+    optimizer = flow.optim.SGD(module.parameters(), lr=0.1)
+    (module(other) * 3).sum().backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    np.testing.assert_array_equal(module(other).detach().numpy(), before)
+    module(ids).sum().backward()
+    optimizer.step()
+    changed = module(other).detach().numpy() != before
+    # Of the ids of step 2 the ids 7 and 2 were among those of step 0.
+    assert changed[0].all() and changed[2, 0].all()
+    assert not changed[1].any() and not changed[2, 1].any()
+
+
+@pytest.mark.parametrize("is_graph", [False, True], ids=["eager", "graph"])
+def test_clipping_by_norm_takes_rows_into_account(is_graph: bool) -> None:
+    module = embedding(size_factor=1)
+    ids, target = flow.tensor(IDS[0]), flow.tensor(TARGET.astype(np.float32))
+    before = module(ids).detach().numpy().astype(np.float64)
+    groups = [{"params": list(module.parameters()), "clip_grad_max_norm": 0.5}]
+    optimizer = flow.optim.SGD(groups, lr=1.0)
+    if is_graph:
+        Training(module, optimizer)(ids, target)
+    else:
+        loss_of(module(ids), target).backward()
+        optimizer.clip_grad()
+        optimizer.step()
+    grads = 2 * (before - TARGET)
+    sums = {}
+    for row, g in zip(IDS[0], grads, strict=True):
+        for t, k in enumerate(row):
+            sums[t, k] = sums.get((t, k), 0) + g[t]
+    norm = np.sqrt(sum((g**2).sum() for g in sums.values()))
+    moves = np.array([[sums[t, k] for t, k in enumerate(row)] for row in IDS[0]]) * 0.5 / norm
+    np.testing.assert_allclose(module(ids).detach().numpy(), before - moves, rtol=1e-5, atol=1e-6)
+
+
+class Scaled(Training):
+    """A graph whose gradients are scaled."""
+
+    def __init__(self, module: Any, optimizer: Any) -> None:
+        super().__init__(module, optimizer)
+        self.set_grad_scaler(flow.amp.GradScaler(init_scale=2.0**10, growth_interval=1000))
+
+
+def test_a_scaled_step_is_the_plain_one_and_one_with_infinity_changes_nothing() -> None:
+    module, plain = embedding(), embedding()
+    graph = Scaled(module, flow.optim.Adam(module.parameters(), lr=0.1))
+    other = Training(plain, flow.optim.Adam(plain.parameters(), lr=0.1))
+    target = flow.tensor(TARGET.astype(np.float32))
+    ids = flow.tensor(IDS[0])
+    graph(ids, target)
+    other(ids, target)
+    np.testing.assert_allclose(module(ids).numpy(), plain(ids).numpy(), rtol=1e-5)
+    before = module(ids).detach().numpy()
+    graph(ids, flow.full((3, 2, 4), 1e38))
+    np.testing.assert_array_equal(module(ids).detach().numpy(), before)
+    graph(ids, target)
+    other(ids, target)
+    np.testing.assert_allclose(module(ids).numpy(), plain(ids).numpy(), rtol=1e-4)
+
+
+class Accumulating(Training):
+    """A graph that makes one update of three micro-batches."""
+
+    def __init__(self, module: Any, optimizer: Any) -> None:
+        super().__init__(module, optimizer)
+        self.config.set_gradient_accumulation_steps(3)
+
+
+def test_a_graph_takes_the_mean_of_its_micro_batches() -> None:
+    module = embedding(size_factor=1)
+    ids, target = flow.tensor(IDS[0]), flow.tensor(TARGET.astype(np.float32))
+    before = module(ids).detach().numpy().astype(np.float64)
+    Accumulating(module, flow.optim.SGD(module.parameters(), lr=0.3))(ids, target)
+    sums: dict[Any, Array] = {}
+    for row, g in zip(IDS[0], 2 * (before - TARGET), strict=True):
+        for t, k in enumerate(row):
+            sums[t, k] = sums.get((t, k), 0) + g[t]
+    moves = np.array([[sums[t, k] for t, k in enumerate(row)] for row in IDS[0]]) * 0.3 / 3
+    np.testing.assert_allclose(module(ids).detach().numpy(), before - moves, rtol=1e-5, atol=1e-6)
+
+
+def test_columns_have_initializers_of_their_own() -> None:
+    columns = [
+        one.make_column_options(one.make_uniform_initializer(-1.0, 1.0)),
+        one.make_column_options(one.make_constant_initializer(0.25)),
+    ]
+    module = one.MultiTableMultiColumnEmbedding(
+        "columns", [3, 2], flow.float, flow.int64, [one.make_table_options(columns)],
+        one.make_device_mem_store_options("", 100), seed=1,
+    )  # fmt: skip
+    out = module(flow.arange(50)).numpy()
+    assert out.shape == (50, 5)
+    assert (out[:, 3:] == 0.25).all()
+    assert np.abs(out[:, :3]).max() <= 1.0 and np.unique(out[:, :3]).size == 150
+
+
+def test_half_precision_results_train_float32_rows() -> None:
+    module = embedding(tables=1, size_factor=1, dtype=flow.float16)
+    out = module(flow.tensor([5]))
+    assert out.dtype is flow.float16
+    out.sum().backward()
+    flow.optim.SGD(module.parameters(), lr=2.0**-20).step()
+    after = module(flow.tensor([5]))
+    assert np.array_equal(after.detach().numpy(), out.detach().numpy())  # too small for float16
+
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "dtype": (lambda: embedding()(flow.zeros(3, 2)), DTypeError, "ids are float32.*int64"),
+    "nan": (lambda: embedding()(flow.tensor([np.nan, 1.0])), DTypeError, "ids are float"),
+    "negative": (
+        lambda: embedding(tables=1)(flow.tensor([4, -3])),
+        PositionError,
+        "id -3 is negative.*uint64",
+    ),
+    "columns": (lambda: embedding()(flow.arange(3)), ShapeError, "a column for each of 2 tables"),
+    "table": (
+        lambda: embedding()(flow.tensor([1]), flow.tensor([2])),
+        PositionError,
+        "table ids are 2 to 2, but there are 2 tables",
+    ),
+    "key": (lambda: embedding(key_type=flow.float32), DTypeError, "key_type"),
+    "result": (lambda: embedding(dtype=flow.int32), DTypeError, "dtype is"),
+    "width": (lambda: embedding(dim=[2, 3]), ArgumentError, "MultiTableMultiColumnEmbedding"),
+    "none": (lambda: embedding(tables=0), ArgumentError, "has no tables"),
+    "options": (lambda: embedding(store_options={}), ArgumentError, "no size_factor"),
+    "initializer": (
+        lambda: one.MultiTableEmbedding(
+            "bad", 2, flow.float, flow.int64, [{}], one.make_device_mem_store_options("", 9)
+        ),
+        ArgumentError,
+        "without an initializer",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_misuse_is_told(case: str) -> None:
+    call, error, text = WRONG[case]
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_states_without_room_beside_the_row_are_refused() -> None:
+    module = embedding(size_factor=2)
+    module(flow.tensor(IDS[0])).sum().backward()
+    with pytest.raises(ArgumentError, match=r"adam_update keeps 2 states.*size_factor=3"):
+        flow.optim.Adam(module.parameters()).step()
+
+
+def test_optimizers_that_look_at_whole_tensors_are_refused() -> None:
+    module = embedding()
+    module(flow.tensor(IDS[0])).sum().backward()
+    with pytest.raises(CallError, match="LAMB has no form for the rows"):
+        flow.optim.LAMB(module.parameters()).step()
+
+
+def test_a_name_is_for_one_embedding_at_a_time() -> None:
+    module = embedding(name="taken")
+    with pytest.raises(ArgumentError, match=r"'taken' in this process already"):
+        embedding(name="taken")
+    del module
+    embedding(name="taken")
+
+
+def test_hashes_of_64_bits_are_ids() -> None:
+    module = embedding(tables=1, key_type="uint64")
+    out = module(flow.tensor([-1, 1, -1, -(2**63)])).numpy()
+    np.testing.assert_array_equal(out[0], out[2])
+    assert np.unique(out[:, 0]).size == 3

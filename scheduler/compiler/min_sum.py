@@ -77,8 +77,8 @@ class Tables:
             total = total + table.transpose(order).reshape(shape)
         assert isinstance(total, np.ndarray)
         choices = total.argmin(axis=0)
-        found: Table = np.take_along_axis(total, choices[None], axis=0)[0]
-        least: Table = np.asarray(np.round(found - found.min(), DIGITS))
+        sums: Table = total.min(axis=0, keepdims=True)
+        least: Table = (sums - sums.min()).round(DIGITS).reshape(total.shape[1:])
         return self.number((least.shape, least.tobytes()), lambda: least), choices
 
     def fixed(self, number: int, axis: int, index: int) -> int:

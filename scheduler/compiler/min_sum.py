@@ -84,7 +84,7 @@ class Tables:
     def fixed(self, number: int, axis: int, index: int) -> int:
         """The table with one variable at a value."""
         key = "fixed", number, axis, index
-        return self.number(key, lambda: self._arrays[number].take(index, axis=axis))
+        return self.number(key, lambda: self._arrays[number].take([index], axis).squeeze(axis))
 
 
 class Found(NamedTuple):

@@ -7,7 +7,7 @@ them. On a machine without a GPU its memory is the host's: rows that fit in ther
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,8 +27,9 @@ def make_device_mem_store_options(
     persistent path.
 
     persistent_path: a folder, in which each rank has one of its own, or a list with one for each
-    rank.  capacity: most rows of all ranks together.  size_factor: numbers of a row over those of
-    its embedding, optimizer states included.  physical_block_size: of the disk, bytes.
+    rank; "": a temporary one, which goes with the store.  capacity: most rows of all ranks
+    together.  size_factor: numbers of a row over those of its embedding, optimizer states included.
+    physical_block_size: of the disk, bytes.
     """
     full = {"policy": "full", "capacity": _capacity(capacity), "value_memory_kind": "device"}
     return _options([full], persistent_path, capacity, size_factor, physical_block_size)
@@ -132,6 +133,15 @@ class StoreOptions:
     def folder(self) -> Path:
         """The folder of this rank."""
         return self.folders[self.rank]
+
+    @property
+    def has_path(self) -> bool:
+        """Whether the rows are to outlive the store."""
+        return bool(self.folder.parts[:-1])
+
+    def within(self, folder: Path) -> StoreOptions:
+        """The same options with all folders in another one."""
+        return replace(self, folders=tuple(folder / own.name for own in self.folders))
 
     @classmethod
     def of(cls, options: Mapping[str, Any], rank: int, num_ranks: int) -> StoreOptions:

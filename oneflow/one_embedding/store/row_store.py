@@ -7,9 +7,12 @@ ids are the same row where table and 64 bits are the same, whatever the type of 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,6 +70,10 @@ class RowStore:
     """Rows of one rank. Calls of several threads wait for each other."""
 
     def __init__(self, options: StoreOptions, key_type: str, initial: InitialRows) -> None:
+        if not options.has_path:
+            folder = mkdtemp(prefix="oneflow-rows-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            options = options.within(Path(folder))
         self.options, self.key_type, self.initial = options, key_type, initial
         self.line_size = initial.line_size
         self._layout = RowLayout(self.line_size, options.block_nbytes)

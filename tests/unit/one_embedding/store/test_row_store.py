@@ -7,6 +7,7 @@ import pytest
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
 from oneflow.one_embedding.store.disk_tier import DiskTier
+from oneflow.one_embedding.store.options import make_device_mem_store_options
 from oneflow.one_embedding.store.row_log import RowLayout
 from oneflow.one_embedding.store.row_store import open_store
 
@@ -109,3 +110,15 @@ def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
         opened("disk", tmp_path)
     first.close()
     opened("disk", tmp_path).close()
+
+
+def test_a_store_without_a_path_leaves_no_files() -> None:
+    options = make_device_mem_store_options("", capacity=10)
+    store, other = (
+        open_store(options, key_type="int64", line_size=4, initial=INITIAL) for _ in range(2)
+    )
+    folder = store.options.folder
+    assert folder != other.options.folder and folder.exists()
+    store.close()
+    del store
+    assert not folder.parent.exists()

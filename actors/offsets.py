@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
+if TYPE_CHECKING:
+    from oneflow.kernels.expressions.placing import Placer
 
-PLACED = np.iinfo(np.int64).max // 4
-"""An offset beyond all others: of a block that needs no place any more."""
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 TOGETHER = 8000
 """Blocks that are placed in one go: its time grows with the square of their number. Further ones
 stand on the skyline of those before."""
 
-FEW = 4096
+FEW = 8000
 """Number of blocks up to which every order is tried."""
 
 
@@ -82,14 +82,19 @@ def _by_life(blocks: Blocks) -> Ints:
     return np.lexsort((-blocks.sizes, blocks.first - blocks.last))
 
 
+def _highest(heights: Ints, first: Ints, last: Ints) -> Ints:
+    """The highest of each range of moments."""
+    bounds = np.stack((first, last + 1), 1).ravel()
+    return np.maximum.reduceat(np.append(heights, 0), bounds)[::2]
+
+
 def _by_crowd(blocks: Blocks) -> Ints:
     """Those first that live through the most crowded moment, the largest areas before others."""
-    ranges = zip(blocks.first.tolist(), blocks.last.tolist(), strict=True)
-    crowd = np.array([blocks.live[a : b + 1].max() for a, b in ranges])
+    crowd = _highest(blocks.live, blocks.first, blocks.last)
     return np.lexsort((-blocks.sizes * (blocks.last - blocks.first + 1), -crowd))
 
 
-ORDERS: tuple[Callable[[Blocks], Ints], ...] = (_by_area, _by_size, _by_crowd, _by_life)
+ORDERS: tuple[Callable[[Blocks], Ints], ...] = (_by_area, _by_size, _by_life, _by_crowd)
 """Priorities, in the order in which they are tried."""
 
 
@@ -109,38 +114,25 @@ def least_offsets(blocks: Blocks) -> Placed:
 
 def place(blocks: Blocks, order: Ints) -> Placed:
     """Place all blocks; `order` lists them by priority."""
-    sizes, first, last = blocks.sizes[order], blocks.first[order], blocks.last[order]
-    skyline = np.zeros(len(blocks.live), np.int64)
-    placed = np.zeros(len(order), np.int64)
-    for begin in range(0, len(order), TOGETHER):
-        some = slice(begin, begin + TOGETHER)
-        edges = np.zeros(len(sizes[some]), np.int64)
-        if begin:
-            ranges = zip(first[some].tolist(), last[some].tolist(), strict=True)
-            edges[:] = [skyline[a : b + 1].max() for a, b in ranges]
-        placed[some] = _place_together(sizes[some], first[some], last[some], edges)
-        for i in (begin + np.argsort(placed[some])).tolist() if len(order) > TOGETHER else ():
-            skyline[first[i] : last[i] + 1] = placed[i] + sizes[i]
     offsets = np.zeros(len(order), np.int64)
-    offsets[order] = placed
-    return Placed(offsets, int((placed + sizes).max()))
+    skyline = np.zeros(len(blocks.live), np.int64)
+    for begin in range(0, len(order), TOGETHER):
+        some = order[begin : begin + TOGETHER]
+        sizes, first, last = blocks.sizes[some], blocks.first[some], blocks.last[some]
+        edges = _highest(skyline, first, last) if begin else None
+        placer = placer_of(sizes, first, last, edges)
+        placer.place(np.arange(len(some)))
+        offsets[some] = placer.offsets
+        ends = placer.offsets + sizes
+        for i in np.argsort(ends).tolist() if len(order) > TOGETHER else ():
+            skyline[first[i] : last[i] + 1] = ends[i]
+    return Placed(offsets, int((offsets + blocks.sizes).max()))
 
 
-def _place_together(sizes: Ints, first: Ints, last: Ints, edges: Ints) -> Ints:
-    """edges: the offset at which each block would come to rest; overwritten."""
-    offsets = np.zeros(len(sizes), np.int64)
-    left = np.arange(len(sizes))
-    ends = edges + sizes
-    while len(left):
-        for _ in range((len(left) + 1) // 2):
-            i = int((edges < ends.min()).argmax())
-            end = ends[i]
-            offsets[left[i]] = edges[i]
-            edges[i] = ends[i] = PLACED
-            raised = ((first <= last[i]) & (last >= first[i]) & (edges < end)).nonzero()[0]
-            edges[raised] = end
-            ends[raised] = sizes[raised] + end
-        keep = edges < PLACED
-        sizes, first, last = sizes[keep], first[keep], last[keep]
-        edges, ends, left = edges[keep], ends[keep], left[keep]
-    return offsets
+def placer_of(
+    sizes: Ints, first: Ints, last: Ints, edges: Ints | None = None, peak: int = 0
+) -> Placer:
+    """Machine code that places these blocks; see `Placer`."""
+    from oneflow.kernels.expressions.placing import Placer  # llvmlite takes a moment to import
+
+    return Placer(sizes, first, last, edges, peak)

@@ -236,6 +236,27 @@ class Program:
         self._block = done
         return values
 
+    def search(self, start: Value, is_found: Callable[[Value], Value], step: int = 1) -> Value:
+        """The first of start, start + step ... for which `is_found` (i1) is true; there is one."""
+        code = self.code
+        head, following, done = code.fresh("head"), code.fresh("next"), code.fresh("done")
+        before = self._block
+        code.do(f"br label %{head}")
+        code.label(head)
+        place = len(code.lines)
+        counter = code.let("phi", "i64")
+        self._block = head
+        found = is_found(counter)
+        code.do(f"br i1 {found.name}, label %{done}, label %{following}")
+        code.label(following)
+        moved = counter + step
+        code.do(f"br label %{head}")
+        ways = f"[ {start.name}, %{before} ], [ {moved.name}, %{following} ]"
+        code.lines[place] = f"  {counter.name} = phi i64 {ways}"
+        code.label(done)
+        self._block = done
+        return counter
+
     def when(self, condition: Value, body: Callable[[], None]) -> None:
         code = self.code
         inside, done = code.fresh("when"), code.fresh("done")

@@ -18,7 +18,7 @@ from oneflow.actors.memory import (
     plan_offsets,
 )
 from oneflow.actors.offset_search import search_offsets
-from oneflow.actors.offsets import ORDERS, TOGETHER, Blocks, least_offsets, place
+from oneflow.actors.offsets import ORDERS, TOGETHER, Blocks, least_offsets, place, placer_of
 from tests.support.properties import STEADY
 
 
@@ -137,6 +137,44 @@ def crossing(count: int, seed: int) -> Blocks:
     last = first + rng.integers(0, 30, count)
     sizes = rng.integers(1, 64, count)
     return Blocks.of(list(zip(sizes.tolist(), first.tolist(), last.tolist(), strict=True)))
+
+
+def placed_simply(blocks: Blocks, order: np.ndarray) -> list[int]:
+    """The rule step by step: of blocks that rest so low that none fits below, the first goes."""
+    rest = dict.fromkeys(order.tolist(), 0)
+    offsets = [0] * len(order)
+    sizes, first, last = (x.tolist() for x in (blocks.sizes, blocks.first, blocks.last))
+    while rest:
+        least = min(edge + sizes[i] for i, edge in rest.items())
+        i = next(i for i, edge in rest.items() if edge < least)
+        offsets[i] = rest.pop(i)
+        for k in rest:
+            if first[k] <= last[i] and first[i] <= last[k]:
+                rest[k] = max(rest[k], offsets[i] + sizes[i])
+    return offsets
+
+
+@pytest.mark.parametrize("unit", [1, 1 << 40])
+@pytest.mark.parametrize("count", [1, 5, 16, 17, 90])
+def test_machine_code_places_by_the_rule(count: int, unit: int) -> None:
+    small = crossing(count, count)
+    blocks = Blocks(small.sizes * unit, small.first, small.last)
+    for by in ORDERS:
+        order = by(blocks)
+        placed = place(blocks, order)
+        assert placed.offsets.tolist() == placed_simply(blocks, order)
+        assert placed.max_end == int((placed.offsets + blocks.sizes).max())
+
+
+def test_a_placer_tells_how_much_stands_out() -> None:
+    blocks = crossing(50, 2)
+    placer = placer_of(blocks.sizes, blocks.first, blocks.last, peak=blocks.peak)
+    for _ in range(2):  # what a call leaves behind does not change the next one
+        end, over = placer.place(ORDERS[0](blocks))
+        ends = placer.offsets + blocks.sizes
+        spans = blocks.last - blocks.first + 1
+        assert end == ends.max() > blocks.peak
+        assert over == (np.maximum(ends - blocks.peak, 0) * spans).sum()
 
 
 def test_the_best_of_several_orders_is_taken() -> None:

@@ -63,6 +63,8 @@ FAILPOINTS: dict[str, str] = {
     "ckpt.before_rename": "a checkpoint is whole, beside its place",
     "ckpt.before_last": "a checkpoint is in its place, last_checkpoint names the one before",
     "ckpt.after_last": "a checkpoint is complete, the scheduler does not know it",
+    "rows.write": "rows of OneEmbedding are in their file, their ids are not",
+    "rows.snapshot": "all that a snapshot of OneEmbedding lists is on the disk, its name is not",
     "worker.outputs": "all steps are done, the outputs are not written",
 }
 """Every place there is."""

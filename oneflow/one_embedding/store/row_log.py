@@ -26,6 +26,7 @@ from oneflow.one_embedding.store.direct_file import (
     aligned_bytes,
     as_disk_error,
 )
+from oneflow.services.failpoints import failpoint
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -236,6 +237,7 @@ class RowLog:
         offset = last.rows // self.layout.unit_rows * self.layout.unit_nbytes
         last.is_synced = False
         last.file.write(offset, self._tail[:units].reshape(-1))
+        failpoint("rows.write")
         last.append_ids(self._tail_ids[:count])
         self.nbytes_written += units * self.layout.unit_nbytes + count * ID.itemsize
         self._queued = 0

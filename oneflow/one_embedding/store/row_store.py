@@ -21,6 +21,8 @@ from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeE
 from oneflow.one_embedding.store.disk_tier import DiskTier
 from oneflow.one_embedding.store.initial import InitialRows
 from oneflow.one_embedding.store.options import StoreOptions
+from oneflow.one_embedding.store.owners import owners_of
+from oneflow.one_embedding.store.persistent_table import KEY_TYPES
 from oneflow.one_embedding.store.row_log import RowLayout, RowLog
 from oneflow.one_embedding.store.snapshots import (
     Lock,
@@ -38,7 +40,6 @@ from oneflow.one_embedding.store.tier import Batch, MemoryTier, Tier
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-KEY_TYPES = ("int64", "uint64", "int32")
 MOST_TABLES = 4095
 _BATCH_ROWS = 1 << 16
 
@@ -133,6 +134,11 @@ class RowStore:
         """Number of rows that are there."""
         return len(self._tier)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the index and of all rows that are in memory."""
+        return self._tier.nbytes
+
     def items(self, batch_rows: int = _BATCH_ROWS) -> Iterator[Batch]:
         """All rows in batches, in no order that means anything; none may change meanwhile."""
         return self._tier.items(batch_rows)
@@ -154,7 +160,6 @@ class RowStore:
                 file_nbytes=self._layout.file_nbytes,
                 rank=options.rank,
                 num_ranks=len(options.folders),
-                num_rows=len(self),
                 extents=tuple(extents),
             )
             write_snapshot(folder, name, made)
@@ -164,9 +169,9 @@ class RowStore:
     def load_snapshot(self, name: str, owns: Owns | None = None) -> None:
         """Replace all rows by those of a snapshot.
 
-        owns: which ids (keys, tables) this rank has, bool[n]; needed for a snapshot that a run on
-        another number of ranks saved.  Raises RowStoreError where there is none, or of other rows,
-        or a torn one; the rows are what they were then.
+        owns: tells of ids (keys, tables) which ones this rank has, bool[n], where a run on another
+        number of ranks saved them; None: by `owners_of`.  Raises RowStoreError where there is
+        none, or of other rows, or a torn one; the rows are what they were then.
         """
         folder, options = self.options.folder, self.options
         parts = find_snapshot(options.folders, name)
@@ -174,11 +179,6 @@ class RowStore:
             check_fits(name, part, self.key_type, self.line_size)
         own = [part for place, part in parts if place == folder and part.layout == self._layout]
         is_own = len(parts) == len(options.folders) and len(own) == 1
-        if owns is None and not is_own and len(options.folders) > 1:
-            raise ArgumentError(
-                f"snapshot {name!r} is of {len(parts)} ranks, this run has "
-                f"{len(options.folders)}: give `owns`, by which each takes its ids"
-            )
         with self._guard:
             before, log = self._tier, self._log
             self._open_tier()
@@ -186,19 +186,23 @@ class RowStore:
                 if is_own:
                     self._tier.load(own[0])
                 else:
-                    self._load_parts(parts, owns)
+                    self._load_parts(parts, owns or self._owns)
             except BaseException:
                 self._tier.close()
                 self._tier, self._log = before, log
                 raise
             before.close()
 
-    def _load_parts(self, parts: list[tuple[Path, Snapshot]], owns: Owns | None) -> None:
+    def _load_parts(self, parts: list[tuple[Path, Snapshot]], owns: Owns) -> None:
         for folder, part in parts:
             for keys, tables, rows in batches_of(folder, part):
-                mine = slice(None) if owns is None else np.flatnonzero(owns(keys, tables))
+                mine = np.flatnonzero(owns(keys, tables))
                 self._make_room(keys[mine], tables[mine])
                 self._tier.put(keys[mine], tables[mine], rows[mine])
+
+    def _owns(self, keys: Array, tables: Array) -> Array:
+        mine: Array = owners_of(keys, tables, len(self.options.folders)) == self.options.rank
+        return mine
 
     def close(self) -> None:
         """Give back memory and files. What no snapshot holds is lost."""

@@ -31,6 +31,7 @@ from oneflow.one_embedding.store.row_log import (
     numbers_in,
     rows_path,
 )
+from oneflow.services.failpoints import failpoint
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Owns: TypeAlias = Callable[[Array, Array], Array]
@@ -46,7 +47,7 @@ _BATCH_ROWS = 1 << 15
 class Snapshot:
     """The contents of a snapshot of one rank.
 
-    rank, num_ranks: of the run that saved it.  saved_ns: when, of the clock.  num_rows: of ids.
+    rank, num_ranks: of the run that saved it.  saved_ns: when, of the clock.
     """
 
     key_type: str
@@ -55,7 +56,6 @@ class Snapshot:
     file_nbytes: int
     rank: int
     num_ranks: int
-    num_rows: int
     extents: tuple[Extent, ...]
     saved_ns: int = 0
 
@@ -116,6 +116,7 @@ def write_snapshot(folder: Path, name: str, snapshot: Snapshot) -> None:
         except OSError:
             pending.abort()
             raise
+        failpoint("rows.snapshot")
         pending.commit()
         sync_folder(path.parent)
         sync_folder(folder)

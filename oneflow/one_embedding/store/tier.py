@@ -53,7 +53,12 @@ class Tier(Protocol):
     def close(self) -> None:
         """Give back memory and files."""
 
-    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Memory of index and rows."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
 
 
 class MemoryTier:

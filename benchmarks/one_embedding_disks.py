@@ -2,10 +2,10 @@
 
     pip install lmdb rocksdict && python benchmarks/one_embedding_disks.py --rows 5000000
 
-Each holds the same rows (one embedding with its optimizer state) by 8-byte ids. Batches of random ids
-are read, then changed rows are written back and made safe, in turns; the limit is random reads of
-4 KiB of a file, as many under way at once. Pages that the kernel keeps are dropped before each read,
-because a table that is larger than memory has none.
+Each holds the same rows (one embedding with its optimizer state) by 8-byte ids. Batches of random
+ids are read, then changed rows are written back and made safe, in turns; the limit is random reads
+of 4 KiB of a file, as many under way at once. Pages that the kernel keeps are dropped before each
+read, because a table that is larger than memory has none.
 """
 
 from __future__ import annotations

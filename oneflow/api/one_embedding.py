@@ -9,6 +9,7 @@ _HOMES = {
         "make_cached_host_mem_store_options make_cached_ssd_store_options "
         "make_device_mem_store_options"
     ),
+    "store.persistent_table": "make_persistent_table_reader make_persistent_table_writer",
     "tables": (
         "make_column_options make_constant_initializer make_normal_initializer make_table "
         "make_table_options make_trunc_normal_initializer make_uniform_initializer "

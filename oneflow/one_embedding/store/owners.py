@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from oneflow.ops.one_embedding import BUCKETS
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-BUCKETS = 5040
-"""Parts into which ids are hashed: divisible by 1 to 10, 12, 14 and 16 ranks."""
 _TABLE = np.uint64(0x9E3779B97F4A7C15)
 _STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _HALF = np.uint64(32)
@@ -28,4 +28,5 @@ def owners_of(keys: Array, tables: Array, num_ranks: int) -> Array:
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     x ^= x >> np.uint64(31)
     buckets = (x >> _HALF) * np.uint64(BUCKETS) >> _HALF
-    return buckets.astype(np.int64) * num_ranks // BUCKETS
+    owners: Array = buckets.astype(np.int64) * num_ranks // BUCKETS
+    return owners

@@ -7,12 +7,14 @@ import pytest
 
 from oneflow.core.dtype import float32, float64, int64
 from oneflow.core.errors import DTypeError, RowStoreError, ShapeError
-from oneflow.one_embedding.store.owners import BUCKETS, owners_of
+from oneflow.kernels.fused.rows import number
+from oneflow.one_embedding.store.owners import owners_of
 from oneflow.one_embedding.store.persistent_table import (
     PersistentTableWriter,
     make_persistent_table_reader,
     make_persistent_table_writer,
 )
+from oneflow.ops.one_embedding import BUCKETS
 
 from .stores import LINE, opened, rows_of
 
@@ -99,6 +101,18 @@ def test_other_types_are_refused(tmp_path: Path) -> None:
 def test_ranks_own_equal_shares_of_the_ids() -> None:
     keys, tables = np.arange(60_000, dtype=np.uint64), np.zeros(60_000, np.int32)
     counts = np.bincount(owners_of(keys, tables, 6))
-    assert BUCKETS % 6 == 0
     assert np.abs(counts - 10_000).max() < 500
     assert (owners_of(keys, tables + 1, 6) != owners_of(keys, tables, 6)).mean() > 0.8
+
+
+def test_owners_are_those_by_which_batches_are_parted() -> None:
+    keys, tables = np.arange(-50, 50), np.arange(100, dtype=np.int32) % 3
+    found, inverse = np.empty((2, 100), np.int64)
+    found_tables, buckets = np.empty((2, 100), np.int32)
+    slots = np.zeros(256, np.int32)
+    number(
+        keys, tables, False, 0, 0, BUCKETS, BUCKETS, slots, found, found_tables, buckets, inverse
+    )
+    np.testing.assert_array_equal(found, keys)
+    owners = owners_of(keys.view(np.uint64), tables, 5)
+    np.testing.assert_array_equal(owners, buckets * 5 // BUCKETS)

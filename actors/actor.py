@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oneflow.actors.messages import Effect, Freed, KernelDone, Launch, Message, Ready
+from oneflow.actors.messages import Effect, Freed, Granted, KernelDone, Launch, Message, Ready
 from oneflow.core.errors import ProtocolError
 
 NOTHING: tuple[Effect, ...] = ()
@@ -47,7 +47,10 @@ class Output:
     acts_per_item: acts that fill one slot.
     inplace: the input channel whose slot is this output's slot, or -1: then the slot is given back
     to that channel's producer when all readers of the output have done.
-    readers: other ranks that read it.
+    readers: other ranks that read it, or another register of its memory.
+    grants: per slot, the effect that gives it to the register that has the memory next, instead of
+    keeping it free; (): the memory is its own.
+    begins: its slots are free at first; others are granted them.
     """
 
     register: str
@@ -56,6 +59,8 @@ class Output:
     acts_per_item: int = 1
     inplace: int = -1
     readers: tuple[int, ...] = ()
+    grants: tuple[Effect, ...] = ()
+    begins: bool = True
 
 
 class Actor:
@@ -73,7 +78,7 @@ class Actor:
         self.outputs = tuple(outputs)
         self.arrived: list[deque[int]] = [deque() for _ in inputs]
         self.free: list[deque[int]] = [
-            deque() if o.inplace >= 0 else deque(range(len(o.publish))) for o in outputs
+            deque(range(len(o.publish)) if o.inplace < 0 and o.begins else ()) for o in outputs
         ]
         self.readers = [[0] * len(o.publish) for o in outputs]
         self.in_slots = [-1] * len(self.inputs)
@@ -87,7 +92,7 @@ class Actor:
         self.running = False
         self.missing = len(self.inputs)
         """Channels without an item."""
-        self.short = 0
+        self.short = sum(o.inplace < 0 and not o.begins for o in outputs)
         """Outputs (not in place) without a free slot."""
         self.history: deque[Message] = deque(maxlen=8)
 
@@ -118,10 +123,19 @@ class Actor:
             source = self._inplace[output]
             if source >= 0:
                 return (self.inputs[source].free[slot],)
+            grants = self.outputs[output].grants
+            if grants:
+                return (grants[slot],)
             free = self.free[output]
             if not free and self.out_slots[output] < 0:
                 self.short -= 1
             free.append(slot)
+        elif type(message) is Granted:
+            output = message.output
+            if not (0 <= output < self._num_outputs and self.outputs[output].grants):
+                raise self._refuse(message)
+            self.short -= 1  # it has one slot at most
+            self.free[output].append(message.slot)
         elif type(message) is KernelDone and self.running:
             return self._done()
         else:
@@ -197,6 +211,8 @@ class Actor:
         source = self._inplace[output]
         if source >= 0:
             return (self.inputs[source].free[slot],)
+        if self.outputs[output].grants:
+            return (self.outputs[output].grants[slot],)
         self.free[output].append(slot)
         return NOTHING
 

@@ -17,7 +17,7 @@ from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
 from oneflow.actors.cuda_graph import Replayed
 from oneflow.actors.device import Hardware
-from oneflow.actors.messages import Effect, Freed, Post, Ready, Send
+from oneflow.actors.messages import Effect, Freed, Granted, Post, Ready, Send
 from oneflow.actors.rank_memory import RankMemory, plan_memory
 from oneflow.actors.registers import (
     RegisterMemory,
@@ -25,6 +25,7 @@ from oneflow.actors.registers import (
     private_layout,
     shared_layout,
     storage_of,
+    turns,
 )
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
@@ -34,11 +35,11 @@ from oneflow.core.metrics import METRICS, ActorCounters, Histogram
 from oneflow.core.plan import (
     MEETS_PEERS,
     READS_PEERS,
-    SECOND_HALVES,
     ActorKind,
     ActorSpec,
     Plan,
     RegisterSpec,
+    in_place_of,
 )
 from oneflow.kernels.array import Array
 
@@ -173,6 +174,7 @@ class _Binder:
         self.memory: dict[tuple[int, int], RegisterMemory] = {}
         self.layouts: dict[int, dict[int, int]] = {}
         self.channels: dict[tuple[int, int], list[Channel]] = {}
+        self.turns = turns(plan)
         self.planned = plan_memory(plan, rank, hardware, thorough=thorough)
 
     def bind(self) -> BoundPlan:
@@ -298,18 +300,43 @@ class _Binder:
                 tuple(self._publish(r, slot, readers[r.id]) for slot in range(r.num_slots)),
                 len(readers[r.id]),
                 spec.acts // r.items,
-                self._inplace(spec),
-                tuple(sorted({rank for _, rank in readers[r.id]} - {self.rank})),
+                self._inplace(spec, r),
+                self._awaited(r, readers),
+                self._grants(r),
+                self.turns.get(r.id, [r])[0] is r,
             )
             for r in spec.outputs
         ]
         return Actor(spec.name, inputs, outputs)
 
-    def _inplace(self, spec: ActorSpec) -> int:
-        if spec.kind not in SECOND_HALVES:
+    def _inplace(self, spec: ActorSpec, register: RegisterSpec) -> int:
+        source = in_place_of(register)
+        if source is None:
             return -1
         channels = self._channels(spec, self.rank)
-        return next(i for i, c in enumerate(channels) if c.source == self.rank)
+        return next(
+            i for i, c in enumerate(channels) if c.source == self.rank and c.register is source
+        )
+
+    def _awaited(
+        self, register: RegisterSpec, readers: dict[int, list[tuple[ActorSpec, int]]]
+    ) -> tuple[int, ...]:
+        """The other ranks that must have read a register, or one of its memory, before it can be
+        filled again."""
+        some = self.turns.get(register.id, [register])
+        return tuple(sorted({rank for r in some for _, rank in readers[r.id]} - {self.rank}))
+
+    def _grants(self, register: RegisterSpec) -> tuple[Effect, ...]:
+        """The effects that pass its memory on, by slot."""
+        some = self.turns.get(register.id)
+        if some is None:
+            return ()
+        place = next(i for i, r in enumerate(some) if r is register)
+        heir = some[(place + 1) % len(some)]
+        output = next(i for i, r in enumerate(heir.producer.outputs) if r is heir)
+        return tuple(
+            Send(heir.producer.id, Granted(output, slot)) for slot in range(register.num_slots)
+        )
 
     def _free(self, channel: Channel, slot: int) -> Effect:
         register = channel.register

@@ -232,10 +232,17 @@ class Boxing:
         if len(parts) == 2:
             calls.append(_Add(self._xp, target, *parts))
             return
-        for at in self._chunks(target):
-            calls.append(_Add(self._xp, target[at], parts[0][at], parts[1][at]))
+        # In place, a summand that is not the first would be overwritten before its turn.
+        is_later = target.size and any(_address(p) == _address(target) for p in parts[2:])
+        chunks = self._chunks(target)
+        apart = self._xp.empty_like(target[chunks[0]]) if is_later else None
+        for at in chunks:
+            made = target[at]
+            total = made if apart is None else apart[: len(made)]
+            calls.append(_Add(self._xp, total, parts[0][at], parts[1][at]))
             for part in parts[2:]:
-                calls.append(_Add(self._xp, target[at], target[at], part[at]))
+                last = made if part is parts[-1] else total
+                calls.append(_Add(self._xp, last, total, part[at]))
 
     def _chunks(self, target: Array) -> list[EllipsisType] | list[slice]:
         """Indices of pieces of `target` that stay in cache, along its first dim."""

@@ -344,4 +344,5 @@ def _local_messages(bound: BoundActor) -> int:
         if o.publish
     )
     freed = sum(acts // c.acts_per_item for c in actor.inputs if c.free and type(c.free[0]) is Send)
-    return ready + freed
+    granted = sum(acts // o.acts_per_item for o in actor.outputs if o.grants)
+    return ready + freed + granted

@@ -3,8 +3,9 @@ bound and then reused.
 
 Who may send what: the producer of a register sends Ready to every reader, once for each filled
 slot. A reader sends
-Freed to the producer, once for each Ready it got, when it has done with the slot. The stream that
-ran an actor's kernel sends it KernelDone.
+Freed to the producer, once for each Ready it got, when it has done with the slot. Where registers
+take turns in one memory, a producer whose slot was freed by all readers sends Granted to the
+producer of the next. The stream that ran an actor's kernel sends it KernelDone.
 """
 
 from __future__ import annotations
@@ -33,13 +34,21 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
+class Granted:
+    """The memory of `slot` of output `output` of the receiver is its own now."""
+
+    output: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelDone:
     """The kernel of the receiver's running act has finished."""
 
 
 KERNEL_DONE = KernelDone()
 
-Message = Ready | Freed | KernelDone
+Message = Ready | Freed | Granted | KernelDone
 
 
 @dataclass(frozen=True, slots=True)

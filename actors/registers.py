@@ -14,7 +14,7 @@ from oneflow.actors.memory import aligned
 from oneflow.boxing.boxes import local_type
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Value
-from oneflow.core.plan import MEETS_PEERS, READS_PEERS, SECOND_HALVES, Plan, RegisterSpec
+from oneflow.core.plan import MEETS_PEERS, READS_PEERS, Plan, RegisterSpec, in_place_of
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 
@@ -56,13 +56,22 @@ def made_on(register: RegisterSpec, rank: int) -> bool:
 
 
 def storage_of(register: RegisterSpec) -> RegisterSpec:
-    """The register whose memory it uses: its own, but for second halves, which work in place, and
-    for those that use a memory in turns.
+    """The register whose memory it uses: its own, but for those that are made in place, and for
+    those that use a memory in turns.
     """
-    producer = register.producer
-    if producer.kind in SECOND_HALVES:
-        return producer.inputs[0]
+    source = in_place_of(register)
+    if source is not None:
+        return storage_of(source)
     return register if register.storage is None else register.storage
+
+
+def turns(plan: Plan) -> dict[int, list[RegisterSpec]]:
+    """The registers of each memory that several use in turns, in their order, by the id of each."""
+    members: dict[int, list[RegisterSpec]] = {}
+    for register in plan.registers:
+        if register.values and in_place_of(register) is None:
+            members.setdefault(storage_of(register).id, []).append(register)
+    return {r.id: some for some in members.values() if len(some) > 1 for r in some}
 
 
 def is_shared(register: RegisterSpec) -> bool:

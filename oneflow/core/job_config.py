@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from oneflow.core.errors import ConfigError
 
 ORDER_MODES = ("MemoryFirst", "SpeedFirst", "OverlapCpuGpu", "DelayShortGpu", "Disable")
+BUCKET_NBYTES = 8 << 20
 
 _T = TypeVar("_T", bound="JobConfig | Cluster")
 
@@ -43,6 +44,9 @@ class JobConfig:
     `unfused_boxing`; kinds apart if not `mix_boxing`; of at most `fusion_nbytes` bytes and
     `fusion_ops` tensors (0: no limit).
 
+    bucket_nbytes: a rank's bytes of gradients that are reduced in one go, while the backward pass
+    goes on; 0: all of them after it.
+
     lower_all_reduce: all_reduces are calls of the backend that eager code uses, where they can be.
 
     compress_memory: search for an order of ops and for offsets that need less memory, for some
@@ -58,6 +62,7 @@ class JobConfig:
     mix_boxing: bool = True
     fusion_nbytes: int = 0
     fusion_ops: int = 0
+    bucket_nbytes: int = BUCKET_NBYTES
     lower_all_reduce: bool = False
     compress_memory: bool = False
 
@@ -67,6 +72,10 @@ class JobConfig:
         if self.order_mode not in ORDER_MODES:
             raise ConfigError(
                 f"order_mode must be one of {', '.join(ORDER_MODES)}, got {self.order_mode!r}"
+            )
+        if self.bucket_nbytes < 0:
+            raise ConfigError(
+                f"bucket_nbytes must be 0 (no buckets) or more, not {self.bucket_nbytes}"
             )
         if min(self.fusion_nbytes, self.fusion_ops) < 0:
             raise ConfigError(

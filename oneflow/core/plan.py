@@ -16,7 +16,7 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.placement import Placement
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 
 
 class ActorKind(IntEnum):
@@ -65,7 +65,9 @@ class RegisterSpec:
     """A register of the plan.
 
     values: lie side by side in a slot. items: how often it is filled in a step. storage: the
-    register whose memory it uses after that was read; None: it has its own.
+    register whose memory it uses after that was read; None: it has its own. Where its producer
+    reads that register, it works in place there (`in_place_of`); else the registers of one memory
+    take turns (`actors/registers.py: turns`).
     """
 
     id: int
@@ -102,6 +104,15 @@ class ActorSpec:
         """Name the actor for reports: kind, id, and the module of its first node."""
         where = self.nodes[0].module or self.nodes[0].op
         return f"{self.kind.name.lower()}.{self.id}({where})"
+
+
+def in_place_of(register: RegisterSpec) -> RegisterSpec | None:
+    """The register that its producer reads and overwrites to make it; None if there is none."""
+    producer = register.producer
+    if producer.kind in SECOND_HALVES:
+        return producer.inputs[0]
+    storage = register.storage
+    return storage if storage and any(r is storage for r in producer.inputs) else None
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ With one piece a step nothing overlaps, and one slot is enough. With more pieces
     by the depth of the pipeline);
   - what crosses to another actor at once has 2, so that the next piece can be made while this one
   is read;
+  - what is only added to a sum has 1: the sum is made in the same place, at once;
   - where a variable is read and then overwritten, or overwritten and then again, by another actor
   it is 1: the writes of a piece end before the next one begins.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from oneflow.core.graph import LogicalGraph, Value, written_variable
 from oneflow.core.op import find_op
-from oneflow.core.plan import SECOND_HALVES, ActorKind, RegisterSpec
+from oneflow.core.plan import ActorKind, RegisterSpec, in_place_of
 
 
 def count_registers(graph: LogicalGraph, registers: list[RegisterSpec]) -> None:
@@ -25,9 +26,10 @@ def count_registers(graph: LogicalGraph, registers: list[RegisterSpec]) -> None:
     num_stages = 1 + max((node.stage for node in graph), default=0)
     for register in registers:
         register.num_slots = _slots(register, num_stages)
-    for register in registers:
-        if register.producer.kind in SECOND_HALVES:  # in place: slot for slot the same
-            register.producer.inputs[0].num_slots = register.num_slots
+    for register in reversed(registers):  # in place: slot for slot the same
+        source = in_place_of(register)
+        if source is not None:
+            source.num_slots = register.num_slots
 
 
 def _slots(register: RegisterSpec, num_stages: int) -> int:
@@ -41,7 +43,8 @@ def _slots(register: RegisterSpec, num_stages: int) -> int:
     is_kept = last - producer.level > 2 and producer.kind is not ActorKind.BOXING
     if num_stages > 1 and is_kept:
         return max(num_stages - stage, 1)
-    return 2
+    is_added = all(c.kind is ActorKind.ACCUMULATE for c in register.consumers)
+    return 1 if is_added else 2
 
 
 def _is_written_again(value: Value) -> bool:

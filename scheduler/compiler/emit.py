@@ -35,8 +35,9 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
             _add(registers, actor, values, [actors[c] for c in consumers])
     _add_control(graph, actors, makers, registers)
     _chain_calls(actors, registers)
+    _sum_in_place(actors)
     count_registers(graph, registers)
-    share_registers(graph, actors, lambda first, last: _add(registers, first, [], [last]))
+    share_registers(graph, actors)
     return Plan(graph, actors, registers, cluster.world_size)
 
 
@@ -118,6 +119,22 @@ def _chain_calls(actors: list[ActorSpec], registers: list[RegisterSpec]) -> None
             for first in before.values():
                 _add(registers, first, [], [actor])
             last.update(dict.fromkeys(ranks, actor))
+
+
+def _sum_in_place(actors: list[ActorSpec]) -> None:
+    """The first half of an all_reduce puts its share of the sum where its own summand was, if
+    nobody else reads that: a rank reads of its peers no share but its own. (On a GPU a summand of a
+    large sum cannot wait apart.)
+    """
+    for actor in actors:
+        sources = [r for r in actor.inputs if r.values]
+        is_first_half = actor.kind is ActorKind.FLAT_REDUCE_SCATTER
+        if not is_first_half or actor.placement.type != "cpu" or len(sources) != 1:
+            continue
+        (source,), (target,) = sources, [r for r in actor.outputs if r.values]
+        is_alone = len(source.consumers) == 1 and source.items == target.items
+        if is_alone and [v.id for v in source.values] == [n.inputs[0].id for n in actor.nodes]:
+            target.storage = source
 
 
 def _add(

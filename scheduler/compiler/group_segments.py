@@ -8,7 +8,7 @@ between actors then always go up in level, so no cycle can arise, and no search 
 needed.
 
 Boxing nodes of one level between the same ranks become one actor that carries all their tensors:
-the gradients of a data-parallel model are reduced together.
+the gradients of a data-parallel model are reduced together, bucket by bucket (`_Buckets`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from oneflow.core.op import find_op
 from oneflow.core.plan import ActorKind, ActorSpec
 from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.fusion import fused
+from oneflow.scheduler.compiler.order import is_reduction
+from oneflow.scheduler.compiler.order_memory import local_nbytes
 from oneflow.scheduler.compiler.signatures import plan_network
 
 _KINDS = {
@@ -43,6 +45,12 @@ FLAT_TWO_PHASE_NBYTES = 256 * 1024
 an all-gather: 2T(p-1)/p bytes a rank instead of T(p-1), against two messages more. At p == 2 both
 read the same, but the halves also share the adding."""
 
+BUCKETS = 8
+"""Gradients that are parts after they were exchanged, or sums over micro-batches, go in so many
+buckets, so that few of them lie in memory whole."""
+BUCKET_NBYTES = 64 * 1024
+"""The least such bucket: smaller ones cost more time than they free memory."""
+
 
 def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> list[ActorSpec]:
     """The actors of a graph, by level, without registers. Linear in the number of nodes."""
@@ -50,13 +58,13 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
     levels: dict[int, int] = {}
     groups: dict[Hashable, list[Node]] = {}
     places: dict[int, int] = {}
+    buckets = _Buckets(graph, config)
     for place, node in enumerate(graph):
         places[node.id] = place
         if node.op in ("variable", "repeat"):
             levels[node.id] = _source_level(node, levels)
             continue
-        level = _level(node, levels)
-        levels[node.id] = level
+        level = levels[node.id] = buckets.level(node, _level(node, levels))
         groups.setdefault(_key(node, level, cluster), []).append(node)
     parts: list[list[Node]] = []
     for nodes in groups.values():
@@ -68,6 +76,52 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
         else:
             parts.append(nodes)
     return _number(graph, parts, levels, _Phases(config, cluster))
+
+
+class _Buckets:
+    """The gradients that are exchanged, or added to those of other micro-batches, in one go.
+
+    A segment ends where it has made a bucket of them, and what comes later in the graph goes to a
+    level above: so the bucket moves while the next one is computed, and is freed.
+    """
+
+    def __init__(self, graph: LogicalGraph, config: JobConfig) -> None:
+        self._shares: dict[int, float] = {}
+        """The share of a bucket that a node makes, by its id."""
+        self._full: dict[Hashable, float] = {}
+        self._floors: dict[Hashable, int] = {}
+        if not config.bucket_nbytes:
+            return
+        kept: dict[int, int] = {}
+        sent: dict[int, int] = {}
+        for node in graph:
+            if node.op == "accumulate" or is_reduction(node):
+                source = node.inputs[0]
+                is_split = any(s.is_split for s in _sbp(node.outputs[0].sbp))
+                some = kept if node.op == "accumulate" or is_split else sent
+                if not source.node.is_structural:
+                    nbytes = some.get(source.node.id, 0) + local_nbytes(source)
+                    some[source.node.id] = nbytes
+        least = min(config.bucket_nbytes, max(sum(kept.values()) // BUCKETS, BUCKET_NBYTES))
+        for some, limit in ((kept, least), (sent, config.bucket_nbytes)):
+            for number, nbytes in some.items():
+                self._shares[number] = self._shares.get(number, 0) + nbytes / limit
+
+    def level(self, node: Node, level: int) -> int:
+        """The level of a node that can have `level`; called in the order of the graph. What only
+        starts a gather keeps it, so that parameters are there before they are read.
+        """
+        if node.is_structural or node.op == "depend":
+            return level
+        place = node.placement, node.stage, node.rate
+        level = max(level, self._floors.get(place, 0))
+        share = self._shares.get(node.id)
+        if share:
+            full = self._full.get(place, 0.0) + share
+            if full > 1 - 1e-9:
+                full, self._floors[place] = 0.0, level + 1
+            self._full[place] = full
+        return level
 
 
 def _copy_variables(graph: LogicalGraph) -> None:

@@ -78,16 +78,17 @@ def _place_early(nodes: list[Node], position: dict[int, int], place: list[int]) 
 
 def _reductions(nodes: list[Node]) -> list[int]:
     """Positions of boxing nodes that add partial sums within one placement."""
-    found = []
-    for i, node in enumerate(nodes):
-        if node.op == "boxing" and node.inputs[0].placement == node.placement:
-            before, after = node.inputs[0].sbp, node.outputs[0].sbp
-            if before is None or after is None:
-                raise InternalError(f"{node.describe()} has no SBP")
-            pairs = zip(before, after, strict=True)
-            if any(b.is_partial and not a.is_partial for b, a in pairs):
-                found.append(i)
-    return found
+    return [i for i, node in enumerate(nodes) if is_reduction(node)]
+
+
+def is_reduction(node: Node) -> bool:
+    """Does it add partial sums within a placement?"""
+    if node.op != "boxing" or node.inputs[0].placement != node.placement:
+        return False
+    before, after = node.inputs[0].sbp, node.outputs[0].sbp
+    if before is None or after is None:
+        raise InternalError(f"{node.describe()} has no SBP")
+    return any(b.is_partial and not a.is_partial for b, a in zip(before, after, strict=True))
 
 
 def _gather_reductions(nodes: list[Node], position: dict[int, int], place: list[int]) -> None:

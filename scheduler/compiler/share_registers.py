@@ -1,97 +1,109 @@
-"""Lets registers that hold gathered values for a short while use one memory.
+"""Lets registers that are read for a short while use one memory in turns.
 
-A value that is gathered behind `depend` (a parameter that ZeRO has split) is read by one segment or
-two and then no more, as are the sums that the same actor brings. So the register of a later gather
-may have the memory of an earlier one, if the later actor waits for all who read the earlier one: a
-register without values makes it. These edges go up in level, as all others do, so no circle can
-arise. With several micro-batches the first gather of a memory waits, for its next piece, until the
-last reader has done with this one; several pipeline stages, whose pieces overlap, share nothing.
+A register whose last reader is below the producer of another in level may leave its memory to that
+one, which is granted it when all who read the first have done (actors/actor.py). So a graph whose
+backward pass is cut into many segments (ZeRO: parameters are gathered for one segment or two,
+gradients scattered as soon as there are enough) holds few of its registers at a time.
+
+Grants go up in level, as all edges do, so no circle can arise. With several micro-batches the first
+register of a memory waits, for its next piece, until the last has been read; where several pipeline
+stages overlap their pieces, only what is made once a step takes turns.
+
+A memory is passed on to what is about as large; registers that other ranks read share none with
+those that they do not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from oneflow.core.graph import LogicalGraph, Node, Value
-from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, RegisterSpec
+from oneflow.core.graph import LogicalGraph, Value
+from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, RegisterSpec, in_place_of
 
-Control = Callable[[ActorSpec, ActorSpec], None]
+SHORT_NBYTES = 4096
+"""Registers of fewer bytes are not worth a message."""
+_MAKERS = frozenset({ActorKind.SEGMENT, ActorKind.BOXING, ActorKind.FLAT_REDUCE, ActorKind.BOX_SUM})
+"""Kinds whose registers take turns."""
 
 
 @dataclass
 class _Memory:
-    """A memory, and the registers that use it one after another."""
+    """A memory, the registers that use it one after another, and the level of the last reader."""
 
     members: list[RegisterSpec]
+    nbytes: int
+    level: int
+    is_shared: bool
 
-    @property
-    def nbytes(self) -> int:
-        return max(_nbytes(r) for r in self.members)
-
-    def is_free(self, actor: ActorSpec) -> bool:
-        """Whether an actor may fill it once all who read it have done."""
-        last = self.members[-1]
-        return (
-            last.producer.placement == actor.placement
-            and last.producer.acts == actor.acts
-            and all(reader.level < actor.level for reader in last.consumers)
-        )
+    def add(self, register: RegisterSpec) -> None:
+        self.members.append(register)
+        self.nbytes = max(self.nbytes, _nbytes(register))
+        self.level = _last_level(register)
 
 
-def share_registers(graph: LogicalGraph, actors: list[ActorSpec], control: Control) -> None:
-    """Sets `storage` and the one slot of registers that share. control: makes the second actor
-    wait for the first.
-    """
-    if graph.num_pieces > 1 and any(node.stage for node in graph):
-        return
-    memories: list[_Memory] = []
+def share_registers(graph: LogicalGraph, actors: list[ActorSpec]) -> None:
+    """Sets `storage` and the one slot of registers that share."""
+    overlaps = graph.num_pieces > 1 and any(node.stage for node in graph)
+    memories: dict[object, list[_Memory]] = {}
     for actor in actors:
-        for register in list(actor.outputs):
-            if not _is_short_lived(register):
+        if actor.kind not in _MAKERS or (overlaps and actor.acts > 1):
+            continue
+        known = memories.setdefault((actor.placement, actor.acts), [])
+        for register in actor.outputs:
+            if not _may_take_turns(register):
                 continue
-            free = [m for m in memories if m.is_free(actor)]
-            if not free:
-                memories.append(_Memory([register]))
-                continue
+            is_shared = any(c.kind in READS_PEERS for c in register.consumers)
             wanted = _nbytes(register)
-            memory = min(free, key=lambda m: (abs(m.nbytes - wanted), m.members[0].id))
-            for reader in memory.members[-1].consumers:
-                control(reader, actor)
-            memory.members.append(register)
-    for memory in memories:
-        if len(memory.members) > 1:
-            _settle(memory, control)
+            free = [
+                m
+                for m in known
+                if m.level < actor.level
+                and m.is_shared is is_shared
+                and 2 * min(m.nbytes, wanted) >= max(m.nbytes, wanted)
+            ]
+            if free:
+                memory = min(free, key=lambda m: (abs(m.nbytes - wanted), m.members[0].id))
+                memory.add(register)
+            else:
+                level = _last_level(register)
+                known.append(_Memory([register], wanted, level, is_shared))
+    for some in memories.values():
+        for memory in some:
+            if len(memory.members) > 1:
+                _settle(memory)
 
 
-def _settle(memory: _Memory, control: Control) -> None:
+def _settle(memory: _Memory) -> None:
     largest = max(memory.members, key=_nbytes)
     for register in memory.members:
         register.num_slots = 1
         register.storage = None if register is largest else largest
-    first, last = memory.members[0], memory.members[-1]
-    for reader in last.consumers:
-        control(first.producer, reader)
+        for held in _made_in_place(register):
+            held.num_slots = 1
 
 
-def _is_short_lived(register: RegisterSpec) -> bool:
+def _may_take_turns(register: RegisterSpec) -> bool:
     producer = register.producer
     return (
-        producer.kind is ActorKind.BOXING
-        and any(_is_gather(value.node) for value in register.values)
-        and all(c.kind not in READS_PEERS for c in register.consumers)
+        bool(register.values)
+        and in_place_of(register) is None
+        and register.items == producer.acts
         and all(c.acts == producer.acts for c in register.consumers)
+        and _nbytes(register) >= SHORT_NBYTES
     )
 
 
-def _is_gather(node: Node) -> bool:
-    """Gathered behind `depend`, or only to be written into a variable."""
-    if node.op != "boxing":
-        return False
-    users = node.outputs[0].users
-    is_written = bool(users) and all(u.op == "assign" for u in users)
-    return is_written or node.inputs[0].node.op == "depend"
+def _made_in_place(register: RegisterSpec) -> list[RegisterSpec]:
+    """The registers that are made of it in its own memory, at first and second hand."""
+    made = [r for c in register.consumers for r in c.outputs if in_place_of(r) is register]
+    return made + [r for first in made for r in _made_in_place(first)]
+
+
+def _last_level(register: RegisterSpec) -> int:
+    """The level of the last actor that reads its memory."""
+    held = [register, *_made_in_place(register)]
+    return max((c.level for r in held for c in r.consumers), default=register.producer.level)
 
 
 def _nbytes(register: RegisterSpec) -> int:

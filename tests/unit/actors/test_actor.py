@@ -5,7 +5,7 @@ import random
 import pytest
 
 from oneflow.actors.actor import NOTHING, Actor, Input, Output
-from oneflow.actors.messages import KERNEL_DONE, Freed, Launch, Ready, Send
+from oneflow.actors.messages import KERNEL_DONE, Freed, Granted, Launch, Ready, Send
 from oneflow.core.errors import ProtocolError
 
 UPSTREAM, DOWNSTREAM = 100, 200
@@ -87,7 +87,28 @@ def test_an_inplace_output_gives_its_input_back_when_its_readers_have_done():
     assert actor.handle(Freed(0, 1)) == (Send(UPSTREAM, Freed(0, 1)),)
 
 
-@pytest.mark.parametrize("message", [Freed(0, 0), KERNEL_DONE, Ready(7, 0)])
+def test_registers_of_one_memory_take_turns():
+    """The second has the slot when all have read the first, and leaves it to the first again."""
+    publish = ((Send(DOWNSTREAM, Ready(0, 0)),),)
+    first, second = (
+        Actor(str(i), [], [Output("out", publish, 1, grants=(grant,), begins=not i)])
+        for i, grant in enumerate((Send(1, Granted(0, 0)), Send(0, Granted(0, 0))))
+    )
+    assert second.allow(2) == NOTHING
+    assert second.waits_for() == "a free slot of out"
+    for launch in (first.allow(2), None):
+        if launch is not None:
+            assert launch == (Launch((), (0,)),)
+        assert first.handle(KERNEL_DONE) == [Send(DOWNSTREAM, Ready(0, 0))]
+        assert first.handle(Freed(0, 0)) == (Send(1, Granted(0, 0)),)
+        assert second.handle(Granted(0, 0)) == (Launch((), (0,)),)
+        assert second.handle(KERNEL_DONE) == [Send(DOWNSTREAM, Ready(0, 0))]
+        assert second.handle(Freed(0, 0)) == (Send(0, Granted(0, 0)),)
+        again = first.handle(Granted(0, 0))
+        assert again == ((Launch((), (0,)),) if launch is not None else NOTHING)
+
+
+@pytest.mark.parametrize("message", [Freed(0, 0), KERNEL_DONE, Ready(7, 0), Granted(0, 0)])
 def test_what_cannot_be_is_refused_with_the_last_messages(message):
     actor = Actor("a", [make_input(1)], [make_output(1)])
     with pytest.raises(ProtocolError, match="its last messages"):

@@ -97,9 +97,9 @@ class Trace(Mode):
         self.split: dict[int, NdSbp] = {}
         self.gathered: dict[int, NdSbp] = {}
         self.splits_gradients = False
+        """See zero.py; by the id of a parameter."""
         self.lays_out = False
         """Whether the search for layouts lays out variables, too."""
-        """See zero.py; by the id of a parameter."""
         self._writes_parts = False
         self._parts: dict[int, NdSbp] = {}
         """Values that are read as a whole, and the layout they then have, by id."""

@@ -29,6 +29,7 @@ from oneflow.actors.registers import (
 )
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
+from oneflow.actors.turns import HAD_TURN, Turns
 from oneflow.boxing.transitions import group_of
 from oneflow.core.config import current_config
 from oneflow.core.metrics import METRICS, ActorCounters, Histogram
@@ -102,7 +103,7 @@ class BoundPlan:
     actors: by their id in the plan.  codebook: (sender, code) -> what to deliver here.
     feed, fetch: where a step's inputs go in and outputs come out.
     readers: of each register that this rank makes, actors and ranks that read it.
-    memory: its registers and scratch memory.
+    memory: its registers and scratch memory.  turns: gives them to actors that act in an order.
     """
 
     plan: Plan
@@ -115,6 +116,7 @@ class BoundPlan:
     memory: RankMemory
     peers: set[int] = field(default_factory=set)
     readers: dict[int, list[tuple[ActorSpec, int]]] = field(default_factory=dict)
+    turns: Turns | None = None
 
     @property
     def arena_nbytes(self) -> int:
@@ -166,6 +168,9 @@ class _Binder:
         self.clock = StepClock(plan.graph.num_pieces)
         self.feed, self.fetch = Feed(hardware), Fetch(hardware)
         self.local = [a for a in plan.actors if rank in a.placement]
+        here = {a.id for a in self.local}
+        self.order = [actor for order in plan.turns for actor in order if actor in here]
+        self.takes_turns = frozenset(self.order)
         self.variables = {
             node.outputs[0].id: variables[node.attrs["name"]]
             for node in plan.graph
@@ -187,6 +192,8 @@ class _Binder:
             kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
             if self.hardware.kind != "cpu" and self._meets_peers(spec, readers):
                 kernel = _finished(kernel, self.hardware)
+            if spec.id in self.takes_turns:
+                kernel = _without_turn(kernel)
             nbytes = tuple(self.memory[r.id, self.rank].layout.nbytes for r in spec.outputs)
             actor = BoundActor(spec, self._actor(spec, readers), kernel, boxing, nbytes)
             if spec.id in segments:
@@ -204,7 +211,18 @@ class _Binder:
         )
         bound.peers = self._peers(readers)
         bound.readers = readers
+        bound.turns = self._turns(actors)
         return bound
+
+    def _turns(self, actors: dict[int, BoundActor]) -> Turns | None:
+        """The turns of this rank's actors, of which the first one has been given."""
+        if not self.order:
+            return None
+        channels = {key: len(actors[key].actor.inputs) - 1 for key in self.takes_turns}
+        turns = Turns(self.order, channels)
+        first = turns.first()
+        actors[first.target].actor.handle(first.message)
+        return turns
 
     # ---- memory ----------------------------------------------------------------------------------
 
@@ -294,6 +312,8 @@ class _Binder:
             )
             for c in self._channels(spec, self.rank)
         ]
+        if spec.id in self.takes_turns:
+            inputs.append(HAD_TURN)
         outputs = [
             Output(
                 f"r{r.id}",
@@ -432,6 +452,11 @@ def _finished(kernel: Kernel, hardware: Hardware) -> Kernel:
         hardware.synchronize()
 
     return run
+
+
+def _without_turn(kernel: Kernel) -> Kernel:
+    """`kernel` for an actor whose last input is its turn, which has no memory."""
+    return lambda in_slots, out_slots: kernel(in_slots[:-1], out_slots)
 
 
 def _arrays(memories: list[RegisterMemory], slots: tuple[int, ...]) -> dict[int, Any]:

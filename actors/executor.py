@@ -24,6 +24,7 @@ from oneflow.actors.acts import Acts, describe_acts, last_acts
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
+from oneflow.actors.turns import TURNS
 from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import HangError, PeerLostError, ProtocolError
 from oneflow.core.log import get_logger
@@ -74,6 +75,8 @@ class Executor:
         self._ready: list[int] = []
         self._launches: dict[int, Launch] = {}
         self._handlers = {key: bound.actor.handle for key, bound in bound.actors.items()}
+        if bound.turns is not None:
+            self._handlers[TURNS] = bound.turns.handle
         self._remaining = 0
         self._total_acts = sum(a.spec.acts for a in bound.actors.values())
         self._tally = _Tally(bound.actors.values())

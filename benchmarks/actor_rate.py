@@ -43,7 +43,7 @@ def ring_of_actors() -> Any:
         publish = tuple((Send(i + 1, Ready(0, s)),) for s in range(2))
         outputs = [Output("out", publish, 1)] if i < RING - 1 else []
         actors[i] = BoundActor(spec, Actor(str(i), inputs, outputs), lambda a, b: None)
-    bound: Any = SimpleNamespace(actors=actors, codebook={}, clock=StepClock(1), rank=0)
+    bound: Any = SimpleNamespace(actors=actors, codebook={}, clock=StepClock(1), rank=0, turns=None)
     return Executor(bound, None)
 
 

@@ -68,16 +68,24 @@ class RegisterSpec(_message.Message):
     storage: int
     def __init__(self, values: _Optional[_Iterable[int]] = ..., producer: _Optional[int] = ..., consumers: _Optional[_Iterable[int]] = ..., num_slots: _Optional[int] = ..., items: _Optional[int] = ..., storage: _Optional[int] = ...) -> None: ...
 
+class Turns(_message.Message):
+    __slots__ = ("actors",)
+    ACTORS_FIELD_NUMBER: _ClassVar[int]
+    actors: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, actors: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Plan(_message.Message):
-    __slots__ = ("version", "graph", "actors", "registers", "world_size")
+    __slots__ = ("version", "graph", "actors", "registers", "world_size", "turns")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     ACTORS_FIELD_NUMBER: _ClassVar[int]
     REGISTERS_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
     version: int
     graph: _graph_pb2.Graph
     actors: _containers.RepeatedCompositeFieldContainer[ActorSpec]
     registers: _containers.RepeatedCompositeFieldContainer[RegisterSpec]
     world_size: int
-    def __init__(self, version: _Optional[int] = ..., graph: _Optional[_Union[_graph_pb2.Graph, _Mapping]] = ..., actors: _Optional[_Iterable[_Union[ActorSpec, _Mapping]]] = ..., registers: _Optional[_Iterable[_Union[RegisterSpec, _Mapping]]] = ..., world_size: _Optional[int] = ...) -> None: ...
+    turns: _containers.RepeatedCompositeFieldContainer[Turns]
+    def __init__(self, version: _Optional[int] = ..., graph: _Optional[_Union[_graph_pb2.Graph, _Mapping]] = ..., actors: _Optional[_Iterable[_Union[ActorSpec, _Mapping]]] = ..., registers: _Optional[_Iterable[_Union[RegisterSpec, _Mapping]]] = ..., world_size: _Optional[int] = ..., turns: _Optional[_Iterable[_Union[Turns, _Mapping]]] = ...) -> None: ...

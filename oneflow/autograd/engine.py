@@ -8,7 +8,7 @@ from typing import Any
 
 from oneflow.autograd.replay import replay
 from oneflow.core.config import current_config
-from oneflow.core.dispatch import call, is_default_mode
+from oneflow.core.dispatch import call, current_mode, is_default_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
 from oneflow.ops.shape import reshape
@@ -31,6 +31,7 @@ class Pass:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.may_replay = not create_graph and is_default_mode()
+        self.announce = current_mode().differentiate
         self.targets = None if targets is None else {_key(t) for t in targets}
         self.found: dict[tuple[int, int], Tensor] = {}
         self.buffers: dict[GradNode, list[Any]] = {}
@@ -122,6 +123,8 @@ class Pass:
                 "buffers have already been freed. Please specify retain_graph=True when calling "
                 "backward or autograd.grad the first time."
             )
+        if self.announce is not None:
+            self.announce(node.number)
         results = None
         if self.create_graph:
             return self._recorded(node, grads, wanted)

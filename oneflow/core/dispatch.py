@@ -51,6 +51,10 @@ class Mode:
         in each step of the program."""
         return read(object())
 
+    differentiate: Callable[[int], None] | None = None
+    """Called with the number of a recorded call before its gradients are computed, in a mode that
+    wants to know."""
+
     def backward_pass(self) -> AbstractContextManager[object]:
         """The context in which a backward pass computes gradients."""
         return nullcontext()

@@ -10,6 +10,7 @@ from oneflow.core.errors import ConfigError
 
 ORDER_MODES = ("MemoryFirst", "SpeedFirst", "OverlapCpuGpu", "DelayShortGpu", "Disable")
 BUCKET_NBYTES = 8 << 20
+PIPELINES = ("1f1b", "zero_bubble")
 
 _T = TypeVar("_T", bound="JobConfig | Cluster")
 
@@ -51,6 +52,8 @@ class JobConfig:
 
     compress_memory: search for an order of ops and for offsets that need less memory, for some
     seconds if need be.
+
+    pipeline: one of PIPELINES, the order in which the stages of a pipeline work on micro-batches.
     """
 
     name: str
@@ -65,6 +68,7 @@ class JobConfig:
     bucket_nbytes: int = BUCKET_NBYTES
     lower_all_reduce: bool = False
     compress_memory: bool = False
+    pipeline: str = "1f1b"
 
     def __post_init__(self) -> None:
         if self.num_pieces < 1:
@@ -76,6 +80,10 @@ class JobConfig:
         if self.bucket_nbytes < 0:
             raise ConfigError(
                 f"bucket_nbytes must be 0 (no buckets) or more, not {self.bucket_nbytes}"
+            )
+        if self.pipeline not in PIPELINES:
+            raise ConfigError(
+                f"pipeline must be one of {', '.join(PIPELINES)}, got {self.pipeline!r}"
             )
         if min(self.fusion_nbytes, self.fusion_ops) < 0:
             raise ConfigError(

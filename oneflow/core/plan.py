@@ -119,13 +119,15 @@ def in_place_of(register: RegisterSpec) -> RegisterSpec | None:
 class Plan:
     """The compiled job.
 
-    graph: after all passes. actors and registers: by id.
+    graph: after all passes. actors and registers: by id.  turns: lists of actors, by id, of which
+    those on a rank act one after another, in this order, in each step.
     """
 
     graph: LogicalGraph
     actors: list[ActorSpec]
     registers: list[RegisterSpec]
     world_size: int
+    turns: list[list[int]] = field(default_factory=list)
     _origin: Plan | None = None
 
     @property
@@ -139,7 +141,7 @@ class Plan:
             return self
         graph = copy(self.graph)
         graph.name = name
-        return Plan(graph, self.actors, self.registers, self.world_size, self.origin)
+        return Plan(graph, self.actors, self.registers, self.world_size, self.turns, self.origin)
 
     def to_bytes(self) -> bytes:
         from oneflow.protos import plan_pb2
@@ -165,6 +167,8 @@ class Plan:
                 items=register.items,
                 storage=0 if register.storage is None else register.storage.id + 1,
             )
+        for order in self.turns:
+            proto.turns.add(actors=order)
         return bytes(proto.SerializeToString(deterministic=True))
 
     @staticmethod
@@ -183,7 +187,11 @@ class Plan:
                 f"the plan has version {proto.version}, this program reads {PLAN_VERSION}"
             )
         try:
-            return _link(proto, graph_from_proto(proto.graph))
+            plan = _link(proto, graph_from_proto(proto.graph))
+            plan.turns = [list(order.actors) for order in proto.turns]
+            if any(actor >= len(plan.actors) for order in plan.turns for actor in order):
+                raise IndexError("a turn of an actor that there is not")
+            return plan
         except (IndexError, KeyError, StopIteration, ValueError) as error:
             raise ProtocolError(f"the plan contradicts itself: {error!r}") from error
 
@@ -201,6 +209,8 @@ class Plan:
             values = ", ".join(f"%{v.id}: {v.type}" for v in r.values)
             where = "" if r.storage is None else f" in r{r.storage.id}"
             lines.append(f"  r{r.id} slots={r.num_slots} items={r.items}{where}: {values}")
+        for order in self.turns:
+            lines.append("  turns " + " ".join(map(str, order)))
         return "\n".join(lines)
 
 

@@ -135,6 +135,7 @@ def _config(graph: Graph) -> JobConfig:
         graph.config.order_mode,
         graph.config.auto_parallel_settings,
         compress_memory=graph.config.compress_memory,
+        pipeline=graph.config.pipeline,
         **boxing_settings.current().job_fields(),
     )
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
 from oneflow.core.errors import ConfigError
-from oneflow.core.job_config import ORDER_MODES, AutoParallel
+from oneflow.core.job_config import ORDER_MODES, PIPELINES, AutoParallel
 from oneflow.graph.zero import Zero
 
 
@@ -19,6 +19,7 @@ class GraphConfig:
     def __init__(self) -> None:
         self.num_pieces = 1
         self.order_mode = "MemoryFirst"
+        self.pipeline = "1f1b"
         self.auto_parallel = False
         self.compress_memory = False
         self.memory_limit: int | None = None
@@ -96,6 +97,22 @@ class GraphConfig:
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"gradient accumulation steps must be an integer >= 1, got {value!r}")
         self.num_pieces = value
+
+    def set_pipeline_schedule(self, schedule: str = "1f1b") -> None:
+        """Choose the order in which pipeline stages (`set_stage`) work on micro-batches.
+
+        "1f1b": stage i of p runs p - i micro-batches ahead, then backward and forward in turn, and
+        keeps as many. Where ranks have several stages each, dealt out in rounds, these are
+        interleaved.  "zero_bubble": gradients of weights wait until their stage would be idle,
+        which takes up to two thirds of 1F1B's idle time; every stage then keeps p micro-batches,
+        as the first one does with 1F1B. Each stage needs ranks of its own.
+        """
+        if schedule not in PIPELINES:
+            raise ConfigError(
+                f"set_pipeline_schedule takes one of {', '.join(map(repr, PIPELINES))}, "
+                f"got {schedule!r}"
+            )
+        self.pipeline = schedule
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """Choose the order of ops.

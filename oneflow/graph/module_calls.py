@@ -26,7 +26,6 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
         trace.stage = stage.id
         placement = stage.placement
         if placement is not None:
-            trace.stages[placement] = stage.id
             args = map_tensors(args, lambda x: _moved(trace, x, placement))
             kwargs = map_tensors(kwargs, lambda x: _moved(trace, x, placement))
     try:

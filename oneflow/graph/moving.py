@@ -44,6 +44,8 @@ def lay_out_traced(
         return [_back(trace, x, source, grads[0], wanted)]
 
     record_call("to_global", (x,), (out,), backward)
+    if x.value is not None:
+        trace.note_stage(out, x.value.node.stage)
     return out
 
 

@@ -83,9 +83,13 @@ class Trace(Mode):
         self.locate: Callable[[], str] = user_location
         """The lines of the user's code that a node keeps."""
         self.module_path = ""
-        self.stage = 0
-        self.stages: dict[Placement, int] = {}
-        """Stage of everything that runs on a placement, as far as stages were set."""
+        self.stage: int | None = None
+        """That of the module that is called; None outside of all that have one."""
+        self.stages: dict[Placement, list[int]] = {}
+        """The stages of a placement, as far as they were set: all that runs there is of one."""
+        self._stage_of_call: dict[int, int] = {}
+        """The stage of a recorded call, by its number on the tape, where placements have several:
+        its gradients belong there too."""
         self.paths: dict[int, str] = {}
         self.stage_of: dict[int, Stage] = {}
         self.recomputed: set[int] = set()
@@ -145,6 +149,8 @@ class Trace(Mode):
         if self._parts and op.name == "cast" and (whole := self._parts.get(values[0].id)):
             self._parts[node.outputs[0].id] = whole
         record(op, inputs, outputs, attrs)
+        if outputs:
+            self.note_stage(outputs[0], node.stage)
         if op.is_view:
             self._link_view(op, inputs[0], outputs[0], attrs)
         return outputs[0] if op.num_outputs == 1 else outputs
@@ -239,10 +245,34 @@ class Trace(Mode):
         """A pass within a pass, as of a checkpoint, goes on with gradients that are scaled."""
         before, self.scale_gradient = self.scale_gradient, None
         was_in, self.is_in_backward = self.is_in_backward, True
+        stage = self.stage
         try:
             yield
         finally:
             self.scale_gradient, self.is_in_backward = before, was_in
+            self.stage = stage
+
+    # ---- stages ----------------------------------------------------------------------------------
+
+    def note_stage(self, x: Tensor, stage: int) -> None:
+        """The gradients of the call that gave `x` belong to this stage."""
+        if x._grad_fn is not None and any(len(ids) > 1 for ids in self.stages.values()):
+            self._stage_of_call[x._grad_fn.number] = stage
+
+    def differentiate(self, number: int) -> None:
+        """The gradients of the call with this number follow."""
+        self.stage = self._stage_of_call.get(number, self.stage)
+
+    def _stage_on(self, placement: Placement, values: list[Value]) -> int:
+        """The stage of an op there: on a placement of several that of the module that is called;
+        outside of these, that of the latest operand.
+        """
+        known = self.stages.get(placement)
+        if known is None:
+            return self.stage or 0
+        if self.stage in known:
+            return self.stage
+        return max((v.node.stage for v in values if v.node.stage in known), default=known[0])
 
     # ---- computing again -------------------------------------------------------------------------
 
@@ -615,7 +645,7 @@ class Trace(Mode):
                 self._first = node
             if self.is_in_backward and node.outputs:
                 self._newest[placement] = node.outputs[0]
-        node.stage = self.stages.get(placement, self.stage)
+        node.stage = self._stage_on(placement, values)
         node.module, node.location = self.module_path, self.locate()
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
             node.rate = PIECE if find_op(op).mutates else STEP

@@ -102,5 +102,9 @@ def _keep_buffer(module: Module, name: str, buffer: Tensor) -> None:
         buffer.copy_(new)
 
 
-def _stages_by_placement(stages: dict[int, Stage]) -> dict[Placement, int]:
-    return {s.placement: s.id for s in stages.values() if s.placement is not None}
+def _stages_by_placement(stages: dict[int, Stage]) -> dict[Placement, list[int]]:
+    found: dict[Placement, set[int]] = {}
+    for stage in stages.values():
+        if stage.placement is not None:
+            found.setdefault(stage.placement, set()).add(stage.id)
+    return {placement: sorted(ids) for placement, ids in found.items()}

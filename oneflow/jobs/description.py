@@ -102,6 +102,7 @@ class Description(_Record, frozen=True, kw_only=True):
     steps: int = 0
     first_step: int = 0
     order_mode: str = "MemoryFirst"
+    pipeline: str = "1f1b"
     auto_parallel: bool = False
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]

@@ -91,6 +91,7 @@ def save(
             steps=_number_of_steps(graph, data, steps),
             first_step=graph._steps_done,
             order_mode=graph.config.order_mode,
+            pipeline=graph.config.pipeline,
             auto_parallel=graph.config.auto_parallel,
             inputs=tuple(
                 Port(name=n, index=i, dtype=x.meta.dtype.name, shape=x.meta.shape)

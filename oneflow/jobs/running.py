@@ -86,7 +86,7 @@ def job_config(file: JobFile, num_pieces: int) -> JobConfig:
     d = file.description
     fields = boxing_settings.current().job_fields()
     search = AutoParallel() if d.auto_parallel else None
-    return JobConfig(d.name, num_pieces, d.order_mode, search, **fields)
+    return JobConfig(d.name, num_pieces, d.order_mode, search, pipeline=d.pipeline, **fields)
 
 
 def compile_plan(

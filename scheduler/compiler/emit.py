@@ -15,6 +15,7 @@ from oneflow.core.plan import (
 )
 from oneflow.scheduler.compiler.count_registers import count_registers
 from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
+from oneflow.scheduler.compiler.phases import Phases, late_nodes
 from oneflow.scheduler.compiler.share_registers import share_registers
 
 _ONE_REGISTER = SECOND_HALVES | {ActorKind.FLAT_REDUCE, ActorKind.ALL_REDUCE}
@@ -24,7 +25,8 @@ it."""
 
 def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
     """The plan of a graph that all passes have been over. Linear in the number of nodes."""
-    actors = group_segments(graph, config, cluster)
+    late = late_nodes(graph, config)
+    actors = group_segments(graph, config, cluster, late)
     makers = _makers(actors)
     registers: list[RegisterSpec] = []
     for actor in actors:
@@ -36,9 +38,10 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
     _add_control(graph, actors, makers, registers)
     _chain_calls(actors, registers)
     _sum_in_place(actors)
-    count_registers(graph, registers)
+    phases = Phases(actors, graph.num_pieces, late, config)
+    count_registers(registers, phases)
     share_registers(graph, actors)
-    return Plan(graph, actors, registers, cluster.world_size)
+    return Plan(graph, actors, registers, cluster.world_size, phases.turns)
 
 
 def _makers(actors: list[ActorSpec]) -> dict[int, int]:

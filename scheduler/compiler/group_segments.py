@@ -52,8 +52,16 @@ BUCKET_NBYTES = 64 * 1024
 """The least such bucket: smaller ones cost more time than they free memory."""
 
 
-def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> list[ActorSpec]:
-    """The actors of a graph, by level, without registers. Linear in the number of nodes."""
+def group_segments(
+    graph: LogicalGraph,
+    config: JobConfig,
+    cluster: Cluster,
+    late: frozenset[int] = frozenset(),
+) -> list[ActorSpec]:
+    """The actors of a graph, by level, without registers. Linear in the number of nodes.
+
+    late: ids of nodes that form segments of their own.
+    """
     _copy_variables(graph)
     levels: dict[int, int] = {}
     groups: dict[Hashable, list[Node]] = {}
@@ -64,8 +72,9 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
         if node.op in ("variable", "repeat"):
             levels[node.id] = _source_level(node, levels)
             continue
-        level = levels[node.id] = buckets.level(node, _level(node, levels))
-        groups.setdefault(_key(node, level, cluster), []).append(node)
+        is_late = node.id in late
+        level = levels[node.id] = buckets.level(node, _level(node, levels, late), is_late)
+        groups.setdefault(_key(node, level, cluster, is_late), []).append(node)
     parts: list[list[Node]] = []
     for nodes in groups.values():
         if nodes[0].op in ("boxing", "parts"):
@@ -107,13 +116,14 @@ class _Buckets:
             for number, nbytes in some.items():
                 self._shares[number] = self._shares.get(number, 0) + nbytes / limit
 
-    def level(self, node: Node, level: int) -> int:
+    def level(self, node: Node, level: int, is_late: bool) -> int:
         """The level of a node that can have `level`; called in the order of the graph. What only
         starts a gather keeps it, so that parameters are there before they are read.
+        is_late: see `group_segments`.
         """
         if node.is_structural or node.op == "depend":
             return level
-        place = node.placement, node.stage, node.rate
+        place = node.placement, node.stage, node.rate, is_late
         level = max(level, self._floors.get(place, 0))
         share = self._shares.get(node.id)
         if share:
@@ -142,18 +152,18 @@ def _source_level(node: Node, levels: dict[int, int]) -> int:
     return max((levels[v.node.id] for v in node.inputs), default=-1)
 
 
-def _level(node: Node, levels: dict[int, int]) -> int:
+def _level(node: Node, levels: dict[int, int], late: frozenset[int]) -> int:
     level = 0
     for value in node.inputs:
         producer = value.node
         below = levels[producer.id]
         joins = not node.is_structural and (
-            producer.op == "variable" or _same_place(node, producer)
+            producer.op == "variable" or _same_place(node, producer, late)
         )
         level = max(level, below if joins else below + 1)
     for reader in overtaken_readers(node):
         below = levels[reader.id]
-        level = max(level, below if _same_place(node, reader) else below + 1)
+        level = max(level, below if _same_place(node, reader, late) else below + 1)
     return level
 
 
@@ -170,16 +180,17 @@ def overtaken_readers(node: Node) -> list[Node]:
     ]
 
 
-def _same_place(a: Node, b: Node) -> bool:
+def _same_place(a: Node, b: Node, late: frozenset[int]) -> bool:
     return (
         not b.is_structural
         and a.placement == b.placement
         and a.rate == b.rate
         and a.stage == b.stage
+        and (not late or (a.id in late) == (b.id in late))
     )
 
 
-def _key(node: Node, level: int, cluster: Cluster) -> Hashable:
+def _key(node: Node, level: int, cluster: Cluster, is_late: bool) -> Hashable:
     if node.op == "output":
         return "output", node.placement
     if node.op == "boxing":
@@ -191,7 +202,7 @@ def _key(node: Node, level: int, cluster: Cluster) -> Hashable:
         return "parts", level, node.placement, node.rate
     if node.is_structural:
         return node.op, level, node.placement, node.stage
-    return "segment", level, node.placement, node.stage, node.rate
+    return "segment", level, node.placement, node.stage, node.rate, is_late
 
 
 def boxing_way(node: Node, cluster: Cluster) -> tuple[int, ...] | str:

@@ -30,15 +30,22 @@ def _computes(node: Node) -> bool:
 
 def _stages_by_user(graph: LogicalGraph) -> dict[_Ranks, int]:
     """Ranks -> stage, where the user gave exactly one to nodes there and other ranks have other
-    stages."""
+    stages. Stage 0 was given if it is found on one set of ranks only: a node without a stage has
+    the same number.
+    """
     given: dict[_Ranks, set[int]] = {}
+    without: set[_Ranks] = set()
     for node in graph:
         if _computes(node) or node.stage:
             given.setdefault(node.placement.rank_ids, set())
             if node.stage:
                 given[node.placement.rank_ids].add(node.stage)
+            else:
+                without.add(node.placement.rank_ids)
     if len(given) == 1:
         return {}
+    if len(without) == 1:
+        given[without.pop()].add(0)
     return {ranks: min(stages) for ranks, stages in given.items() if len(stages) == 1}
 
 

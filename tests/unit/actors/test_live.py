@@ -126,7 +126,7 @@ def test_a_long_report_is_cut_and_those_who_wait_for_others_come_first():
         actor = Actor(f"a{i}", [Input("r1", (Post(7, 0),), 1, source)], [])
         actor.quota = 1
         actors[i] = BoundActor(spec, actor, lambda a, b: None)
-    bound = SimpleNamespace(actors=actors, codebook={}, rank=0)
+    bound = SimpleNamespace(actors=actors, codebook={}, rank=0, turns=None)
     report = Executor(bound, None).report().splitlines()  # type: ignore[arg-type]
     assert report[0] == "  a39: 0 acts, waits for input r1 from rank 7; last messages: none"
     assert report[-1] == "  and 16 more actors" and len(report) == 25

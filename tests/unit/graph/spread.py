@@ -10,12 +10,13 @@ import oneflow as flow
 from oneflow import nn
 from oneflow.actors.in_process import InProcessCluster
 from oneflow.boxing.boxes import shard_box
-from oneflow.core.graph import Node, Value
-from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.job_config import Cluster
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
+from oneflow.graph.compiling import _config as job_config
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
 Array = Any
@@ -28,31 +29,51 @@ def placed(array: Array, nd_sbp: NdSbp) -> Any:
 
 
 class Spread:
-    """A graph of global tensors of one rank, run on the ranks of `hierarchy`."""
+    """A graph of global tensors of one rank, run on the ranks of `hierarchy`; its pipeline stages
+    dealt out to `num_devices` sets of such ranks.
+    """
 
     def __init__(
-        self, graph: nn.Graph, example: Any, hierarchy: tuple[int, ...], seed: int | None = None
+        self,
+        graph: nn.Graph,
+        example: Any,
+        hierarchy: tuple[int, ...],
+        seed: int | None = None,
+        num_devices: int = 1,
     ) -> None:
         trace = graph._trace_apart(((example,), {}))[0]
-        self.place = Placement("cpu", np.arange(np.prod(hierarchy)).reshape(hierarchy))
+        size = int(np.prod(hierarchy))
+        places = [
+            Placement("cpu", np.arange(i * size, (i + 1) * size).reshape(hierarchy))
+            for i in range(num_devices)
+        ]
         for node in trace.graph:
-            node.placement = self.place
+            is_variable = node.op == "variable" and node.outputs[0].users
+            stage = node.outputs[0].users[0].stage if is_variable else node.stage
+            node.placement = places[stage % num_devices]
+        _join(trace.graph)
         self.graph, self.tensors, self.step = graph, trace.variables, 0
-        config = JobConfig("spread", trace.graph.num_pieces)
-        self.plan = compile_graph(trace.graph, config, Cluster(self.place.size))
+        config = job_config(graph)
+        self.world_size = size * num_devices
+        self.plan = compile_graph(trace.graph, config, Cluster(self.world_size))
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
         self.held = [
-            {name: self.part(node, x._array, rank).copy() for name, (node, x) in self._both()}
-            for rank in self.place.rank_ids
+            {name: self.part(node, x._array, rank).copy() for name, (node, x) in self._both(rank)}
+            for rank in range(self.world_size)
         ]
         self.cluster = InProcessCluster(self.plan, self.held, seed)
 
-    def _both(self) -> list[tuple[str, tuple[Node, Any]]]:
-        return [(name, (node, self.tensors[name])) for name, node in self.nodes.items()]
+    def _both(self, rank: int) -> list[tuple[str, tuple[Node, Any]]]:
+        """The variables of a rank."""
+        return [
+            (name, (node, self.tensors[name]))
+            for name, node in self.nodes.items()
+            if rank in node.placement
+        ]
 
     def part(self, node: Node, array: Array, rank: int) -> Array:
         """The part of one rank; of partial sums the first is the tensor, the others are 0."""
-        box = shard_box(array.shape, node.outputs[0].sbp, self.place, rank)
+        box = shard_box(array.shape, node.outputs[0].sbp, node.placement, rank)
         return np.array(array[box.slices] if box.is_first else np.zeros_like(array[box.slices]))
 
     def __call__(self, x: Array) -> Array:
@@ -63,17 +84,22 @@ class Spread:
         self.step += 1
         given = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("input")}
         parts = [
-            {k: self.part(node, feeds[k], rank) for k, node in given.items()}
-            for rank in self.place.rank_ids
+            {
+                k: self.part(node, feeds[k], rank)
+                for k, node in given.items()
+                if rank in node.placement
+            }
+            for rank in range(self.world_size)
         ]
         results = self.cluster.step(parts)
         out = next(iter(self.plan.graph.of_kind("output"))).inputs[0]
-        return self.whole(out, [r[0] for r in results])
+        return self.whole(out, [r.get(0) for r in results])
 
     def whole(self, value: Value, parts: list[Array]) -> Array:
         made = np.zeros(value.type.shape, value.type.dtype.np)
-        for rank, part in zip(self.place.rank_ids, parts, strict=True):
-            box = shard_box(made.shape, value.sbp, self.place, rank)
+        for rank in value.placement.rank_ids:
+            part = parts[rank]
+            box = shard_box(made.shape, value.sbp, value.placement, rank)
             if P in (value.sbp or ()):
                 made[box.slices] += part
             else:
@@ -81,4 +107,15 @@ class Spread:
         return made
 
     def variable(self, name: str) -> Array:
-        return self.whole(self.nodes[name].outputs[0], [held[name] for held in self.held])
+        return self.whole(self.nodes[name].outputs[0], [held.get(name) for held in self.held])
+
+
+def _join(graph: LogicalGraph) -> None:
+    """Moves what an op reads to where it runs."""
+    for node in graph:
+        for i, value in enumerate(node.inputs):
+            if value.placement != node.placement and node.op != "output":
+                moved = graph.insert(node, "to_global", [value], [value.type], node.placement)
+                graph.set_input(node, i, moved.outputs[0])
+            elif value.placement != node.placement:
+                node.placement = value.placement

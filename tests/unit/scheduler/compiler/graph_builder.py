@@ -93,6 +93,7 @@ class Builder(Mode):
         self.stage, stage = node.stage, self.stage
         if node.op == "to_global":
             source = node.inputs[0]
+            self.stage = source.node.stage
             found: Any = (
                 self.add(
                     "to_global", d_outs, [source.type], source.placement, [source.sbp]

@@ -5,6 +5,7 @@ each call.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,15 +41,15 @@ class GraphOptimizer:
                 raise TypeError(f"lr_sch must be an LRScheduler, got {type(lr_sch).__name__}")
             if lr_sch.optimizer is not optim:
                 raise ValueError("lr_scheduler doesn't match optimizer.")
-            if getattr(lr_sch, "cycle_momentum", False):
+            if getattr(lr_sch, "cycle_momentum", False) and not optim.follows_momentum:
                 raise ValueError(
-                    f"{type(lr_sch).__name__}: a graph keeps the momentum that it was traced with; "
-                    "give cycle_momentum=False"
+                    f"{type(lr_sch).__name__}: a graph keeps the momentum of {type(optim).__name__}"
+                    " that it was traced with; give cycle_momentum=False"
                 )
         self.optim, self.lr_sch, self.number = optim, lr_sch, number
         self._counted: list[dict[str, Any]] | None = None
         """The states whose "step" counts the updates of this graph."""
-        self._rates: dict[tuple[int, Placement], Tensor] = {}
+        self._numbers: dict[tuple[str, Placement], Tensor] = {}
         self._steps: dict[tuple[Placement, int], Tensor] = {}
 
     def parameters(self) -> Iterator[Tensor]:
@@ -72,7 +73,7 @@ class GraphOptimizer:
         gradients. scaler: leaves the update out where gradients are not finite.
         """
         self._counted = None
-        self._rates.clear()  # of an earlier trace that failed
+        self._numbers.clear()  # of an earlier trace that failed
         self._steps.clear()
         try:
             for parameter in self.parameters():
@@ -85,7 +86,7 @@ class GraphOptimizer:
                 self.optim.clip_grad()
             trace.gathering(p for p in self.parameters() if id(p) in trace.split)
             condition = None if scaler is None else partial(scaler.is_finite, self)
-            with trace.writing_if(condition), trace.writing_parts():
+            with trace.writing_if(condition), trace.writing_parts(), self._momentum(trace):
                 self.optim.update(
                     lambda group, p: self._rate(trace, group, p),
                     lambda p: self._step(trace, scaler, p),
@@ -96,10 +97,26 @@ class GraphOptimizer:
 
     def _rate(self, trace: Trace, group: ParamGroup, parameter: Tensor) -> Tensor:
         index = next(i for i, g in enumerate(self.optim.param_groups) if g is group)
-        key = index, trace._placement_of(parameter)
-        if key not in self._rates:
-            self._rates[key] = self._scalar(trace, f"lr.{self.number}.{index}", float64, parameter)
-        return self._rates[key]
+        return self._number(trace, f"lr.{self.number}.{index}", parameter)
+
+    def _number(self, trace: Trace, name: str, parameter: Tensor) -> Tensor:
+        """A number of a group that is fed at each step, float64[], beside a parameter."""
+        key = name, trace._placement_of(parameter)
+        if key not in self._numbers:
+            self._numbers[key] = self._scalar(trace, name, float64, parameter)
+        return self._numbers[key]
+
+    @contextmanager
+    def _momentum(self, trace: Trace) -> Iterator[None]:
+        """The groups' momentum is fed, if the schedule sets it."""
+        groups = self.optim.param_groups if self._cycles else []
+        try:
+            for index, group in enumerate(groups):
+                group.momentum_of = partial(self._number, trace, f"momentum.{self.number}.{index}")
+            yield
+        finally:
+            for group in groups:
+                group.momentum_of = None
 
     def _step(self, trace: Trace, scaler: TracedScaler | None, parameter: Tensor) -> Tensor:
         """The number of the update; steps that a scaler left out do not count, and those that the
@@ -120,11 +137,11 @@ class GraphOptimizer:
     # ---- running ---------------------------------------------------------------------------------
 
     def feed(self, step: int, feeds: dict[str, Any]) -> None:
-        """Learning rates for step `step` (from 0), and the number of the update (from 1): the
+        """Numbers of the groups at step `step` (from 0), and the number of the update (from 1): the
         optimizer's own, so that it may also be used eagerly, before the graph or after.
         """
-        for index, group in enumerate(self.optim.param_groups):
-            feeds[f"lr.{self.number}.{index}"] = np.array(self._rate_at(step, index, group))
+        for name, number in self.numbers_at(step).items():
+            feeds[name] = np.array(number)
         feeds[f"step.{self.number}"] = np.array(self.optim.state.steps + 1, dtype=np.int64)
 
     def advance(self) -> None:
@@ -142,6 +159,21 @@ class GraphOptimizer:
             self._counted = [state[p] for p in self.parameters() if state[p]]
         for states in self._counted:
             states["step"] += steps
+
+    def numbers_at(self, step: int) -> dict[str, float]:
+        """The learning rate of each group at step `step`, and its momentum if that is fed."""
+        numbers = {}
+        for index, group in enumerate(self.optim.param_groups):
+            numbers[f"lr.{self.number}.{index}"] = self._rate_at(step, index, group)
+            if self._cycles:
+                momentum = self.lr_sch.momentum_at(index, step)  # type: ignore[union-attr]
+                numbers[f"momentum.{self.number}.{index}"] = momentum
+        return numbers
+
+    @property
+    def _cycles(self) -> bool:
+        """Whether the schedule sets the momentum."""
+        return bool(getattr(self.lr_sch, "cycle_momentum", False))
 
     def _rate_at(self, step: int, index: int, group: ParamGroup) -> float:
         if self.lr_sch is None:

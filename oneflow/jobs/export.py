@@ -182,16 +182,19 @@ def _number_of_steps(graph: Graph, data: Data | None, steps: int | None) -> int:
 
 
 def _schedule(graph: Graph, steps: int) -> tuple[dict[str, Array], dict[str, int]]:
-    """Learning rates of each group, one number if they never change; updates made before."""
+    """Learning rates of each group, and its momentum where a schedule sets that, one number if they
+    never change; updates made before.
+    """
     rates: dict[str, Array] = {}
     updates = {}
     for optimizer in graph._optimizers:
         updates[str(optimizer.number)] = int(optimizer.optim.state["step"])
-        for index, group in enumerate(optimizer.optim.param_groups):
-            first = graph._steps_done
-            table = [optimizer._rate_at(first + k, index, group) for k in range(max(steps, 1))]
+        first = graph._steps_done
+        tables = [optimizer.numbers_at(first + k) for k in range(max(steps, 1))]
+        for name in tables[0]:
+            table = [numbers[name] for numbers in tables]
             same = optimizer.lr_sch is None or len(set(table)) == 1
-            rates[f"lr.{optimizer.number}.{index}"] = np.array(table[:1] if same else table)
+            rates[name] = np.array(table[:1] if same else table)
     return rates, updates
 
 

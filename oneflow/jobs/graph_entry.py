@@ -98,7 +98,7 @@ def check_ports(graph: LogicalGraph, description: Description, rates: dict[str, 
         name, type_ = str(node.attrs.get("name")), node.outputs[0].type
         if name in wanted:
             _same(type_, wanted[name], f"input {wanted[name].name!r}")
-        elif name.startswith("lr.") and name in rates:
+        elif name.startswith(("lr.", "momentum.")) and name in rates:
             _scalar(name, type_, "float64")
         elif name.startswith("step.") and name[5:] in description.updates:
             _scalar(name, type_, "int64")

@@ -100,6 +100,36 @@ class AdamUpdate(Update):
 adam_update = declare(AdamUpdate)
 
 
+class CycledAdamUpdate(AdamUpdate):
+    """adam_update with a beta1 that is fed, float64[], as a schedule may change it."""
+
+    name = "cycled_adam_update"
+    defaults = Update.defaults  # adam_update's have a beta1
+
+    @staticmethod
+    def infer(
+        param: Operand,
+        grad: Operand,
+        m: Operand,
+        v: Operand,
+        lr: Operand,
+        step: Operand,
+        beta1: Operand,
+        *,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        do_bias_correction: bool = True,
+        maximize: bool = False,
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        check_update("cycled_adam_update", param, grad, (m, v), lr, step, beta1)
+        return param.meta, m.meta, v.meta
+
+
+cycled_adam_update = declare(CycledAdamUpdate)
+
+
 class AmsgradUpdate(Update):
     """adam_update with the running maximum of v in the denominator (Reddi, Kale, Kumar, ICLR
     2018)."""

@@ -37,7 +37,7 @@ from oneflow.ops.checks import require_float
 from oneflow.ops.scalar import scalar_mul
 
 Formulas = tuple[Expression, ...]
-NUMBERS = ("lr", "step", "mu_product", "eta", "mu")
+NUMBERS = ("lr", "step", "mu_product", "eta", "mu", "momentum", "beta1")
 """Operands that are one number, whole on every rank."""
 PARAM, GRAD = symbols("param grad")
 LR, STEP = scalar("lr"), scalar("step")
@@ -143,6 +143,31 @@ class MomentumUpdate(Update):
 
 
 momentum_update = declare(MomentumUpdate)
+
+
+class CycledMomentumUpdate(MomentumUpdate):
+    """momentum_update with a momentum that is fed, float64[], as a schedule may change it."""
+
+    name = "cycled_momentum_update"
+
+    @staticmethod
+    def infer(
+        param: Operand,
+        grad: Operand,
+        buf: Operand,
+        lr: Operand,
+        momentum: Operand,
+        *,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> tuple[TensorType, TensorType]:
+        check_update("cycled_momentum_update", param, grad, (buf,), lr, momentum)
+        return param.meta, buf.meta
+
+
+cycled_momentum_update = declare(CycledMomentumUpdate)
 
 
 def _with_momentum(attrs: Mapping[str, Any], share: Expression | None) -> Formulas:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from oneflow.core.errors import GraphError
 from oneflow.core.operand import Attrs
 from oneflow.ops.adam_update import (
     AdamaxUpdate,
     AdamUpdate,
     AmsgradUpdate,
+    CycledAdamUpdate,
     LambUpdate,
     RadamUpdate,
     adam_update,
@@ -39,6 +41,7 @@ class Adam(Optimizer):
     else m and v themselves.  maximize: climbs instead.  The other options: see options.py.
     """
 
+    follows_momentum = True
     decouples: ClassVar[bool] = False
     """Whether weight decay is a step of its own by default."""
 
@@ -82,6 +85,14 @@ class Adam(Optimizer):
         names = ("eps", "weight_decay", "do_bias_correction", "maximize")
         attrs = _with_betas(group, names)
         attrs["decoupled"] = group["decoupled_weight_decay"]
+        if group.momentum_of is not None:
+            if group["amsgrad"]:
+                raise GraphError(
+                    "Adam: a graph does not follow a schedule of beta1 with amsgrad; give the "
+                    "schedule cycle_momentum=False"
+                )
+            del attrs["beta1"]
+            return CycledAdamUpdate, attrs
         return AmsgradUpdate if group["amsgrad"] else AdamUpdate, attrs
 
 

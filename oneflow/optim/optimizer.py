@@ -52,6 +52,10 @@ OLD_NAMES = {
 class ParamGroup(dict[str, Any]):
     """Parameters that share options: "params" and one entry per option."""
 
+    momentum_of: Callable[[Tensor], Tensor] | None = None
+    """While a graph is traced whose schedule sets the momentum: the number, float64[], beside a
+    parameter."""
+
     def __init__(self, parameters: dict[str, Any], default_options: dict[str, Any]) -> None:
         super().__init__({**default_options, **parameters})
         params = parameters["params"]
@@ -133,6 +137,9 @@ class Optimizer:
 
     saves_steps: ClassVar[bool] = True
     """Whether a state dict has the number of each parameter's updates."""
+
+    follows_momentum: ClassVar[bool] = False
+    """Whether `rule` knows groups with `momentum_of`."""
 
     _has_rule: ClassVar[bool] = False
     """Whether `update_param` does what `rule` says, and no more that concerns local parameters."""
@@ -264,7 +271,8 @@ class Optimizer:
 
         Its operands are the parameter, its gradient, its states in the order of `state_names_of`,
         the learning rate and, where it has an operand of that name, the step. An optimizer that
-        defines `update_param()` or `step()` itself needs none.
+        defines `update_param()` or `step()` itself needs none. For a group with `momentum_of` the
+        momentum is the last operand.
         """
         raise OneFlowError(f"{type(self).__name__} defines no step(), update_param() or rule()")
 
@@ -274,6 +282,8 @@ class Optimizer:
         """Updates one parameter, whose `grad` is there, and its states in place."""
         op, attrs = self.rule(group)
         numbers = [x for name, x in (("lr", lr), ("step", step)) if name in op.operands]
+        if group.momentum_of is not None:
+            numbers.append(group.momentum_of(param))
         call(op, param, gradient_of(param), *self._listed(group, states), *numbers, **attrs)
 
     catches_up: ClassVar[bool] = False

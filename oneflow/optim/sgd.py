@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oneflow.ops.update import DampenedUpdate, MomentumUpdate, SgdUpdate, asgd_rates, asgd_update
+from oneflow.core.errors import GraphError
+from oneflow.ops.update import (
+    CycledMomentumUpdate,
+    DampenedUpdate,
+    MomentumUpdate,
+    SgdUpdate,
+    asgd_rates,
+    asgd_update,
+)
 from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, gradient_of
 from oneflow.optim.options import UNFUSED, Unfused, implementation
 from oneflow.tensor.tensor import Tensor
@@ -24,6 +32,7 @@ class SGD(Optimizer):
     """
 
     saves_steps = False
+    follows_momentum = True
 
     def __init__(
         self,
@@ -69,6 +78,14 @@ class SGD(Optimizer):
         for name in ("momentum", "dampening", "nesterov"):
             attrs[name] = group[name]
         is_plain = group["dampens_first"] or not group["dampening"]
+        if group.momentum_of is not None:
+            if not is_plain:
+                raise GraphError(
+                    "SGD: a graph follows a schedule of the momentum only if the first update is "
+                    "dampened, too, or none is: give dampens_first=True or dampening=0"
+                )
+            del attrs["momentum"]
+            return CycledMomentumUpdate, attrs
         return MomentumUpdate if is_plain else DampenedUpdate, attrs
 
 

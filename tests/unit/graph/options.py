@@ -18,7 +18,7 @@ from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import NdSbp, Split
 from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD, Adam, AdamW
-from oneflow.optim.lr_scheduler import CosineAnnealingLR, StepLR, WarmUpLR
+from oneflow.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR, WarmUpLR
 
 from .ranks import Ranks, put
 
@@ -221,10 +221,18 @@ def two_with_schedules(parameters: Any) -> Trainers:
     return [(adam, warm), (sgd, StepLR(sgd, 2, gamma=0.5))]
 
 
+def one_cycle(parameters: Any) -> Trainers:
+    """The momentum goes down and up while the rate goes up and down."""
+    first, *rest = parameters
+    adam, sgd = Adam([first], lr=0.01), SGD(rest, lr=0.05, momentum=0.9)
+    return [(o, OneCycleLR(o, 0.1, total_steps=STEPS + 1)) for o in (adam, sgd)]
+
+
 OPTIMIZERS: dict[str, Callable[[Any], Trainers]] = {
     "momentum, clipped": momentum_clipped,
     "adam": adam,
     "two with schedules": two_with_schedules,
+    "one cycle": one_cycle,
     **{f"groups, norm {n}": groups(n) for n in (0.5, 1.0, 2.0, 3.0, np.inf, -np.inf)},
 }
 

@@ -5,6 +5,7 @@ update."""
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -528,6 +529,11 @@ def _momentum(p: Array, g: Array, b: Array, lr: Array, **a: Any) -> tuple[Array,
     return p - lr * (g + a["momentum"] * b if a["nesterov"] else b), b
 
 
+def _cycled(name: str, update: Any, *arrays: Array, **a: Any) -> Any:
+    """An update whose attribute `name` is its last operand."""
+    return update(*arrays[:-1], **a, **{name: arrays[-1]})
+
+
 def _adam_parts(
     p: Array, g: Array, m: Array, v: Array, *rest: Array, **a: Any
 ) -> tuple[Array, ...]:
@@ -681,11 +687,17 @@ def _update_samples() -> list[Sample]:
     for nesterov in (False, True):
         attrs = {"momentum": 0.9, "dampening": 0.3, "nesterov": nesterov, **common}
         result.append(Sample("momentum_update", (p, g, m, lr), attrs, _momentum))
+        own = {k: v for k, v in attrs.items() if k != "momentum"}
+        given, fed = (p, g, m, lr, np.array(0.9)), partial(_cycled, "momentum", _momentum)
+        result.append(Sample("cycled_momentum_update", given, own, fed))
     for decoupled, corrected in product((False, True), repeat=2):
         attrs = {**adam, "decoupled": decoupled, "do_bias_correction": corrected}
         result.append(Sample("adam_update", (p, g, m, v, lr, step), attrs, _adam))
         top = between(1.0, 4.0, 5, 4, seed=4)
         result.append(Sample("amsgrad_update", (p, g, m, v, top, lr, step), attrs, _adam))
+        own = {k: v for k, v in attrs.items() if k != "beta1"}
+        given, fed = (p, g, m, v, lr, step, np.array(0.9)), partial(_cycled, "beta1", _adam)
+        result.append(Sample("cycled_adam_update", given, own, fed))
         result.append(Sample("lamb_update", (p, g, m, v, lr, step), attrs, _lamb))
     attrs = {"lr_decay": 0.1, "eps": 1e-6, **common}
     result.append(Sample("adagrad_update", (p, g, v, lr, step), attrs, _adagrad))

@@ -13,6 +13,7 @@ import torch
 import oneflow.optim as ours
 import oneflow.optim.swa_utils
 from oneflow import nn
+from oneflow.core.errors import GraphError
 from oneflow.nn.parameter import Parameter
 from oneflow.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR
 from oneflow.tensor.tensor import wrap
@@ -191,9 +192,8 @@ def test_a_rate_that_is_a_tensor_is_filled() -> None:
     assert optimizer.param_groups[0]["lr"] is rate and rate.item() == 0.25
 
 
-def test_graphs_keep_their_momentum() -> None:
+def test_graphs_follow_the_momentum_where_they_can() -> None:
     model = nn.Linear(2, 2)
-    optimizer = ours.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     class Train(nn.Graph):
         def __init__(self, schedule: Any) -> None:
@@ -206,8 +206,18 @@ def test_graphs_keep_their_momentum() -> None:
             loss.backward()
             return loss
 
-    with pytest.raises(ValueError, match="give cycle_momentum=False"):
+    optimizer = ours.RMSprop(model.parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(ValueError, match="of RMSprop that it was traced with; give cycle_mom"):
         Train(OneCycleLR(optimizer, 1.0, 10))
+    for optimizer, message in (
+        (ours.Adam(model.parameters(), amsgrad=True), "does not follow a schedule of beta1"),
+        (
+            ours.SGD(model.parameters(), momentum=0.9, dampening=0.1, dampens_first=False),
+            "only if the first update is dampened, too, or none is",
+        ),
+    ):
+        with pytest.raises(GraphError, match=message):
+            Train(OneCycleLR(optimizer, 1.0, 10))(wrap(np.ones((1, 2), np.float32)))
     optimizer = ours.SGD(model.parameters(), lr=0.1, momentum=0.9)
     graph = Train(OneCycleLR(optimizer, 1.0, 10, cycle_momentum=False))
     other = ours.SGD([Parameter(wrap(np.zeros(2)))], lr=0.1, momentum=0.9)

@@ -41,7 +41,7 @@ class GraphOptimizer:
                 raise TypeError(f"lr_sch must be an LRScheduler, got {type(lr_sch).__name__}")
             if lr_sch.optimizer is not optim:
                 raise ValueError("lr_scheduler doesn't match optimizer.")
-            if getattr(lr_sch, "cycle_momentum", False) and not optim.follows_momentum:
+            if lr_sch.cycle_momentum and not optim.follows_momentum:
                 raise ValueError(
                     f"{type(lr_sch).__name__}: a graph keeps the momentum of {type(optim).__name__}"
                     " that it was traced with; give cycle_momentum=False"
@@ -109,7 +109,8 @@ class GraphOptimizer:
     @contextmanager
     def _momentum(self, trace: Trace) -> Iterator[None]:
         """The groups' momentum is fed, if the schedule sets it."""
-        groups = self.optim.param_groups if self._cycles else []
+        cycles = self.lr_sch is not None and self.lr_sch.cycle_momentum
+        groups = self.optim.param_groups if cycles else []
         try:
             for index, group in enumerate(groups):
                 group.momentum_of = partial(self._number, trace, f"momentum.{self.number}.{index}")
@@ -165,15 +166,10 @@ class GraphOptimizer:
         numbers = {}
         for index, group in enumerate(self.optim.param_groups):
             numbers[f"lr.{self.number}.{index}"] = self._rate_at(step, index, group)
-            if self._cycles:
-                momentum = self.lr_sch.momentum_at(index, step)  # type: ignore[union-attr]
+            if self.lr_sch is not None and self.lr_sch.cycle_momentum:
+                momentum = self.lr_sch.momentum_at(index, step)
                 numbers[f"momentum.{self.number}.{index}"] = momentum
         return numbers
-
-    @property
-    def _cycles(self) -> bool:
-        """Whether the schedule sets the momentum."""
-        return bool(getattr(self.lr_sch, "cycle_momentum", False))
 
     def _rate_at(self, step: int, index: int, group: ParamGroup) -> float:
         if self.lr_sch is None:

@@ -100,11 +100,11 @@ class AdamUpdate(Update):
 adam_update = declare(AdamUpdate)
 
 
-class CycledAdamUpdate(AdamUpdate):
+class CycledAdamUpdate(Update):
     """adam_update with a beta1 that is fed, float64[], as a schedule may change it."""
 
     name = "cycled_adam_update"
-    defaults = Update.defaults  # adam_update's have a beta1
+    mutates = {0: 0, 1: 2, 2: 3}
 
     @staticmethod
     def infer(
@@ -125,6 +125,10 @@ class CycledAdamUpdate(AdamUpdate):
     ) -> tuple[TensorType, TensorType, TensorType]:
         check_update("cycled_adam_update", param, grad, (m, v), lr, step, beta1)
         return param.meta, m.meta, v.meta
+
+    @staticmethod
+    def formula(*types: TensorType, **attrs: Attr) -> Formulas:
+        return AdamUpdate.formula(*types, **attrs)
 
 
 cycled_adam_update = declare(CycledAdamUpdate)

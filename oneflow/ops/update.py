@@ -145,10 +145,11 @@ class MomentumUpdate(Update):
 momentum_update = declare(MomentumUpdate)
 
 
-class CycledMomentumUpdate(MomentumUpdate):
+class CycledMomentumUpdate(Update):
     """momentum_update with a momentum that is fed, float64[], as a schedule may change it."""
 
     name = "cycled_momentum_update"
+    mutates = {0: 0, 1: 2}
 
     @staticmethod
     def infer(
@@ -165,6 +166,10 @@ class CycledMomentumUpdate(MomentumUpdate):
     ) -> tuple[TensorType, TensorType]:
         check_update("cycled_momentum_update", param, grad, (buf,), lr, momentum)
         return param.meta, buf.meta
+
+    @staticmethod
+    def formula(*types: TensorType, **attrs: Attr) -> Formulas:
+        return MomentumUpdate.formula(*types, **attrs)
 
 
 cycled_momentum_update = declare(CycledMomentumUpdate)

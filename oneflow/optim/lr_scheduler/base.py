@@ -13,6 +13,7 @@ from collections.abc import Callable
 from operator import methodcaller
 from typing import Any, ClassVar
 
+from oneflow.core.errors import OneFlowError
 from oneflow.optim.optimizer import Optimizer
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
@@ -33,6 +34,9 @@ class LRScheduler(ABC):
     _not_saved: tuple[str, ...] = ("optimizer",)
     _asks_for_all: ClassVar[bool] = False
     """Whether `get_lr` is PyTorch's, which takes nothing and returns every group's rate."""
+
+    cycle_momentum: bool = False
+    """Whether the schedule sets the momentum, too; then it has `momentum_at`."""
 
     def __init_subclass__(cls) -> None:
         if "get_lr" in vars(cls):
@@ -97,6 +101,12 @@ class LRScheduler(ABC):
         if self._asks_for_all:
             return self._all_at(step)[index]
         return self.lr_of(self.base_lrs[index], index, step)
+
+    def momentum_at(self, index: int, step: float) -> float:
+        """The momentum of group number `index` at `step`. Raises OneFlowError for a schedule that
+        sets none.
+        """
+        raise OneFlowError(f"{type(self).__name__} does not set the momentum")
 
     def _all_at(self, step: float) -> list[float]:
         """Return the result of a `get_lr` without arguments at `step`."""

@@ -26,7 +26,6 @@ def _each(name: str, optimizer: Optimizer, value: Rates) -> list[float]:
 class _Cycled(LRScheduler):
     """A schedule that sets the momentum, too: `momentum`, or the first of `betas`."""
 
-    cycle_momentum: bool
     base_momentums: list[float]
     max_momentums: list[float]
 

@@ -64,6 +64,17 @@ def changed(good: Path, path: Path, change: Callable[[dict[str, Any]], Any]) -> 
 # ---- what is written is read ---------------------------------------------------------------------
 
 
+def test_a_momentum_that_a_schedule_sets_is_in_the_file(tmp_path: Path) -> None:
+    graph = Train()
+    optimizer = flow.optim.SGD(graph.model.parameters(), lr=0.1, momentum=0.9)
+    schedule = flow.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=6)
+    wanted = [schedule.momentum_at(0, step) for step in range(6)]
+    graph._optimizers.clear()
+    graph.add_optimizer(optimizer, lr_sch=schedule)
+    with flow.jobs.load(export(tmp_path / "cycled.ofjob", graph)) as file:
+        np.testing.assert_array_equal(file.rates["momentum.0.0"], wanted)
+
+
 def test_all_of_a_graph_is_there(good: Path) -> None:
     with flow.jobs.load(good) as file:
         d = file.description

@@ -141,8 +141,9 @@ class GraphOptimizer:
         """Numbers of the groups at step `step` (from 0), and the number of the update (from 1): the
         optimizer's own, so that it may also be used eagerly, before the graph or after.
         """
-        for name, number in self.numbers_at(step).items():
-            feeds[name] = np.array(number)
+        numbers = self.numbers_at(step)
+        for name in numbers:
+            feeds[name] = np.array(numbers[name])
         feeds[f"step.{self.number}"] = np.array(self.optim.state.steps + 1, dtype=np.int64)
 
     def advance(self) -> None:

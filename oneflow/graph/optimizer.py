@@ -164,18 +164,17 @@ class GraphOptimizer:
 
     def numbers_at(self, step: int) -> dict[str, float]:
         """The learning rate of each group at step `step`, and its momentum if that is fed."""
-        numbers = {}
+        numbers, schedule = {}, self.lr_sch
         for index, group in enumerate(self.optim.param_groups):
-            numbers[f"lr.{self.number}.{index}"] = self._rate_at(step, index, group)
-            if self.lr_sch is not None and self.lr_sch.cycle_momentum:
-                momentum = self.lr_sch.momentum_at(index, step)
-                numbers[f"momentum.{self.number}.{index}"] = momentum
+            name = f"{self.number}.{index}"
+            if schedule is None:
+                numbers[f"lr.{name}"] = group.rate
+                continue
+            rate = schedule.group_lr(index, step) * group.get("lr_scale", 1.0)
+            numbers[f"lr.{name}"] = float(rate)
+            if schedule.cycle_momentum:
+                numbers[f"momentum.{name}"] = schedule.momentum_at(index, step)
         return numbers
-
-    def _rate_at(self, step: int, index: int, group: ParamGroup) -> float:
-        if self.lr_sch is None:
-            return float(group.rate)
-        return float(self.lr_sch.group_lr(index, step) * group.get("lr_scale", 1.0))
 
 
 def _whole_gradient(trace: Trace, parameter: Tensor, grad: Tensor) -> Tensor:

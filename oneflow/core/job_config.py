@@ -23,7 +23,9 @@ class AutoParallel:
     could be moved in the time that each exchange waits; None: as the table of boxing has it.
     hides_waits: exchanges beside the longest path of the graph cost no waiting.  shares_moves: what
     several readers want alike is counted as moved once.  ignores_user: layouts of to_global do not
-    bind.  memory_price: seconds that a byte less at the peak is worth.
+    bind.  memory_price: seconds that a byte less at the peak is worth; None: as few as are
+    needed to fit in `memory_nbytes` on each rank besides variables, or in its share of a host.  keeps: None, or the one way
+    in which free variables may lie: "given", "copied" or "split".
     """
 
     computing_ratio: float = 0.05
@@ -31,7 +33,9 @@ class AutoParallel:
     hides_waits: bool = True
     shares_moves: bool = True
     ignores_user: bool = False
-    memory_price: float = 0.0
+    memory_price: float | None = 0.0
+    memory_nbytes: int | None = None
+    keeps: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
@@ -21,6 +23,8 @@ class GraphConfig:
         self.order_mode = "MemoryFirst"
         self.pipeline = "1f1b"
         self.auto_parallel = False
+        self._search = AutoParallel()
+        self._fits_memory = False
         self.compress_memory = False
         self.memory_limit: int | None = None
         self.hints: dict[str, object] = {}
@@ -159,7 +163,55 @@ class GraphConfig:
     @property
     def auto_parallel_settings(self) -> AutoParallel | None:
         """The settings of the search for layouts; None: there is none."""
-        return AutoParallel() if self.auto_parallel else None
+        if not self.auto_parallel:
+            return None
+        if self._fits_memory:
+            return replace(self._search, memory_price=None, memory_nbytes=self.memory_limit)
+        return self._search
+
+    def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
+        """Let the search choose another SBP where the program calls `to_global`; placements stay.
+        Without it what `to_global` fixes stays.
+        """
+        self._search = replace(self._search, ignores_user=bool(mode))
+
+    def set_auto_parallel_computation_cost_ratio(self, ratio: float = 0.05) -> None:
+        """Weigh computing against moving bytes: 0.05 for its estimated seconds, more or less for
+        more or less than these.
+        """
+        self._search = replace(self._search, computing_ratio=_positive(ratio, "ratio"))
+
+    def set_auto_parallel_wait_time(self, cost: float = 1.65e4) -> None:
+        """Set the wait before an exchange between ranks begins, in bytes that the link moves
+        meanwhile. Without it the waits are those of the table of boxing.
+        """
+        self._search = replace(self._search, wait_nbytes=_positive(cost, "wait time"))
+
+    def enable_auto_parallel_trunk_algo(self, mode: bool = True) -> None:
+        """Count the waits of exchanges only along the trunk, the longest path of the graph, as the
+        search does from the start: others wait while the trunk computes. False: count all.
+        """
+        self._search = replace(self._search, hides_waits=bool(mode))
+
+    def enable_auto_parallel_sbp_collector(self, mode: bool = True) -> None:
+        """Count a value that several ops want alike as moved once, as it is, and as the search does
+        from the start. False: count it for each of them, which is quicker to search.
+        """
+        self._search = replace(self._search, shares_moves=bool(mode))
+
+    def enable_auto_memory(self, mode: str = "AdaptiveMemory") -> None:
+        """Let the search for layouts weigh memory: a mebibyte less on a rank is worth 1, 10 or 100
+        microseconds of a step ("SlightMemoryDown", "ModerateMemoryDown", "HeavyMemoryDown"), or as
+        few as are needed to fit ("AdaptiveMemory") in `set_memory_limit`, else in the memory of the
+        machine. "Disable": nothing.
+        """
+        if mode not in AUTO_MEMORY_MODES:
+            raise AssertionError(
+                f"please choose one of {', '.join(AUTO_MEMORY_MODES)} as auto memory mode, "
+                f"got {mode!r}"
+            )
+        self._fits_memory = mode == "AdaptiveMemory"
+        self._search = replace(self._search, memory_price=AUTO_MEMORY_MODES[mode])
 
     # ---- options that change nothing -------------------------------------------------------------
 
@@ -210,51 +262,24 @@ class GraphConfig:
         why = "the best of several plans of offsets is always taken"
         self._note("enable_choose_best_memory_allocation", mode, why)
 
-    def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
-        """Changes nothing here: what the user fixed stays as it is."""
-        why = "enable_auto_parallel keeps the layouts of variables, inputs and to_global"
-        self._note("enable_auto_parallel_ignore_user_sbp_config", mode, why)
-
-    def set_auto_parallel_computation_cost_ratio(self, ratio: float = 0.05) -> None:
-        """Changes nothing here: the search weighs computing by estimated seconds."""
-        why = "enable_auto_parallel weighs computing and moving by estimated seconds"
-        self._note("set_auto_parallel_computation_cost_ratio", ratio, why)
-
-    def set_auto_parallel_wait_time(self, cost: float = 1.65e4) -> None:
-        """Changes nothing here: the search knows the latency of each exchange."""
-        why = "enable_auto_parallel takes the latency of an exchange from the table of boxing"
-        self._note("set_auto_parallel_wait_time", cost, why)
-
-    def enable_auto_parallel_trunk_algo(self, mode: bool = True) -> None:
-        """Changes nothing here: the search does not look for a trunk."""
-        why = "enable_auto_parallel does not look for a trunk of the graph"
-        self._note("enable_auto_parallel_trunk_algo", mode, why)
-
-    def enable_auto_parallel_sbp_collector(self, mode: bool = True) -> None:
-        """Changes nothing here: a layout that several ops want is always made once."""
-        why = "a layout that several ops want is always made once"
-        self._note("enable_auto_parallel_sbp_collector", mode, why)
-
-    def enable_auto_memory(self, mode: str = "AdaptiveMemory") -> None:
-        """Changes nothing here: the search for layouts does not weigh memory."""
-        if mode not in AUTO_MEMORY_MODES:
-            raise AssertionError(
-                f"please choose one of {', '.join(AUTO_MEMORY_MODES)} as auto memory mode, "
-                f"got {mode!r}"
-            )
-        self._note("enable_auto_memory", mode, "enable_auto_parallel does not weigh memory")
-
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphConfig(training={self.training}, ))"
 
 
-AUTO_MEMORY_MODES = (
-    "Disable",
-    "SlightMemoryDown",
-    "ModerateMemoryDown",
-    "HeavyMemoryDown",
-    "AdaptiveMemory",
-)
+AUTO_MEMORY_MODES = {
+    "Disable": 0.0,
+    "SlightMemoryDown": 1e-12,
+    "ModerateMemoryDown": 1e-11,
+    "HeavyMemoryDown": 1e-10,
+    "AdaptiveMemory": 0.0,
+}
+"""Modes of `enable_auto_memory`, and the seconds that a byte less is worth."""
 
 _said: set[str] = set()
 """Options whose warning was given in this process."""
+
+
+def _positive(value: float, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"auto-parallel {name} must be a finite number above 0, got {value!r}")
+    return float(value)

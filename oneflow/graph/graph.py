@@ -30,6 +30,7 @@ from oneflow.graph.compiling import Built, Compiled, compile_built, trace_graph
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
 from oneflow.graph.drawing import graph_dot, plan_dot, plan_svg
+from oneflow.graph.explaining import Explanation, explain
 from oneflow.graph.memory_limit import report_of
 from oneflow.graph.memory_report import MemoryReport
 from oneflow.graph.names import model_names
@@ -405,6 +406,15 @@ class Graph:
         if self._compiled is None:
             raise GraphError(f"memory_report: graph {self.name} is not compiled yet; call it once")
         return report_of(self, self._compiled)
+
+    def explain(self) -> Explanation:
+        """Say how the graph lies, why, and what the three next best layouts would cost: estimated
+        time of a step, bytes moved between ranks, bytes on a rank. `str()` of it is a table.
+
+        Once traced, by a call or `build_graph`; it searches, and takes some seconds for a deep
+        graph. Raises GraphError before that, and for a graph whose plan was loaded.
+        """
+        return explain(self)
 
     def _trace_apart(self, given: Tree) -> Traced:
         """A trace for (args, kwargs) and what build() returned."""

@@ -103,7 +103,7 @@ class Description(_Record, frozen=True, kw_only=True):
     first_step: int = 0
     order_mode: str = "MemoryFirst"
     pipeline: str = "1f1b"
-    auto_parallel: bool = False
+    auto_parallel: AutoParallel | None = None
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     record: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ def save(
             first_step=graph._steps_done,
             order_mode=graph.config.order_mode,
             pipeline=graph.config.pipeline,
-            auto_parallel=graph.config.auto_parallel,
+            auto_parallel=graph.config.auto_parallel_settings,
             inputs=tuple(
                 Port(name=n, index=i, dtype=x.meta.dtype.name, shape=x.meta.shape)
                 for i, (n, x) in enumerate(examples.items())

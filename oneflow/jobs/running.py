@@ -18,7 +18,7 @@ from oneflow.boxing import settings as boxing_settings
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import ProtocolError
 from oneflow.core.graph import LogicalGraph, Node
-from oneflow.core.job_config import AutoParallel, Cluster, JobConfig
+from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
@@ -85,7 +85,7 @@ def job_config(file: JobFile, num_pieces: int) -> JobConfig:
     """Return how the file's graph is compiled."""
     d = file.description
     fields = boxing_settings.current().job_fields()
-    search = AutoParallel() if d.auto_parallel else None
+    search = d.auto_parallel
     return JobConfig(d.name, num_pieces, d.order_mode, search, pipeline=d.pipeline, **fields)
 
 

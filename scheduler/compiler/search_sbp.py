@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +27,14 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import AutoParallel, Cluster
 from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
+from oneflow.core.sbp import BROADCAST, NdSbp, check_fits, nd_sbp_str
 from oneflow.scheduler.compiler.infer_sbp import Follower
 from oneflow.scheduler.compiler.min_sum import FORBIDDEN, Factor, Table, Tables, minimize, total
 from oneflow.scheduler.compiler.pieces import gathers_rows, rows_may_stay_split
+from oneflow.scheduler.compiler.prediction import Lives, Prediction, local_nbytes, predict
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
+    SOURCES,
     Choice,
     Edge,
     Signatures,
@@ -42,6 +46,9 @@ from oneflow.scheduler.compiler.trunk import Trunk
 
 ROUNDS = 3
 """Times that a graph too large for an exact answer is solved, each from the answer before."""
+
+PRICES = (0.0, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10, 3e-10, 1e-9, 1e-8)
+"""Seconds that a byte less is worth, tried in turn until the bytes fit."""
 
 MOST_SETS = 400
 """Sets of layouts that a value with several readers may be made available in."""
@@ -62,18 +69,49 @@ ANY = Choice((), (), 0.0)
 class Chosen(NamedTuple):
     """The outcome of a search.
 
-    nodes, choices: in the order of the graph.  seconds: estimated, of a step, all costs included.
-    is_exact: nothing is better.
+    nodes, choices: in the order of the graph.  seconds: estimated, of a step, with the price of its
+    memory.  is_exact: nothing is better.  bytes: moved and held.
     """
 
     nodes: list[Node]
     choices: list[Choice]
     seconds: float
     is_exact: bool
+    bytes: Prediction
 
 
 def search_sbp(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
     """The signature of each node. Raises SbpError or PlacementError with the user's line."""
+    if settings.memory_price is not None:
+        return _search(graph, settings, cluster)
+    for price in PRICES:
+        found = _search(graph, replace(settings, memory_price=price), cluster)
+        if _fits(found, settings.memory_nbytes, cluster):
+            break
+    return found
+
+
+def _fits(found: Chosen, limit: int | None, cluster: Cluster) -> bool:
+    """Whether a rank has the memory: `limit` bytes without variables, or its share of a host."""
+    held = found.bytes
+    if limit is not None:
+        return held.memory_nbytes - held.variable_nbytes <= limit
+    if any(node.placement.type != "cpu" for node in found.nodes):
+        return True  # nobody knows the device's memory here
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return held.memory_nbytes <= pages // max(Counter(cluster.hosts).values())
+
+
+def follow(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
+    """The signatures of eager execution, as `search_sbp` would weigh them."""
+    model = Model(graph, settings, cluster)
+    known = model.known()
+    choices = model.choices(known)
+    held = predict(graph, model.nodes, choices, cluster)
+    return Chosen(model.nodes, choices, model.seconds(known), False, held)
+
+
+def _search(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
     model = Model(graph, settings, cluster)
     known = model.known()
     seconds, is_exact, spared = model.seconds(known), False, frozenset[int]()
@@ -85,7 +123,9 @@ def search_sbp(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) ->
         is_exact, spared = found.is_exact, spared | found.fixed
         if is_exact or before - now < BETTER:
             break
-    return Chosen(model.nodes, model.choices(known), seconds, is_exact)
+    choices = model.choices(known)
+    held = predict(graph, model.nodes, choices, cluster)
+    return Chosen(model.nodes, choices, seconds, is_exact, held)
 
 
 # ---- the problem ---------------------------------------------------------------------------------
@@ -132,6 +172,8 @@ class Model:
         self._sets: list[tuple[int, _Set, list[_Use]]] = []
         self._known_sets: dict[Hashable, _Set] = {}
         self._mutated: dict[str, frozenset[int]] = {}
+        self._price = settings.memory_price or 0.0
+        self._held = Lives(self.nodes).at_peak() if self._price else frozenset()
         for node in self.nodes:
             self._add_node(node)
         for node in self.nodes:
@@ -150,12 +192,14 @@ class Model:
 
     def _add_node(self, node: Node) -> None:
         weight = self._weights[node.outputs[0].id] if node.outputs else 1
-        free = _is_free(node)
+        free = self._is_free(node)
         fixed = None if free else tuple([v.sbp for v in node.outputs])
         gathers = None
         if node.op == "unpack" and not self._rows_stay_split:
             gathers = node.inputs[0].sbp or "unknown"
-        key = (self._signatures.key(node), node.placement, weight, fixed, gathers)
+        held = tuple([v.id in self._held for v in node.outputs])
+        given = node.outputs[0].sbp if node.op == "variable" else None
+        key = (self._signatures.key(node), node.placement, weight, fixed, gathers, held, given)
         kind = self._kinds.get(key)
         if kind is None:
             choices = tuple(self._allowed(node))
@@ -168,7 +212,9 @@ class Model:
 
         def computing() -> Table:
             scale = weight * self._settings.computing_ratio / MEASURED_RATIO
-            return np.array([scale * c.seconds for c in kind.choices])
+            held = [v for v in node.outputs if v.id in self._held]
+            seconds = np.array([scale * c.seconds for c in kind.choices])
+            return seconds + self._price * np.array([_nbytes(held, c) for c in kind.choices])
 
         self.factors.append(((variable,), self.tables.number(("node", kind.number), computing)))
 
@@ -178,12 +224,14 @@ class Model:
             return [ANY]
         if node.op not in MOVES:
             check_placements(node)
-        if _is_fixed(node):
+        if self._is_fixed(node):
             return [_as_fixed(node)]
         every = self._signatures.of(node)
         if node.op == "unpack" and not self._rows_stay_split:
             return [c for c in every if gathers_rows(node.inputs[0].sbp, c.outputs[0])]
-        if _is_free(node):
+        if node.op in SOURCES and node.outputs[0].sbp is not None:
+            return _kept(every, node.outputs[0].sbp, self._settings.keeps)
+        if node.op == "to_global" and self._settings.ignores_user:
             return every
         fixed = [v.sbp for v in node.outputs]
         return [
@@ -191,6 +239,19 @@ class Model:
             for c in every
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
+
+    def _is_free(self, node: Node) -> bool:
+        """May the search lay out this variable, or say where this to_global leads?"""
+        if node.op == "to_global":
+            same = node.inputs[0].placement.ndim == node.placement.ndim
+            return self._settings.ignores_user and same
+        return node.op == "variable" and bool(node.attrs.get("free"))
+
+    def _is_fixed(self, node: Node) -> bool:
+        """Has the user given the layout of this variable, input, source or to_global?"""
+        if self._is_free(node) or (node.inputs and node.op not in MOVES):
+            return False
+        return all(v.sbp is not None for v in node.outputs)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -401,21 +462,25 @@ def _finite(rows: list[list[float]]) -> Table:
 # ---- what the user fixed -------------------------------------------------------------------------
 
 
-def _is_free(node: Node) -> bool:
-    """May the search lay out this variable?"""
-    return node.op == "variable" and bool(node.attrs.get("free"))
-
-
-def _is_fixed(node: Node) -> bool:
-    """Has the user given the layout of this variable, input, source or to_global?"""
-    if _is_free(node) or (node.inputs and node.op not in MOVES):
-        return False
-    return all(v.sbp is not None for v in node.outputs)
-
-
 def _as_fixed(node: Node) -> Choice:
     """The one choice of a variable, input, source or to_global whose layout the user gave."""
     outputs = tuple(v.sbp for v in node.outputs if v.sbp is not None)
     for value, nd_sbp in zip(node.outputs, outputs, strict=True):
         check_fits(nd_sbp, value.type.shape, node.describe())
     return Choice(outputs[: len(node.inputs)], outputs, 0.0)
+
+
+def _kept(choices: Sequence[Choice], given: NdSbp, keeps: str | None) -> Sequence[Choice]:
+    """The choices of a free variable that a setting allows, or all if it allows none."""
+    if keeps == "given":
+        return [c for c in choices if c.outputs[0] == given]
+    if keeps == "copied":
+        return choices[-1:]
+    if keeps == "split":
+        return [c for c in choices if BROADCAST not in c.outputs[0]] or choices
+    return choices
+
+
+def _nbytes(values: Sequence[Value], choice: Choice) -> int:
+    """Bytes of some outputs of a node on a rank."""
+    return sum(local_nbytes(v, choice.outputs[v.index], v.placement) for v in values)

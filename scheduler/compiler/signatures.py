@@ -350,7 +350,8 @@ def _seconds(
         return 0.0
     device = node.placement.type
     numels = [
-        t.numel / _parts(s, node.placement.hierarchy) for t, s in zip(types, nd_sbps, strict=True)
+        t.numel / num_parts(s, node.placement.hierarchy)
+        for t, s in zip(types, nd_sbps, strict=True)
     ]
     if node.op in PICKING:
         numels[0] = min(numels[0], numels[-1])
@@ -362,7 +363,8 @@ def _seconds(
     return seconds
 
 
-def _parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
+def num_parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
+    """Return the number of parts into which a value is cut, copies and summands not counted."""
     return math.prod(n for s, n in zip(nd_sbp, hierarchy, strict=True) if s.is_split)
 
 

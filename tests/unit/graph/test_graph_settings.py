@@ -22,18 +22,14 @@ CHANGE_NOTHING: dict[str, object] = {
     "enable_multi_tensor_update": True,
     "enable_cudnn_conv_heuristic_search_algo": True,
     "enable_choose_best_memory_allocation": True,
-    "enable_auto_parallel_ignore_user_sbp_config": True,
-    "set_auto_parallel_computation_cost_ratio": 0.1,
-    "set_auto_parallel_wait_time": 1e4,
-    "enable_auto_parallel_trunk_algo": True,
-    "enable_auto_parallel_sbp_collector": True,
-    "enable_auto_memory": "HeavyMemoryDown",
     "set_outputs_buffer_size": 3,
 }
 WORK = (
     *("enable_amp", "enable_zero", "set_zero_redundancy_optimizer_mode", "enable_auto_parallel"),
     *("set_gradient_accumulation_steps", "enable_straighten_algorithm", "enable_compress_memory"),
-    "set_memory_limit",
+    *("set_memory_limit", "enable_auto_parallel_ignore_user_sbp_config", "enable_auto_memory"),
+    *("set_auto_parallel_computation_cost_ratio", "set_auto_parallel_wait_time"),
+    *("enable_auto_parallel_trunk_algo", "enable_auto_parallel_sbp_collector"),
 )
 
 
@@ -76,7 +72,6 @@ def test_an_option_that_is_off_says_nothing() -> None:
         warnings.simplefilter("error")
         settings = GraphConfig()
         settings.allow_fuse_cast_scale(mode=False)
-        settings.enable_auto_memory("Disable")
         settings.set_outputs_buffer_size(value=2)
     with pytest.raises(AssertionError, match="please choose one of Disable, SlightMemoryDown"):
         settings.enable_auto_memory("Less")

@@ -1,0 +1,112 @@
+"""Runs on the ranks of test_auto_parallel_ranks.py: exits 0 if all is right.
+
+A graph that lays out its own variables trains as the same model in other layouts, moves the bytes
+that the search has predicted, and shares its variables with graphs that come later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import oneflow as flow
+import oneflow.nn.functional as F
+from oneflow import nn
+from oneflow.core.metrics import METRICS
+
+RANK, SIZE = flow.env.get_rank(), flow.env.get_world_size()
+EVERYONE = flow.placement("cpu", list(range(SIZE)))
+S0, B = flow.sbp.split(0), flow.sbp.broadcast
+STEPS, ROWS, WIDTH = 3, 64, 128
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(STEPS, ROWS, WIDTH)).astype(np.float32)
+Y = RNG.integers(0, 16, (STEPS, ROWS))
+
+
+def make_model() -> nn.Sequential:
+    flow.manual_seed(1)
+    layers = nn.Linear(WIDTH, 512), nn.ReLU(), nn.Linear(512, WIDTH), nn.Tanh()
+    return nn.Sequential(*layers, nn.Linear(WIDTH, 16, bias=False))
+
+
+class Train(nn.Graph):
+    def __init__(self, model: Any, is_auto: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.Adam(model.parameters(), lr=1e-2))
+        self.config.enable_auto_parallel(is_auto)
+
+    def build(self, x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+
+class Predict(nn.Graph):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.config.enable_auto_parallel()
+
+    def build(self, x: Any) -> Any:
+        return self.model(x)
+
+
+def fed(array: Any, sbp: Any) -> Any:
+    return flow.tensor(array, placement=EVERYONE, sbp=B).to_global(sbp=sbp)
+
+
+def trained(sbp: Any, is_auto: bool) -> tuple[list[float], dict[str, Any], Train]:
+    """Losses and the state at the end, as arrays."""
+    model = make_model().to_global(EVERYONE, B)
+    graph = Train(model, is_auto)
+    losses = [float(graph(fed(x, sbp), fed(y, sbp)).numpy()) for x, y in zip(X, Y, strict=True)]
+    return losses, {k: v.numpy().copy() for k, v in model.state_dict().items()}, graph
+
+
+def counted_nbytes() -> int:
+    """Bytes that boxing has moved so far, on all ranks."""
+    own = sum(c.nbytes for c in METRICS.collectives.values())
+    return int(flow.tensor([own]).to_global(EVERYONE, S0).sum().numpy())
+
+
+def moves_what_was_predicted(graph: Train, sbp: Any) -> None:
+    x, y = fed(X[0], sbp), fed(Y[0], sbp)
+    graph(x, y)
+    before = counted_nbytes()
+    of_counting = counted_nbytes() - before
+    before = counted_nbytes()
+    graph(x, y)
+    moved = counted_nbytes() - before - of_counting
+    assert moved == graph.explain().chosen.moved_nbytes > 0, (moved, str(graph.explain()))
+
+
+def main() -> None:
+    losses, state, plain = trained(S0, False)
+    moves_what_was_predicted(plain, S0)
+    for sbp in (S0, B):
+        found, laid_out, graph = trained(sbp, True)
+        np.testing.assert_allclose(found, losses, 1e-5)
+        for name, value in laid_out.items():
+            np.testing.assert_allclose(value, state[name], 1e-4, 1e-5)
+        moves_what_was_predicted(graph, sbp)
+        layouts = {name: x.sbp for name, x in graph.model.named_parameters()}
+        assert any(s != (B,) for s in layouts.values()), layouts
+        shares_its_variables(graph, sbp, layouts)
+    print(f"rank {RANK} done", flush=True)
+
+
+def shares_its_variables(graph: Train, sbp: Any, layouts: dict[str, Any]) -> None:
+    """A later graph takes the variables as they lie, and sees what the first one writes."""
+    model = graph.model.to(nn.Module)
+    predict = Predict(model)
+    for _ in range(2):
+        graph(fed(X[1], sbp), fed(Y[1], sbp))
+        out = predict(fed(X[0], S0)).numpy()
+        np.testing.assert_allclose(out, model(fed(X[0], S0)).numpy(), 1e-4, 1e-5)
+        assert {name: x.sbp for name, x in model.named_parameters()} == layouts
+
+
+if __name__ == "__main__":
+    main()

@@ -24,8 +24,7 @@ class AutoParallel:
     hides_waits: exchanges beside the longest path of the graph cost no waiting.  shares_moves: what
     several readers want alike is counted as moved once.  ignores_user: layouts of to_global do not
     bind.  memory_price: seconds that a byte less at the peak is worth; None: as few as are
-    needed to fit in `memory_nbytes` on each rank besides variables, or in its share of a host.  keeps: None, or the one way
-    in which free variables may lie: "given", "copied" or "split".
+    needed to fit in `memory_nbytes` on each rank besides variables, or in its share of a host.
     """
 
     computing_ratio: float = 0.05
@@ -35,7 +34,6 @@ class AutoParallel:
     ignores_user: bool = False
     memory_price: float | None = 0.0
     memory_nbytes: int | None = None
-    keeps: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import GraphError
@@ -13,28 +14,23 @@ from oneflow.distributed.world import world
 if TYPE_CHECKING:
     from oneflow.core.graph import LogicalGraph
     from oneflow.graph.graph import Graph
-    from oneflow.scheduler.compiler.search_sbp import Chosen
+    from oneflow.scheduler.compiler.search_sbp import Allows, Chosen
 
 SHOWN = 3
 """Layouts besides the chosen one that an explanation has."""
 
 FOLLOWED, SEARCHED = "followed", "searched"
-KINDS = {
-    FOLLOWED: "every op follows its inputs, as in eager execution",
-    SEARCHED: "the least estimated time of a step",
-    "given": "the least if variables lie as they were given",
-    "copied": "the least if every rank has a copy of all variables",
-    "split": "the least if variables are split",
-}
 
 
 @dataclass(frozen=True)
 class Layout:
     """One way to lay out a graph.
 
-    name: a key of KINDS.  seconds: estimated, of a step.  moved_nbytes: between ranks, all of them
-    together.  memory_nbytes: predicted, of the fullest rank, variables included.  variables: their
-    layouts by name.  is_exact: the search has proved that nothing of its kind takes less time.
+    name: FOLLOWED by every op as in eager execution, SEARCHED, or searched under a condition on
+    variables, which it names.  seconds: estimated, of a step.  moved_nbytes: between ranks, all of
+    them together.  memory_nbytes: predicted, of the fullest rank, variables included.  variables:
+    their layouts by name.  is_exact: the search has proved that nothing of its kind takes less
+    time.
     """
 
     name: str
@@ -48,7 +44,7 @@ class Layout:
         proved = " (proved)" if self.is_exact else ""
         return (
             f"{self.name}: {1e3 * self.seconds:.3f} ms a step, {self.moved_nbytes:,} bytes moved, "
-            f"{self.memory_nbytes:,} bytes on a rank: {KINDS[self.name]}{proved}"
+            f"{self.memory_nbytes:,} bytes on a rank{proved}"
         )
 
 
@@ -81,32 +77,60 @@ def explain(graph: Graph) -> Explanation:
             f"explain: graph {graph.name} was not traced here: call it, or build_graph, first"
         )
     settings = graph.config.auto_parallel_settings
-    name = FOLLOWED if settings is None else SEARCHED
-    found = {kind: _layout(kind, trace.graph, settings or AutoParallel()) for kind in KINDS}
-    chosen = found.pop(name)
+    search = _Search(trace.graph, settings or AutoParallel())
+    followed, searched = search.followed(), search.layout(SEARCHED, None)
+    chosen, other = (followed, searched) if settings is None else (searched, followed)
     others: list[Layout] = []
-    for other in sorted(found.values(), key=lambda layout: layout.seconds):
+    for layout in sorted([other, *search.conditions(searched)], key=lambda x: x.seconds):
         known = [chosen, *others]
-        if all((k.seconds, k.variables) != (other.seconds, other.variables) for k in known):
-            others.append(other)
+        if all((k.seconds, k.variables) != (layout.seconds, layout.variables) for k in known):
+            others.append(layout)
     return Explanation(graph.name, chosen, tuple(others[:SHOWN]))
 
 
-def _layout(kind: str, graph: LogicalGraph, settings: AutoParallel) -> Layout:
-    from oneflow.scheduler.compiler.search_sbp import follow, search_sbp
+class _Search:
+    """Searches over one graph, under conditions."""
 
-    cluster = cluster_of(graph)
-    if kind == FOLLOWED:
-        found = follow(graph, settings, cluster)
-    elif kind == SEARCHED:
-        found = search_sbp(graph, settings, cluster)
-    else:
-        found = search_sbp(graph, replace(settings, keeps=kind), cluster)
+    def __init__(self, graph: LogicalGraph, settings: AutoParallel) -> None:
+        self._graph, self._settings = graph, settings
+        self._cluster = cluster_of(graph)
+
+    def followed(self) -> Layout:
+        from oneflow.scheduler.compiler.search_sbp import follow
+
+        return _layout(FOLLOWED, follow(self._graph, self._settings, self._cluster))
+
+    def layout(self, name: str, allows: Allows | None) -> Layout:
+        from oneflow.scheduler.compiler.search_sbp import search_sbp
+
+        return _layout(name, search_sbp(self._graph, self._settings, self._cluster, allows))
+
+    def conditions(self, best: Layout) -> Iterator[Layout]:
+        """The best layouts with variables as given, as copies, or split, and with one of the
+        largest variables otherwise than in the best of all.
+        """
+        yield self.layout("variables as given", lambda n, s: s == n.outputs[0].sbp)
+        yield self.layout("variables copied", lambda _, s: all(x.is_broadcast for x in s))
+        yield self.layout("variables split", lambda _, s: not any(x.is_broadcast for x in s))
+        free = [n for n in self._graph.of_kind("variable") if n.attrs.get("free")]
+        free.sort(key=lambda n: -n.outputs[0].type.nbytes)
+        for node in free[:SHOWN]:
+            name = str(node.attrs["name"])
+            lies = best.variables[name]
+            yield self.layout(f"{name} not {nd_sbp_str(lies)}", _other_than(node.id, lies))
+
+
+def _other_than(id_: int, lies: NdSbp) -> Allows:
+    return lambda node, nd_sbp: node.id != id_ or nd_sbp != lies
+
+
+def _layout(name: str, found: Chosen) -> Layout:
+    held = found.bytes
     return Layout(
-        kind,
+        name,
         found.seconds,
-        found.bytes.moved_nbytes,
-        found.bytes.memory_nbytes,
+        held.moved_nbytes,
+        held.memory_nbytes,
         _variables(found),
         found.is_exact,
     )

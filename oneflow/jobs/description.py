@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from oneflow.core.job_config import AutoParallel
 from oneflow.core.rng import Draws, Randomness
 from oneflow.jobs.errors import JobFileError
 

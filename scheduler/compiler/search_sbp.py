@@ -27,14 +27,13 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import AutoParallel, Cluster
 from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp, check_fits, nd_sbp_str
+from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
 from oneflow.scheduler.compiler.infer_sbp import Follower
 from oneflow.scheduler.compiler.min_sum import FORBIDDEN, Factor, Table, Tables, minimize, total
 from oneflow.scheduler.compiler.pieces import gathers_rows, rows_may_stay_split
 from oneflow.scheduler.compiler.prediction import Lives, Prediction, local_nbytes, predict
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
-    SOURCES,
     Choice,
     Edge,
     Signatures,
@@ -62,6 +61,8 @@ MEASURED_RATIO = AutoParallel().computing_ratio
 BETTER = 1e-12
 """Seconds by which a sum must be less to be better."""
 
+Allows = Callable[[Node, NdSbp], bool]
+
 ANY = Choice((), (), 0.0)
 """The signature of an output node: it takes its input as it is."""
 
@@ -80,12 +81,17 @@ class Chosen(NamedTuple):
     bytes: Prediction
 
 
-def search_sbp(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
-    """The signature of each node. Raises SbpError or PlacementError with the user's line."""
+def search_sbp(
+    graph: LogicalGraph, settings: AutoParallel, cluster: Cluster, allows: Allows | None = None
+) -> Chosen:
+    """The signature of each node. allows: of free variables, which layouts may be taken.
+
+    Raises SbpError or PlacementError with the user's line.
+    """
     if settings.memory_price is not None:
-        return _search(graph, settings, cluster)
+        return _search(graph, settings, cluster, allows)
     for price in PRICES:
-        found = _search(graph, replace(settings, memory_price=price), cluster)
+        found = _search(graph, replace(settings, memory_price=price), cluster, allows)
         if _fits(found, settings.memory_nbytes, cluster):
             break
     return found
@@ -111,8 +117,10 @@ def follow(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Cho
     return Chosen(model.nodes, choices, model.seconds(known), False, held)
 
 
-def _search(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
-    model = Model(graph, settings, cluster)
+def _search(
+    graph: LogicalGraph, settings: AutoParallel, cluster: Cluster, allows: Allows | None
+) -> Chosen:
+    model = Model(graph, settings, cluster, allows)
     known = model.known()
     seconds, is_exact, spared = model.seconds(known), False, frozenset[int]()
     for _ in range(ROUNDS):
@@ -156,13 +164,20 @@ class Model:
     with several readers follow.
     """
 
-    def __init__(self, graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        settings: AutoParallel,
+        cluster: Cluster,
+        allows: Allows | None = None,
+    ) -> None:
+        self._allows = allows
         self.nodes = list(graph)
         self.tables = Tables()
         self.factors: list[Factor] = []
         self.sizes: list[int] = []
         self._graph, self._settings = graph, settings
-        self._signatures = Signatures(cluster)
+        self._signatures = Signatures(cluster, settings)
         self._weights = edge_weights(graph)
         self._trunk = Trunk(graph) if settings.hides_waits else None
         self._rows_stay_split = rows_may_stay_split(graph)
@@ -198,11 +213,11 @@ class Model:
         if node.op == "unpack" and not self._rows_stay_split:
             gathers = node.inputs[0].sbp or "unknown"
         held = tuple([v.id in self._held for v in node.outputs])
-        given = node.outputs[0].sbp if node.op == "variable" else None
-        key = (self._signatures.key(node), node.placement, weight, fixed, gathers, held, given)
+        only = self._only(node) if free and self._allows is not None else None
+        key = (self._signatures.key(node), node.placement, weight, fixed, gathers, held, only)
         kind = self._kinds.get(key)
         if kind is None:
-            choices = tuple(self._allowed(node))
+            choices = only or tuple(self._allowed(node))
             if not choices:
                 raise no_signature(node, [nd_sbp_str(v.sbp) if v.sbp else "?" for v in node.inputs])
             kind = self._kinds[key] = _Kind(len(self._kinds), choices)
@@ -229,9 +244,7 @@ class Model:
         every = self._signatures.of(node)
         if node.op == "unpack" and not self._rows_stay_split:
             return [c for c in every if gathers_rows(node.inputs[0].sbp, c.outputs[0])]
-        if node.op in SOURCES and node.outputs[0].sbp is not None:
-            return _kept(every, node.outputs[0].sbp, self._settings.keeps)
-        if node.op == "to_global" and self._settings.ignores_user:
+        if self._is_free(node):
             return every
         fixed = [v.sbp for v in node.outputs]
         return [
@@ -239,6 +252,13 @@ class Model:
             for c in every
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
+
+    def _only(self, node: Node) -> tuple[Choice, ...] | None:
+        """The choices of a free variable that are allowed; None: all are, or none is."""
+        if self._allows is None or node.op != "variable":
+            return None
+        every = self._signatures.of(node)
+        return tuple([c for c in every if self._allows(node, c.outputs[0])]) or None
 
     def _is_free(self, node: Node) -> bool:
         """May the search lay out this variable, or say where this to_global leads?"""
@@ -468,17 +488,6 @@ def _as_fixed(node: Node) -> Choice:
     for value, nd_sbp in zip(node.outputs, outputs, strict=True):
         check_fits(nd_sbp, value.type.shape, node.describe())
     return Choice(outputs[: len(node.inputs)], outputs, 0.0)
-
-
-def _kept(choices: Sequence[Choice], given: NdSbp, keeps: str | None) -> Sequence[Choice]:
-    """The choices of a free variable that a setting allows, or all if it allows none."""
-    if keeps == "given":
-        return [c for c in choices if c.outputs[0] == given]
-    if keeps == "copied":
-        return choices[-1:]
-    if keeps == "split":
-        return [c for c in choices if BROADCAST not in c.outputs[0]] or choices
-    return choices
 
 
 def _nbytes(values: Sequence[Value], choice: Choice) -> int:

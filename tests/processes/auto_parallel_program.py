@@ -93,8 +93,22 @@ def main() -> None:
         moves_what_was_predicted(graph, sbp)
         layouts = {name: x.sbp for name, x in graph.model.named_parameters()}
         assert any(s != (B,) for s in layouts.values()), layouts
+        explains_itself(graph, plain)
         shares_its_variables(graph, sbp, layouts)
     print(f"rank {RANK} done", flush=True)
+
+
+def explains_itself(graph: Train, plain: Train) -> None:
+    """The chosen layout takes the least time; the others follow, and each differs."""
+    told = graph.explain()
+    times = [told.chosen.seconds, *(other.seconds for other in told.others)]
+    assert times == sorted(times) and len(times) == 4, times
+    assert told.chosen.name == "searched" and told.chosen.is_exact
+    names = dict(graph.model.named_parameters())
+    assert {told.chosen.variables[f"model.{n}"] for n in names} == {x.sbp for x in names.values()}
+    followed = plain.explain().chosen
+    assert followed.name == "followed" and set(followed.variables.values()) == {(B,)}
+    assert "ms a step" in str(told) and str(told).count("bytes moved") == 4
 
 
 def shares_its_variables(graph: Train, sbp: Any, layouts: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.errors import ConfigError
 from oneflow.graph import config
 from oneflow.graph.config import GraphConfig
 
@@ -125,3 +126,43 @@ def test_one_line_without_debugging() -> None:
     (line,) = [x for x in repr(graph).splitlines() if "scalar_mul" in x]
     assert line.count(".py:") == 1
     np.testing.assert_array_equal(graph(flow.ones(2)).numpy(), [2.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "call, field, value",
+    [
+        (("enable_auto_parallel_ignore_user_sbp_config",), "ignores_user", True),
+        (("set_auto_parallel_computation_cost_ratio", 0.5), "computing_ratio", 0.5),
+        (("set_auto_parallel_wait_time", 2e4), "wait_nbytes", 2e4),
+        (("enable_auto_parallel_trunk_algo", False), "hides_waits", False),
+        (("enable_auto_parallel_sbp_collector", False), "shares_moves", False),
+        (("enable_auto_memory", "HeavyMemoryDown"), "memory_price", 1e-10),
+        (("enable_auto_memory",), "memory_price", None),
+    ],
+)
+def test_settings_of_the_search_reach_it(call: Any, field: str, value: object) -> None:
+    """What they do to layouts is tested beside the search."""
+    settings = GraphConfig()
+    name, *args = call
+    getattr(settings, name)(*args)
+    assert settings.auto_parallel_settings is None
+    settings.enable_auto_parallel()
+    assert getattr(settings.auto_parallel_settings, field) == value
+
+
+def test_the_search_fits_in_the_memory_limit() -> None:
+    settings = GraphConfig()
+    settings.enable_auto_parallel()
+    settings.enable_auto_memory("AdaptiveMemory")
+    settings.set_memory_limit(1000)
+    found = settings.auto_parallel_settings
+    assert found is not None and found.memory_nbytes == 1000
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("inf"), float("nan"), "1", True])
+def test_weights_of_the_search_are_checked(bad: Any) -> None:
+    settings = GraphConfig()
+    with pytest.raises(ConfigError, match="ratio must be a finite number above 0"):
+        settings.set_auto_parallel_computation_cost_ratio(bad)
+    with pytest.raises(ConfigError, match="wait time must be a finite number above 0"):
+        settings.set_auto_parallel_wait_time(bad)

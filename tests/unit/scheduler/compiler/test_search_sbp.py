@@ -12,10 +12,10 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import AutoParallel, Cluster, JobConfig
 from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp
+from oneflow.core.sbp import BROADCAST, NdSbp
 from oneflow.scheduler.compiler.infer_sbp import infer_sbp
 from oneflow.scheduler.compiler.pipeline import run_passes
-from oneflow.scheduler.compiler.search_sbp import search_sbp
+from oneflow.scheduler.compiler.search_sbp import Allows, Chosen, search_sbp
 from oneflow.scheduler.compiler.signatures import Choice, Signatures
 
 from .graph_builder import Builder, mlp
@@ -192,3 +192,101 @@ def test_the_passes_keep_to_the_signatures_that_were_found():
     run_passes(graph, CONFIG, CLUSTER, until="insert_boxing")
     moves = len(graph.of_kind("boxing")) + len(graph.of_kind("slice"))
     assert moves == count
+
+
+# ---- settings ------------------------------------------------------------------------------------
+
+
+def found(
+    settings: AutoParallel, batch: int = 256, width: int = 256, allows: Allows | None = None
+) -> Chosen:
+    graph = mlp([TWO, TWO], "S(0)", "B", "B", batch=batch, width=width)
+    for node in graph.of_kind("variable"):
+        node.attrs = {**node.attrs, "free": True}
+    return search_sbp(graph, settings, CLUSTER, allows)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("computing_ratio", 5e-4),
+        ("wait_nbytes", 1e8),
+        ("hides_waits", False),
+        ("shares_moves", False),
+        ("memory_price", 1e-9),
+    ],
+)
+def test_each_setting_changes_the_layouts(field, value):
+    before = found(AutoParallel())
+    after = found(AutoParallel(**{field: value}))
+    assert [c.outputs for c in before.choices] != [c.outputs for c in after.choices]
+
+
+def test_cheap_computing_leaves_less_to_move():
+    cheap, dear = (found(AutoParallel(computing_ratio=ratio)) for ratio in (5e-4, 0.05))
+    assert cheap.bytes.moved_nbytes < dear.bytes.moved_nbytes
+
+
+def test_long_waits_leave_fewer_exchanges():
+    def exchanges(wait_nbytes: float) -> int:
+        chosen = found(AutoParallel(hides_waits=False, wait_nbytes=wait_nbytes))
+        made = dict(zip(chosen.nodes, chosen.choices, strict=True))
+        return len(
+            {
+                (value.id, wanted)
+                for node, choice in made.items()
+                for value, wanted in zip(node.inputs, choice.inputs, strict=False)
+                if made[value.node].outputs[value.index] not in (wanted, (BROADCAST,))
+            }
+        )
+
+    assert exchanges(1e9) < exchanges(1.0)
+
+
+def test_a_price_of_memory_lowers_it():
+    free, dear = (found(AutoParallel(memory_price=price), 64, 64) for price in (0.0, 1e-8))
+    assert dear.bytes.memory_nbytes < free.bytes.memory_nbytes
+
+
+def test_the_price_is_as_high_as_a_limit_needs():
+    free, dear = (found(AutoParallel(memory_price=price), 64, 64) for price in (0.0, 1e-8))
+    for held in (free.bytes, dear.bytes):
+        limit = held.memory_nbytes - held.variable_nbytes
+        fitted = found(AutoParallel(memory_price=None, memory_nbytes=limit), 64, 64).bytes
+        assert fitted.memory_nbytes - fitted.variable_nbytes <= limit
+    loose = found(AutoParallel(memory_price=None, memory_nbytes=1 << 40), 64, 64)
+    assert loose.seconds == free.seconds
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_variables_lie_as_they_are_allowed_to(is_copied):
+    chosen = found(AutoParallel(), allows=lambda _, s: s[0].is_broadcast is is_copied)
+    pairs = zip(chosen.nodes, chosen.choices, strict=True)
+    assert {c.outputs[0][0].is_broadcast for n, c in pairs if n.op == "variable"} == {is_copied}
+    assert chosen.seconds >= found(AutoParallel()).seconds
+
+
+def test_layouts_of_to_global_bind_unless_they_are_ignored():
+    def moved(ignores_user: bool) -> int:
+        builder = Builder()
+        x = builder.input("x", (64, 64), "S(0)", TWO)
+        y = builder.to_global(builder.call("relu", x), "B")
+        builder.output(builder.call("relu", y))
+        settings = AutoParallel(ignores_user=ignores_user)
+        return search_sbp(builder.graph, settings, CLUSTER).bytes.moved_nbytes
+
+    assert moved(False) == 64 * 64 * 4
+    assert moved(True) == 0
+
+
+def test_held_bytes_are_those_of_the_live_values():
+    """x and w, then x @ w beside them, then its relu beside all; x is read last by the product."""
+    builder = Builder()
+    x = builder.input("x", (64, 64), "S(0)", TWO)
+    w = builder.variable("w", (64, 64), "B", TWO)
+    h = builder.call("matmul", x, w)
+    builder.output(builder.call("relu", h))
+    held = search_sbp(builder.graph, AutoParallel(), CLUSTER).bytes
+    whole = 64 * 64 * 4
+    assert held.variable_nbytes == whole
+    assert held.memory_nbytes == whole + 2 * whole // 2

@@ -31,6 +31,7 @@ WORK = (
     *("set_memory_limit", "enable_auto_parallel_ignore_user_sbp_config", "enable_auto_memory"),
     *("set_auto_parallel_computation_cost_ratio", "set_auto_parallel_wait_time"),
     *("enable_auto_parallel_trunk_algo", "enable_auto_parallel_sbp_collector"),
+    "set_pipeline_schedule",
 )
 
 
@@ -141,7 +142,7 @@ def test_one_line_without_debugging() -> None:
     ],
 )
 def test_settings_of_the_search_reach_it(call: Any, field: str, value: object) -> None:
-    """What they do to layouts is tested beside the search."""
+    """Their effect on layouts is tested beside the search."""
     settings = GraphConfig()
     name, *args = call
     getattr(settings, name)(*args)

@@ -10,6 +10,7 @@ from oneflow.actors.device import Hardware
 from oneflow.actors.random_rows import random_rows
 from oneflow.actors.registers import private_layout, shared_layout
 from oneflow.actors.segment import Segment
+from oneflow.core.config import current_config
 from oneflow.core.plan import ActorKind, Plan
 
 _segments: WeakKeyDictionary[Plan, dict[Hashable, Segment]] = WeakKeyDictionary()
@@ -45,15 +46,16 @@ def plan_memory(plan: Plan, rank: int, hardware: Hardware, *, thorough: bool = F
     """Work out the memory of `rank`. thorough: see `bind`."""
     rows = random_rows(plan.graph)
     segments = {}
+    fuses = current_config().fuses_kernels
     known = _segments.setdefault(plan.origin, {})
     for spec in plan.actors:
         if spec.kind is ActorKind.SEGMENT and rank in spec.placement:
             published = frozenset(v.id for r in spec.outputs for v in r.values)
-            key = rank, hardware.kind, spec.id, thorough
+            key = rank, hardware.kind, spec.id, thorough, fuses
             segment = known[key].again(hardware) if key in known else None
             if segment is None:
                 segment = known[key] = Segment(
-                    spec.nodes, rank, hardware, published, rows, thorough
+                    spec.nodes, rank, hardware, published, rows, thorough, fuses
                 )
             segments[spec.id] = segment
     return RankMemory(segments, private_layout(plan, rank)[1] + shared_layout(plan, rank)[1])

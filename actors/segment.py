@@ -8,6 +8,7 @@ through the list.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ import numpy as np
 
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
+from oneflow.actors.fusing import fuse
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
 from oneflow.boxing.bound_op import BoundOp, Shards, bind_alike
 from oneflow.core.graph import PIECE, Node, Value, written_variable
 from oneflow.core.location import locate
-from oneflow.core.op import find_op
+from oneflow.core.op import find_op, operand_names
 from oneflow.core.rng import Rng, is_drawn_once
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
@@ -61,7 +63,10 @@ class Segment:
     """The nodes of one segment actor, bound to arrays.
 
     nodes: of one segment actor. rank: whose part. published: values that other actors make or read,
-    or variables. rows: of the whole plan. thorough: see `plan_offsets`.
+    or variables. rows: of the whole plan. thorough: see `plan_offsets`. fuses: see fusing.py.
+
+    facts: what was fused.  unformed: number of nodes without a formula, by op.
+
 
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
     need.
@@ -75,6 +80,7 @@ class Segment:
         published: frozenset[int],
         rows: RandomRows,
         thorough: bool = False,
+        fuses: bool = True,
     ) -> None:
         self._hardware = hardware
         self._rows = rows
@@ -84,7 +90,9 @@ class Segment:
         self._roots: dict[int, int] = {}
         self._random_acts: dict[int, list[int]] = {}  # acts so far, whichever slots they used
         self._made_for: list[Node] = []
-        self.nodes = [bind_node(n, rank, hardware.kind) for n in nodes]
+        bound = [bind_node(n, rank, hardware.kind) for n in nodes]
+        self.nodes, self.facts = fuse(bound, published, hardware.kind) if fuses else (bound, [])
+        self.unformed = Counter(b.node.op for b in bound if b.call.op.formula is None)
         self._own = {n.id for n in nodes}
         self._lifetimes = self._sweep()
         self._offsets, self.scratch_nbytes = plan_offsets(self._lifetimes, thorough)
@@ -239,7 +247,7 @@ class Segment:
         function = partial(bound.call.function, self._hardware.xp, **bound.call.keywords)
         if bound.call.op.is_random:
             acts = self._random_acts.setdefault(bound.node.id, [0])
-            return _RandomCall(function, bound, (outs[0], *ins, *work), clock, acts, self._rows)
+            return _RandomCall(function, bound, (*outs, *ins, *work), clock, acts, self._rows)
         return partial(function, *outs, *ins, *work)
 
 
@@ -251,13 +259,14 @@ def _origin(value: Value) -> Value:
 class _RandomCall:
     """A random kernel draws in every step and piece what it would draw eagerly.
 
-    Its only output, its inputs and its workspace are shaped alike, or it has no inputs.
+    Its outputs, inputs and workspace are shaped alike, but for what is broadcast, or it has no
+    inputs.
     """
 
     changes_each_act = True
     __slots__ = (
-        "_acts", "_arrays", "_box", "_clock", "_dim", "_draw", "_function", "_is_piece", "_rank",
-        "_rows", "_shape",
+        "_acts", "_arrays", "_box", "_clock", "_dim", "_draw", "_function", "_is_piece",
+        "_lacks_row", "_num_outputs", "_rank", "_rows", "_shape",
     )  # fmt: skip
 
     def __init__(
@@ -275,7 +284,9 @@ class _RandomCall:
         self._draw = int(bound.call.attrs["seed"])
         self._dim = rows.dims.get(self._draw)
         self._box = bound.call.out_boxes[0]
-        self._shape = node.outputs[0].type.shape
+        self._shape = bound.call.whole_shape
+        self._num_outputs = len(node.outputs)
+        self._lacks_row = _which_lack_row(bound, len(arrays))
         self._is_piece = node.rate == PIECE and not is_drawn_once(self._draw)
         self._rank = min(node.placement.rank_ids)
 
@@ -306,14 +317,28 @@ class _RandomCall:
         if (first, end) == (0, self._box.shape[dim]):
             self._function(*self._arrays, rng=rng)
             return
-        part = (*(slice(None),) * dim, slice(first, end))
-        out, *others = (x[part] for x in self._arrays)
+        size, parts = self._box.shape[dim], []
+        for x, is_short in zip(self._arrays, self._lacks_row, strict=True):
+            own = dim if is_short else dim + x.ndim - len(self._shape)
+            has_rows = 0 <= own < x.ndim and x.shape[own] == size
+            part = (*(slice(None),) * own, slice(first, end))
+            parts.append(x[part] if has_rows else x)
         if dim == 0:
-            self._function(out, *others, rng=rng)
+            self._function(*parts, rng=rng)
             return
-        made = out.copy()  # kernels write what has no gaps
-        self._function(made, *(x.copy() for x in others), rng=rng)
-        out[...] = made
+        made = [x.copy() for x in parts]  # kernels write what has no gaps
+        self._function(*made, rng=rng)
+        for x, new in zip(parts[: self._num_outputs], made, strict=False):
+            x[...] = new
+
+
+def _which_lack_row(bound: BoundNode, count: int) -> tuple[bool, ...]:
+    """Which of the first `count` arrays of a call, outputs first, have one element per row."""
+    call = bound.call
+    per_row = call.op.rows(call.attrs)
+    outs = [t.ndim < len(call.whole_shape) for t in call.out_types]
+    ins = [n in per_row for n in operand_names(call.op, len(call.in_types))]
+    return (*outs, *ins, *(False,) * (count - len(outs) - len(ins)))
 
 
 def bind_node(node: Node, rank: int, device: str) -> BoundNode:

@@ -3,10 +3,12 @@ large ones, CUDA (see expressions/)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import oneflow.ops  # noqa: F401  (declares all)
+from oneflow.core.expression import uniform_nodes
 from oneflow.core.op import REGISTRY, Op
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.expressions.binding import (
@@ -18,7 +20,7 @@ from oneflow.kernels.expressions.binding import (
 )
 from oneflow.kernels.expressions.cuda_form import cuda_kernel
 from oneflow.kernels.expressions.formula import formula_of
-from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, checked
+from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, checked, is_checked
 
 LEAST = 2048
 """Elements from which a compiled loop beats NumPy's passes. Smaller jobs import no compiler."""
@@ -54,6 +56,24 @@ def _native(op: type[Op], native: Callable[..., KernelFunction], least: int) -> 
         return compiled_workspace(formula_of(op, types, attrs)) if native is compiled_kernel else ()
 
     return Kernel(_unbound, workspace, least, (), binder)
+
+
+def can_fuse(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any], device: str
+) -> bool:
+    """May a call of `op` become a part of a larger kernel on a device? Reductions must be over the
+    last dim. What a CPU would do in NumPy stays there, as does what it checks first.
+    """
+    made = formula_of(op, types, attrs)
+    if made.fed or made.row_dims > 1 or not made.can_compile or not math.prod(made.whole):
+        return False
+    if not uniform_nodes(*made.outputs).isdisjoint(made.outputs):
+        return False
+    if device != "cpu":
+        return not made.is_row or (made.num_rows > 1 and not made.sums)
+    if math.prod(made.whole) < LEAST or is_checked(op.name):
+        return False
+    return computes_half() or not made.has_half()
 
 
 def _unbound(*_: object, **__: object) -> None:

@@ -141,6 +141,11 @@ def precheck(name: str) -> Callable[[KernelFunction], KernelFunction]:
     return register
 
 
+def is_checked(name: str) -> bool:
+    """Does a CPU look at the values that the op `name` is given?"""
+    return name in _PRECHECKS
+
+
 def checked(name: str, function: KernelFunction, attrs: Attrs) -> KernelFunction:
     """`function`, behind the check of the op `name` with `attrs` if there is one."""
     check = _PRECHECKS.get(name)

@@ -301,8 +301,13 @@ class CompiledKernel:
     def _run_drawing(self, arrays: tuple[Array, ...], scalars: list[Scalar], rng: Rng) -> None:
         """Elements know their global index: a shard's box moves through the whole with strides of
         its own."""
-        shape, steps = arrays[0].shape, contiguous_strides(rng.global_shape, 1)
-        strides = [broadcast_strides(a.shape, a.strides, shape) for a in arrays]
+        # What has one value per row lacks the dims of a row.
+        short = [n - a.ndim for a, n in zip(arrays, self.ndims, strict=True)]
+        shapes = [(*a.shape, *(1,) * n) for a, n in zip(arrays, short, strict=True)]
+        moves = [(*a.strides, *(0,) * n) for a, n in zip(arrays, short, strict=True)]
+        shape = np.broadcast_shapes(*shapes)
+        strides = [broadcast_strides(*own, shape) for own in zip(shapes, moves, strict=True)]
+        steps = contiguous_strides(rng.global_shape, 1)
         index = tuple(0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
         sizes = [d.bytes for d in self.dtypes]
         layout = Layout(shape, [*strides, index], [*sizes, 1], self.is_row)

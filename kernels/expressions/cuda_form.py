@@ -148,7 +148,7 @@ def spec_of(formula: Formula, depth: int) -> CudaSpec:
     scalars = [(n, "float" if isinstance(v, float) else "int") for n, v in numbers]
     scalars += [(n, formula.types[i].dtype.name) for n, i in formula.fed.items()]
     dtypes = tuple(t.dtype for t in (*formula.out_types, *formula.array_types))
-    rows = formula.is_row, formula.op.per_row
+    rows = formula.is_row, formula.per_row
     known = formula.outputs, formula.arrays, dtypes, tuple(scalars), depth, formula.draws
     return CudaSpec(*known, *rows)
 

@@ -17,6 +17,7 @@ from oneflow.core.expression import (
     SCALAR,
     WORD,
     Expression,
+    cast,
     dtypes_of,
     row_values,
     symbol,
@@ -43,6 +44,8 @@ _COMPUTED = frozenset(
 _FASTER_COMPILED = (
     "exp", "exp_down", "expm1", "log", "log1p", "tanh", "erf", "erfc", "erfcx", "sigmoid", "where",
 )  # fmt: skip
+COSTLY = frozenset((*_FASTER_COMPILED, WORD)) - {"where"}
+"""Functions that take longer than to read what they gave."""
 _FLOATS_ONLY = ("floor_divide", "fmod", "pow", "isinf", "isfinite", "reciprocal")
 
 _NUMPY_ONLY = (
@@ -55,6 +58,7 @@ class Formula:
 
     outputs: those that are computed; at: their output indices; sums: positions of those that are
     sums over rows. An output that is the very input whose array it overwrites is left out.
+    single: positions of those with one value per row.
     arrays: names of the inputs that are read.  fed: inputs that are scalars (0-d arrays), by name
     with their index.  numbers: scalars from attrs.
     array_types, out_types: what has one element per row has 1 in place of the row's dims.
@@ -80,20 +84,21 @@ class Formula:
         given = [n for n in wanted if n in attrs and n not in self.fed]
         self.numbers: dict[str, float] = {n: attrs[n] for n in given}
         self.draws = any(n.function == WORD for n in nodes)
-        self.is_row = bool(op.per_row) or any(n.function in ROW_FUNCTIONS for n in nodes)
+        self.per_row = per_row = op.rows(attrs)
+        self.is_row = bool(per_row) or any(n.function in ROW_FUNCTIONS for n in nodes)
         self.arrays = tuple(n for n in names if n in read)
         self.sums = tuple(i for i, r in enumerate(self.outputs) if r.function == COLUMN_TOTAL)
         self.row_dims = op.row_dims(*types, **attrs) if self.is_row else 0
         self.array_types = tuple(
-            self._in_rows(types[names.index(n)], n in op.per_row) for n in self.arrays
+            self._in_rows(types[names.index(n)], n in per_row) for n in self.arrays
         )
         every = infer_types(op, types, attrs)
         self.num_outputs = len(every)
         self._full_outputs = [every[i] for i in kept]
-        single = row_values(op.per_row, *self.outputs)
+        values = row_values(per_row, *self.outputs)
+        self.single = frozenset(k for k, r in enumerate(self.outputs) if self.is_row and r in values)
         self.out_types = tuple(
-            self._in_rows(every[i], root in single)
-            for i, root in zip(kept, self.outputs, strict=True)
+            self._in_rows(every[i], k in self.single) for k, i in enumerate(kept)
         )
         shapes = [t.shape for t in (*self.array_types, *self.out_types)]
         self.whole = np.broadcast_shapes(*shapes)
@@ -138,6 +143,18 @@ class Formula:
             if node.function in _FLOATS_ONLY and is_integer:
                 return False
         return True
+
+    @cached_property
+    def converted(self) -> tuple[Expression, ...]:
+        """The outputs in the dtypes that they are stored in. A sum over rows stays the last
+        function: its array has a dtype of its own."""
+        inputs = {n: t.dtype for n, t in zip(self.arrays, self.array_types, strict=True)}
+        types = dtypes_of(self.outputs, inputs, self.kinds())
+        pairs = zip(self.outputs, self.out_types, strict=True)
+        return tuple(
+            root if types[root] is t.dtype or root.function == COLUMN_TOTAL else cast(root, t.dtype)
+            for root, t in pairs
+        )
 
     def has_half(self) -> bool:
         return any(t.dtype.name == "float16" for t in (*self.out_types, *self.array_types))

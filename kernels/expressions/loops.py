@@ -140,9 +140,11 @@ class Loop:
         return max(2, vector_bytes * 8 // widest)
 
     def _kept_between_passes(self) -> dict[Expression, int]:
-        """Costly values of an earlier pass that the last one needs again: they wait in an output.
+        """Values of an earlier pass that later ones need again: they wait in an output.
 
-        Maps to the output's index. Only float32 and float64 outputs can hold what is computed.
+        Maps to the output's index. What is an output is written there at once; what is costly waits
+        in an output that is free until the last pass. Only float32 and float64 outputs can hold
+        what is computed.
         """
         if self.last == 0:
             return {}
@@ -157,7 +159,14 @@ class Loop:
             and root.function != COLUMN_TOTAL
         ]  # fmt: skip
         kept: dict[Expression, int] = {}
+        for i in free:
+            root, array = self.spec.outputs[i]
+            holds = array.dtype is self.types[root] and array.dtype.name in ("float32", "float64")
+            if holds and root.args and self.level[root] < self.last:
+                kept.setdefault(root, i)
         for node in costly:
+            if node in kept:
+                continue
             for i in free:
                 if self.spec.outputs[i][1].dtype is self.types[node] and i not in kept.values():
                     kept[node] = i
@@ -166,7 +175,7 @@ class Loop:
 
     def _known(self, stage: int) -> Container[Expression]:
         """Values that a pass finds in an output."""
-        return self.kept if stage == self.last else ()
+        return {n: i for n, i in self.kept.items() if self.level[n] < stage}
 
     # ---- the function --------------------------------------------------------------------------
 
@@ -417,8 +426,9 @@ class Loop:
         results: list[tuple[int, Expression]] = []
         if stage == self.last:
             results = [
-                (i, root) for i, (root, a) in enumerate(self.spec.outputs) if a.moves != SAME
-            ]
+                (i, root) for i, (root, a) in enumerate(self.spec.outputs)
+                if a.moves != SAME and not (self.kept.get(root) == i and self.level[root] < stage)
+            ]  # fmt: skip
         if not (reduced or results):
             return {}
         needed = self.passes.needed(self._stage_roots(stage), self._known(stage))

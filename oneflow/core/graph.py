@@ -317,6 +317,25 @@ class LogicalGraph:
         return print_graph(self)
 
 
+def find_root(value: Value) -> Value:
+    """Return the value that the memory of this one may have been made for: of views and of what was
+    overwritten, the first."""
+    while value.node.inputs:
+        node = value.node
+        if node.is_structural:
+            if node.op != "repeat":
+                break
+            source = 0
+        else:
+            op = find_op(node.op)
+            shown = 0 if (op.is_view or op.is_alias) and value.index == 0 else -1
+            source = op.mutates.get(value.index, shown)
+        if source < 0:
+            break
+        value = node.inputs[source]
+    return value
+
+
 def written_variable(value: Value) -> Value:
     """Return the variable that ops have overwritten, one after another, to give this value, if
     there is one.

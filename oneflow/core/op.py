@@ -129,6 +129,11 @@ class Op(metaclass=OpClass):
     per_row: ClassVar[frozenset[str]] = frozenset()
     """Operands of a formula with reductions that have one element per row, and lack its dims."""
 
+    @classmethod
+    def rows(cls, attrs: Attrs) -> frozenset[str]:
+        """`per_row` of a call with `attrs`."""
+        return cls.per_row
+
     row_dims: ClassVar[Callable[..., int]] = staticmethod(_last_dim)
     """`row_dims(*types, **attrs)`: number of trailing dims that reductions in `formula` run
     over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oneflow.actors.fusing import table as fusion_table
 from oneflow.boxing import settings as boxing_settings
 from oneflow.core.collector import collector_paused
 from oneflow.core.config import current_config
@@ -180,6 +182,11 @@ def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
     if graph._debug_v_level >= 1:
         _say(graph, 1, describe(graph, with_ops=False))
     _say(graph, 2, text)
+    if graph._debug_v_level >= 2:
+        segments = list(bound.memory.segments.values())
+        facts = [fact for segment in segments for fact in segment.facts]
+        others = sum((segment.unformed for segment in segments), Counter[str]())
+        _say(graph, 2, fusion_table(facts, others))
     if graph._debug_v_level >= 3:
         _say(graph, 3, str(plan))
     for path, (module, level, ranks) in graph._debugged.items():

@@ -20,6 +20,7 @@ from oneflow.ops import (  # noqa: F401
     dropout,
     factoring,
     fft,
+    fused,
     gather,
     layer_norm,
     linalg,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import combinations
 
+import numpy as np
+
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.expression import (
     COLUMN_TOTAL,
@@ -16,7 +18,7 @@ from oneflow.core.expression import (
 )
 from oneflow.core.op import Op, elementwise_signatures, operand_names
 from oneflow.core.operand import Attr, Attrs
-from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
+from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 
 _MOST_JOINT = 4  # inputs of which every subset is tried for partial sums
@@ -39,9 +41,10 @@ def formula_signatures(
     formulas = op.formula(*types, **attrs)
     roots: tuple[Expression, ...] = formulas if isinstance(formulas, tuple) else (formulas,)
     names = operand_names(op, len(types))
-    if op.per_row or _has_rows(roots):
+    if op.rows(attrs) or _has_rows(roots):
         own = op.row_dims(*types, **attrs) + any(n.function == ROW for n in walk(*roots))
-        result = _row_signatures(op, types, own, roots)
+        short = [n in op.rows(attrs) for n in names]
+        result = _row_signatures(types, own, roots, short)
     else:
         made = elementwise_signatures(*types)
         result = [SbpSignature(s.inputs, s.outputs * len(roots)) for s in made]
@@ -78,16 +81,24 @@ def _partial_signatures(
 
 
 def _row_signatures(
-    op: type[Op], types: tuple[TensorType, ...], own: int, roots: tuple[Expression, ...]
+    types: tuple[TensorType, ...], own: int, roots: tuple[Expression, ...], short: list[bool]
 ) -> list[SbpSignature]:
     """Split any dim before the `own` last ones; operands that have only a row's dims are whole, and
-    sums over rows partial."""
-    names = operand_names(op, len(types))
-    lead = [t.ndim if n in op.per_row else t.ndim - own for n, t in zip(names, types, strict=True)]
+    sums over rows partial. short: of each operand, whether it lacks a row's dims.
+    """
+    pairs = zip(types, short, strict=True)
+    leads = [t.shape[: t.ndim - own * (not is_short)] for t, is_short in pairs]
+    whole = np.broadcast_shapes(*leads)
     return [
         SbpSignature(
-            tuple(Split(i) if n else BROADCAST for n in lead),
+            tuple(_split_of(lead, i - len(whole), size) for lead in leads),
             tuple(PARTIAL if r.function == COLUMN_TOTAL else Split(i) for r in roots),
         )
-        for i in range(max(lead))
+        for i, size in enumerate(whole)
     ]
+
+
+def _split_of(shape: tuple[int, ...], dim: int, size: int) -> Sbp:
+    """The layout of an operand where the dim that is `dim` of all, from the right, is split."""
+    has_it = -dim <= len(shape) and shape[dim] == size
+    return Split(len(shape) + dim) if has_it else BROADCAST

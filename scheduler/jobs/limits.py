@@ -38,6 +38,7 @@ GRAPH_VARIABLES = frozenset(
         "ONEFLOW_TIMEOUT_SECONDS",
         "ONEFLOW_SPIN_SECONDS",
         "ONEFLOW_CUDA_GRAPHS",
+        "ONEFLOW_KERNEL_FUSION",
         "ONEFLOW_LOG_LEVEL",
         "ONEFLOW_DEBUG",
     )

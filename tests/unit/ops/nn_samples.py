@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.core import dtype as dt
+
 from .sample import Sample, between, distinct, normal
 
 Array = np.ndarray[Any, Any]
@@ -324,6 +326,26 @@ def _bce(x: Array, t: Array, pos_weight: float = 1.0) -> Array:
     return -(pos_weight * t * np.log(p) + (1 - t) * np.log(1 - p))
 
 
+def _fused_samples() -> list[Sample]:
+    x, y, weight = normal(4, 6), normal(4, 6, seed=1), normal(6, seed=2)
+    steps = ("a + b", "v0 - total(v0) / s.columns", "total(v1 * v1)", "tanh(v1) * c / d")
+    dtypes = (dt.float64,) * 3
+    attrs = {"steps": steps, "results": (3, 0, 2), "dtypes": dtypes, "per_row": ("d",)}
+    drawn = {"steps": ("a * b", "where(word() >= 1000000000, v0, 0)"), "results": (1, 0)}
+    drawn |= {"dtypes": dtypes[:2], "per_row": (), "seed": (3 << 40) + 1}
+    row = between(1.0, 2.0, 4, seed=3)
+    return [
+        Sample("fused", (x, y, weight, row), attrs, _fused, ("float64",)),
+        Sample("fused_random", (x, y), drawn, None, ("float64",)),
+    ]
+
+
+def _fused(x: Array, y: Array, weight: Array, row: Array, **_: Any) -> tuple[Array, ...]:
+    whole = x + y
+    centred = whole - whole.mean(-1, keepdims=True)
+    return np.tanh(centred) * weight / row[:, None], whole, (centred**2).sum(-1)
+
+
 def _mapped(a: Array, b: Array, *, expression: str) -> Array:
     return np.where(a > b, np.exp(a) * b, a / (b * b + 1.0))
 
@@ -357,6 +379,7 @@ def _elementwise_samples() -> list[Sample]:
     text = "where(a > b, exp(a) * b, a / (b * b + 1.0))"
     row = normal(4, seed=7)
     result.append(Sample("map", (likely, row), {"expression": text}, _mapped))
+    result += _fused_samples()
     for p in (0.0, 0.3, 1.0):
         result.append(Sample("dropout", (normal(5, 3, 4),), {"p": p, "seed": (7 << 40) + 3}))
     return result

@@ -1,0 +1,388 @@
+"""Fusion on a rank: chains of ops with formulas in a segment become one kernel each.
+
+A group of ops runs where its last member stood. So nobody else may read what an earlier member made
+before that, and nobody may overwrite what it reads. All members run over the same elements; a
+member with reductions over rows makes the whole group go over rows. What is not read outside of the
+group is never stored.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from oneflow.boxing.bound_op import BoundOp, bind
+from oneflow.core.expression import (
+    COLUMN_TOTAL,
+    REDUCTIONS,
+    Expression,
+    constant,
+    scalar,
+    substitute,
+    symbol,
+    to_text,
+    walk,
+)
+from oneflow.core.graph import Node, Value, find_root
+from oneflow.core.op import Op, operand_names
+from oneflow.core.operand import Attrs
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.elementwise import can_fuse
+from oneflow.kernels.expressions.formula import COSTLY, Formula, formula_of
+from oneflow.ops.fused import Fused, FusedRandom
+
+if TYPE_CHECKING:
+    from oneflow.actors.segment import BoundNode
+
+MOST_OPERANDS = 26
+"""Arrays that a group reads: each has a letter in its expressions."""
+MOST_MEMBERS = 24
+FULL, PER_ROW, PER_COLUMN = "full", "per row", "per column"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What became of an op with a formula.
+
+    ops: names, in their order, of the ops of one kernel; or of the op that was not joined with what
+    it reads.  type: of the elements that it goes over.  location: of the user's line.  reason: why
+    it was not; "" of a kernel.
+    """
+
+    ops: tuple[str, ...]
+    type: str
+    location: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node that may be part of a group. whole: the shape that it goes over."""
+
+    formula: Formula
+    whole: tuple[int, ...]
+
+    @cached_property
+    def shapes(self) -> dict[str, str]:
+        """How each input's values lie along the elements."""
+        return {n: PER_ROW if n in self.formula.per_row else FULL for n in self.formula.arrays}
+
+
+@dataclass
+class Group:
+    """Members by their positions in the segment. until: the position of the next op that overwrites
+    what they read.
+    """
+
+    whole: tuple[int, ...]
+    until: int
+    members: list[int] = field(default_factory=list)
+    draws: bool = False
+    sums: bool = False
+
+
+def fuse(
+    nodes: Sequence[BoundNode], published: frozenset[int], device: str
+) -> tuple[list[BoundNode], list[Fact]]:
+    """The nodes of a segment with groups in place of their members, and what was done."""
+    fusing = _Fusing(nodes, published, device)
+    return list(fusing.result()), fusing.facts
+
+
+class _Fusing:
+    def __init__(
+        self, nodes: Sequence[BoundNode], published: frozenset[int], device: str
+    ) -> None:
+        self._nodes, self._published, self._device = nodes, published, device
+        self._position = {bound.node.id: i for i, bound in enumerate(nodes)}
+        self._writes = self._find_writes()
+        self._members: dict[int, Member] = {}
+        self._groups: dict[int, Group] = {}
+        self._reasons: dict[int, str] = {}
+        for i, bound in enumerate(nodes):
+            member = _member_of(bound, device)
+            if member is not None:
+                self._members[i] = member
+                self._place(i, member)
+        self.facts = self._make_facts()
+
+    def _find_writes(self) -> dict[int, list[int]]:
+        """Memory, by the value that it was made for -> positions of ops that overwrite it."""
+        found: dict[int, list[int]] = {}
+        for i, bound in enumerate(self._nodes):
+            for source in bound.call.op.mutates.values():
+                root = find_root(bound.node.inputs[source])
+                found.setdefault(root.id, []).append(i)
+        return found
+
+    def _until(self, i: int) -> int:
+        """The first position behind `i` where what node `i` reads is overwritten."""
+        least = len(self._nodes)
+        for value in self._nodes[i].node.inputs if self._writes else ():
+            writes = self._writes.get(find_root(value).id, ())
+            at = bisect_right(writes, i)
+            least = min(least, writes[at] if at < len(writes) else least)
+        return least
+
+    # ---- groups ----------------------------------------------------------------------------------
+
+    def _place(self, i: int, member: Member) -> None:
+        """Joins the groups that make what node `i` reads, or begins one."""
+        formula = member.formula
+        merged = Group(member.whole, self._until(i), [i], formula.draws, bool(formula.sums))
+        for group in self._makers(i):
+            reason = self._refusal(group, merged, i)
+            if reason:
+                self._reasons.setdefault(i, reason)
+            else:
+                merged = Group(
+                    merged.whole,
+                    min(merged.until, group.until),
+                    sorted((*group.members, *merged.members)),
+                    merged.draws or group.draws,
+                    merged.sums or group.sums,
+                )
+        for m in merged.members:
+            self._groups[m] = merged
+
+    def _makers(self, i: int) -> list[Group]:
+        """The latest first."""
+        found: dict[int, Group] = {}
+        for value in self._nodes[i].node.inputs:
+            at = self._position.get(value.node.id, -1)
+            if at in self._groups:
+                group = self._groups[at]
+                found[group.members[-1]] = group
+        return [found[key] for key in sorted(found, reverse=True)]
+
+    def _refusal(self, group: Group, joined: Group, i: int) -> str:
+        """The reason why `joined`, of which node `i` is the last, cannot take in `group`; or ""."""
+        if group.whole != joined.whole:
+            return f"its input is made over {list(group.whole)}"
+        if len(group.members) + len(joined.members) > MOST_MEMBERS:
+            return f"a kernel has at most {MOST_MEMBERS} ops"
+        if (group.draws or joined.draws) and (
+            (group.draws and joined.draws) or group.sums or joined.sums
+        ):
+            return "a kernel draws one kind of random numbers, and none where it sums over rows"
+        if group.until < i:
+            return f"{self._nodes[group.until].node.op} overwrites what it would read"
+        members = [*group.members, *joined.members]
+        for m in group.members:
+            for value in self._nodes[m].node.outputs:
+                for user in value.users:
+                    at = self._position.get(user.id, i)
+                    if at < i and at not in members:
+                        return f"{user.op} reads its input before it"
+        return self._misfit(sorted(members))
+
+    def _misfit(self, members: list[int]) -> str:
+        """Why the values between members do not fit, or are too many."""
+        made = self._made(members)
+        read: dict[int, str] = {}
+        for m in members:
+            bound, member = self._nodes[m], self._members[m]
+            names = operand_names(bound.call.op, len(bound.node.inputs))
+            for name, value in zip(names, bound.node.inputs, strict=True):
+                wanted = member.shapes.get(name)
+                if wanted is None:
+                    continue
+                if value.id in made:
+                    if made[value.id] != wanted:
+                        return f"its input has one value {made[value.id]}"
+                elif read.setdefault(value.id, wanted) != wanted:
+                    return "it reads an array both per row and element by element"
+        if len(read) > MOST_OPERANDS:
+            return f"a kernel reads at most {MOST_OPERANDS} arrays"
+        return self._repeated(members) if self._device == "cpu" else ""
+
+    def _made(self, members: list[int]) -> dict[int, str]:
+        """Values that members make, and how they lie along the elements."""
+        found: dict[int, str] = {}
+        for m in members:
+            formula = self._members[m].formula
+            for k, value in enumerate(self._nodes[m].node.outputs):
+                root = formula.outputs[k]
+                own = PER_COLUMN if root.function == COLUMN_TOTAL else FULL
+                found[value.id] = PER_ROW if k in formula.single else own
+        return found
+
+    def _repeated(self, members: list[int]) -> str:
+        """Whether a costly function would be computed again in each pass over a row: an output that
+        is stored is read back instead."""
+        costly: dict[int, str] = {}
+        for m in members:
+            bound, formula = self._nodes[m], self._members[m].formula
+            nodes = list(walk(*formula.outputs))
+            own = next((n.function for n in nodes if n.function in COSTLY), "")
+            read = next((costly[v.id] for v in bound.node.inputs if v.id in costly), "")
+            if read and any(n.function in REDUCTIONS for n in nodes):
+                return f"{read} would be computed again in each pass over a row"
+            for value in bound.node.outputs:
+                is_kept = self._is_result(value, members) and value.type.dtype.bytes >= 4
+                if (own or read) and not is_kept:
+                    costly[value.id] = own or read
+        return ""
+
+    def _is_result(self, value: Value, members: list[int]) -> bool:
+        """Is it read outside of the group?"""
+        if value.id in self._published:
+            return True
+        return any(self._position.get(user.id, -1) not in members for user in value.users)
+
+    # ---- the nodes -------------------------------------------------------------------------------
+
+    def result(self) -> Iterator[BoundNode]:
+        for i, bound in enumerate(self._nodes):
+            group = self._groups.get(i)
+            if group is None or len(group.members) == 1:
+                yield bound
+            elif group.members[-1] == i:
+                yield self._fused(group)
+
+    def _fused(self, group: Group) -> BoundNode:
+        nodes = self._nodes
+        steps: list[str] = []
+        names: dict[int, str] = {}  # of what is read or made, by value
+        reads: list[tuple[Value, TensorType]] = []
+        per_row: list[str] = []
+        outputs: list[tuple[Value, TensorType, int]] = []
+        letters = operand_names(Fused, MOST_OPERANDS)
+        for m in group.members:
+            bound, member = nodes[m], self._members[m]
+            own = operand_names(bound.call.op, len(bound.node.inputs))
+            new: dict[Expression, Expression] = {}
+            operands = zip(own, bound.node.inputs, bound.call.in_types, strict=True)
+            for name, value, type_ in operands:
+                if name not in member.shapes:
+                    continue
+                if value.id not in names:
+                    names[value.id] = letters[len(reads)]
+                    reads.append((value, type_))
+                    if member.shapes[name] == PER_ROW:
+                        per_row.append(names[value.id])
+                new[symbol(name)] = symbol(names[value.id])
+            for n, number in member.formula.numbers.items():
+                if n not in ("columns", "rows"):
+                    new[scalar(n)] = constant(number)
+            made = zip(
+                member.formula.converted, bound.node.outputs, bound.call.out_types, strict=True
+            )
+            for root, value, type_ in made:
+                names[value.id] = f"v{len(steps)}"
+                if self._is_result(value, group.members):
+                    outputs.append((value, type_, len(steps)))
+                steps.append(to_text(substitute(root, new)))
+        attrs: Attrs = {
+            "steps": tuple(steps),
+            "results": tuple(k for _, _, k in outputs),
+            "dtypes": tuple(t.dtype for _, t, _ in outputs),
+            "per_row": tuple(per_row),
+        }
+        return self._bound(group, attrs, reads, [(v, t) for v, t, _ in outputs])
+
+    def _bound(
+        self,
+        group: Group,
+        attrs: Attrs,
+        reads: list[tuple[Value, TensorType]],
+        outputs: list[tuple[Value, TensorType]],
+    ) -> BoundNode:
+        last = self._nodes[group.members[-1]]
+        drawing = next(
+            (self._nodes[m] for m in group.members if self._nodes[m].call.op.is_random), None
+        )
+        op: type[Op] = Fused
+        if drawing is not None:
+            op = FusedRandom
+            attrs["seed"] = drawing.call.attrs["seed"]
+        types, out_types = tuple(t for _, t in reads), tuple(t for _, t in outputs)
+        call = _bind_alike(op, types, out_types, attrs, self._device)
+        if drawing is not None:
+            call = replace(
+                call,
+                attrs=attrs,
+                out_boxes=drawing.call.out_boxes,
+                whole_shape=drawing.call.whole_shape,
+            )
+        node = Node(last.node.id, op.name, last.node.placement, attrs)
+        node.inputs, node.outputs = [v for v, _ in reads], [v for v, _ in outputs]
+        node.rate, node.stage = last.node.rate, last.node.stage
+        node.location, node.module = last.node.location, last.node.module
+        return replace(last, node=node, call=call, view=None)
+
+    # ---- what was done ---------------------------------------------------------------------------
+
+    def _make_facts(self) -> list[Fact]:
+        """One for each group, and one for each op that is alone or apart from what it reads."""
+        found = []
+        for i, member in self._members.items():
+            group, bound = self._groups[i], self._nodes[i]
+            type_ = str(TensorType(member.whole, bound.call.out_types[0].dtype))
+            is_alone = len(group.members) == 1
+            if not is_alone and group.members[-1] == i:
+                ops = tuple(self._nodes[m].node.op for m in group.members)
+                found.append(Fact(ops, type_, bound.node.location))
+            reason = self._reasons.get(i, "no neighbour to join" if is_alone else "")
+            if reason:
+                found.append(Fact((bound.node.op,), type_, bound.node.location, reason))
+        return found
+
+
+def _member_of(bound: BoundNode, device: str) -> Member | None:
+    """The part of a group that a node may be; None if it can be none."""
+    call = bound.call
+    op = call.op
+    if op.formula is None or op.mutates or op.is_alias or bound.view is not None:
+        return None
+    if not can_fuse(op, call.in_types, call.attrs, device):
+        return None
+    formula = formula_of(op, call.in_types, call.attrs)
+    if not formula.is_row and any(t.shape != formula.whole for t in call.out_types):
+        return None
+    return Member(formula, formula.whole)
+
+
+_bound: dict[tuple[object, ...], BoundOp] = {}
+_MOST = 4096
+
+
+def _bind_alike(
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    out_types: tuple[TensorType, ...],
+    attrs: Attrs,
+    device: str,
+) -> BoundOp:
+    """The kernel of a group, remembered: those of repeated blocks are equal."""
+    shared = {**attrs, "seed": 0} if op.is_random else attrs
+    key = op, types, out_types, device, tuple(shared.items())
+    found = _bound.get(key)
+    if found is None:
+        if len(_bound) >= _MOST:
+            _bound.clear()
+        found = _bound[key] = bind(op, types, out_types, shared, device)
+    return found
+
+
+def table(facts: Sequence[Fact], others: Counter[str]) -> str:
+    """What was fused, what was not and why. others: number of nodes without a formula, by op."""
+    groups = [f for f in facts if not f.reason]
+    ops = sum(len(f.ops) for f in groups)
+    lines = [f"fusion: {ops} ops in {len(groups)} kernels"]
+    counts = Counter((" + ".join(f.ops), f.type, f.location) for f in groups)
+    lines += [_line(f"{n} x " if n > 1 else "", *key) for key, n in counts.items()]
+    alone = Counter((f.ops[0], f.type, f.location, f.reason) for f in facts if f.reason)
+    lines.append("not fused:" if alone else "not fused: nothing")
+    for (op, type_, location, reason), n in alone.items():
+        lines.append(_line(f"{n} x " if n > 1 else "", f"{op}: {reason}", type_, location))
+    rest = ", ".join(f"{op} {n}" for op, n in sorted(others.items()))
+    return "\n".join([*lines, f"no formula: {rest or 'none'}"])
+
+
+def _line(count: str, text: str, type_: str, location: str) -> str:
+    return f"  {count}{text}  {type_}" + (f"  ({location})" if location else "")

@@ -1,0 +1,248 @@
+"""Chains of ops in one kernel: the values of the ops one by one, and of float64 NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow.actors.fusing import Fact, table
+from oneflow.core.config import current_config, set_config
+
+F = flow.nn.functional
+ROWS, COLUMNS = 24, 130  # enough for compiled loops; no multiple of any vector's length
+Array = np.ndarray[Any, Any]
+Made = list[Array]
+
+
+@pytest.fixture(autouse=True)
+def _own_config() -> Iterator[None]:
+    before = current_config()
+    yield
+    set_config(before)
+
+
+def arrays(count: int, seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((ROWS, COLUMNS)) for _ in range(count)]
+
+
+def run(
+    build: Callable[..., Any], inputs: list[Array], fuses: bool, dtype: Any = None, steps: int = 1
+) -> tuple[Made, list[Fact]]:
+    """The results of the last of some steps of a graph, and what was fused."""
+    set_config(replace(current_config(), fuses_kernels=fuses))
+    flow.manual_seed(3)
+
+    class Chain(flow.nn.Graph):  # type: ignore[misc,name-defined]
+        def build(self, *xs: Any) -> Any:
+            return build(*xs)
+
+    graph = Chain()
+    given = [flow.tensor(x, dtype=dtype or flow.float32) for x in inputs]
+    for _ in range(steps):
+        made = graph(*given)
+    made = made if isinstance(made, tuple) else (made,)
+    segments = graph._compiled.job.bound.memory.segments.values()
+    return [x.float().numpy() for x in made], [f for s in segments for f in s.facts]
+
+
+def groups(facts: list[Fact]) -> list[tuple[str, ...]]:
+    return [f.ops for f in facts if not f.reason]
+
+
+def normal(x: Array, gamma: Array, beta: Array) -> Array:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gamma + beta
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def gelu(x: Array) -> Array:
+    from math import erf
+
+    return x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2)))
+
+
+CHAINS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
+    "elementwise": (
+        lambda a, b, c: F.relu(a * b + c) - b,
+        lambda a, b, c: np.maximum(a * b + c, 0) - b,
+        1,
+    ),
+    "broadcast": (
+        lambda a, b, c: F.gelu(a + b[0]) * c[:, :1],
+        lambda a, b, c: gelu(a + b[0]) * c[:, :1],
+        1,
+    ),
+    "two results": (
+        lambda a, b, c: ((a + b), flow.tanh(a + b) * c),
+        lambda a, b, c: ((a + b), np.tanh(a + b) * c),
+        1,
+    ),
+    "residual and norm": (
+        lambda a, b, c: (a + b, F.layer_norm(a + b, (COLUMNS,), c[0], c[1])),
+        lambda a, b, c: (a + b, normal(a + b, c[0], c[1])),
+        1,
+    ),
+    "norm and activation": (
+        lambda a, b, c: flow.tanh(F.layer_norm(a * b, (COLUMNS,), c[0], c[1]) + a),
+        lambda a, b, c: np.tanh(normal(a * b, c[0], c[1]) + a),
+        1,
+    ),
+    "masked softmax": (
+        lambda a, b, c: flow.softmax(a * 0.25 + b, dim=-1) * c,
+        lambda a, b, c: softmax(a * 0.25 + b) * c,
+        1,
+    ),
+    "two norms": (
+        lambda a, b, c: F.layer_norm(flow.softmax(a + b, dim=-1) + c, (COLUMNS,)),
+        lambda a, b, c: normal(softmax(a + b) + c, np.ones(1), np.zeros(1)),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_are_one_kernel_with_the_values_of_their_ops(name: str) -> None:
+    build, reference, count = CHAINS[name]
+    inputs = arrays(3)
+    fused, facts = run(build, inputs, True)
+    plain, none = run(build, inputs, False)
+    assert len(groups(facts)) == count and not none
+    wanted = reference(*(x.astype(np.float32).astype(np.float64) for x in inputs))
+    for one, other, exact in zip(
+        fused, plain, wanted if isinstance(wanted, tuple) else (wanted,), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(one, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_half_precision_is_rounded_at_the_end_only(name: str, dtype: str) -> None:
+    build, reference, _ = CHAINS[name]
+    kind = getattr(flow, dtype)
+    inputs = [flow.tensor(x).to(kind).float().numpy() for x in arrays(3)]
+    fused, facts = run(build, inputs, True, kind)
+    plain, _ = run(build, inputs, False, kind)
+    wanted = reference(*(x.astype(np.float64) for x in inputs))
+    one_place = {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+    assert groups(facts) or dtype == "float16"
+    for one, other, exact in zip(
+        fused, plain, wanted if isinstance(wanted, tuple) else (wanted,), strict=True
+    ):
+        worst = np.abs(one - exact).max()
+        assert worst <= one_place * max(1.0, np.abs(exact).max())
+        assert worst <= np.abs(other - exact).max() * 1.5 + 1e-6
+
+
+def test_a_step_of_training_is_that_of_the_ops_one_by_one() -> None:
+    losses = []
+    for fuses in (False, True):
+        set_config(replace(current_config(), fuses_kernels=fuses))
+        flow.manual_seed(0)
+        model = flow.nn.Sequential(
+            flow.nn.Linear(COLUMNS, 96), flow.nn.LayerNorm(96), flow.nn.GELU(), flow.nn.Dropout(0.3),
+            flow.nn.Linear(96, 96), flow.nn.Tanh(), flow.nn.LayerNorm(96), flow.nn.Linear(96, 10),
+        )  # fmt: skip
+        optimizer = flow.optim.AdamW(model.parameters(), lr=1e-2)
+
+        class Train(flow.nn.Graph):  # type: ignore[misc,name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x: Any, y: Any) -> Any:
+                loss = F.cross_entropy(self.model(x), y)
+                loss.backward()
+                return loss
+
+        graph = Train()
+        x = flow.tensor(arrays(1)[0], dtype=flow.float32)
+        y = flow.tensor(np.arange(ROWS) % 10)
+        losses.append([float(graph(x, y).numpy()) for _ in range(6)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert losses[1][-1] < losses[1][0]
+
+
+def test_dropout_in_a_chain_draws_what_it_draws_alone() -> None:
+    def build(a: Any, b: Any, c: Any) -> Any:
+        x = F.dropout(a * b, 0.4) + c
+        return x, F.layer_norm(x, (COLUMNS,))
+
+    inputs = arrays(3)
+    fused, facts = run(build, inputs, True, steps=3)
+    plain, _ = run(build, inputs, False, steps=3)
+    assert groups(facts) == [("mul", "dropout", "add", "layer_norm")]
+    for one, other in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    kept = np.abs(fused[0] - inputs[2]) > 1e-5
+    assert 0.5 < kept.mean() < 0.7
+
+
+def test_what_is_overwritten_meanwhile_is_read_before() -> None:
+    def build(a: Any, b: Any, c: Any) -> Any:
+        y = a * 1.0
+        first = y + b  # reads y before it is overwritten
+        y.add_(c)
+        return flow.tanh(first) * y
+
+    a, b, c = arrays(3)
+    fused, _ = run(build, [a, b, c], True)
+    np.testing.assert_allclose(fused[0], np.tanh(a + b) * (a + c), rtol=1e-4, atol=1e-5)
+
+
+def test_a_value_that_a_product_needs_is_made_before_the_product() -> None:
+    def build(a: Any, b: Any, c: Any) -> Any:
+        x = a + b
+        y = flow.matmul(x, c.T)  # stands between x and the second reader of x
+        return F.relu(x) * 2.0, y
+
+    a, b, c = arrays(3)
+    fused, facts = run(build, [a, b, c], True)
+    np.testing.assert_allclose(fused[0], np.maximum(a + b, 0) * 2, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(fused[1], (a + b) @ c.T, rtol=1e-4, atol=1e-4)
+    assert all("add" not in ops for ops in groups(facts))
+    assert "matmul reads its input before it" in {f.reason for f in facts}
+
+
+def test_costly_functions_are_not_repeated_in_passes_over_a_row() -> None:
+    def build(a: Any, b: Any, c: Any) -> Any:
+        return flow.softmax(flow.tanh(a) * b, dim=-1)
+
+    a, b, c = arrays(3)
+    fused, facts = run(build, [a, b, c], True)
+    np.testing.assert_allclose(fused[0], softmax(np.tanh(a) * b), rtol=1e-5, atol=1e-6)
+    assert groups(facts) == [("tanh", "mul")]
+    assert "tanh would be computed again in each pass over a row" in {f.reason for f in facts}
+
+
+def test_small_arrays_stay_in_numpy() -> None:
+    def build(a: Any, b: Any) -> Any:
+        return F.relu(a + b) * 2.0
+
+    _, facts = run(build, [x[:2] for x in arrays(2)], True)
+    assert facts == []
+
+
+def test_table_says_what_was_fused_and_why_not() -> None:
+    def build(a: Any, b: Any, c: Any) -> Any:
+        return flow.softmax(flow.tanh(a) * b, dim=-1)
+
+    _, facts = run(build, arrays(3), True)
+    from collections import Counter
+
+    lines = table(facts, Counter({"matmul": 2})).splitlines()
+    assert lines[0] == "fusion: 2 ops in 1 kernels"
+    assert lines[1].startswith("  tanh + mul  float32[24, 130]  (") and "test_fusing.py:" in lines[1]
+    assert lines[3].startswith("  softmax: tanh would be computed again")
+    assert lines[-1] == "no formula: matmul 2"

@@ -28,7 +28,7 @@ from oneflow.core.expression import (
     walk,
 )
 from oneflow.core.graph import Node, Value, find_root
-from oneflow.core.op import Op, operand_names
+from oneflow.core.op import find_op, operand_names
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.elementwise import can_fuse
@@ -94,21 +94,37 @@ def fuse(
 
 
 class _Fusing:
-    def __init__(
-        self, nodes: Sequence[BoundNode], published: frozenset[int], device: str
-    ) -> None:
-        self._nodes, self._published, self._device = nodes, published, device
-        self._position = {bound.node.id: i for i, bound in enumerate(nodes)}
+    def __init__(self, nodes: Sequence[BoundNode], published: frozenset[int], device: str) -> None:
+        self._published, self._device = published, device
+        self._linear: dict[int, BoundNode] = {}
+        """Layers in two halves, by the position of the first."""
+        self._nodes = self._halved(nodes)
+        self._position = {bound.node.id: i for i, bound in enumerate(self._nodes)}
+        self._maker = {v.id: i for i, bound in enumerate(self._nodes) for v in bound.node.outputs}
         self._writes = self._find_writes()
         self._members: dict[int, Member] = {}
         self._groups: dict[int, Group] = {}
         self._reasons: dict[int, str] = {}
-        for i, bound in enumerate(nodes):
+        for i, bound in enumerate(self._nodes):
             member = _member_of(bound, device)
             if member is not None:
                 self._members[i] = member
                 self._place(i, member)
         self.facts = self._make_facts()
+
+    def _halved(self, nodes: Sequence[BoundNode]) -> list[BoundNode]:
+        """Dense layers as a product and the addition of the bias, which others may join. A product
+        of half precision on a CPU is computed in float32, to which the bias is better added."""
+        found: list[BoundNode] = []
+        for bound in nodes:
+            type_ = bound.call.out_types[0] if bound.call.out_types else None
+            wide = self._device != "cpu" or (type_ is not None and type_.dtype.bytes >= 4)
+            if bound.node.op == "linear" and wide:
+                self._linear[len(found)] = bound
+                found += _halves(bound, self._device)
+            else:
+                found.append(bound)
+        return found
 
     def _find_writes(self) -> dict[int, list[int]]:
         """Memory, by the value that it was made for -> positions of ops that overwrite it."""
@@ -153,7 +169,7 @@ class _Fusing:
         """The latest first."""
         found: dict[int, Group] = {}
         for value in self._nodes[i].node.inputs:
-            at = self._position.get(value.node.id, -1)
+            at = self._maker.get(value.id, -1)
             if at in self._groups:
                 group = self._groups[at]
                 found[group.members[-1]] = group
@@ -237,9 +253,16 @@ class _Fusing:
     # ---- the nodes -------------------------------------------------------------------------------
 
     def result(self) -> Iterator[BoundNode]:
+        whole: set[int] = set()  # additions of layers that stay in one piece
         for i, bound in enumerate(self._nodes):
             group = self._groups.get(i)
-            if group is None or len(group.members) == 1:
+            addition = self._groups.get(i + 1)
+            if i in self._linear and (addition is None or len(addition.members) == 1):
+                whole.add(i + 1)
+                yield self._linear[i]
+            elif i in whole:
+                continue
+            elif group is None or len(group.members) == 1:
                 yield bound
             elif group.members[-1] == i:
                 yield self._fused(group)
@@ -296,12 +319,12 @@ class _Fusing:
         drawing = next(
             (self._nodes[m] for m in group.members if self._nodes[m].call.op.is_random), None
         )
-        op: type[Op] = Fused
+        name = Fused.name
         if drawing is not None:
-            op = FusedRandom
+            name = FusedRandom.name
             attrs["seed"] = drawing.call.attrs["seed"]
         types, out_types = tuple(t for _, t in reads), tuple(t for _, t in outputs)
-        call = _bind_alike(op, types, out_types, attrs, self._device)
+        call = _bind_alike(name, types, out_types, attrs, self._device)
         if drawing is not None:
             call = replace(
                 call,
@@ -309,7 +332,7 @@ class _Fusing:
                 out_boxes=drawing.call.out_boxes,
                 whole_shape=drawing.call.whole_shape,
             )
-        node = Node(last.node.id, op.name, last.node.placement, attrs)
+        node = Node(last.node.id, name, last.node.placement, attrs)
         node.inputs, node.outputs = [v for v, _ in reads], [v for v, _ in outputs]
         node.rate, node.stage = last.node.rate, last.node.stage
         node.location, node.module = last.node.location, last.node.module
@@ -322,6 +345,8 @@ class _Fusing:
         found = []
         for i, member in self._members.items():
             group, bound = self._groups[i], self._nodes[i]
+            if len(group.members) == 1 and i - 1 in self._linear:
+                continue
             type_ = str(TensorType(member.whole, bound.call.out_types[0].dtype))
             is_alone = len(group.members) == 1
             if not is_alone and group.members[-1] == i:
@@ -347,20 +372,47 @@ def _member_of(bound: BoundNode, device: str) -> Member | None:
     return Member(formula, formula.whole)
 
 
+_OTHER_IDS = 1 << 40
+"""Added to the ids of a layer for those of its second half."""
+
+
+def _halves(bound: BoundNode, device: str) -> tuple[BoundNode, BoundNode]:
+    """The product of a dense layer, and the addition of its bias."""
+    node, call = bound.node, bound.call
+    transposed = {"transpose_a": False, "transpose_b": True}
+    types, out = call.in_types, call.out_types
+    product = Node(node.id, "matmul", node.placement, transposed)
+    addition = Node(node.id + _OTHER_IDS, "add", node.placement, {})
+    between = Value(node.outputs[0].id + _OTHER_IDS, node.outputs[0].type, product, 0, None)
+    between.users = [addition]
+    product.inputs, product.outputs = node.inputs[:2], [between]
+    addition.inputs, addition.outputs = [between, node.inputs[2]], node.outputs
+    for half in (product, addition):
+        half.rate, half.stage = node.rate, node.stage
+        half.location, half.module = node.location, node.module
+    return (
+        replace(
+            bound, node=product, call=_bind_alike("matmul", types[:2], out, transposed, device)
+        ),
+        replace(bound, node=addition, call=_bind_alike("add", (*out, types[2]), out, {}, device)),
+    )
+
+
 _bound: dict[tuple[object, ...], BoundOp] = {}
 _MOST = 4096
 
 
 def _bind_alike(
-    op: type[Op],
+    name: str,
     types: tuple[TensorType, ...],
     out_types: tuple[TensorType, ...],
     attrs: Attrs,
     device: str,
 ) -> BoundOp:
-    """The kernel of a group, remembered: those of repeated blocks are equal."""
+    """A call of a rank's own, remembered: those of repeated blocks are equal."""
+    op = find_op(name)
     shared = {**attrs, "seed": 0} if op.is_random else attrs
-    key = op, types, out_types, device, tuple(shared.items())
+    key = name, types, out_types, device, tuple(shared.items())
     found = _bound.get(key)
     if found is None:
         if len(_bound) >= _MOST:

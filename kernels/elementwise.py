@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import oneflow.ops  # noqa: F401  (declares all)
-from oneflow.core.expression import uniform_nodes
+from oneflow.core.expression import REDUCTIONS, WORD, uniform_nodes, walk
 from oneflow.core.op import REGISTRY, Op
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.expressions.binding import (
@@ -19,7 +19,7 @@ from oneflow.kernels.expressions.binding import (
     numpy_workspace,
 )
 from oneflow.kernels.expressions.cuda_form import cuda_kernel
-from oneflow.kernels.expressions.formula import formula_of
+from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, checked, is_checked
 
 LEAST = 2048
@@ -43,8 +43,7 @@ def _native(op: type[Op], native: Callable[..., KernelFunction], least: int) -> 
             return False
         if native is compiled_kernel and made.has_half() and not computes_half():
             return False
-        # On a GPU a block of threads does a row: one row alone would leave all others idle.
-        return native is compiled_kernel or not (made.is_row and (made.num_rows < 2 or made.sums))
+        return native is compiled_kernel or _fits_cuda(made)
 
     def binder(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
         made = (native if is_native(types, attrs) else numpy_kernel)(op, types, attrs)
@@ -56,6 +55,16 @@ def _native(op: type[Op], native: Callable[..., KernelFunction], least: int) -> 
         return compiled_workspace(formula_of(op, types, attrs)) if native is compiled_kernel else ()
 
     return Kernel(_unbound, workspace, least, (), binder)
+
+
+def _fits_cuda(made: Formula) -> bool:
+    """Does a GPU have a kernel of its own for a formula? A block of threads does a row: one row
+    alone would leave all others idle. A sum over rows is made of no other reduction.
+    """
+    if not made.is_row:
+        return True
+    nodes = walk(*(made.outputs[i] for i in made.sums))
+    return made.num_rows > 1 and not any(n.function in (*REDUCTIONS, WORD) for n in nodes)
 
 
 def can_fuse(
@@ -70,7 +79,7 @@ def can_fuse(
     if not uniform_nodes(*made.outputs).isdisjoint(made.outputs):
         return False
     if device != "cpu":
-        return not made.is_row or (made.num_rows > 1 and not made.sums)
+        return _fits_cuda(made)
     if math.prod(made.whole) < LEAST or is_checked(op.name):
         return False
     return computes_half() or not made.has_half()

@@ -22,6 +22,7 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.expression import (
     CAST,
     COLUMN,
+    COLUMN_TOTAL,
     CONSTANT,
     FUNCTIONS,
     INPUT,
@@ -49,6 +50,7 @@ _STORED = {
 }  # fmt: skip
 _COMPUTED = {**_STORED, "float16": "float", "bfloat16": "float"}
 THREADS, MAX_BLOCKS = 256, 4096
+LANES, GROUPS = 32, 8  # threads of a sum over rows: columns, and rows at once
 
 PRELUDE = r"""
 typedef long long i64;
@@ -143,14 +145,23 @@ class CudaSpec:
     per_row: frozenset[str] = frozenset()
 
 
-def spec_of(formula: Formula, depth: int) -> CudaSpec:
+def spec_of(formula: Formula, depth: int, chosen: tuple[int, ...] | None = None) -> CudaSpec:
+    """chosen: positions of the outputs that the function writes; None: all."""
     numbers = formula.numbers.items()
     scalars = [(n, "float" if isinstance(v, float) else "int") for n, v in numbers]
     scalars += [(n, formula.types[i].dtype.name) for n, i in formula.fed.items()]
-    dtypes = tuple(t.dtype for t in (*formula.out_types, *formula.array_types))
-    rows = formula.is_row, formula.per_row
-    known = formula.outputs, formula.arrays, dtypes, tuple(scalars), depth, formula.draws
-    return CudaSpec(*known, *rows)
+    chosen = tuple(range(len(formula.outputs))) if chosen is None else chosen
+    outs = [formula.out_types[i] for i in chosen]
+    dtypes = tuple(t.dtype for t in (*outs, *formula.array_types))
+    roots = tuple(formula.outputs[i] for i in chosen)
+    known = formula.arrays, dtypes, tuple(scalars), depth, formula.draws
+    return CudaSpec(roots, *known, formula.is_row, formula.per_row)
+
+
+def parts_of(formula: Formula) -> list[tuple[int, ...]]:
+    """The outputs that one function writes: sums over rows go over the elements another way."""
+    plain = tuple(i for i in range(len(formula.outputs)) if i not in formula.sums)
+    return [part for part in (plain, formula.sums) if part]
 
 
 def source_of(spec: CudaSpec) -> str:
@@ -183,6 +194,8 @@ class _Writer:
         parameters += ["i64 n", "const i64* table"] + (["u64 seed"] if spec.draws else [])
         lines = [f'extern "C" __global__ void run({", ".join(parameters)}) {{']
         lines += [f"  {self._line(n)}" for n in self.order if n in self.numbers]
+        if spec.outputs[0].function == COLUMN_TOTAL:
+            return "\n".join([*lines, *self._columns(), "}", ""])
         if spec.is_row:
             return "\n".join([*lines, *self._rows(), "}", ""])
         step = "(i64)gridDim.x * blockDim.x"
@@ -245,6 +258,36 @@ class _Writer:
             if root in passes.fixed:
                 lines.append(f"  if (threadIdx.x == 0) {self._store(i)}")
         return [f"  {line}" for line in (*lines, "}")]
+
+    def _columns(self) -> list[str]:
+        """Sums over rows: a block of 32 x 8 threads per 32 columns, so that reads are coalesced and
+        the order of the sums is fixed."""
+        depth, count = self.spec.depth, len(self.spec.dtypes)
+        passes, outputs = self.passes, self.spec.outputs
+        steps = [f"step{k} = table[{depth * (k + 2) - 1}]" for k in range(count)]
+        lines = [f"const i64 columns = table[{depth - 1}], {', '.join(steps)};"]
+        lines.append(f"const i64 j = blockIdx.x * (i64){LANES} + threadIdx.x;")
+        body = [f"    {line}" for line in self._offsets(depth - 1)]
+        roots = [root.args[0] for root in outputs]
+        body += [f"    {self._line(n)}" for n in passes.row_numbers(roots, ())]
+        body += [f"    {self._line(n)}" for n in passes.needed(roots)]
+        last = []
+        for i, root in enumerate(outputs):
+            kind, name = self._c_type(self.types[root]), self.names[root]
+            lines.append(f"__shared__ {kind} part{i}[{GROUPS}][{LANES}];")
+            lines.append(f"{kind} {name} = 0;")
+            body.append(f"    {name} += ({kind}){self.names[root.args[0]]};")
+            last.append(f"  for (int w = 1; w < {GROUPS}; ++w) {name} += part{i}[w][threadIdx.x];")
+            last.append(f"  const i64 at{i} = 0; {self._store(i)}")
+        lines += [
+            f"if (j < columns) for (i64 i = threadIdx.y; i < n; i += {GROUPS}) {{",
+            *body,
+            "}",
+        ]
+        for i, root in enumerate(outputs):
+            lines.append(f"part{i}[threadIdx.y][threadIdx.x] = {self.names[root]};")
+        lines += ["__syncthreads();", "if (threadIdx.y == 0 && j < columns) {", *last, "}"]
+        return [f"  {line}" for line in lines]
 
     def _start(self, node: Expression) -> str:
         """The reduction of nothing."""
@@ -366,21 +409,37 @@ class CudaKernel:
     """One op call with inputs of certain types, launched through CuPy."""
 
     def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
-        self.formula = formula_of(op, types, attrs)
-        self.positions = self.formula.positions()
-        self.fed_at = list(self.formula.fed_positions().values())
-        self.numbers = [
-            np.float64(v) if isinstance(v, float) else np.int64(v)
-            for v in self.formula.numbers.values()
-        ]
-        self.tables: dict[tuple[object, ...], tuple[Layout, Array]] = {}
+        formula = formula_of(op, types, attrs)
+        self.launches = [_Launch(formula, part) for part in parts_of(formula)]
 
     def __call__(
         self, xp: ArrayModule, *arrays: Array, rng: Rng | None = None, **_: object
     ) -> None:
+        for launch in self.launches:
+            launch(xp, arrays, rng)
+
+
+class _Launch:
+    """Launches the function that writes some outputs of a formula. chosen: their positions."""
+
+    def __init__(self, formula: Formula, chosen: tuple[int, ...]) -> None:
+        self.formula, self.chosen = formula, chosen
+        positions, count = formula.positions(), len(formula.outputs)
+        kept = [*chosen, *range(count, len(positions))]
+        self.positions = [positions[i] for i in kept]
+        short = formula.missing_dims()
+        self.missing = {k: short[i] for k, i in enumerate(kept) if i in short}
+        self.is_sum = chosen == formula.sums
+        self.fed_at = list(formula.fed_positions().values())
+        self.numbers = [
+            np.float64(v) if isinstance(v, float) else np.int64(v) for v in formula.numbers.values()
+        ]
+        self.tables: dict[tuple[object, ...], tuple[Layout, Array]] = {}
+
+    def __call__(self, xp: ArrayModule, arrays: tuple[Array, ...], rng: Rng | None) -> None:
         formula = self.formula
         used = [arrays[i] for i in self.positions]
-        for i, extra in formula.missing_dims().items():
+        for i, extra in self.missing.items():
             used[i] = used[i].reshape((*used[i].shape, *(1,) * extra))
         if formula.is_row and formula.row_dims != 1:
             used = [a.reshape(formula.joined(a.shape)) for a in map(xp.ascontiguousarray, used)]
@@ -398,9 +457,11 @@ class CudaKernel:
         seed = (np.uint64(rng.seed & (1 << 64) - 1),) if rng is not None else ()
         fed = [arrays[i] for i in self.fed_at]
         blocks = size if formula.is_row else min(MAX_BLOCKS, -(-size // THREADS))
-        function = _function(spec_of(formula, layout.depth))
-        arguments = (*used, *self.numbers, *fed, np.int64(size), table, *seed)
-        function((blocks,), (THREADS,), arguments)
+        block: tuple[int, ...] = (THREADS,)
+        if self.is_sum:
+            blocks, block = -(-layout.sizes[-1] // LANES), (LANES, GROUPS)
+        function = _function(spec_of(formula, layout.depth, self.chosen))
+        function((blocks,), block, (*used, *self.numbers, *fed, np.int64(size), table, *seed))
 
 
 def _layout_of(

@@ -96,7 +96,9 @@ class Formula:
         self.num_outputs = len(every)
         self._full_outputs = [every[i] for i in kept]
         values = row_values(per_row, *self.outputs)
-        self.single = frozenset(k for k, r in enumerate(self.outputs) if self.is_row and r in values)
+        self.single = frozenset(
+            k for k, r in enumerate(self.outputs) if self.is_row and r in values
+        )
         self.out_types = tuple(
             self._in_rows(every[i], k in self.single) for k, i in enumerate(kept)
         )

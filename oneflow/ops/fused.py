@@ -100,9 +100,7 @@ class FusedRandom(_Program):
         seed: int,
         per_row: tuple[str, ...] = (),
     ) -> tuple[TensorType, ...]:
-        return Fused.infer(
-            *operands, steps=steps, results=results, dtypes=dtypes, per_row=per_row
-        )
+        return Fused.infer(*operands, steps=steps, results=results, dtypes=dtypes, per_row=per_row)
 
 
 fused_random = declare(FusedRandom)

@@ -226,6 +226,30 @@ def test_costly_functions_are_not_repeated_in_passes_over_a_row() -> None:
     assert "tanh would be computed again in each pass over a row" in {f.reason for f in facts}
 
 
+def test_bias_activation_and_residual_are_one_kernel_over_the_product() -> None:
+    def build(a: Any, b: Any, c: Any) -> Any:
+        return F.gelu(F.linear(a, b[:COLUMNS], c[0])) + a
+
+    inputs = [np.concatenate([x] * 6)[:COLUMNS] / 8 for x in arrays(3)]
+    fused, facts = run(build, inputs, True)
+    a, b, c = inputs
+    np.testing.assert_allclose(fused[0], gelu(a @ b.T + c[0]) + a, rtol=1e-5, atol=1e-5)
+    assert groups(facts) == [("add", "gelu", "add")]
+
+
+def test_a_layer_reads_what_it_needs_before_its_bias_joins_a_chain() -> None:
+    def build(a: Any, b: Any, c: Any) -> Any:
+        x = F.relu(a * 2.0)
+        return x + F.linear(x, b, c[0])  # the product needs x, and so does the sum behind it
+
+    inputs = [np.concatenate([x] * 6)[:COLUMNS] / 8 for x in arrays(3)]
+    fused, facts = run(build, inputs, True)
+    a, b, c = inputs
+    x = np.maximum(a * 2, 0)
+    np.testing.assert_allclose(fused[0], x + x @ b.T + c[0], rtol=1e-5, atol=1e-5)
+    assert groups(facts) == [("scalar_mul", "relu"), ("add", "add")]
+
+
 def test_small_arrays_stay_in_numpy() -> None:
     def build(a: Any, b: Any) -> Any:
         return F.relu(a + b) * 2.0
@@ -243,6 +267,8 @@ def test_table_says_what_was_fused_and_why_not() -> None:
 
     lines = table(facts, Counter({"matmul": 2})).splitlines()
     assert lines[0] == "fusion: 2 ops in 1 kernels"
-    assert lines[1].startswith("  tanh + mul  float32[24, 130]  (") and "test_fusing.py:" in lines[1]
+    assert (
+        lines[1].startswith("  tanh + mul  float32[24, 130]  (") and "test_fusing.py:" in lines[1]
+    )
     assert lines[3].startswith("  softmax: tanh would be computed again")
     assert lines[-1] == "no formula: matmul 2"

@@ -103,6 +103,7 @@ FORMULAS: list[tuple[str, dict[str, object]]] = [
     ("softmax", {}), ("softmax_grad", {"scale": 0.5}), ("log_softmax", {}),
     ("log_softmax_grad", {}), ("causal_softmax", {"scale": 0.5}),
     ("layer_norm", {"begin_axis": 1}), ("rms_norm", {"begin_axis": 1}),
+    ("layer_norm_grad", {"begin_axis": 1}), ("rms_norm_grad", {"begin_axis": 1}),
     ("sparse_softmax_cross_entropy", {"label_smoothing": 0.1}),
     ("sparse_softmax_cross_entropy_grad", {}),
     ("map", {"expression": "where(isnan(a) , sign(b) * relu(a), maximum(a, -inf) ** abs(b))"}),
@@ -110,19 +111,22 @@ FORMULAS: list[tuple[str, dict[str, object]]] = [
 ]  # fmt: skip
 
 
-def _text(name: str, dtype: str, attrs: dict[str, object]) -> str:
+def _texts(name: str, dtype: str, attrs: dict[str, object]) -> list[str]:
+    """Sources of the functions that one call launches."""
     op = find_op(name)
     full, single = TensorType((3, 4), dtype_of(dtype)), TensorType((), dtypes.float64)
     step = TensorType((), dtypes.int64)
     row, labels = TensorType((4,), dtype_of(dtype)), TensorType((3,), dtypes.int64)
     samples = row.with_shape((3,))
-    scalars = {"lr": single, "step": step, "gamma": row, "beta": row}
+    rows = dict.fromkeys(("mean", "inv_std", "inv_rms"), samples)
+    scalars = rows | {"lr": single, "step": step, "gamma": row, "beta": row}
     if name.startswith("sparse"):
         scalars |= {"labels": labels, "lse": samples, "d_loss": samples}
     types = tuple(scalars.get(n, full) for n in op.operands or "ab")
     formula = Formula(op, types, attrs)
     assert formula.can_compile
-    return cuda_form.source_of(cuda_form.spec_of(formula, 2))
+    parts = cuda_form.parts_of(formula)
+    return [cuda_form.source_of(cuda_form.spec_of(formula, 2, part)) for part in parts]
 
 
 @pytest.mark.skipif(
@@ -131,17 +135,17 @@ def _text(name: str, dtype: str, attrs: dict[str, object]) -> str:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(("name", "attrs"), FORMULAS)
 def test_source_of_a_formula_compiles(name: str, attrs: dict[str, object], dtype: str) -> None:
-    text = _text(name, dtype, attrs)
-    status, log = _compile(text, "compute_80")
-    assert status == 0, log + text[len(cuda_form.PRELUDE) :]
+    for text in _texts(name, dtype, attrs):
+        status, log = _compile(text, "compute_80")
+        assert status == 0, log + text[len(cuda_form.PRELUDE) :]
 
 
 def test_an_update_becomes_one_function_that_reads_the_rate_on_the_device() -> None:
-    text = _text("adam_update", "float32", {})
+    (text,) = _texts("adam_update", "float32", {})
     assert text.count('extern "C" __global__ void run(') == 1
     assert "const double* s_lr, const i64* s_step" in text
 
 
 def test_dropout_draws_by_the_global_index() -> None:
-    text = _text("dropout", "float16", {"p": 0.5, "seed": 1})
+    (text,) = _texts("dropout", "float16", {"p": 0.5, "seed": 1})
     assert "first_word((u64)index, seed)" in text and "to_float16(" in text

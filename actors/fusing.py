@@ -33,7 +33,7 @@ from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.elementwise import can_fuse
 from oneflow.kernels.expressions.formula import COSTLY, Formula, formula_of
-from oneflow.ops.fused import Fused, FusedRandom
+from oneflow.ops.elementwise import Fused, FusedRandom
 
 if TYPE_CHECKING:
     from oneflow.actors.segment import BoundNode
@@ -46,7 +46,7 @@ FULL, PER_ROW, PER_COLUMN = "full", "per row", "per column"
 
 @dataclass(frozen=True)
 class Fact:
-    """What became of an op with a formula.
+    """The fate of an op with a formula.
 
     ops: names, in their order, of the ops of one kernel; or of the op that was not joined with what
     it reads.  type: of the elements that it goes over.  location: of the user's line.  reason: why
@@ -68,7 +68,7 @@ class Member:
 
     @cached_property
     def shapes(self) -> dict[str, str]:
-        """How each input's values lie along the elements."""
+        """The way in which each input's values lie along the elements."""
         return {n: PER_ROW if n in self.formula.per_row else FULL for n in self.formula.arrays}
 
 
@@ -197,7 +197,7 @@ class _Fusing:
         return self._misfit(sorted(members))
 
     def _misfit(self, members: list[int]) -> str:
-        """Why the values between members do not fit, or are too many."""
+        """The reason why the values between members do not fit, or are too many; or ""."""
         made = self._made(members)
         read: dict[int, str] = {}
         for m in members:
@@ -422,7 +422,7 @@ def _bind_alike(
 
 
 def table(facts: Sequence[Fact], others: Counter[str]) -> str:
-    """What was fused, what was not and why. others: number of nodes without a formula, by op."""
+    """The text of `facts`. others: number of nodes without a formula, by op."""
     groups = [f for f in facts if not f.reason]
     ops = sum(len(f.ops) for f in groups)
     lines = [f"fusion: {ops} ops in {len(groups)} kernels"]

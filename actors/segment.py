@@ -65,11 +65,8 @@ class Segment:
     nodes: of one segment actor. rank: whose part. published: values that other actors make or read,
     or variables. rows: of the whole plan. thorough: see `plan_offsets`. fuses: see fusing.py.
 
-    facts: what was fused.  unformed: number of nodes without a formula, by op.
-
-
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
-    need.
+    need.  facts: what was fused.  unformed: number of nodes without a formula, by op.
     """
 
     def __init__(
@@ -333,7 +330,7 @@ class _RandomCall:
 
 
 def _which_lack_row(bound: BoundNode, count: int) -> tuple[bool, ...]:
-    """Which of the first `count` arrays of a call, outputs first, have one element per row."""
+    """Tell which of the first `count` arrays of a call, outputs first, have one element per row."""
     call = bound.call
     per_row = call.op.rows(call.attrs)
     outs = [t.ndim < len(call.whole_shape) for t in call.out_types]

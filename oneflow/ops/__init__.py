@@ -20,7 +20,6 @@ from oneflow.ops import (  # noqa: F401
     dropout,
     factoring,
     fft,
-    fused,
     gather,
     layer_norm,
     linalg,

@@ -144,28 +144,27 @@ def test_half_precision_is_rounded_at_the_end_only(name: str, dtype: str) -> Non
         assert worst <= np.abs(other - exact).max() * 1.5 + 1e-6
 
 
+class Train(flow.nn.Graph):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        flow.manual_seed(0)
+        nn = flow.nn
+        self.model = nn.Sequential(
+            nn.Linear(COLUMNS, 96), nn.LayerNorm(96), nn.GELU(), nn.Dropout(0.3),
+            nn.Linear(96, 96), nn.Tanh(), nn.LayerNorm(96), nn.Linear(96, 10),
+        )  # fmt: skip
+        self.add_optimizer(flow.optim.AdamW(self.model.parameters(), lr=1e-2))
+
+    def build(self, x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+
 def test_a_step_of_training_is_that_of_the_ops_one_by_one() -> None:
     losses = []
     for fuses in (False, True):
         set_config(replace(current_config(), fuses_kernels=fuses))
-        flow.manual_seed(0)
-        model = flow.nn.Sequential(
-            flow.nn.Linear(COLUMNS, 96), flow.nn.LayerNorm(96), flow.nn.GELU(), flow.nn.Dropout(0.3),
-            flow.nn.Linear(96, 96), flow.nn.Tanh(), flow.nn.LayerNorm(96), flow.nn.Linear(96, 10),
-        )  # fmt: skip
-        optimizer = flow.optim.AdamW(model.parameters(), lr=1e-2)
-
-        class Train(flow.nn.Graph):  # type: ignore[misc,name-defined]
-            def __init__(self) -> None:
-                super().__init__()
-                self.model = model
-                self.add_optimizer(optimizer)
-
-            def build(self, x: Any, y: Any) -> Any:
-                loss = F.cross_entropy(self.model(x), y)
-                loss.backward()
-                return loss
-
         graph = Train()
         x = flow.tensor(arrays(1)[0], dtype=flow.float32)
         y = flow.tensor(np.arange(ROWS) % 10)

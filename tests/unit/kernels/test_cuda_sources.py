@@ -118,10 +118,11 @@ def _texts(name: str, dtype: str, attrs: dict[str, object]) -> list[str]:
     step = TensorType((), dtypes.int64)
     row, labels = TensorType((4,), dtype_of(dtype)), TensorType((3,), dtypes.int64)
     samples = row.with_shape((3,))
-    rows = dict.fromkeys(("mean", "inv_std", "inv_rms"), samples)
-    scalars = rows | {"lr": single, "step": step, "gamma": row, "beta": row}
+    scalars = {"lr": single, "step": step, "gamma": row, "beta": row}
     if name.startswith("sparse"):
         scalars |= {"labels": labels, "lse": samples, "d_loss": samples}
+    if name.endswith("norm_grad"):
+        scalars |= dict.fromkeys(("mean", "inv_std", "inv_rms"), samples)
     types = tuple(scalars.get(n, full) for n in op.operands or "ab")
     formula = Formula(op, types, attrs)
     assert formula.can_compile

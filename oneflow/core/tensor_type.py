@@ -22,12 +22,12 @@ class TensorType:
     dtype: DType
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Types are parts of many keys, and few of them are made."""
-        return hash((self.shape, self.dtype))
+        # Types are parts of many keys. A cached property takes a lock in Python 3.11.
+        known = self.__dict__
+        if "_hash" not in known:
+            known["_hash"] = hash((self.shape, self.dtype))
+        found: int = known["_hash"]
+        return found
 
     @property
     def ndim(self) -> int:

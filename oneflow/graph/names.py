@@ -70,10 +70,8 @@ def _scaler_states(graph: Graph) -> dict[str, Tensor]:
 
 def owners_of(graph: Graph) -> dict[int, Tensor]:
     """Every tensor that has a name, by the id of its array."""
-    modules = graph._modules.values()
-    known = [t for m in modules for t in (*m.parameters(), *m.buffers())]
-    states = states_by_name(graph).values()
-    return {id(t._array): t for t in (*known, *states) if t._array is not None}
+    known = *model_tensors(graph), *_states(graph)
+    return {id(t._array): t for t in known if t._array is not None}
 
 
 def buffers_of(graph: Graph) -> list[tuple[Module, str, Tensor]]:

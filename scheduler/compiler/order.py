@@ -21,19 +21,18 @@ An op that overwrites a variable always comes after every reader of what it over
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Hashable
 
-from oneflow.core.errors import GraphError, InternalError
+from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.scheduler.compiler.order_memory import (
     ROUNDS,
     is_movable,
     local_nbytes,
     lower_peak,
 )
+from oneflow.scheduler.compiler.order_rules import Rules
 
 SHORT_NBYTES = 64 * 1024
 """Ops that read and write fewer bytes than this take a device about as long as their launch."""
@@ -53,11 +52,12 @@ def order(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
             _gather_reductions(nodes, position, place)
         else:
             _hasten_reductions(nodes, position, place)
-    nodes = _sorted(nodes, place)
+    rules = Rules(nodes, position)
+    sequence = rules.sorted(range(len(nodes)), place)
     if config.order_mode in ("MemoryFirst", "OverlapCpuGpu"):
         rounds = ROUNDS if config.compress_memory else 1
-        nodes = lower_peak(nodes, _after_readers, _sorted, rounds)
-    graph.reorder(nodes)
+        sequence = lower_peak(nodes, sequence, rules, rounds)
+    graph.reorder([nodes[i] for i in sequence])
 
 
 # ---- what a mode wants ---------------------------------------------------------------------------
@@ -125,81 +125,3 @@ def _delay_short(nodes: list[Node], position: dict[int, int], place: list[int]) 
         if is_movable(nodes[i]) and sum(local_nbytes(v) for v in values) < SHORT_NBYTES:
             readers = [place[position[u.id]] for v in nodes[i].outputs for u in v.users]
             place[i] = max(place[i], min(readers, default=0))
-
-
-# ---- a valid order closest to it -----------------------------------------------------------------
-
-
-def _sorted(nodes: list[Node], place: list[int]) -> list[Node]:
-    """Sort the nodes so that of those that can run, the one with the lowest place always comes
-    next; of one place, the first in `nodes`.
-    """
-    position = {node.id: i for i, node in enumerate(nodes)}
-    ranks = sorted(range(len(nodes)), key=place.__getitem__)
-    rank_of = [0] * len(nodes)
-    for rank, i in enumerate(ranks):
-        rank_of[i] = rank
-    after = _after_readers(nodes)
-    waits = [len(node.inputs) for node in nodes]
-    for writers in after.values():
-        for writer in writers:
-            waits[writer] += 1
-    ready = [rank_of[i] for i, count in enumerate(waits) if count == 0]
-    heapify(ready)
-    result = []
-    while ready:
-        i = ranks[heappop(ready)]
-        node = nodes[i]
-        result.append(node)
-        released = [position[user.id] for value in node.outputs for user in value.users]
-        for j in (*released, *after.get(i, ())):
-            waits[j] -= 1
-            if waits[j] == 0:
-                heappush(ready, rank_of[j])
-    if len(result) != len(nodes):
-        raise _no_order(nodes, waits)
-    return result
-
-
-def _after_readers(nodes: list[Node]) -> dict[int, list[int]]:
-    """Reader -> writers that must come after it, by position."""
-    position = {node.id: i for i, node in enumerate(nodes)}
-    mutates: dict[str, list[int]] = {}
-    after: dict[int, list[int]] = {}
-    for i, node in enumerate(nodes):
-        if node.op not in mutates:
-            op = None if node.is_structural else find_op(node.op)
-            mutates[node.op] = list(op.mutates.values()) if op else []
-        for index in mutates[node.op]:
-            for reader in _readers(node.inputs[index], node):
-                if reader is not node:
-                    after.setdefault(position[reader.id], []).append(i)
-    return after
-
-
-def _readers(value: Value, writer: Node) -> Iterator[Node]:
-    """The nodes that read a value, or a view of it, before `writer` overwrites it."""
-    for user in value.users:
-        yield user
-        if user is not writer and user.inputs[0] is value and _shows_input(user):
-            yield from _readers(user.outputs[0], writer)
-
-
-def _shows_input(node: Node) -> bool:
-    """May its output be the memory of its first input?"""
-    if node.is_structural:
-        return node.op == "repeat"
-    op = find_op(node.op)
-    return op.is_view or op.is_alias
-
-
-def _no_order(nodes: list[Node], waits: list[int]) -> GraphError:
-    stuck = next(
-        n
-        for n, count in zip(nodes, waits, strict=True)
-        if count and not n.is_structural and find_op(n.op).mutates
-    )
-    return GraphError(
-        f"{stuck.describe()}: it overwrites a value that is still read after it has run; "
-        "read the value that the update returns, or clone the old one first"
-    )

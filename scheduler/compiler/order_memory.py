@@ -13,43 +13,41 @@ falls. Values that travel between actors have registers of their own and count n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from oneflow.core.graph import Node, Value
-from oneflow.core.op import find_op
+from oneflow.core.graph import STRUCTURAL, Node, Value
+from oneflow.core.op import Op, find_op
 from oneflow.core.placement import Placement
+from oneflow.scheduler.compiler.order_rules import Rules
 
-Sort = Callable[[list[Node], list[int]], list[Node]]
-"""(nodes, place of each) -> a valid order that is close to the places."""
+HELD = STRUCTURAL - {"repeat"}
+"""Readers whose values are in registers."""
 
 ROUNDS = 8
 """Walks of a thorough search."""
 
 
-def lower_peak(
-    nodes: list[Node], before: Callable[[list[Node]], dict[int, list[int]]], sort: Sort, rounds: int
-) -> list[Node]:
+def lower_peak(nodes: list[Node], sequence: list[int], rules: Rules, rounds: int) -> list[int]:
     """The best order found.
 
-    before: of some nodes, position -> positions of the nodes that must come after it beside its
-    readers. rounds: >= 1.
+    sequence: the order to begin with, of the numbers by which `rules` knows the nodes. rounds:
+    >= 1.
     """
     temporaries = Temporaries(nodes)
-    lives = Lives(nodes, temporaries)
-    best, least = nodes, lives.peak()
-    current = nodes
+    best, least = sequence, temporaries.peak(sequence)
+    current = sequence
     for _ in range(rounds):
         start = least
         for walk in (_later, _sooner):
-            places = walk(current, lives, before(current))
-            if all(place == i for i, place in enumerate(places)):
+            places = [0] * len(nodes)
+            for place, i in enumerate(current):
+                places[i] = place
+            if not walk(current, places, temporaries, rules):
                 continue
-            current = sort(current, places)
-            lives = Lives(current, temporaries)
-            peak = lives.peak()
+            current = rules.sorted(current, places)
+            peak = temporaries.peak(current)
             if peak < least:
                 best, least = current, peak
         if least == start:
@@ -60,78 +58,96 @@ def lower_peak(
 class Temporaries:
     """The temporaries of a graph, numbered; those that share memory are one.
 
-    made, read: those that a node makes and reads, by its id.  sizes: bytes on one rank.
-    by_placement: their numbers, by where they are.
+    made, read: those that each node makes and reads.  sizes: bytes on one rank.  users: of each,
+    the node that makes it and all that read it.  can_wait, can_hurry: whether a node may be moved
+    by a walk.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
-        self.made: dict[int, list[int]] = {}
-        self.read: dict[int, list[int]] = {}
+        self.made: list[list[int]] = []
+        self.read: list[list[int]] = []
         self.sizes: list[int] = []
-        self.by_placement: dict[Placement, list[int]] = {}
+        self.users: list[list[int]] = []
+        self.can_wait: list[bool] = []
+        self.can_hurry: list[bool] = []
+        self._by_placement: dict[Placement, list[int]] = {}
         self._numbers: dict[int, int] = {}
-        numbers = self._numbers
-        for node in nodes:
-            ids = [v.id for v in node.inputs]
-            self.read[node.id] = sorted({numbers[i] for i in ids if i in numbers})
-            self.made[node.id] = [] if node.is_structural else self._make(node)
+        numbers, users = self._numbers, self.users
+        for i, node in enumerate(nodes):
+            ids = [v.id for v in node.inputs if v.id in numbers]
+            read = sorted({numbers[i] for i in ids}) if ids else []
+            made: list[int] = []
+            movable = waits = False
+            if not node.is_structural:
+                op = find_op(node.op)
+                made = self._make(node, op)
+                movable = not op.has_effect
+                waits = movable and not op.mutates
+            self.read.append(read)
+            self.made.append(made)
+            for number in made:
+                users[number].append(i)
+            for number in read:
+                users[number].append(i)
+            self.can_wait.append(waits)
+            self.can_hurry.append(movable and bool(node.inputs))
+        counts = [len(some) for some in users]
+        self._starts = np.cumsum([0, *counts[:-1]], dtype=np.int64)
+        self._users = np.array([i for some in users for i in some], np.int64)
+        self._groups = [np.array(some) for some in self._by_placement.values()]
+        self._sizes = np.array(self.sizes, np.int64)
 
-    def _make(self, node: Node) -> list[int]:
-        op, numbers = find_op(node.op), self._numbers
+    def _make(self, node: Node, op: type[Op]) -> list[int]:
+        numbers = self._numbers
         made: list[int] = []
+        shown = 0 if op.is_view or op.is_alias else None
         for k, value in enumerate(node.outputs):
-            source = op.mutates.get(k, 0 if op.is_view or op.is_alias else None)
+            source = op.mutates.get(k, shown)
             if source is not None:
                 shared = numbers.get(node.inputs[source].id)
                 if shared is not None:
                     numbers[value.id] = shared
-            elif not any(u.is_structural and u.op != "repeat" for u in value.users):
+            elif HELD.isdisjoint([u.op for u in value.users]):
                 numbers[value.id] = number = len(self.sizes)
                 made.append(number)
                 self.sizes.append(local_nbytes(value))
-                self.by_placement.setdefault(node.placement, []).append(number)
+                self.users.append([])
+                self._by_placement.setdefault(node.placement, []).append(number)
         return made
 
+    def peak(self, sequence: Sequence[int]) -> int:
+        """Most bytes that are live at once in an order, summed over the placements."""
+        if not self.sizes:
+            return 0
+        place = np.empty(len(sequence), np.int64)
+        place[sequence] = np.arange(len(sequence))
+        used = place[self._users]
+        first = np.minimum.reduceat(used, self._starts)
+        last = np.maximum.reduceat(used, self._starts)
+        total = 0
+        for some in self._groups:
+            changes = np.zeros(len(sequence) + 1, np.int64)
+            np.add.at(changes, first[some], self._sizes[some])
+            np.add.at(changes, last[some] + 1, -self._sizes[some])
+            total += int(np.cumsum(changes).max())
+        return total
 
-class Lives:
-    """The times at which temporaries are live in one order of the nodes.
-
-    made, read: of each node.  readers: positions of the node that makes a temporary and of all that
-    read it, ascending.
-    """
-
-    def __init__(self, nodes: list[Node], temporaries: Temporaries) -> None:
-        self._temporaries, self._length = temporaries, len(nodes)
-        self.sizes = temporaries.sizes
-        self.made = [temporaries.made[node.id] for node in nodes]
-        self.read = [temporaries.read[node.id] for node in nodes]
-        self.readers: list[list[int]] = [[] for _ in self.sizes]
-        for i, (made, read) in enumerate(zip(self.made, self.read, strict=True)):
-            for number in made:
-                self.readers[number].append(i)
-            for number in read:
-                self.readers[number].append(i)
-
-    def peak(self) -> int:
-        """Most bytes that are live at once, summed over the placements."""
-        every = self._temporaries.by_placement.values()
-        return sum(_peak([self._life(number) for number in some], self._length) for some in every)
-
-    def _life(self, number: int) -> tuple[int, int, int]:
-        readers = self.readers[number]
-        return self.sizes[number], readers[0], readers[-1]
-
-
-def _peak(lives: list[tuple[int, int, int]], length: int) -> int:
-    sizes, first, last = np.array(lives, np.int64).T
-    changes: np.ndarray[Any, Any] = np.zeros(length + 1, np.int64)
-    np.add.at(changes, first, sizes)
-    np.add.at(changes, last + 1, -sizes)
-    return int(np.cumsum(changes).max())
+    def freed(self, i: int, places: list[int], until: int) -> int:
+        """Bytes that node `i` reads, and others only before place `until`."""
+        total = 0
+        for number in self.read[i]:
+            for j in self.users[number]:
+                if j != i and places[j] >= until:
+                    break
+            else:
+                total += self.sizes[number]
+        return total
 
 
 def local_nbytes(value: Value) -> int:
     """Bytes of a value on one rank, evenly split."""
+    if value.placement.size == 1:
+        return value.type.nbytes
     parts = 1
     for extent, sbp in zip(value.placement.hierarchy, value.sbp or (), strict=False):
         parts *= extent if sbp.is_split else 1
@@ -143,48 +159,42 @@ def is_movable(node: Node) -> bool:
     return not node.is_structural and not find_op(node.op).has_effect
 
 
-def _later(nodes: list[Node], lives: Lives, before: dict[int, list[int]]) -> list[int]:
-    places = list(range(len(nodes)))
-    positions = {node.id: i for i, node in enumerate(nodes)}
-    for i in range(len(nodes) - 1, -1, -1):
-        node = nodes[i]
-        if not is_movable(node) or find_op(node.op).mutates:
+def _later(sequence: list[int], places: list[int], temporaries: Temporaries, rules: Rules) -> bool:
+    """Change places so that nodes wait. Returns whether one does."""
+    sizes, writers, changed = temporaries.sizes, rules.writers, False
+    for i in reversed(sequence):
+        if not temporaries.can_wait[i]:
             continue
-        bounds = [places[positions[u.id]] for v in node.outputs for u in v.users]
-        bounds += [places[j] for j in before.get(i, ())]
+        bounds = [places[j] for j in rules.readers[i]]
+        if i in writers:
+            bounds += [places[j] for j in writers[i]]
         first = min(bounds, default=0)
         if first <= places[i] + 1:
             continue
-        kept = sum(
-            lives.sizes[number]
-            for number in lives.read[i]
-            if max((places[j] for j in lives.readers[number] if j != i), default=0) < first
-        )
-        saved = sum(lives.sizes[number] for number in lives.made[i])
-        if saved > kept or (not lives.made[i] and not kept):
-            places[i] = first
-    return places
+        kept = temporaries.freed(i, places, first)
+        made = temporaries.made[i]
+        if sum([sizes[number] for number in made]) > kept or (not made and not kept):
+            places[i], changed = first, True
+    return changed
 
 
-def _sooner(nodes: list[Node], lives: Lives, before: dict[int, list[int]]) -> list[int]:
-    places = list(range(len(nodes)))
-    positions = {node.id: i for i, node in enumerate(nodes)}
+def _sooner(sequence: list[int], places: list[int], temporaries: Temporaries, rules: Rules) -> bool:
+    """Change places so that nodes run early. Returns whether one does."""
+    sizes, changed = temporaries.sizes, False
     waits: dict[int, list[int]] = {}
-    for reader, writers in before.items():
+    for reader, writers in rules.writers.items():
         for writer in writers:
             waits.setdefault(writer, []).append(reader)
-    for i, node in enumerate(nodes):
-        if not is_movable(node) or not node.inputs:
+    for i in sequence:
+        if not temporaries.can_hurry[i]:
             continue
-        bounds = [places[positions[v.node.id]] for v in node.inputs]
-        first = max(bounds + [places[j] for j in waits.get(i, ())])
+        bounds = [places[j] for j in rules.reads[i]]
+        if i in waits:
+            bounds += [places[j] for j in waits[i]]
+        first = max(bounds)
         if first >= places[i] - 1:
             continue
-        freed = sum(
-            lives.sizes[number]
-            for number in lives.read[i]
-            if max((places[j] for j in lives.readers[number] if j != i), default=0) <= first
-        )
-        if freed and freed >= sum(lives.sizes[number] for number in lives.made[i]):
-            places[i] = first
-    return places
+        freed = temporaries.freed(i, places, first + 1)
+        if freed and freed >= sum([sizes[number] for number in temporaries.made[i]]):
+            places[i], changed = first, True
+    return changed

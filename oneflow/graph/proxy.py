@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
+from oneflow.graph.describe import describe_module
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
@@ -96,6 +97,34 @@ class GraphTensor(_Staged):
         return f"(GraphTensor:{self._path}(stage_id={self.stage_id}))"
 
 
+class _GraphTensors(GraphTensor):
+    """The graph's view of all parameters and buffers of a module: `proxy.to(GraphTensor)`. What is
+    set is set for each of them; what is read is what they have in common.
+    """
+
+    def __init__(self, module: Module, graph: Graph, path: str) -> None:
+        _Staged.__init__(self, module, graph, path)
+        named = (*module.named_parameters(path), *module.named_buffers(path))
+        self._views = [GraphTensor(x, graph, name) for name, x in named]
+        kinds = {view.type for view in self._views}
+        self.type = "BUFFER" if kinds == {"BUFFER"} else "PARAMETER"
+
+    def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
+        for view in self._views:
+            view.set_stage(stage_id, placement)
+
+    @property
+    def _stage(self) -> Stage:
+        """Raises GraphError if the tensors have different stages."""
+        stages = [view._stage for view in self._views]
+        if any(stage != stages[0] for stage in stages):
+            raise GraphError(
+                f"the tensors of {self._path} have different stages; ask each for its own, or set "
+                "one for all"
+            )
+        return stages[0] if stages else Stage()
+
+
 class GraphModule(_Staged):
     """The graph's view of a module: `proxy.to(GraphModule)`."""
 
@@ -160,11 +189,13 @@ class Proxy:
         object.__setattr__(self, "_path", path)
 
     def to(self, view: object, *args: Any, **kwargs: Any) -> Any:
-        """The view asked for: GraphModule, or nn.Module for the module itself; anything else (a
-        device, a dtype) goes to the module's own `to`.
+        """The view asked for: GraphModule, GraphTensor for all tensors of the module, or nn.Module
+        for the module itself; anything else (a device, a dtype) goes to the module's own `to`.
         """
         if view is GraphModule:
             return GraphModule(self._module, self._graph, self._path)
+        if view is GraphTensor:
+            return _GraphTensors(self._module, self._graph, self._path)
         if not isinstance(view, type):
             self._module.to(view, *args, **kwargs)
             return self
@@ -172,7 +203,7 @@ class Proxy:
             return self._module
         raise GraphError(
             f"{self._path} is a {type(self._module).__name__} of a graph: "
-            "to() takes GraphModule or nn.Module"
+            "to() takes GraphModule, GraphTensor or nn.Module"
         )
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -254,7 +285,7 @@ class Proxy:
             yield value
 
     def __repr__(self) -> str:
-        return f"(MODULE:{self._path}:{self._module!r})"
+        return describe_module(self._graph, self._path, self._module, with_ops=True)
 
 
 class ProxyTensor:

@@ -90,6 +90,8 @@ class Trace(Mode):
         self._stage_of_call: dict[int, int] = {}
         """The stage of a recorded call, by its number on the tape, where placements have several:
         its gradients belong there too."""
+        self._module_of_call: dict[int, str] = {}
+        """The module of a recorded call, by its number on the tape; that of its gradients, too."""
         self.paths: dict[int, str] = {}
         self.stage_of: dict[int, Stage] = {}
         self.recomputed: set[int] = set()
@@ -142,6 +144,8 @@ class Trace(Mode):
             locate(error, self.module_path)
             raise
         node = self._append(op.name, values, types, placement, attrs)
+        if op.mutates and not node.module:  # an update is its parameter's
+            node.module = values[next(iter(op.mutates.values()))].node.module
         outputs = tuple(
             self._mutated(inputs[op.mutates[i]], v) if i in op.mutates else self._wrap(v, inputs)
             for i, v in enumerate(node.outputs)
@@ -149,6 +153,8 @@ class Trace(Mode):
         if self._parts and op.name == "cast" and (whole := self._parts.get(values[0].id)):
             self._parts[node.outputs[0].id] = whole
         record(op, inputs, outputs, attrs)
+        if outputs and (call := outputs[0]._grad_fn) is not None:
+            self._module_of_call[call.number] = self.module_path
         if outputs:
             self.note_stage(outputs[0], node.stage)
         if op.is_view:
@@ -245,12 +251,12 @@ class Trace(Mode):
         """A pass within a pass, as of a checkpoint, goes on with gradients that are scaled."""
         before, self.scale_gradient = self.scale_gradient, None
         was_in, self.is_in_backward = self.is_in_backward, True
-        stage = self.stage
+        place = self.module_path, self.stage
         try:
             yield
         finally:
             self.scale_gradient, self.is_in_backward = before, was_in
-            self.stage = stage
+            self.module_path, self.stage = place
 
     # ---- stages ----------------------------------------------------------------------------------
 
@@ -262,6 +268,7 @@ class Trace(Mode):
     def differentiate(self, number: int) -> None:
         """The gradients of the call with this number follow."""
         self.stage = self._stage_of_call.get(number, self.stage)
+        self.module_path = self._module_of_call.get(number, "")
 
     def _stage_on(self, placement: Placement, values: list[Value]) -> int:
         """The stage of an op there: on a placement of several that of the module that is called;

@@ -47,7 +47,7 @@ def test_modules_come_out_as_proxies_by_every_way() -> None:
     assert list(proxy[2]) == ["a", "b"] and "a" in proxy[2] and len(proxy) == 3
     assert proxy[1][0].to(nn.Module) is model[1][0]
     assert isinstance(proxy.to(nn.Sequential), nn.Sequential)
-    with pytest.raises(OneFlowError, match=r"to\(\) takes GraphModule or nn\.Module"):
+    with pytest.raises(OneFlowError, match=r"to\(\) takes GraphModule, GraphTensor or nn\.Module"):
         proxy.to(nn.Linear)
 
 
@@ -106,6 +106,20 @@ def test_stages_are_set_on_tensors_and_by_assignment() -> None:
         flow.ones(2).to(GraphTensor)
     with pytest.raises(TypeError, match="a tensor is no Linear"):
         weight.to(nn.Linear)
+
+
+def test_all_tensors_of_a_module_are_staged_at_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to_global(HERE, B)
+    graph: Any = Predict(model)
+    view = graph.model.to(GraphTensor)
+    view.set_stage(2, HERE)
+    assert (view.stage_id, view.stage_placement, view.type) == (2, HERE, "PARAMETER")
+    tensors = [*graph.model[0]._module.parameters(), *graph.model[1]._module.buffers()]
+    assert {graph._stages[id(x)].id for x in tensors} == {2}
+    graph.model[0].bias.to(GraphTensor).stage_id = 1
+    with pytest.raises(OneFlowError, match="the tensors of model have different stages"):
+        _ = view.stage_id
+    assert graph.model[1].to(GraphTensor).stage_id == 2
 
 
 def test_tensors_of_a_graph_are_proxies_outside_of_build_only() -> None:
@@ -221,6 +235,39 @@ def check_training(change: Callable[[nn.Module], object], recomputed: bool = Fal
         assert weight.numpy().shape == (5, 4)
     for (name, a), (_, b) in zip(*[m.state_dict().items() for m in models], strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_module_of_a_graph_lists_its_tensors_and_ops() -> None:
+    graph: Any = Predict(nn.Sequential(nn.Linear(4, 3)))
+    assert "(PARAMETER:model.0.weight:tensor(..., size=(3, 4)" in repr(graph.model[0])
+    graph(flow.ones(2, 4))
+    assert "(OPERATOR: model.0-linear-0(" in repr(graph.model)
+
+
+def test_gradients_and_updates_are_their_module_s() -> None:
+    """So that reports of memory name them; only the loss is of no module."""
+
+    class Trains(nn.Graph):
+        def __init__(self, recomputed: bool) -> None:
+            super().__init__()
+            self.model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+            self.add_optimizer(flow.optim.SGD(self.model.origin.parameters(), lr=0.1))
+            self.model[1].to(GraphModule).activation_checkpointing = recomputed
+
+        def build(self, x: Any) -> Any:
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    for recomputed in (False, True):
+        graph = Trains(recomputed)
+        graph(flow.ones(2, 4))
+        found = {(n.op, n.module) for n in graph._compiled.trace.graph if not n.is_structural}
+        assert {("sgd_update", "model.0"), ("sgd_update", "model.2"), ("tanh_grad", "model.1")} <= {
+            *found
+        }
+        assert ("matmul_weight_grad", "model.0") in found
+        assert {op for op, module in found if not module} <= {"reduce_sum", "full_like", "expand"}
 
 
 def test_nodes_know_their_module_and_line() -> None:

@@ -116,6 +116,7 @@ class OpenTable:
         for known in self._requests:
             if known.is_for(ids, table_ids):
                 return known
+        self._check(ids, table_ids, padding_idx)
         made = self._number(ids, table_ids, padding_idx)
         self._requests.append(made)
         return made
@@ -126,7 +127,6 @@ class OpenTable:
             tables = np.arange(self.num_tables, dtype=np.int32)
         else:
             tables = np.ascontiguousarray(table_ids).reshape(-1)
-        self._check(keys, tables, padding_idx)
         tables = tables.astype(np.int32, copy=False)
         n = keys.size
         slots = np.zeros(1 << max(4, (2 * n - 1).bit_length()), np.int32)
@@ -145,18 +145,20 @@ class OpenTable:
             inverse,
         )
 
-    def _check(self, keys: Array, tables: Array, padding_idx: int | None) -> None:
-        if keys.size and self.is_signed and keys.min() < 0:
-            negative = keys[(keys < 0) & (keys != padding_idx)]
+    def _check(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> None:
+        if self.is_signed and ids.size and ids.min() < 0:
+            negative = ids[(ids < 0) & (ids != padding_idx)]
             if negative.size:
                 raise PositionError(
                     f"embedding {self.name!r}: the id {int(negative[0])} is negative; hashed ids "
                     "of 64 bits need key_type 'uint64'"
                 )
-        if tables.size and not (tables.min() >= 0 and tables.max() < self.num_tables):
+        if table_ids is None or not table_ids.size:
+            return
+        if table_ids.min() < 0 or table_ids.max() >= self.num_tables:
             raise PositionError(
-                f"embedding {self.name!r}: table ids are {int(tables.min())} to "
-                f"{int(tables.max())}, but there are {self.num_tables} tables, from 0"
+                f"embedding {self.name!r}: table ids are {int(table_ids.min())} to "
+                f"{int(table_ids.max())}, but there are {self.num_tables} tables, from 0"
             )
 
     def look_up(self, request: Request) -> Array:
@@ -167,6 +169,11 @@ class OpenTable:
             self.counts.ids += request.inverse.size
             self.counts.distinct += request.keys.size
         return lines
+
+    def owns(self, keys: Array, tables: Array) -> Array:
+        """Tell whose rows are here, bool[n]. keys: uint64[n], tables: of each."""
+        request = self._number(keys.view(np.int64), tables, None)
+        return request.inverse >= 0
 
     # ---- gradients -------------------------------------------------------------------------------
 

@@ -117,6 +117,10 @@ class Op(metaclass=OpClass):
     """`grad` gets the conjugates of complex output gradients, and its results are conjugated: right
     for every function that is differentiable as a complex one."""
 
+    may_repeat: ClassVar[bool] = True
+    """Whether every rank may do the same: all-B is a valid signature. False: on several ranks the
+    op has the signatures that `sbp` lists, and no other."""
+
     formula: ClassVar[Callable[..., Any] | None] = None
     """`formula(*types, **attrs)`: the outputs as expressions (core/expression.py) of the operands'
     names; kernels of every device follow from it. Operands that it reads as scalars are 0-d."""
@@ -157,7 +161,7 @@ class Op(metaclass=OpClass):
 
     sbp: ClassVar[Callable[..., list[SbpSignature]]] = staticmethod(_no_signatures)
     """`sbp(*types, **attrs)`: valid signatures over one hierarchy axis, besides all-B (which is
-    always valid and added by the caller)."""
+    valid but for ops that may not repeat, and added by the caller)."""
 
     grad: ClassVar[Callable[..., Gradients]] = staticmethod(_no_gradients)
     """`grad(*tensors, **attrs)`: input gradients; see the top of this file. The default: the op has
@@ -334,6 +338,8 @@ def signatures(
         listed = op.sbp_for(num_ranks, *types, **attrs)
     else:
         listed = op.sbp(*types, **attrs)
+    if not op.may_repeat and num_ranks is not None and num_ranks > 1:
+        return listed
     return [
         *listed,
         SbpSignature((BROADCAST,) * len(types), (BROADCAST,) * num_outputs(op, types, attrs)),

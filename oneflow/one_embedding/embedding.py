@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,9 +22,11 @@ from typing import Any
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.dtype import DType, float16, float32, int32, int64
 from oneflow.core.errors import ArgumentError, DTypeError
+from oneflow.core.sbp import all_broadcast
 from oneflow.distributed.world import world
 from oneflow.functional.creation import zeros
-from oneflow.kernels.open_tables import close_tables, open_table, opened
+from oneflow.functional.from_data import tensor
+from oneflow.kernels.open_tables import OpenTable, close_tables, open_table, opened
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import RowTable
 from oneflow.one_embedding.tables import Initializer, columns_of
@@ -59,15 +62,17 @@ class OneEmbeddingHandler:
 
     def save_snapshot(self, snapshot_name: str) -> None:
         """Keep the rows as they are under a name."""
-        self._on_rows(lambda store: store.save_snapshot(snapshot_name))
+        self.rows.store.save_snapshot(snapshot_name)
 
     def load_snapshot(self, snapshot_name: str) -> None:
-        """Replace the rows by those of a snapshot."""
-        self._on_rows(lambda store: store.load_snapshot(snapshot_name))
+        """Replace the rows by those of a snapshot, also of another number of ranks."""
+        rows = self.rows
+        rows.store.load_snapshot(snapshot_name, rows.owns)
 
-    def _on_rows(self, act: Callable[[Any], None]) -> None:
-        for table in opened(self.text) or [open_table(self.text, *self._part())]:
-            act(table.store)
+    @property
+    def rows(self) -> OpenTable:
+        """The rows of this rank, opened if they are not."""
+        return open_table(self.text, *self._part())
 
     def _part(self) -> tuple[int | None, int | None]:
         """The buckets of this rank."""
@@ -178,6 +183,21 @@ class Embedding(Module):
     def load_snapshot(self, snapshot_name: str) -> None:
         """Replace the rows by those of a snapshot. Every rank calls."""
         self.one_embedding.load_snapshot(snapshot_name)
+
+    def get_extra_state(self) -> dict[str, str]:
+        """The name of a snapshot of the rows, which a state dict holds in their place."""
+        moment = tensor(time.time_ns())
+        shadow = self.shadow
+        if shadow.is_global:  # all ranks use the name of the first
+            everywhere = all_broadcast(shadow.placement.ndim)
+            moment = moment.to_global(placement=shadow.placement, sbp=everywhere).to_local()
+        name = f"state-{moment.item()}"
+        self.save_snapshot(name)
+        return {"snapshot": name}
+
+    def set_extra_state(self, state: Mapping[str, str]) -> None:
+        """Load the snapshot of a state dict, from the persistent path."""
+        self.load_snapshot(state["snapshot"])
 
     def extra_repr(self) -> str:
         return f"{self.one_embedding.name!r}, {self.num_tables} x {self.embedding_dim}"

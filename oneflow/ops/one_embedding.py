@@ -49,6 +49,7 @@ class OneEmbeddingFusedLookup(Op):
     """
 
     name = "one_embedding_fused_lookup"
+    may_repeat = False
 
     @staticmethod
     def infer(
@@ -74,14 +75,10 @@ class OneEmbeddingFusedLookup(Op):
         shadow: TensorType,
         ids: TensorType,
         table_ids: TensorType | None = None,
-        *,
-        num_tables: int,
         **_: Attr,
     ) -> list[SbpSignature]:
         given = 1 if table_ids is None else 2
-        free = ids.ndim - (table_ids is None and num_tables > 1)
-        whole = [SbpSignature((BROADCAST, *(Split(i),) * given), (Split(i),)) for i in range(free)]
-        return [SbpSignature((Split(0), *(BROADCAST,) * given), (PARTIAL,)), *whole]
+        return [SbpSignature((Split(0), *(BROADCAST,) * given), (PARTIAL,))]
 
     @staticmethod
     def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
@@ -121,6 +118,7 @@ class OneEmbeddingFusedLookupGrad(Op):
     """The norms, per bucket, of the sums of d over equal ids; the sums are kept for the update."""
 
     name = "one_embedding_fused_lookup_grad"
+    may_repeat = False
 
     @staticmethod
     def infer(
@@ -165,6 +163,7 @@ class OneEmbeddingUpdate(Op):
     """
 
     name = "one_embedding_update"
+    may_repeat = False
     mutates = {0: 0}
     has_effect = True
 

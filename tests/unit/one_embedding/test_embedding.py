@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -399,3 +400,25 @@ def test_hashes_of_64_bits_are_ids() -> None:
     out = module(flow.tensor([-1, 1, -1, -(2**63)])).numpy()
     np.testing.assert_array_equal(out[0], out[2])
     assert np.unique(out[:, 0]).size == 3
+
+
+def test_a_state_dict_brings_rows_and_their_states_back(tmp_path: Path) -> None:
+    options = one.make_device_mem_store_options(str(tmp_path / "rows"), 1000, size_factor=2)
+    module = embedding(store_options=options, name="kept")
+    optimizer = flow.optim.Adagrad(module.parameters(), lr=0.1)
+    ids, target = flow.tensor(IDS[0]), flow.tensor(TARGET.astype(np.float32))
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss_of(module(ids), target).backward()
+        optimizer.step()
+        return module(ids).detach().numpy()
+
+    step()
+    flow.save(module.state_dict(), str(tmp_path / "state"))
+    wanted = step()
+    del module, optimizer
+    module = embedding(store_options=options, name="kept")
+    optimizer = flow.optim.Adagrad(module.parameters(), lr=0.1)
+    module.load_state_dict(flow.load(str(tmp_path / "state")))
+    np.testing.assert_array_equal(step(), wanted)

@@ -1,0 +1,116 @@
+"""Run on several ranks: embeddings whose rows are split over them train as those of one rank do.
+
+argv: a folder for snapshots.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+import oneflow as flow
+from tests.support.launching import play
+from tests.unit.one_embedding.making import embedding, one
+
+RANKS = int(os.environ["WORLD_SIZE"])
+EVERYONE = flow.placement("cpu", list(range(RANKS)))
+B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
+ROWS, STEPS, TABLES = 8, 5, 3
+
+
+class Model(flow.nn.Module):
+    """Rows, and a layer over them."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__()
+        self.rows = embedding(tables=TABLES, **given)
+        self.top = flow.nn.Linear(TABLES * 4, 1)
+        for i, x in enumerate(self.top.parameters()):
+            x.data = flow.tensor(np.random.default_rng(i).normal(size=x.shape).astype(np.float32))
+
+    def forward(self, ids: Any) -> Any:
+        return self.top(self.rows(ids).flatten(1)).squeeze(1)
+
+
+class Training(flow.nn.Graph):
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+
+    def build(self, ids: Any, target: Any) -> Any:
+        loss = ((self.model(ids) - target) ** 2).mean()
+        loss.backward()
+        return loss
+
+
+def batches() -> list[tuple[Any, Any]]:
+    rng = np.random.default_rng(0)
+    ids = rng.zipf(1.3, size=(STEPS, ROWS, TABLES)) % 50
+    return list(zip(ids, rng.normal(size=(STEPS, ROWS)).astype(np.float32), strict=True))
+
+
+def curve(model: Any, place: Any, is_graph: bool, kind: Any = flow.optim.Adam) -> list[float]:
+    """The losses of some steps; `place` puts a batch where the model is."""
+    optimizer = kind(model.parameters(), lr=0.05)
+    graph = Training(model, optimizer) if is_graph else None
+    losses = []
+    for ids, target in batches():
+        x, y = place(flow.tensor(ids)), place(flow.tensor(target))
+        if graph is not None:
+            losses.append(graph(x, y).numpy().item())
+            continue
+        loss = ((model(x) - y) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.numpy().item())
+    return losses
+
+
+def spread(x: Any) -> Any:
+    """A tensor that every rank has whole, as parts of a global one."""
+    return x.to_global(placement=EVERYONE, sbp=B).to_global(sbp=S0)
+
+
+def curves_are_one() -> None:
+    for kind in (flow.optim.Adam, one.SmartDecayAdam, flow.optim.Adagrad):
+        alone = curve(Model(), lambda x: x, is_graph=False, kind=kind)
+        for is_graph in (False, True):
+            model = Model().to_global(placement=EVERYONE, sbp=B)
+            assert model.rows.shadow.sbp == (S0,)
+            got = curve(model, spread, is_graph, kind)
+            np.testing.assert_allclose(got, alone, rtol=1e-5, err_msg=f"{kind} {is_graph}")
+
+
+def rows_are_split() -> None:
+    model = Model().to_global(placement=EVERYONE, sbp=B)
+    ids = flow.arange(300).reshape(100, TABLES)
+    model(spread(ids))
+    here = len(model.rows.one_embedding.rows.store)
+    assert 300 / RANKS * 0.5 < here < 300 / RANKS * 1.5, here
+
+
+def snapshots_fit_other_numbers_of_ranks() -> None:
+    folder = sys.argv[1]
+    options = one.make_device_mem_store_options(folder, 1000, size_factor=3)
+    model = Model(store_options=options, name="kept").to_global(placement=EVERYONE, sbp=B)
+    curve(model, spread, is_graph=False)
+    state = model.rows.state_dict()
+    ids, _ = batches()[0]
+    wanted = model.rows(spread(flow.tensor(ids))).numpy()
+    curve(model, spread, is_graph=True)
+    assert not np.array_equal(model.rows(spread(flow.tensor(ids))).numpy(), wanted)
+    model.rows.load_state_dict(state)
+    np.testing.assert_array_equal(model.rows(spread(flow.tensor(ids))).numpy(), wanted)
+    if flow.env.get_rank() == 0:
+        alone = embedding(tables=TABLES, store_options=options)
+        alone.load_snapshot(state["_extra_state"]["snapshot"])
+        np.testing.assert_array_equal(alone(flow.tensor(ids)).detach().numpy(), wanted)
+
+
+if __name__ == "__main__":
+    play([curves_are_one, rows_are_split, snapshots_fit_other_numbers_of_ranks])

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from measure import arguments, in_turns, paired, report
 
+from oneflow.core.host_memory import own_memory
 from oneflow.one_embedding.store.direct_file import DEPTH, BatchReader, DirectFile, aligned_bytes
 from oneflow.one_embedding.store.initial import Column, InitialRows
 from oneflow.one_embedding.store.options import (
@@ -132,9 +133,14 @@ def measure_table(num_rows: int, folder: Path) -> Row:
     }
 
 
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return own_memory()["rss"]
+
+
 def measure_growth(num_rows: int, folder: Path) -> Row:
     """Seconds of a look-up and memory over rows, from a hundredth of the rows to all."""
-    first = num_rows // 100
+    first, before_nbytes = num_rows // 100, resident()
     with opened(in_memory, LINE, folder) as store:
 
         def look_up_s(count: int) -> float:
@@ -156,7 +162,7 @@ def measure_growth(num_rows: int, folder: Path) -> Row:
             longest = max(longest, time.perf_counter() - started)
         rate = (num_rows - first) / (time.perf_counter() - begin)
         large_s = look_up_s(num_rows)
-        nbytes = store.nbytes / (num_rows * 4 * LINE)
+        nbytes = (resident() - before_nbytes) / (num_rows * 4 * LINE)
     return {
         "what": f"growth: {first:,} to {num_rows:,} rows of {LINE}",
         "ours": f"{large_s / BATCH * 1e9:.0f} ns/row, {rate / 1e6:.1f} M new/s, "

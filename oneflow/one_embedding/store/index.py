@@ -15,6 +15,7 @@ import numpy as np
 
 from oneflow.kernels.expressions.program import cut, function_of, run
 from oneflow.one_embedding.store.loops import (
+    ENTRY_NBYTES,
     HEAD_WORDS,
     PARTS,
     TABLE_BITS,
@@ -23,6 +24,7 @@ from oneflow.one_embedding.store.loops import (
     write_move,
     write_part_counts,
 )
+from oneflow.one_embedding.store.pages import zeros
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -83,7 +85,7 @@ class Index:
             yield used[:, 0].copy(), tables, places
 
     def _made(self, part: int, size: int) -> Array:
-        entries = np.zeros((size, 2), np.uint64)
+        entries = zeros(size * ENTRY_NBYTES).view(np.uint64).reshape(size, 2)
         head = self._heads[part]
         head[_ADDRESS], head[_SIZE], head[_LIMIT] = entries.ctypes.data, size, int(size * _LOAD)
         return entries

@@ -21,7 +21,7 @@ from oneflow.kernels.expressions.program import (
     at,
 )
 
-PART_BITS, TABLE_BITS = 8, 12
+PART_BITS, TABLE_BITS = 6, 12
 PARTS = 1 << PART_BITS
 ENTRY_NBYTES = 16
 HEAD_WORDS = 4
@@ -31,9 +31,9 @@ _PLACE_BITS = 64 - TABLE_BITS
 _GROUP = 64
 """Ids whose entries are on their way from memory at once."""
 _AHEAD = 12
-"""Rows asked for ahead of the one that is copied."""
+"""Rows and ids asked for ahead of the one that is copied or added."""
 _LINE_NBYTES = 64
-_MOST_LINES = 4
+_MOST_LINES, _ENTRY_LINES = 4, 2
 _MIX = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 """Multipliers by which Appleby's MurmurHash3 ends: each bit of the id changes half of the hash."""
 
@@ -80,6 +80,11 @@ class _Entries:
     def entry(self, position: Value) -> Value:
         return self.base + position * ENTRY_NBYTES
 
+    def ask(self) -> None:
+        """Let the first entries come from memory."""
+        for line in range(_ENTRY_LINES):
+            _prefetch(self.p, self.entry(self.first) + line * _LINE_NBYTES)
+
     def probe(self, key: Value, table: Value) -> Value:
         """Address of the entry of an id, or of the empty one where it belongs."""
         p = self.p
@@ -114,7 +119,7 @@ def _in_groups(p: Program, body: Callable[[Value, Value, Value], None]) -> None:
             hashed = _hash(p, *_key(p, i))
             p.store(hashed, hashes + (i - first) * INT_NBYTES)
             entries = _Entries(p, p["heads"], hashed)
-            _prefetch(p, entries.entry(entries.first))
+            entries.ask()
 
         def use(i: Value, _: Values) -> None:
             key, table = _key(p, i)
@@ -153,6 +158,8 @@ def write_assign() -> Program:
 
     def one(values: Values) -> Values:
         i = values[0]
+        later = p.least(i + _AHEAD, p["end"] - 1)
+        _Entries(p, p["heads"], _hash(p, *_key(p, later))).ask()
         key, table = _key(p, i)
         entries = _Entries(p, p["heads"], _hash(p, key, table))
         entry = entries.probe(key, table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -11,10 +10,11 @@ import numpy as np
 
 from oneflow.kernels.expressions.program import Program, cut, function_of, run
 from oneflow.one_embedding.store.loops import write_copy, write_mark
+from oneflow.one_embedding.store.pages import zeros
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-_CHUNK_NBYTES = 1 << 24
+_CHUNK_NBYTES = 1 << 26
 _FETCH: Callable[[], Program] = partial(write_copy, True)
 _STORE: Callable[[], Program] = partial(write_copy, False)
 
@@ -25,26 +25,25 @@ class RowMemory:
     def __init__(self, line_size: int) -> None:
         self.line_size = line_size
         self._shift = max(0, (_CHUNK_NBYTES // (4 * line_size)).bit_length() - 1)
-        self._chunks: list[mmap.mmap] = []
+        self._chunks: list[Array] = []
+        self._count = 0
         self._addresses = np.zeros(0, np.int64)
 
     @property
     def nbytes(self) -> int:
-        """Memory of all chunks."""
-        return sum(len(chunk) for chunk in self._chunks)
+        """Memory of the places that were reserved; the rest of a chunk is never touched."""
+        return self._count * 4 * self.line_size
 
     def reserve(self, count: int) -> None:
         """Have memory for places below `count`."""
+        self._count = max(self._count, count)
         missing = -(-count >> self._shift) - len(self._chunks)
         if missing <= 0:
             return
         nbytes = 4 * self.line_size << self._shift
         for _ in range(missing):
-            chunk = mmap.mmap(-1, nbytes)
-            # Rows are touched at random: a page of 2 MiB saves most walks through page tables.
-            chunk.madvise(mmap.MADV_HUGEPAGE)
-            self._chunks.append(chunk)
-        addresses = [np.frombuffer(chunk, np.uint8).ctypes.data for chunk in self._chunks]
+            self._chunks.append(zeros(nbytes))
+        addresses = [chunk.ctypes.data for chunk in self._chunks]
         self._addresses = np.array(addresses, np.int64)
 
     def fetch(self, places: Array, out: Array) -> None:

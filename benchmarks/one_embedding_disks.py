@@ -14,6 +14,7 @@ import os
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,13 +39,23 @@ class Side(Protocol):
     def read(self, keys: np.ndarray) -> np.ndarray:
         """Rows of ids, float32 (n, LINE)."""
 
+    def forget(self) -> None:
+        """Let the kernel drop what it keeps of the files."""
+
 
 class Lmdb:
     def __init__(self, folder: Path, num_rows: int) -> None:
         import lmdb
 
+        self._folder = folder
         size = 16 * num_rows * 4 * LINE + (1 << 28)
-        self._env = lmdb.open(str(folder), map_size=size, readahead=False)
+        self._open = partial(lmdb.open, str(folder), map_size=size, readahead=False)
+        self._env = self._open()
+
+    def forget(self) -> None:
+        self._env.close()  # the kernel drops no page that is mapped
+        drop_pages(self._folder)
+        self._env = self._open()
 
     def write(self, keys: np.ndarray, rows: np.ndarray) -> None:
         order = np.argsort(keys)
@@ -66,7 +77,7 @@ class RocksDb:
     def __init__(self, folder: Path) -> None:
         import rocksdict
 
-        self._library = rocksdict
+        self._library, self._folder = rocksdict, folder
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_use_direct_reads(True)
@@ -81,6 +92,10 @@ class RocksDb:
             batch.put(key.tobytes(), row.tobytes())
         self._db.write(batch, self._safe)
 
+    def forget(self) -> None:
+        self._db.flush()
+        drop_pages(self._folder)
+
     def read(self, keys: np.ndarray) -> np.ndarray:
         found = self._db.get([key.tobytes() for key in keys])
         return np.stack([np.frombuffer(value, np.float32) for value in found])
@@ -91,6 +106,10 @@ class FixedRows:
 
     def __init__(self, folder: Path) -> None:
         self._log, self._index = RowLog(folder, RowLayout(LINE, 4096)), Index()
+        self._folder = folder
+
+    def forget(self) -> None:
+        drop_pages(self._folder)
 
     def write(self, keys: np.ndarray, rows: np.ndarray) -> None:
         tables = np.zeros(keys.size, np.int32)
@@ -146,7 +165,7 @@ def main() -> None:
             limit.read()
             reads["random reads"].append(READ / (time.perf_counter() - begin))
             for name, side in sides.items():
-                drop_pages(folders[name])
+                side.forget()
                 begin = time.perf_counter()
                 found = side.read(id_of(some))
                 reads[name].append(READ / (time.perf_counter() - begin))
@@ -175,11 +194,10 @@ def main() -> None:
 
 
 def rows_at(positions: np.ndarray) -> np.ndarray:
-    """Rows that hold their position."""
-    rows = np.zeros((positions.size, LINE), np.float32)
-    rows[:, 0] = positions % 65_536
-    rows[:, 1] = positions // 65_536
-    return rows
+    """Rows that hold their position, and numbers that no library makes smaller."""
+    rows = positions[:, None] * 2654435761 + np.arange(LINE) * 40503
+    rows = (rows ^ (rows >> 13)) * 1274126177 % 16777213
+    return rows.astype(np.float32)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,10 @@ NONFINITE = ("loss", "grad", "param")
 SAVE_PHASES = ("gather", "write", "commit")
 CHECKPOINT_FAILURES = ("DISK_FULL", "IO", "CHECKPOINT_INVALID", "INTERNAL")
 DEVICE_ERRORS = ("ecc", "xid", "launch")
-LOOKUPS = (("device", "hit"),)
-"""Tiers of embeddings and what a look-up there finds: all rows are on the device as yet."""
+LOOKUPS = (("device", "hit"), ("host", "hit"), ("host", "miss"), ("disk", "hit"))
+"""Tiers of embeddings and what a look-up there finds: variables are on the device; rows of
+OneEmbedding in memory or on a disk, or nowhere, and are created in memory then."""
+ROW_MOVES = tuple((tier, way) for tier in ("host", "disk") for way in ("read", "write"))
 
 
 class Histogram:
@@ -230,6 +232,9 @@ class Metrics:
         self.host_memory: dict[str, int] = {}  # of ranks in other processes, and pinned memory
         self.device_errors: dict[str, int] = dict.fromkeys(DEVICE_ERRORS, 0)
         self.lookups: dict[tuple[str, str], int] = dict.fromkeys(LOOKUPS, 0)
+        self.row_nbytes: dict[tuple[str, str], int] = dict.fromkeys(ROW_MOVES, 0)
+        self.rows_queued = 0
+        self.row_stall_s = 0.0
         self.checkpoint_nbytes: dict[str, int] = {"read": 0, "write": 0}
         self.checkpoint_failures: dict[str, int] = dict.fromkeys(CHECKPOINT_FAILURES, 0)
         self.saves = {phase: Histogram(WIDE_BUCKETS) for phase in SAVE_PHASES}

@@ -160,6 +160,14 @@ def _set_peak(m: Metrics, job: str, labels: Labels, value: float, _: Buckets) ->
     m.device_memory_peak = max(m.device_memory_peak, int(value))
 
 
+def _set_queued(m: Metrics, job: str, labels: Labels, value: float, _: Buckets) -> None:
+    m.rows_queued = int(value)
+
+
+def _add_stall(m: Metrics, job: str, labels: Labels, value: float, _: Buckets) -> None:
+    m.row_stall_s += value
+
+
 def _host_memory(m: Metrics) -> Iterator[Row]:
     for kind, nbytes in own_memory().items():
         yield (kind,), nbytes
@@ -310,6 +318,33 @@ FAMILIES = (
         TIER,
         "oneflow_embedding_lookups",
         "Rows of embeddings that were looked up.",
+    ),
+    Family(
+        "row_bytes",
+        _items("row_nbytes"),
+        _into("row_nbytes"),
+        How.COUNT,
+        {"tier": frozenset(("host", "disk")), "direction": frozenset(("read", "write"))},
+        "oneflow_embedding_bytes",
+        "Bytes of OneEmbedding's rows that were moved.",
+    ),
+    Family(
+        "rows_queued",
+        lambda m: iter([((), m.rows_queued)]),
+        _set_queued,
+        How.NOW,
+        {},
+        "oneflow_embedding_queued_rows",
+        "Changed rows of OneEmbedding that wait to be written to the disk.",
+    ),
+    Family(
+        "row_stall_seconds",
+        lambda m: iter([((), m.row_stall_s)]),
+        _add_stall,
+        How.COUNT,
+        {},
+        "oneflow_embedding_stall_seconds",
+        "Time for which look-ups waited for the disk.",
     ),
     Family("steps", _of_all_jobs("steps"), _count(lambda m, job, _: m.job(job), "steps")),
     Family("samples", _of_all_jobs("samples"), _count(lambda m, job, _: m.job(job), "samples")),

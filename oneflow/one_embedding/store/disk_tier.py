@@ -73,7 +73,7 @@ class DiskTier:
             lines = self._in_lines(keys[some], tables[some], is_read=True)
             self._rows.fetch(lines, out[some])
             self._empty_files()
-        self._statistics.memory_nbytes += out.nbytes
+        self._statistics.memory_nbytes_read += out.nbytes
 
     def put(self, keys: Array, tables: Array, rows: Array) -> None:
         for some in self._pieces(keys.size):
@@ -81,7 +81,7 @@ class DiskTier:
             self._rows.store(lines, rows[some])
             self._change(lines)
             self._empty_files()
-        self._statistics.memory_nbytes += rows.nbytes
+        self._statistics.memory_nbytes_written += rows.nbytes
 
     def _pieces(self, count: int) -> Iterator[slice]:
         """Parts of a batch that fit into half of the cache, so that the other half may go."""

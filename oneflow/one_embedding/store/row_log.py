@@ -26,6 +26,7 @@ from oneflow.one_embedding.store.direct_file import (
     aligned_bytes,
     as_disk_error,
 )
+from oneflow.one_embedding.store.statistics import StoreStatistics
 from oneflow.services.failpoints import failpoint
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -164,11 +165,13 @@ class _OpenFile:
 class RowLog:
     """The files of rows of a folder: what is in use of them, and the end that is written."""
 
-    def __init__(self, folder: Path, layout: RowLayout) -> None:
+    def __init__(
+        self, folder: Path, layout: RowLayout, counted: StoreStatistics | None = None
+    ) -> None:
         self.folder, self.layout = folder, layout
+        self._counted = counted or StoreStatistics()
         self.live: dict[int, int] = {}
         """Rows in use of each file by its number."""
-        self.nbytes_read = self.nbytes_written = 0
         self._files: dict[int, _OpenFile] = {}
         self._last: _OpenFile | None = None
         self._next = max(numbers_in(folder), default=-1) + 1
@@ -239,7 +242,7 @@ class RowLog:
         last.file.write(offset, self._tail[:units].reshape(-1))
         failpoint("rows.write")
         last.append_ids(self._tail_ids[:count])
-        self.nbytes_written += units * self.layout.unit_nbytes + count * ID.itemsize
+        self._counted.disk_nbytes_written += units * self.layout.unit_nbytes + count * ID.itemsize
         self._queued = 0
 
     def sync(self) -> list[Extent]:
@@ -323,7 +326,7 @@ class RowLog:
             part = slice(first, first + _READ_UNITS)
             target = self._read[: units[part].size]
             self._reader.read(handles[part], inside[part] * layout.unit_nbytes, target)
-            self.nbytes_read += target.nbytes
+            self._counted.disk_nbytes_read += target.nbytes
             some = order[begin:end]
             found = layout.rows_of(target)
             rows[places[some]] = found[which[some] - first, slots[some] % layout.unit_rows]

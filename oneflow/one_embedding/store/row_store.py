@@ -11,6 +11,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, TypeAlias
@@ -78,7 +79,7 @@ class RowStore:
         self.options, self.key_type, self.initial = options, key_type, initial
         self.line_size = initial.line_size
         self._layout = RowLayout(self.line_size, options.block_nbytes)
-        self._counted = StoreStatistics()
+        self._counted, self._told = StoreStatistics(), StoreStatistics()
         self._guard = threading.RLock()
         self._lock = Lock(options.folder)
         with contextlib.ExitStack() as undo:
@@ -88,7 +89,7 @@ class RowStore:
             undo.pop_all()
 
     def _open_tier(self) -> None:
-        self._log = RowLog(self.options.folder, self._layout)
+        self._log = RowLog(self.options.folder, self._layout, self._counted)
         made = self.initial, self._log, self._counted
         nbytes = self.options.cache_nbytes
         self._tier: Tier = DiskTier(*made, nbytes) if nbytes else MemoryTier(*made)
@@ -97,9 +98,12 @@ class RowStore:
     def statistics(self) -> StoreStatistics:
         """Counters since the store was opened."""
         self._counted.queued = self._log.queued
-        self._counted.disk_nbytes_read = self._log.nbytes_read
-        self._counted.disk_nbytes_written = self._log.nbytes_written
         return self._counted
+
+    def _tell(self) -> None:
+        now = replace(self.statistics)
+        now.tell(self._told)
+        self._told = now
 
     def get(self, keys: Array, tables: Array, out: Array) -> None:
         """Write the rows of unique ids into `out`; rows that are not there are created.
@@ -116,6 +120,7 @@ class RowStore:
                 self._tier.get(keys, tables, out)
             else:
                 out[:] = self._got(keys, tables)
+            self._tell()
 
     def _got(self, keys: Array, tables: Array) -> Array:
         rows = np.empty((keys.size, self.line_size), np.float32)
@@ -129,6 +134,7 @@ class RowStore:
         with self._guard:
             self._make_room(keys, tables)
             self._tier.put(keys, tables, np.ascontiguousarray(rows))
+            self._tell()
 
     def __len__(self) -> int:
         """Number of rows that are there."""
@@ -164,6 +170,7 @@ class RowStore:
             )
             write_snapshot(folder, name, made)
             self._tier.saved(stale)
+            self._tell()
             remove_unlisted(folder, list(self._log.numbers()))
 
     def load_snapshot(self, name: str, owns: Owns | None = None) -> None:
@@ -208,6 +215,7 @@ class RowStore:
         """Give back memory and files. What no snapshot holds is lost."""
         with self._guard:
             self._tier.close()
+            self._tell()
             self._lock.release()
 
     def __enter__(self) -> RowStore:

@@ -89,7 +89,7 @@ class MemoryTier:
         self._rows.fetch(places, out)
         self._statistics.created += missing.size
         self._statistics.memory_hits += keys.size - missing.size
-        self._statistics.memory_nbytes += out.nbytes
+        self._statistics.memory_nbytes_read += out.nbytes
 
     def put(self, keys: Array, tables: Array, rows: Array) -> None:
         places = self._index.find(keys, tables)
@@ -98,7 +98,7 @@ class MemoryTier:
             places[missing] = self._add(keys[missing], tables[missing])
         self._rows.store(places, rows)
         self._changes.mark(places, keys, tables, len(self))
-        self._statistics.memory_nbytes += rows.nbytes
+        self._statistics.memory_nbytes_written += rows.nbytes
 
     def _add(self, keys: Array, tables: Array) -> Array:
         count = len(self)

@@ -101,7 +101,7 @@ def test_rows_of_embeddings_are_counted_with_and_without_a_graph() -> None:
     live.progress()
     assert METRICS.lookups["device", "hit"] == 6 + 5 * 6
     rows = {t.labels: t.value for t in Teller(METRICS).news() if t.name == "lookups"}
-    assert rows == {("device", "hit"): 36}
+    assert rows["device", "hit"] == sum(rows.values()) == 36
 
 
 def test_a_gradient_that_is_not_finite_is_counted_where_it_stops_the_program() -> None:

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
+from oneflow.core.metrics import Metrics
+from oneflow.core.metrics_told import Listener, Teller
+from oneflow.one_embedding.store import statistics
 from oneflow.one_embedding.store.disk_tier import DiskTier
 from oneflow.one_embedding.store.options import make_device_mem_store_options
 from oneflow.one_embedding.store.row_log import RowLayout
 from oneflow.one_embedding.store.row_store import open_store
 
-from .stores import INITIAL, KINDS, Expected, keys_of, opened, options_of, rows_of, train
+from .stores import INITIAL, KINDS, LINE, Expected, keys_of, opened, options_of, rows_of, train
 
 BOTH = pytest.mark.parametrize("kind", KINDS)
 
@@ -122,3 +125,26 @@ def test_a_store_without_a_path_leaves_no_files() -> None:
     store.close()
     del store
     assert not folder.parent.exists()
+
+
+def test_metrics_show_what_stores_did(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = Metrics()
+    monkeypatch.setattr(statistics, "METRICS", metrics)
+    store = opened("disk", tmp_path)
+    train(store, Expected(), rng, steps=10)
+    counted = store.statistics
+    assert metrics.lookups["disk", "hit"] == counted.disk_hits > 0
+    assert metrics.lookups["host", "hit"] == counted.memory_hits > 0
+    assert metrics.lookups["host", "miss"] == len(store)
+    assert metrics.row_nbytes["host", "read"] == 4 * LINE * counted.lookups
+    assert metrics.rows_queued == counted.queued > 0
+    store.save_snapshot("a")
+    assert metrics.row_nbytes["disk", "write"] >= 4 * LINE * len(store)
+    assert metrics.rows_queued == 0
+    assert metrics.row_stall_s == counted.stall_s > 0
+    shown = Metrics()
+    Listener(shown, "job").take(Teller(metrics).news())
+    assert shown.row_nbytes == metrics.row_nbytes
+    assert shown.row_stall_s == metrics.row_stall_s

@@ -21,7 +21,7 @@ from oneflow.core.errors import ProtocolError
 NOTHING: tuple[Effect, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Input:
     """One input channel.
 
@@ -37,7 +37,7 @@ class Input:
     source: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Output:
     """One output register.
 
@@ -76,9 +76,9 @@ class Actor:
         self.name = name
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self.arrived: list[deque[int]] = [deque() for _ in inputs]
-        self.free: list[deque[int]] = [
-            deque(range(len(o.publish)) if o.inplace < 0 and o.begins else ()) for o in outputs
+        self.arrived: list[list[int]] = [[] for _ in inputs]
+        self.free: list[list[int]] = [
+            [*range(len(o.publish))] if o.inplace < 0 and o.begins else [] for o in outputs
         ]
         self.readers = [[0] * len(o.publish) for o in outputs]
         self.in_slots = [-1] * len(self.inputs)
@@ -163,14 +163,14 @@ class Actor:
         i = 0  # counting by hand here and below: enumerate costs a tenth of the whole
         for queue in self.arrived:
             if in_slots[i] < 0:
-                in_slots[i] = queue.popleft()
+                in_slots[i] = queue.pop(0)
             i += 1  # noqa: SIM113
         i = 0
         for source in self._inplace:
             if source >= 0:
                 out_slots[i] = in_slots[source]
             elif out_slots[i] < 0:
-                out_slots[i] = self.free[i].popleft()
+                out_slots[i] = self.free[i].pop(0)
             i += 1  # noqa: SIM113
         key = tuple(in_slots), tuple(out_slots)
         found = self._launches.get(key)

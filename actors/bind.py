@@ -69,7 +69,7 @@ class Peers(Protocol):
     def collectives(self, ranks: tuple[int, ...]) -> Collectives: ...
 
 
-@dataclass
+@dataclass(slots=True)
 class BoundActor:
     """An actor of this rank and the kernel that its acts run.
 

@@ -1,0 +1,87 @@
+"""The models of examples/recsys: in eager mode and in graphs they learn, with the same losses."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "recsys"
+MODELS = {
+    "dlrm": "Dlrm",
+    "deepfm": "DeepFm",
+    "xdeepfm": "XDeepFm",
+    "dcn": "Dcn",
+    "pnn": "Pnn",
+    "mmoe": "Mmoe",
+    "wide_and_deep": "WideAndDeep",
+}
+OWN = ("clicks", "layers", "train", *MODELS)
+STEPS = 20
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that imports a file of the examples, as their own imports do."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name in OWN:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield importlib.import_module
+    for name in OWN:
+        sys.modules.pop(name, None)
+
+
+def test_every_model_has_a_test() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(OWN)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_learn_alike_in_eager_mode_and_in_graphs(name: str, example: Any) -> None:
+    clicks, layers, train = (example(n) for n in ("clicks", "layers", "train"))
+    truth = clicks.Truth(0)
+    curves = []
+    for is_graph in (False, True):
+        flow.manual_seed(0)
+        model = getattr(example(name), MODELS[name])(layers.Store())
+        optimizer = flow.optim.Adagrad(model.parameters(), lr=0.05)
+        log = (truth.draw(64, part) for part in range(STEPS))
+        curves.append(train.train(model, optimizer, log, is_graph))
+        del model, optimizer
+    np.testing.assert_allclose(curves[0], curves[1], rtol=2e-4)
+    assert np.mean(curves[0][-5:]) < np.mean(curves[0][:5])
+
+
+def test_logs_are_read_as_they_were_drawn(example: Any, tmp_path: Path) -> None:
+    clicks = example("clicks")
+    path = tmp_path / "clicks.csv"
+    clicks.write(path, 100, seed=3, part_rows=40)
+    got = list(clicks.read(path, 30))
+    assert [len(batch.click) for batch in got] == [30, 30, 30]
+    drawn = [clicks.Truth(3).draw(rows, part) for part, rows in enumerate((40, 40, 20))]
+    for field in ("numbers", "ids", "click", "buy", "probability"):
+        want = np.concatenate([getattr(batch, field) for batch in drawn])[:90]
+        np.testing.assert_array_equal(np.concatenate([getattr(b, field) for b in got]), want)
+        assert got[0].ids.dtype == np.int64
+
+
+def test_the_auc_is_the_share_of_pairs_in_order(example: Any, rng: np.random.Generator) -> None:
+    label, score = rng.random(60) < 0.4, np.round(rng.normal(size=60), 1)
+    ahead = score[label][:, None] - score[~label][None]
+    wanted = ((ahead > 0) + 0.5 * (ahead == 0)).mean()
+    assert example("clicks").auc(label.astype(float), score) == pytest.approx(wanted)
+
+
+def test_true_probabilities_are_those_of_the_clicks(example: Any) -> None:
+    batch = example("clicks").Truth(1).draw(20_000, 0)
+    bins = np.digitize(batch.probability, np.linspace(0, 1, 11)) - 1
+    for k in range(10):
+        of_bin = bins == k
+        error = (batch.click[of_bin] - batch.probability[of_bin]).mean()
+        assert abs(error) < 5 * 0.5 / np.sqrt(of_bin.sum())
+    assert (batch.buy <= batch.click).all()

@@ -170,11 +170,6 @@ class OpenTable:
             self.counts.distinct += request.keys.size
         return lines
 
-    def owns(self, keys: Array, tables: Array) -> Array:
-        """Tell whose rows are here, bool[n]. keys: uint64[n], tables: of each."""
-        request = self._number(keys.view(np.int64), tables, None)
-        return request.inverse >= 0
-
     # ---- gradients -------------------------------------------------------------------------------
 
     def keep(self, request: Request, d: Array) -> Array:

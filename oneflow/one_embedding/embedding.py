@@ -66,8 +66,7 @@ class OneEmbeddingHandler:
 
     def load_snapshot(self, snapshot_name: str) -> None:
         """Replace the rows by those of a snapshot, also of another number of ranks."""
-        rows = self.rows
-        rows.store.load_snapshot(snapshot_name, rows.owns)
+        self.rows.store.load_snapshot(snapshot_name)
 
     @property
     def rows(self) -> OpenTable:

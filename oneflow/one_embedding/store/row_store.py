@@ -27,7 +27,6 @@ from oneflow.one_embedding.store.persistent_table import KEY_TYPES
 from oneflow.one_embedding.store.row_log import RowLayout, RowLog
 from oneflow.one_embedding.store.snapshots import (
     Lock,
-    Owns,
     Snapshot,
     batches_of,
     check_fits,
@@ -173,12 +172,12 @@ class RowStore:
             self._tell()
             remove_unlisted(folder, list(self._log.numbers()))
 
-    def load_snapshot(self, name: str, owns: Owns | None = None) -> None:
+    def load_snapshot(self, name: str) -> None:
         """Replace all rows by those of a snapshot.
 
-        owns: tells of ids (keys, tables) which ones this rank has, bool[n], where a run on another
-        number of ranks saved them; None: by `owners_of`.  Raises RowStoreError where there is
-        none, or of other rows, or a torn one; the rows are what they were then.
+        Of a snapshot that a run on another number of ranks saved, this rank takes the ids that
+        it owns (owners.py). Raises RowStoreError where there is none, or of other rows, or a torn
+        one; the rows are what they were then.
         """
         folder, options = self.options.folder, self.options
         parts = find_snapshot(options.folders, name)
@@ -193,23 +192,20 @@ class RowStore:
                 if is_own:
                     self._tier.load(own[0])
                 else:
-                    self._load_parts(parts, owns or self._owns)
+                    self._load_parts(parts)
             except BaseException:
                 self._tier.close()
                 self._tier, self._log = before, log
                 raise
             before.close()
 
-    def _load_parts(self, parts: list[tuple[Path, Snapshot]], owns: Owns) -> None:
+    def _load_parts(self, parts: list[tuple[Path, Snapshot]]) -> None:
         for folder, part in parts:
             for keys, tables, rows in batches_of(folder, part):
-                mine = np.flatnonzero(owns(keys, tables))
+                owners = owners_of(keys, tables, len(self.options.folders))
+                mine = np.flatnonzero(owners == self.options.rank)
                 self._make_room(keys[mine], tables[mine])
                 self._tier.put(keys[mine], tables[mine], rows[mine])
-
-    def _owns(self, keys: Array, tables: Array) -> Array:
-        mine: Array = owners_of(keys, tables, len(self.options.folders)) == self.options.rank
-        return mine
 
     def close(self) -> None:
         """Give back memory and files. What no snapshot holds is lost."""

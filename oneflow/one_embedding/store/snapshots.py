@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,8 +34,6 @@ from oneflow.one_embedding.store.row_log import (
 from oneflow.services.failpoints import failpoint
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Owns: TypeAlias = Callable[[Array, Array], Array]
-"""The choice of those ids (keys, tables) that belong to a rank: bool[n]."""
 
 VERSION = 1
 _FOLDER = "snapshots"
@@ -171,6 +169,9 @@ def find_snapshot(folders: Sequence[Path], name: str) -> list[tuple[Path, Snapsh
     whole = [list(parts.values()) for count, parts in sets.items() if len(parts) == count]
     if whole:
         return max(whole, key=lambda parts: min(part.saved_ns for _, part in parts))
+    own = _alone(folders, sets.get(len(folders), {}))
+    if own:
+        return own
     if not sets:
         listed = ", ".join(str(folder) for folder in folders)
         raise RowStoreError(f"no snapshot {name!r} in {listed}; {_names_in(candidates)}")
@@ -180,6 +181,15 @@ def find_snapshot(folders: Sequence[Path], name: str) -> list[tuple[Path, Snapsh
         f"snapshot {name!r} is not complete: of {count} ranks, {missing} saved none; "
         f"{_names_in(candidates)}"
     )
+
+
+def _alone(
+    folders: Sequence[Path], parts: dict[int, tuple[Path, Snapshot]]
+) -> list[tuple[Path, Snapshot]]:
+    """The parts that are here, if those of the other ranks are on other hosts: such a rank has no
+    folder here, and sees to its own part."""
+    missing = [folder for rank, folder in enumerate(folders) if rank not in parts]
+    return list(parts.values()) if not any(folder.exists() for folder in missing) else []
 
 
 def _names_in(folders: set[Path]) -> str:

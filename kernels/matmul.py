@@ -27,12 +27,14 @@ def _in_float32(infer: Callable[..., TensorType]) -> Workspace:
 
 
 def matrix_product(xp: ArrayModule, a: Array, b: Array, out: Array) -> None:
-    """out <- a @ b. CuPy multiplies stacks of bfloat16 matrices in float32 only."""
-    is_stack = max(a.ndim, b.ndim) > 2 and out.dtype.name == "bfloat16"
-    if is_stack and xp.__name__ == "cupy":
-        out[...] = xp.matmul(a.astype(xp.float32), b.astype(xp.float32))
-    else:
-        xp.matmul(a, b, out=out)
+    """out <- a @ b."""
+    if xp.__name__ == "cupy" and max(a.ndim, b.ndim) > 2:
+        from oneflow.kernels.cuda_products import fits, stack_product
+
+        if fits(out):
+            stack_product(a, b, out)
+            return
+    xp.matmul(a, b, out=out)
 
 
 @kernel("matmul")

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from oneflow.boxing.bound_op import BoundOp, bind
@@ -93,15 +94,51 @@ def fuse(
     return list(fusing.result()), fusing.facts
 
 
-class _Fusing:
+class Line:
+    """The nodes of a segment in their order, and which of them may run later than they stand."""
+
+    def __init__(self, nodes: Sequence[BoundNode]) -> None:
+        self._nodes = nodes
+        self._position = {bound.node.id: i for i, bound in enumerate(nodes)}
+        self._maker = {v.id: i for i, bound in enumerate(nodes) for v in bound.node.outputs}
+        self._writes = self._find_writes()
+
+    def _find_writes(self) -> dict[int, list[int]]:
+        """Memory, by the value that it was made for -> positions of ops that overwrite it."""
+        found: dict[int, list[int]] = {}
+        for i, bound in enumerate(self._nodes):
+            for source in bound.call.op.mutates.values():
+                root = find_root(bound.node.inputs[source])
+                found.setdefault(root.id, []).append(i)
+        return found
+
+    def until(self, i: int) -> int:
+        """The first position behind `i` where what node `i` reads is overwritten."""
+        least = len(self._nodes)
+        for value in self._nodes[i].node.inputs if self._writes else ():
+            writes = self._writes.get(find_root(value).id, ())
+            at = bisect_right(writes, i)
+            least = min(least, writes[at] if at < len(writes) else least)
+        return least
+
+    def reader_before(self, i: int, makers: Sequence[int], members: Sequence[int]) -> str:
+        """The op of a node before position `i`, none of `members`, that reads what `makers` make;
+        "" if there is none."""
+        for m in makers:
+            for value in self._nodes[m].node.outputs:
+                for user in value.users:
+                    at = self._position.get(user.id, i)
+                    if at < i and at not in members:
+                        return user.op
+        return ""
+
+
+class _Fusing(Line):
     def __init__(self, nodes: Sequence[BoundNode], published: frozenset[int], device: str) -> None:
         self._published, self._device = published, device
         self._linear: dict[int, BoundNode] = {}
         """Layers in two halves, by the position of the first."""
-        self._nodes = self._halved(nodes)
-        self._position = {bound.node.id: i for i, bound in enumerate(self._nodes)}
-        self._maker = {v.id: i for i, bound in enumerate(self._nodes) for v in bound.node.outputs}
-        self._writes = self._find_writes()
+        super().__init__(self._halved(nodes))
         self._members: dict[int, Member] = {}
         self._groups: dict[int, Group] = {}
         self._reasons: dict[int, str] = {}
@@ -126,30 +163,12 @@ class _Fusing:
                 found.append(bound)
         return found
 
-    def _find_writes(self) -> dict[int, list[int]]:
-        """Memory, by the value that it was made for -> positions of ops that overwrite it."""
-        found: dict[int, list[int]] = {}
-        for i, bound in enumerate(self._nodes):
-            for source in bound.call.op.mutates.values():
-                root = find_root(bound.node.inputs[source])
-                found.setdefault(root.id, []).append(i)
-        return found
-
-    def _until(self, i: int) -> int:
-        """The first position behind `i` where what node `i` reads is overwritten."""
-        least = len(self._nodes)
-        for value in self._nodes[i].node.inputs if self._writes else ():
-            writes = self._writes.get(find_root(value).id, ())
-            at = bisect_right(writes, i)
-            least = min(least, writes[at] if at < len(writes) else least)
-        return least
-
     # ---- groups ----------------------------------------------------------------------------------
 
     def _place(self, i: int, member: Member) -> None:
         """Joins the groups that make what node `i` reads, or begins one."""
         formula = member.formula
-        merged = Group(member.whole, self._until(i), [i], formula.draws, bool(formula.sums))
+        merged = Group(member.whole, self.until(i), [i], formula.draws, bool(formula.sums))
         for group in self._makers(i):
             reason = self._refusal(group, merged, i)
             if reason:
@@ -188,12 +207,9 @@ class _Fusing:
         if group.until < i:
             return f"{self._nodes[group.until].node.op} overwrites what it would read"
         members = [*group.members, *joined.members]
-        for m in group.members:
-            for value in self._nodes[m].node.outputs:
-                for user in value.users:
-                    at = self._position.get(user.id, i)
-                    if at < i and at not in members:
-                        return f"{user.op} reads its input before it"
+        reader = self.reader_before(i, group.members, members)
+        if reader:
+            return f"{reader} reads its input before it"
         return self._misfit(sorted(members))
 
     def _misfit(self, members: list[int]) -> str:
@@ -426,7 +442,7 @@ def table(facts: Sequence[Fact], others: Counter[str]) -> str:
     groups = [f for f in facts if not f.reason]
     ops = sum(len(f.ops) for f in groups)
     lines = [f"fusion: {ops} ops in {len(groups)} kernels"]
-    counts = Counter((" + ".join(f.ops), f.type, f.location) for f in groups)
+    counts = Counter((_sum_of(f.ops), f.type, f.location) for f in groups)
     lines += [_line(f"{n} x " if n > 1 else "", *key) for key, n in counts.items()]
     alone = Counter((f.ops[0], f.type, f.location, f.reason) for f in facts if f.reason)
     lines.append("not fused:" if alone else "not fused: nothing")
@@ -434,6 +450,11 @@ def table(facts: Sequence[Fact], others: Counter[str]) -> str:
         lines.append(_line(f"{n} x " if n > 1 else "", f"{op}: {reason}", type_, location))
     rest = ", ".join(f"{op} {n}" for op, n in sorted(others.items()))
     return "\n".join([*lines, f"no formula: {rest or 'none'}"])
+
+
+def _sum_of(ops: tuple[str, ...]) -> str:
+    runs = [(op, len(list(same))) for op, same in groupby(ops)]
+    return " + ".join(f"{n} {op}" if n > 2 else " + ".join([op] * n) for op, n in runs)
 
 
 def _line(count: str, text: str, type_: str, location: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.actors.batching import batch
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
 from oneflow.actors.fusing import fuse
@@ -89,6 +90,9 @@ class Segment:
         self._made_for: list[Node] = []
         bound = [bind_node(n, rank, hardware.kind) for n in nodes]
         self.nodes, self.facts = fuse(bound, published, hardware.kind) if fuses else (bound, [])
+        if fuses and hardware.kind != "cpu" and not thorough:
+            self.nodes, batches = batch(self.nodes)
+            self.facts += batches
         self.unformed = Counter(b.node.op for b in bound if b.call.op.formula is None)
         self._own = {n.id for n in nodes}
         self._lifetimes = self._sweep()

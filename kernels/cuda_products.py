@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, address
 
 _DATA = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
 _COMPUTE, _COMPUTE_64, _COMPUTE_TF32 = 68, 70, 77  # cublasComputeType; the first in float32
@@ -36,11 +36,10 @@ def fits(out: Array) -> bool:
 
 def stack_product(a: Array, b: Array, out: Array) -> None:
     """out <- a @ b for stacks, which broadcast. out: without gaps, of the dtype of a and b."""
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cublas
+    from cupy.cuda import cublas, device
 
     lead = out.shape[:-2]
-    rows, columns, depth = *out.shape[-2:], a.shape[-1]
+    (rows, columns), depth = out.shape[-2:], a.shape[-1]
     if depth == 0:
         out.fill(0)
         return
@@ -53,9 +52,9 @@ def stack_product(a: Array, b: Array, out: Array) -> None:
     cublas.gemmStridedBatchedEx(
         device.get_cublas_handle(), int(right.is_turned), int(left.is_turned),
         columns, rows, depth, _ONE[kind].ctypes.data,
-        right.array.data.ptr, data, right.leading, right.stride,
-        left.array.data.ptr, data, left.leading, left.stride,
-        _ZERO[kind].ctypes.data, out.data.ptr, data, columns, rows * columns,
+        address(right.array), data, right.leading, right.stride,
+        address(left.array), data, left.leading, left.stride,
+        _ZERO[kind].ctypes.data, address(out), data, columns, rows * columns,
         count, _compute_type(out.dtype), _DEFAULT_ALGORITHM,
     )  # fmt: skip
 

@@ -38,7 +38,7 @@ from oneflow.core.expression import (
 from oneflow.core.op import Op
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.array import Array, ArrayModule, address
 from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
 from oneflow.kernels.expressions.passes import Passes
@@ -169,6 +169,11 @@ def source_of(spec: CudaSpec) -> str:
     return PRELUDE + _Writer(spec).text()
 
 
+def source_of_many(spec: CudaSpec) -> str:
+    """The same for several calls of one formula in a launch; element by element."""
+    return PRELUDE + _Writer(spec).many_text()
+
+
 class _Writer:
     """Writes one kernel, a line per node."""
 
@@ -204,6 +209,32 @@ class _Writer:
         lines += [f"    {line}" for line in self._offsets()]
         lines += [f"    {self._line(n)}" for n in self.order if n not in self.numbers]
         lines += [f"    {self._store(i)}" for i in range(len(spec.outputs))]
+        return "\n".join([*lines, "  }", "}", ""])
+
+    def many_text(self) -> str:
+        """The same for the arrays of several calls, which have no gaps: a block does a part of one.
+
+        plan: for each block, the call and the first element; then for each call the addresses of
+        its arrays and their size.
+        """
+        spec, count = self.spec, len(self.spec.outputs)
+        parameters = ["const i64* plan", "i64 blocks", "i64 part"]
+        for name, kind in spec.scalars:
+            plain = {"float": "double", "int": "i64"}.get(kind)
+            parameters.append(f"{plain} s_{name}" if plain else f"const {_STORED[kind]}* s_{name}")
+        lines = [f'extern "C" __global__ void run({", ".join(parameters)}) {{']
+        lines += [f"  {self._line(n)}" for n in self.order if n in self.numbers]
+        lines.append("  const i64 first = plan[2 * blockIdx.x + 1];")
+        own = len(spec.dtypes) + 1
+        lines.append(f"  const i64* call = plan + 2 * blocks + plan[2 * blockIdx.x] * {own};")
+        for k, dtype in enumerate(spec.dtypes):
+            kind = f"{'' if k < count else 'const '}{_STORED[dtype.name]}*"
+            lines.append(f"  {kind} p{k} = ({kind})call[{k}];")
+        lines.append(f"  const i64 n = call[{own - 1}], end = first + part < n ? first + part : n;")
+        lines.append("  for (i64 i = first + threadIdx.x; i < end; i += blockDim.x) {")
+        lines.append("    const i64 " + ", ".join(f"at{k} = i" for k in range(own - 1)) + ";")
+        lines += [f"    {self._line(n)}" for n in self.order if n not in self.numbers]
+        lines += [f"    {self._store(i)}" for i in range(count)]
         return "\n".join([*lines, "  }", "}", ""])
 
     def _store(self, i: int) -> str:
@@ -335,7 +366,12 @@ class _Writer:
             kind = dict(self.spec.scalars)[node.value]
             return f"s_{node.value}" if kind in ("float", "int") else f"*s_{node.value}"
         if function == WORD:
-            return "first_word((u64)index, seed)"
+            if not self.spec.is_row:
+                return "first_word((u64)index, seed)"
+            step = self.spec.depth * (
+                len(self.spec.dtypes) + 2
+            )  # `index` is that of the row's first
+            return f"first_word((u64)(index + j * table[{step}]), seed)"
         if function in (COLUMN, ROW):
             return "j" if function == COLUMN else "i % s_rows"
         if function == INPUT:
@@ -399,10 +435,11 @@ def _number(value: float) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _function(spec: CudaSpec) -> Any:
+def _function(spec: CudaSpec, is_many: bool = False) -> Any:
     import cupy
 
-    return cupy.RawModule(code=source_of(spec), options=("-std=c++17",)).get_function("run")
+    code = source_of_many(spec) if is_many else source_of(spec)
+    return cupy.RawModule(code=code, options=("-std=c++17",)).get_function("run")
 
 
 class CudaKernel:
@@ -462,6 +499,65 @@ class _Launch:
             blocks, block = -(-layout.sizes[-1] // LANES), (LANES, GROUPS)
         function = _function(spec_of(formula, layout.depth, self.chosen))
         function((blocks,), block, (*used, *self.numbers, *fed, np.int64(size), table, *seed))
+
+
+PART = 1 << 14
+"""Elements that a block does of one of several calls."""
+
+
+class ManyKernel:
+    """Several calls of one formula, element by element over arrays of one shape each, in a launch.
+
+    calls: the kernel of each, for arrays with gaps.  Called with the outputs of all calls, then
+    with the inputs of all.
+    """
+
+    def __init__(self, formula: Formula, calls: list[Callable[..., None]]) -> None:
+        self.formula, self.calls = formula, calls
+        self.positions = formula.positions()
+        self.fed_at = list(formula.fed_positions().values())
+        self.numbers = [
+            np.float64(v) if isinstance(v, float) else np.int64(v) for v in formula.numbers.values()
+        ]
+        self.plans: dict[tuple[int, ...], tuple[int, Array]] = {}
+
+    def __call__(self, xp: ArrayModule, *arrays: Array, **_: object) -> None:
+        own = self._by_call(arrays)
+        if not all(a.flags.c_contiguous for call in own for a in call):
+            for kernel, call in zip(self.calls, own, strict=True):
+                kernel(xp, *call)
+            return
+        used = [[call[i] for i in self.positions] for call in own]
+        key = tuple([address(a) for call in used for a in call])
+        found = self.plans.get(key)
+        if found is None:
+            found = self.plans[key] = self._plan(xp, used, key)
+        blocks, plan = found
+        fed = [own[0][i] for i in self.fed_at]
+        function = _function(spec_of(self.formula, 1), True)
+        sizes = np.int64(blocks), np.int64(PART)
+        function((blocks,), (THREADS,), (plan, *sizes, *self.numbers, *fed))
+
+    def _by_call(self, arrays: tuple[Array, ...]) -> list[list[Array]]:
+        """The outputs, then the inputs of each call."""
+        outs, ins = self.formula.num_outputs, len(self.formula.types)
+        first = len(self.calls) * outs
+        return [
+            [*arrays[c * outs : (c + 1) * outs], *arrays[first + c * ins : first + (c + 1) * ins]]
+            for c in range(len(self.calls))
+        ]
+
+    def _plan(
+        self, xp: ArrayModule, used: list[list[Array]], addresses: tuple[int, ...]
+    ) -> tuple[int, Array]:
+        blocks = [
+            (c, first) for c, call in enumerate(used) for first in range(0, call[0].size, PART)
+        ]
+        count = len(self.positions)
+        numbers = [n for block in blocks for n in block]
+        for c, call in enumerate(used):
+            numbers += [*addresses[c * count : (c + 1) * count], call[0].size]
+        return len(blocks), xp.asarray(np.array(numbers, np.int64))
 
 
 def _layout_of(

@@ -111,8 +111,7 @@ FORMULAS: list[tuple[str, dict[str, object]]] = [
 ]  # fmt: skip
 
 
-def _texts(name: str, dtype: str, attrs: dict[str, object]) -> list[str]:
-    """Sources of the functions that one call launches."""
+def _formula(name: str, dtype: str, attrs: dict[str, object]) -> Formula:
     op = find_op(name)
     full, single = TensorType((3, 4), dtype_of(dtype)), TensorType((), dtypes.float64)
     step = TensorType((), dtypes.int64)
@@ -126,6 +125,16 @@ def _texts(name: str, dtype: str, attrs: dict[str, object]) -> list[str]:
     types = tuple(scalars.get(n, full) for n in op.operands or "ab")
     formula = Formula(op, types, attrs)
     assert formula.can_compile
+    return formula
+
+
+def _spec(name: str, dtype: str, attrs: dict[str, object]) -> cuda_form.CudaSpec:
+    return cuda_form.spec_of(_formula(name, dtype, attrs), 1)
+
+
+def _texts(name: str, dtype: str, attrs: dict[str, object]) -> list[str]:
+    """Sources of the functions that one call launches."""
+    formula = _formula(name, dtype, attrs)
     parts = cuda_form.parts_of(formula)
     return [cuda_form.source_of(cuda_form.spec_of(formula, 2, part)) for part in parts]
 
@@ -139,6 +148,17 @@ def test_source_of_a_formula_compiles(name: str, attrs: dict[str, object], dtype
     for text in _texts(name, dtype, attrs):
         status, log = _compile(text, "compute_80")
         assert status == 0, log + text[len(cuda_form.PRELUDE) :]
+
+
+@pytest.mark.skipif(
+    NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["adam_update", "sgd_update", "gelu"])
+def test_source_of_several_calls_compiles(name: str, dtype: str) -> None:
+    text = cuda_form.source_of_many(_spec(name, dtype, {}))
+    status, log = _compile(text, "compute_80")
+    assert status == 0, log + text[len(cuda_form.PRELUDE) :]
 
 
 def test_an_update_becomes_one_function_that_reads_the_rate_on_the_device() -> None:

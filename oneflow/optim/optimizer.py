@@ -22,6 +22,7 @@ from oneflow.core.operand import Attrs
 from oneflow.core.sbp import all_broadcast
 from oneflow.core.spelling import also_called
 from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.world import world
 from oneflow.functional.initial import assign
 from oneflow.kernels.cuda_device import use_device
 from oneflow.nn.module import zero_gradients
@@ -32,6 +33,7 @@ from oneflow.ops.update import Update
 from oneflow.optim.hooks import Hooks, with_hooks
 from oneflow.optim.options import warn_of_effects
 from oneflow.optim.together import GroupPass
+from oneflow.tensor.eager_global import empty_shard
 from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import RemovableHandle, Tensor, device_type, wrap, wrap_global
 
@@ -597,6 +599,7 @@ def whole_beside(param: Tensor, type: TensorType, value: float) -> Tensor:
     """A tensor of one number on the parameter's device, or whole on all ranks of its placement."""
     array = _array_module(param).full(type.shape, value, type.dtype.np)
     if param.is_global:
-        sbp = all_broadcast(param.placement.ndim)
-        return wrap_global(array, type, param.placement, sbp)
+        place = param.placement
+        shard = array if world().rank in place else empty_shard(type, place)
+        return wrap_global(shard, type, place, all_broadcast(place.ndim))
     return wrap(array, param.device)

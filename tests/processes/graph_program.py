@@ -177,19 +177,24 @@ def tensor_parallel() -> None:
     assert model[4].weight.sbp == (S0,) and model[5].weight.sbp == (S1,)
 
 
-def pipeline(is_recomputed: bool, stage: int) -> None:
+IN_TURN, IN_ROUNDS = (0, 0, 0, 0, 1, 1), (0, 0, 1, 1, 2, 3)
+"""The stage of each layer: two on one half of the ranks each, or two on either."""
+
+
+def pipeline(
+    is_recomputed: bool, stage: int, schedule: str = "1f1b", dealt: tuple[int, ...] = IN_TURN
+) -> None:
     model = make_model(norm=False)
     halves = stages()
-    for layer in (0, 1, 2, 3):
-        model[layer].to_global(halves[0], B)
-    for layer in (4, 5):
-        model[layer].to_global(halves[1], B)
+    for layer, number in zip(model, dealt, strict=True):
+        layer.to_global(halves[number % 2], B)
     graph = Train(model, *make_adam(model), pieces=4)
     graph.config.enable_zero(stage > 0, stage=stage or 1, shard_min_size=8)
-    for i, layer in enumerate(graph.model):
-        layer.to(GraphModule).set_stage(int(i >= 4), halves[i >= 4])
+    graph.config.set_pipeline_schedule(schedule)
+    for layer, number in zip(graph.model, dealt, strict=True):
+        layer.to(GraphModule).set_stage(number, halves[number % 2])
         layer.to(GraphModule).activation_checkpointing = is_recomputed
-    assert [c.to(GraphModule).stage_id for c in graph.model.children()] == [0, 0, 0, 0, 1, 1]
+    assert [c.to(GraphModule).stage_id for c in graph.model.children()] == list(dealt)
     compare_with_eager(
         model, graph, lambda i: (on(X[i], halves[0], S0), on(Y[i], halves[1], S0)), False
     )
@@ -358,6 +363,10 @@ def main() -> None:
         data_parallel_split(stage)
     pipeline(False, 0)
     pipeline(True, 3)
+    pipeline(False, 2, "zero_bubble")
+    pipeline(True, 0, "zero_bubble")
+    pipeline(False, 0, dealt=IN_ROUNDS)
+    pipeline(True, 0, dealt=IN_ROUNDS)
     if SIZE == 4:
         mesh()
     else:

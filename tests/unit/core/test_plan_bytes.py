@@ -29,3 +29,10 @@ def test_a_graph_that_contradicts_itself(graph: graph_pb2.Graph) -> None:
 def test_no_text_makes_numpy_fail_in_its_own_words(name: str) -> None:
     with pytest.raises(DTypeError, match="no such dtype"):
         dtype_of(name)
+
+
+def test_a_turn_of_an_actor_that_there_is_not() -> None:
+    turns = [plan_pb2.Turns(actors=[1])]
+    data = plan_pb2.Plan(version=PLAN_VERSION, turns=turns).SerializeToString()
+    with pytest.raises(ProtocolError, match="contradicts itself"):
+        Plan.from_bytes(data)

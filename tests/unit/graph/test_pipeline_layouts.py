@@ -10,6 +10,8 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
+from oneflow.core.errors import ConfigError
+from oneflow.core.job_config import JobConfig
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import Split
 from oneflow.nn.graph import GraphModule
@@ -115,3 +117,11 @@ def test_a_pipeline_of_grids_trains_as_eager_code_does(
     for name, parameter in twin.named_parameters():
         found = spread.variable(f"model.{name}")
         np.testing.assert_allclose(found, parameter.numpy(), rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_schedules_have_names() -> None:
+    graph = nn.Graph()
+    with pytest.raises(ConfigError, match="takes one of '1f1b', 'zero_bubble', got 'gpipe'"):
+        graph.config.set_pipeline_schedule("gpipe")
+    with pytest.raises(ConfigError, match="pipeline must be one of"):
+        JobConfig("g", pipeline="gpipe")

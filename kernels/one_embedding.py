@@ -1,15 +1,19 @@
-"""Kernels of oneflow/ops/one_embedding.py, over the tables that are open in this process."""
+"""Kernels of oneflow/ops/one_embedding.py, over the tables that are open in this process.
+
+Tables lie in host memory and on disks: what a GPU looks up or adds is copied from there and back.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.linalg import on_host
 from oneflow.kernels.open_tables import Rule, loops, open_table
 from oneflow.kernels.registry import kernel
 
 
-@kernel("one_embedding_fused_lookup", device="cpu")
+@kernel("one_embedding_fused_lookup")
 def fused_lookup(
     xp: ArrayModule,
     out: Array,
@@ -25,11 +29,14 @@ def fused_lookup(
     last: int | None = None,
 ) -> None:
     rows = open_table(table, first, last)
-    request = rows.request(ids, table_ids, padding_idx)
-    loops().pick(rows.look_up(request), request.inverse, out.reshape(-1, size))
+    request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
+    found = out if xp is np else np.empty(out.shape, out.dtype)
+    loops().pick(rows.look_up(request), request.inverse, found.reshape(-1, size))
+    if found is not out:
+        out[...] = xp.asarray(found)
 
 
-@kernel("one_embedding_fused_lookup_grad", device="cpu")
+@kernel("one_embedding_fused_lookup_grad")
 def fused_lookup_grad(
     xp: ArrayModule,
     out: Array,
@@ -45,11 +52,12 @@ def fused_lookup_grad(
     last: int | None = None,
 ) -> None:
     rows = open_table(table, first, last)
-    request = rows.request(ids, table_ids, padding_idx)
-    out[...] = rows.keep(request, np.ascontiguousarray(d, np.float32).reshape(-1, d.shape[-1]))
+    request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
+    sums = np.ascontiguousarray(on_host(xp, d), np.float32).reshape(-1, d.shape[-1])
+    out[...] = xp.asarray(rows.keep(request, sums))
 
 
-@kernel("one_embedding_update", device="cpu")
+@kernel("one_embedding_update")
 def update(
     xp: ArrayModule,
     out: Array,
@@ -71,6 +79,11 @@ def update(
     if is_wanted is not None and not is_wanted:
         rows.forget()
         return
-    taken = rows.take(norms)
+    taken = rows.take(on_host(xp, norms))
     if taken is not None:
-        rows.update(*taken, Rule(rule, dict(options), first_states, catches_up), lr, step)
+        way = Rule(rule, dict(options), first_states, catches_up)
+        rows.update(*taken, way, on_host(xp, lr), on_host(xp, step))
+
+
+def _on_host(xp: ArrayModule, x: Array | None) -> Array | None:
+    return None if x is None else on_host(xp, x)

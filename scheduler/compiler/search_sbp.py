@@ -43,8 +43,8 @@ from oneflow.scheduler.compiler.signatures import (
 )
 from oneflow.scheduler.compiler.trunk import Trunk
 
-ROUNDS = 3
-"""Times that a graph too large for an exact answer is solved, each from the answer before."""
+ROUNDS = 10
+"""Most times that a graph too large for an exact answer is solved, each from the answer before."""
 
 PRICES = (0.0, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10, 3e-10, 1e-9, 1e-8)
 """Seconds that a byte less is worth, tried in turn until the bytes fit."""

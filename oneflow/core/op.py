@@ -310,9 +310,10 @@ def infer_types(
     op: type[Op], types: tuple[TensorType, ...], attrs: Attrs
 ) -> tuple[TensorType, ...]:
     """`op.infer`, its result always a tuple. Raises CallError for attrs that it does not take."""
-    attrs = op.defaults | attrs
-    if op.attrs is not None and attrs.keys() != op.attrs:
-        raise _wrong_attrs(op.name, op.attrs, attrs.keys())
+    if op.attrs is None or attrs.keys() != op.attrs:
+        attrs = op.defaults | attrs
+        if op.attrs is not None and attrs.keys() != op.attrs:
+            raise _wrong_attrs(op.name, op.attrs, attrs.keys())
     result = op.infer(*types, **attrs)
     return result if isinstance(result, tuple) else (result,)
 

@@ -138,7 +138,7 @@ class Trace(Mode):
         if self._parts and op.name != "cast":
             values = self._whole(op, values)
         try:
-            types = infer_types(op, tuple(v.type for v in values), attrs)
+            types = infer_types(op, tuple([v.type for v in values]), attrs)
             placement = self._placement(op, inputs, values)
         except OneFlowError as error:
             locate(error, self.module_path)

@@ -194,8 +194,13 @@ class Embedding(Module):
         self.save_snapshot(name)
         return {"snapshot": name}
 
-    def set_extra_state(self, state: Mapping[str, str]) -> None:
-        """Load the snapshot of a state dict, from the persistent path."""
+    def set_extra_state(self, state: object) -> None:
+        """Load the snapshot of a state dict, from the persistent path. Raises ArgumentError if the
+        state names none.
+        """
+        if not isinstance(state, Mapping) or "snapshot" not in state:
+            name = self.one_embedding.name
+            raise ArgumentError(f"embedding {name!r}: its state must name a snapshot, not {state}")
         self.load_snapshot(state["snapshot"])
 
     def extra_repr(self) -> str:

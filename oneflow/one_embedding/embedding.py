@@ -62,7 +62,15 @@ class OneEmbeddingHandler:
 
     def save_snapshot(self, snapshot_name: str) -> None:
         """Keep the rows as they are under a name."""
-        self.rows.store.save_snapshot(snapshot_name)
+        self.rows.store.save_snapshot(snapshot_name, self.moment_ns())
+
+    def moment_ns(self) -> int:
+        """The time as the first of the ranks knows it. Every rank calls."""
+        moment, shadow = tensor(time.time_ns()), self.shadow
+        if shadow.is_global:
+            everywhere = all_broadcast(shadow.placement.ndim)
+            moment = moment.to_global(placement=shadow.placement, sbp=everywhere).to_local()
+        return int(moment.item())
 
     def load_snapshot(self, snapshot_name: str) -> None:
         """Replace the rows by those of a snapshot, also of another number of ranks."""
@@ -185,12 +193,7 @@ class Embedding(Module):
 
     def get_extra_state(self) -> dict[str, str]:
         """The name of a snapshot of the rows, which a state dict holds in their place."""
-        moment = tensor(time.time_ns())
-        shadow = self.shadow
-        if shadow.is_global:  # all ranks use the name of the first
-            everywhere = all_broadcast(shadow.placement.ndim)
-            moment = moment.to_global(placement=shadow.placement, sbp=everywhere).to_local()
-        name = f"state-{moment.item()}"
+        name = f"state-{self.one_embedding.moment_ns()}"
         self.save_snapshot(name)
         return {"snapshot": name}
 

@@ -7,6 +7,7 @@ with make_persistent_table_reader(["/data/0-1"], "a", "int64", "float32", 32) as
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -172,6 +173,7 @@ class PersistentTableWriter:
         if not self._logs:
             return
         extents = [tuple(log.sync()) for log in self._logs]
+        moment_ns = time.time_ns()
         for rank, path in enumerate(self._paths):
             made = Snapshot(
                 key_type=self._key_type,
@@ -181,6 +183,7 @@ class PersistentTableWriter:
                 rank=rank,
                 num_ranks=len(self._paths),
                 extents=extents[rank],
+                saved_ns=moment_ns,
             )
             write_snapshot(path, self._name, made)
         self._leave()

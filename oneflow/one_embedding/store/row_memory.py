@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from oneflow.kernels.expressions.program import Program, cut, function_of, run
+from oneflow.one_embedding.store.index import Index
 from oneflow.one_embedding.store.loops import write_copy, write_mark
 from oneflow.one_embedding.store.pages import zeros
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _CHUNK_NBYTES = 1 << 26
+_FEW_ROWS, _FEW_SHARE = 1 << 16, 16
+"""Changed rows whose ids are kept: that many, and one in _FEW_SHARE of all rows."""
 _FETCH: Callable[[], Program] = partial(write_copy, True)
 _STORE: Callable[[], Program] = partial(write_copy, False)
 
@@ -64,14 +67,19 @@ class RowMemory:
 
 
 class Changes:
-    """Ids of the rows that changed since the last snapshot, each once."""
+    """Rows that changed since the last snapshot: a bit each, and the ids of a few.
+
+    The ids make a snapshot of few changes quick; of many they would take as much memory as the
+    index, which knows them as well.
+    """
 
     def __init__(self) -> None:
+        self.count = 0
         self._bits = np.zeros(0, np.uint64)
         self._ids: list[tuple[Array, Array]] = []
 
     def mark(self, places: Array, keys: Array, tables: Array, most: int) -> None:
-        """Note rows by their places, all below `most`."""
+        """Note rows by their places, all below `most`, the number of all rows."""
         words = (most >> 6) + 1
         if words > self._bits.size:
             bits = np.zeros(words + words // 8, np.uint64)
@@ -80,19 +88,31 @@ class Changes:
         fresh, count = np.empty(places.size + 1, np.int64), np.zeros(1, np.int64)
         numbers = [a.ctypes.data for a in (places, self._bits, fresh, count)]
         run(function_of(write_mark), [[places.size, *numbers]])
-        if count[0]:
+        before, self.count = self.count, self.count + int(count[0])
+        if self.count > _FEW_ROWS + most // _FEW_SHARE:
+            self._ids = []
+        elif count[0] and (self._ids or not before):
             which = fresh[: count[0]]
             self._ids.append((keys[which], tables[which]))
 
-    def ids(self) -> tuple[Array, Array]:
-        """Keys and tables of all of them."""
-        if not self._ids:
-            return np.empty(0, np.uint64), np.empty(0, np.int32)
-        keys, tables = zip(*self._ids, strict=True)
-        whole = np.concatenate(keys), np.concatenate(tables)
-        self._ids = [whole]
-        return whole
+    def ids(self, index: Index, batch_rows: int) -> Iterator[tuple[Array, Array, Array]]:
+        """Keys, tables and places of all of them, in batches."""
+        if self._ids:
+            keys, tables = map(np.concatenate, zip(*self._ids, strict=True))
+            parts = iter([(keys, tables, index.find(keys, tables))])
+        else:
+            parts = (self._changed_of(*entries) for entries in index.entries())
+        for part in parts:
+            for begin in range(0, part[0].size, batch_rows):
+                keys, tables, places = (a[begin : begin + batch_rows] for a in part)
+                yield keys, tables, places
+
+    def _changed_of(self, keys: Array, tables: Array, places: Array) -> tuple[Array, Array, Array]:
+        bits = self._bits[places >> 6] >> (places & 63).astype(np.uint64)
+        changed = np.flatnonzero(bits & np.uint64(1))
+        return keys[changed], tables[changed], places[changed]
 
     def clear(self) -> None:
+        """Go on from a snapshot."""
         self._bits[:] = 0
-        self._ids = []
+        self._ids, self.count = [], 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -148,14 +149,18 @@ class RowStore:
         """All rows in batches, in no order that means anything; none may change meanwhile."""
         return self._tier.items(batch_rows)
 
-    def save_snapshot(self, name: str) -> None:
+    def save_snapshot(self, name: str, moment_ns: int = 0) -> None:
         """Keep all rows as they are under a name, in place of an older snapshot of that name.
 
-        Only rows that changed since the last snapshot are written. Raises RowStoreError for a full
-        disk; then the older snapshots are what they were, and another try writes the same rows.
+        moment_ns: the time, the same on all ranks, by which their parts are told to belong
+        together; one rank needs none.  Only rows that changed since the last snapshot are written.
+        Raises RowStoreError for a full disk; then the older snapshots are what they were, and
+        another try writes the same rows.
         """
         folder, options = self.options.folder, self.options
         path_of(folder, name)
+        if not moment_ns and len(options.folders) > 1:
+            raise ArgumentError(f"snapshot {name!r}: ranks must agree on the moment of saving it")
         with self._guard:
             extents, stale = self._tier.save()
             made = Snapshot(
@@ -166,6 +171,7 @@ class RowStore:
                 rank=options.rank,
                 num_ranks=len(options.folders),
                 extents=tuple(extents),
+                saved_ns=moment_ns or time.time_ns(),
             )
             write_snapshot(folder, name, made)
             self._tier.saved(stale)

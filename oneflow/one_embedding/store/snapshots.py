@@ -2,8 +2,10 @@
 
 A snapshot is one small file, `snapshots/NAME.json`, that lists extents of files of rows, oldest
 first; of two rows with one id the later one counts. It gets its name when all that it lists is on
-the disk, so it is there whole or not at all. Files that no snapshot lists are what a killed process
-left, or what was replaced, and are removed.
+the disk, so it is there whole or not at all. Parts of ranks belong together where they were saved
+at one moment, on which the ranks agree; the part before stays beside each, because ranks may be
+killed while only some of them have replaced theirs. Files that no snapshot lists are what a killed
+process left, or what was replaced, and are removed.
 """
 
 from __future__ import annotations
@@ -11,9 +13,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,7 +38,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 VERSION = 1
 _FOLDER = "snapshots"
-_SUFFIX = ".json"
+_SUFFIX, _BEFORE = ".json", ".before"
 _BATCH_ROWS = 1 << 15
 
 
@@ -45,7 +46,7 @@ _BATCH_ROWS = 1 << 15
 class Snapshot:
     """The contents of a snapshot of one rank.
 
-    rank, num_ranks: of the run that saved it.  saved_ns: when, of the clock.
+    rank, num_ranks: of the run that saved it.  saved_ns: when, the same of all ranks.
     """
 
     key_type: str
@@ -55,7 +56,7 @@ class Snapshot:
     rank: int
     num_ranks: int
     extents: tuple[Extent, ...]
-    saved_ns: int = 0
+    saved_ns: int
 
     @property
     def layout(self) -> RowLayout:
@@ -106,7 +107,7 @@ def path_of(folder: Path, name: str) -> Path:
 def write_snapshot(folder: Path, name: str, snapshot: Snapshot) -> None:
     """Give a snapshot its name, in place of an older one. Raises RowStoreError for a full disk."""
     path = path_of(folder, name)
-    said = {"version": VERSION, **asdict(replace(snapshot, saved_ns=time.time_ns()))}
+    said = {"version": VERSION, **asdict(snapshot)}
     try:
         pending = PendingFile(path)
         try:
@@ -115,6 +116,10 @@ def write_snapshot(folder: Path, name: str, snapshot: Snapshot) -> None:
             pending.abort()
             raise
         failpoint("rows.snapshot")
+        if snapshot.num_ranks > 1 and path.exists():
+            beside = path.with_name(f".{name}{_BEFORE}.{os.getpid()}")
+            os.link(path, beside)
+            os.replace(beside, _before(path))
         pending.commit()
         sync_folder(path.parent)
         sync_folder(folder)
@@ -122,9 +127,16 @@ def write_snapshot(folder: Path, name: str, snapshot: Snapshot) -> None:
         raise as_disk_error(error, path) from error
 
 
+def _before(path: Path) -> Path:
+    return path.with_name(f".{path.name.removesuffix(_SUFFIX)}{_BEFORE}")
+
+
 def read_snapshot(folder: Path, name: str) -> Snapshot:
     """Read a snapshot. Raises FileNotFoundError if there is none, RowStoreError for a torn one."""
-    path = path_of(folder, name)
+    return _read(path_of(folder, name))
+
+
+def _read(path: Path) -> Snapshot:
     data = path.read_bytes()
     try:
         said = json.loads(data)
@@ -141,9 +153,12 @@ def remove_unlisted(folder: Path, used: Sequence[int] = ()) -> None:
     """Remove files of rows that no snapshot lists, besides those in use. Nothing is removed where a
     snapshot cannot be read, because it might list them."""
     listed = set(used)
-    for path in (folder / _FOLDER).glob(f"[!.]*{_SUFFIX}"):
+    for path in (folder / _FOLDER).iterdir():
+        if path.suffix not in (_SUFFIX, _BEFORE):
+            path.unlink()  # of a process that was killed before it gave the name
+            continue
         try:
-            snapshot = read_snapshot(folder, path.name.removesuffix(_SUFFIX))
+            snapshot = _read(path)
         except RowStoreError:
             return
         listed.update(extent.number for extent in snapshot.extents)
@@ -159,23 +174,26 @@ def find_snapshot(folders: Sequence[Path], name: str) -> list[tuple[Path, Snapsh
     folders: of all ranks of this run; those of runs on other numbers of ranks lie beside them.
     """
     candidates = {*folders, *(near for f in folders for near in f.parent.glob("*-*"))}
-    sets: dict[int, dict[int, tuple[Path, Snapshot]]] = {}
-    for folder in sorted(candidates):
-        try:
-            found = read_snapshot(folder, name)
-        except FileNotFoundError:
-            continue
-        sets.setdefault(found.num_ranks, {})[found.rank] = (folder, found)
-    whole = [list(parts.values()) for count, parts in sets.items() if len(parts) == count]
-    if whole:
-        return max(whole, key=lambda parts: min(part.saved_ns for _, part in parts))
-    own = _alone(folders, sets.get(len(folders), {}))
-    if own:
-        return own
+    sets: dict[tuple[int, int], dict[int, tuple[Path, Snapshot]]] = {}
+    for is_before in (False, True):
+        for folder in sorted(candidates):
+            path = path_of(folder, name)
+            try:
+                found = _read(_before(path) if is_before else path)
+            except FileNotFoundError:
+                continue
+            parts = sets.setdefault((found.saved_ns, found.num_ranks), {})
+            parts[found.rank] = (folder, found)
+        whole = [key for key, parts in sets.items() if len(parts) == key[1]]
+        if whole:
+            return list(sets[max(whole)].values())
+        own = [key for key, parts in sets.items() if _are_alone(folders, key[1], parts)]
+        if own:
+            return list(sets[max(own)].values())
     if not sets:
         listed = ", ".join(str(folder) for folder in folders)
         raise RowStoreError(f"no snapshot {name!r} in {listed}; {_names_in(candidates)}")
-    count, parts = max(sets.items())
+    (_, count), parts = max(sets.items())
     missing = sorted(set(range(count)) - set(parts))
     raise RowStoreError(
         f"snapshot {name!r} is not complete: of {count} ranks, {missing} saved none; "
@@ -183,13 +201,13 @@ def find_snapshot(folders: Sequence[Path], name: str) -> list[tuple[Path, Snapsh
     )
 
 
-def _alone(
-    folders: Sequence[Path], parts: dict[int, tuple[Path, Snapshot]]
-) -> list[tuple[Path, Snapshot]]:
-    """The parts that are here, if those of the other ranks are on other hosts: such a rank has no
-    folder here, and sees to its own part."""
+def _are_alone(
+    folders: Sequence[Path], num_ranks: int, parts: dict[int, tuple[Path, Snapshot]]
+) -> bool:
+    """Tell whether the ranks of the missing parts are on other hosts, so that they have no folder
+    here: each sees to its own part."""
     missing = [folder for rank, folder in enumerate(folders) if rank not in parts]
-    return list(parts.values()) if not any(folder.exists() for folder in missing) else []
+    return num_ranks == len(folders) and not any(folder.exists() for folder in missing)
 
 
 def _names_in(folders: set[Path]) -> str:

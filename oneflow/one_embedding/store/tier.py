@@ -120,18 +120,16 @@ class MemoryTier:
                 yield keys[some], tables[some], rows
 
     def save(self) -> tuple[list[Extent], list[int]]:
-        keys, tables = self._changes.ids()
         log = self._log
-        if log.num_slots + keys.size > _MOST_STALE * len(self):
+        if log.num_slots + self._changes.count > _MOST_STALE * len(self):
             stale, first = list(log.numbers()), log.begin_file()
             for batch in self.items(_SAVED_ROWS):
                 log.append(*batch)
             return [extent for extent in log.sync() if extent.number >= first], stale
-        for begin in range(0, keys.size, _SAVED_ROWS):
-            some = slice(begin, begin + _SAVED_ROWS)
-            rows = np.empty((keys[some].size, self._initial.line_size), np.float32)
-            self._rows.fetch(self._index.find(keys[some], tables[some]), rows)
-            log.append(keys[some], tables[some], rows)
+        for keys, tables, places in self._changes.ids(self._index, _SAVED_ROWS):
+            rows = np.empty((keys.size, self._initial.line_size), np.float32)
+            self._rows.fetch(places, rows)
+            log.append(keys, tables, rows)
         return log.sync(), []
 
     def saved(self, stale: list[int]) -> None:

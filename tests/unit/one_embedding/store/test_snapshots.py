@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from oneflow.core.errors import ArgumentError, RowStoreError
+from oneflow.one_embedding.store import row_memory
 from oneflow.one_embedding.store.initial import Column, InitialRows
 from oneflow.one_embedding.store.owners import owners_of
 from oneflow.one_embedding.store.row_store import open_store
@@ -102,7 +103,7 @@ def test_a_snapshot_loads_on_another_number_of_ranks(
         with opened("disk", tmp_path, rank=rank, num_ranks=before) as store:
             mine = owners == rank
             store.put(keys[mine], tables[mine], rows[mine])
-            store.save_snapshot("a")
+            store.save_snapshot("a", moment_ns=1)
     owners = owners_of(keys, tables, after)
     for rank in range(after):
         with opened("memory", tmp_path, rank=rank, num_ranks=after) as store:
@@ -115,11 +116,33 @@ def test_a_snapshot_loads_on_another_number_of_ranks(
 def test_ranks_on_other_hosts_see_to_their_own_parts(tmp_path: Path) -> None:
     with opened("memory", tmp_path, rank=1, num_ranks=2) as store:
         rows = rows_of(store, keys_of(1, 2))
-        store.save_snapshot("a")
+        store.save_snapshot("a", moment_ns=1)
     with opened("memory", tmp_path, rank=1, num_ranks=2) as store:
         store.load_snapshot("a")
         assert len(store) == 2
         np.testing.assert_array_equal(rows_of(store, keys_of(1, 2)), rows)
+
+
+def test_parts_of_two_moments_are_never_mixed(tmp_path: Path) -> None:
+    keys, tables = keys_of(1, 2), np.zeros(2, np.int32)
+    stores = [opened("memory", tmp_path, rank=rank, num_ranks=2) for rank in range(2)]
+
+    def save(moment_ns: int, ranks: int) -> None:
+        for store in stores[:ranks]:
+            store.put(keys, tables, np.full((2, LINE), moment_ns, np.float32))
+            store.save_snapshot("a", moment_ns)
+
+    save(1, ranks=2)
+    save(2, ranks=1)  # and the other one was killed before it had saved
+    for store in stores:
+        store.load_snapshot("a")
+        assert (rows_of(store, keys) == 1).all()
+    save(3, ranks=2)
+    for store in stores:
+        store.load_snapshot("a")
+        assert (rows_of(store, keys) == 3).all()
+    with pytest.raises(ArgumentError, match="must agree on the moment"):
+        stores[0].save_snapshot("b")
 
 
 def test_missing_and_incomplete_snapshots_are_named(tmp_path: Path) -> None:
@@ -127,7 +150,7 @@ def test_missing_and_incomplete_snapshots_are_named(tmp_path: Path) -> None:
     opened("memory", tmp_path, rank=1, num_ranks=2).close()
     with pytest.raises(RowStoreError, match=r"no snapshot 'a' in .*; there is none at all"):
         first.load_snapshot("a")
-    first.save_snapshot("a")
+    first.save_snapshot("a", moment_ns=1)
     with pytest.raises(RowStoreError, match=r"of 2 ranks, \[1\] saved none; there are a"):
         first.load_snapshot("a")
     for name in ("", "../a", ".a"):
@@ -222,3 +245,20 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path, rng: np.random.Ge
     assert list(tmp_path.glob("0-1/*.rows"))
     opened("disk", tmp_path).close()
     assert not list(tmp_path.glob("0-1/*.rows"))
+
+
+def test_many_changes_are_saved_as_few_are(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_memory, "_FEW_ROWS", 20)
+    store, expected = opened("memory", tmp_path), Expected()
+    for steps in (8, 1, 3):
+        train(store, expected, rng, steps=steps)
+        few = keys_of(1, 2, 3), np.zeros(3, np.int32), np.full((3, LINE), steps, np.float32)
+        store.put(*few)
+        expected.put(*few)
+        store.save_snapshot("a")
+        store.put(*few)
+        store.save_snapshot("a")
+    store.load_snapshot("a")
+    expected.check(store)

@@ -16,14 +16,14 @@ import numpy as np
 from oneflow.core.device import META
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import float64
-from oneflow.core.errors import ArgumentError, SbpError, ShapeError
+from oneflow.core.errors import ArgumentError, GraphError, SbpError, ShapeError
 from oneflow.core.operand import Attr, Attrs
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import source
 from oneflow.functional.random_state import Generator, host_seed, next_seed
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
-from oneflow.tensor.tensor import Tensor, needs_data, wrap
+from oneflow.tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -32,23 +32,31 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def _write(x: Tensor, shard: ArrayLike) -> Tensor:
-    """Replaces the values of this rank's part of `x`; autograd does not see it."""
-    needs_data(x, "nn.init")
+def _write(x: Tensor, values: Array | Tensor | float) -> Tensor:
+    """Replaces the values of `x`, by those of this rank's part, or while a graph is traced by a
+    tensor or a number; autograd does not see it.
+    """
     if x.is_global and any(sbp.is_partial for sbp in x.sbp):
         raise SbpError(f"nn.init: cannot fill partial sums, {x.meta} has sbp {x.sbp}; use S or B")
+    if not current_mode().has_memory:
+        with no_grad():
+            if isinstance(values, Tensor):
+                return x.copy_(values)
+            return x.fill_(values.item() if isinstance(values, np.ndarray) else values)
     current_mode().before_writing()
     if x._array.size and x._device.type != META:
-        x._array[...] = shard
+        x._array[...] = values
     x._version[0] += 1
     return x
 
 
-def _random(x: Tensor, op: str, generator: Generator | None, **attrs: Attr) -> Array:
-    """This rank's part of a random tensor of the type and layout of `x`."""
+def _random(x: Tensor, op: str, generator: Generator | None, **attrs: Attr) -> Any:
+    """This rank's part of a random tensor of the type and layout of `x`, as an array; while a graph
+    is traced the tensor.
+    """
     full = {"shape": x.meta.shape, **attrs, "seed": next_seed(generator)}
-    shard: Array = source(op, full, **layout_of(x))._array
-    return shard
+    drawn = source(op, full, **layout_of(x))
+    return drawn._array if current_mode().has_memory else drawn
 
 
 def uniform_(
@@ -138,6 +146,11 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_: needs at least 2 dims, got {tensor.meta}")
+    if not current_mode().has_memory:
+        raise GraphError(
+            "orthogonal_: a graph would draw the same matrix at each step, for the host draws it; "
+            "call it outside of nn.Graph.build"
+        )
     rows = tensor.shape[0]
     columns = tensor.meta.numel // max(rows, 1)
     tall = (max(rows, columns), min(rows, columns))
@@ -258,7 +271,7 @@ def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -
 
 def _inverse_normal(p: Array) -> Array:
     """x with P(normal < x) = p, for 1.4e-11 < p < 1 - 1.4e-11; beyond, the value there. NumPy or
-    CuPy arrays.
+    CuPy arrays, or tensors.
     """
     q = p - 0.5
     centre = q * _ratio(_CENTRE, 0.180625 - (q * q).clip(0.0, 0.180625))
@@ -269,10 +282,12 @@ def _inverse_normal(p: Array) -> Array:
     return x
 
 
-def _log(x: Array) -> Array:
+def _log(x: Any) -> Any:
     if isinstance(x, np.ndarray | np.generic):
         logs: Array = np.log(x)
         return logs
+    if isinstance(x, Tensor):
+        return x.log()
     import cupy
 
     logs = cupy.log(x)

@@ -133,6 +133,52 @@ def test_without_micro_batches_the_bits_are_equal() -> None:
     assert not np.array_equal(wanted[0], wanted[1])
 
 
+FIRST_VALUES: dict[str, Callable[[Any], Any]] = {
+    "normal": lambda w: nn.init.normal_(w, 1.0, 2.0),
+    "uniform": nn.init.uniform_,
+    "xavier": nn.init.xavier_uniform_,
+    "kaiming": nn.init.kaiming_normal_,
+    "truncated": lambda w: nn.init.trunc_normal_(w, 0.5, 2.0, -1.0, 1.0),
+    "constant": lambda w: nn.init.constant_(w, 3.0),
+    "eye": nn.init.eye_,
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_first_values_are_those_of_eager_calls(pieces: int) -> None:
+    """At every step anew, in tensors that build() makes and in buffers."""
+    layer = nn.Module()
+    layer.register_buffer("seen", flow.zeros(4, 5))
+
+    def build(module: Any, x: Any) -> Any:
+        made = [x @ fill(flow.empty(4, 5)) for fill in FIRST_VALUES.values()]
+        return [*made, x @ nn.init.normal_(module.seen)]
+
+    class Fills(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+            self.config.set_gradient_accumulation_steps(pieces)
+
+        def build(self, x: Any) -> Any:
+            return build(self.layer, x)
+
+    graph, x = Fills(), flow.ones(4, 4)
+    flow.manual_seed(5)
+    found = [[y.numpy() for y in graph(x)] for _ in range(2)]
+    kept, after = layer.seen.numpy().copy(), flow.rand(2).numpy()
+    flow.manual_seed(5)
+    for values in found:
+        parts = [build(layer, part) for part in x.chunk(pieces)]
+        for value, *wanted in zip(values, *parts, strict=True):
+            whole = np.concatenate([y.numpy() for y in wanted])
+            np.testing.assert_allclose(value, whole, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(layer.seen.numpy(), kept)
+    np.testing.assert_array_equal(flow.rand(2).numpy(), after)
+    with pytest.raises(GraphError, match="orthogonal_: a graph would draw the same matrix"):
+        nn.Graph.trace(lambda x: x @ nn.init.orthogonal_(flow.empty(4, 4)))(x)
+
+
 def test_tracing_draws_nothing() -> None:
     model = Noisy()
     graph = Step(model, 2)

@@ -282,7 +282,7 @@ def _inverse_normal(p: Array) -> Array:
     return x
 
 
-def _log(x: Any) -> Any:
+def _log(x: Array | Tensor) -> Any:
     if isinstance(x, np.ndarray | np.generic):
         logs: Array = np.log(x)
         return logs

@@ -146,7 +146,7 @@ FIRST_VALUES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_first_values_are_those_of_eager_calls(pieces: int) -> None:
-    """At every step anew, in tensors that build() makes and in buffers."""
+    """New ones at every step, in tensors that build() makes and in buffers."""
     layer = nn.Module()
     layer.register_buffer("seen", flow.zeros(4, 5))
 

@@ -10,13 +10,18 @@ take turns; a turn is a step on one thread. Every row is there before the clock 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from measure import arguments, in_turns, paired, report
 
 import oneflow as flow
+from oneflow.core.dtype import float32, int64
 from oneflow.kernels.threads import set_limit
+from oneflow.one_embedding.embedding import MultiTableEmbedding
+from oneflow.one_embedding.store.options import make_device_mem_store_options
+from oneflow.one_embedding.tables import make_constant_initializer, make_table_options
 
 TABLES, WIDTH, BATCH, ZIPF = 26, 32, 4096, 1.05
 BATCHES, ROUNDS = 8, 40
@@ -32,12 +37,9 @@ def zipf(rng: np.random.Generator, shape: tuple[int, ...], rows: int) -> np.ndar
 
 
 def ours(batches: list[np.ndarray], grad: np.ndarray, rows: int) -> Step:
-    one = flow.one_embedding
-    table = one.make_table_options(one.make_constant_initializer(0.1))
-    store = one.make_device_mem_store_options("", TABLES * rows, size_factor=2)
-    module = one.MultiTableEmbedding(
-        "training", WIDTH, flow.float, flow.int64, [table] * TABLES, store
-    )
+    table = make_table_options(make_constant_initializer(0.1))
+    store = make_device_mem_store_options("", TABLES * rows, size_factor=2)
+    module = MultiTableEmbedding("training", WIDTH, float32, int64, [table] * TABLES, store)
     optimizer = flow.optim.Adagrad(module.parameters(), lr=LR)
     turn = iter(batches * (3 + ROUNDS))
     for begin in range(0, rows, BATCH):  # every row is made, as PyTorch's are
@@ -64,7 +66,9 @@ def theirs(batches: list[np.ndarray], grad: np.ndarray, rows: int) -> Step:
 
     def step() -> None:
         columns = torch.from_numpy(next(turn)).t().contiguous()
-        out = torch.stack([bag(ids, offsets) for bag, ids in zip(bags, columns, strict=True)], 1)
+        out: Any = torch.stack(
+            [bag(ids, offsets) for bag, ids in zip(bags, columns, strict=True)], 1
+        )
         optimizer.zero_grad()
         out.backward(d)
         optimizer.step()

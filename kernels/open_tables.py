@@ -92,6 +92,11 @@ class OpenTable:
         self.is_signed = told["key_type"] not in UNSIGNED
         self.first, self.last = first, last
         num_ranks = round(BUCKETS / (last - first))
+        if num_ranks * (last - first) != BUCKETS:
+            raise ArgumentError(
+                f"embedding {self.name!r}: rows cannot be shared evenly by {num_ranks} ranks; use "
+                f"a number of ranks that divides {BUCKETS}: 1 to 10, 12, 14, 15, 16, 18, 20 ..."
+            )
         self.store: RowStore = open_store(
             told["store"],
             key_type=told["key_type"],

@@ -700,6 +700,7 @@ from oneflow.nn.modules.recurrent_calls import lstm as lstm
 from oneflow.nn.modules.recurrent_calls import pack_padded_sequence as pack_padded_sequence
 from oneflow.nn.modules.recurrent_calls import rnn_relu as rnn_relu
 from oneflow.nn.modules.recurrent_calls import rnn_tanh as rnn_tanh
+from oneflow.one_embedding.upstream import one_embedding_fused_lookup as one_embedding_fused_lookup
 from oneflow.tensor.tensor import Tensor
 from oneflow.upstream.collectives import comm_broadcast as comm_broadcast
 from oneflow.upstream.collectives import local_all_gather as local_all_gather

@@ -78,6 +78,7 @@ ROWS: tuple[Row, ...] = (
         "upsample_nearest_1d upsample_nearest_2d upsample_nearest_3d upsample_trilinear_3d "
         "vector_matrix_product",
     ),
+    *_upstream_only("one_embedding.upstream", "one_embedding_fused_lookup"),
     *_upstream_only(
         "functional.upstream_training",
         "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "

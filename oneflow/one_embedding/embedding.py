@@ -17,6 +17,7 @@ import json
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from oneflow.boxing.boxes import shard_box
@@ -42,12 +43,16 @@ _KEYS = {"int64": int64, "int32": int32, "uint64": int64, "uint32": int32}
 class OneEmbeddingHandler:
     """Tables under a name, which are closed when nobody has this object any more.
 
-    text: their description, by which kernels open them.  shadow: see the top of the file.
+    text: their description, by which kernels open them.  shadow: see the top of the file.  sizes:
+    numbers of a row with its states, without them, and of tables.
     """
 
     def __init__(self, description: Mapping[str, Any]) -> None:
         self.name: str = description["name"]
         self.text = json.dumps(description, sort_keys=True)
+        columns = description["columns"]
+        width = sum(column["width"] for column in columns[0])
+        self.sizes: tuple[int, int, int] = description["line_size"], width, len(columns)
         if self.name in _NAMES:
             gc.collect()  # of a module that is in use no more
         if self.name in _NAMES:
@@ -190,6 +195,15 @@ class Embedding(Module):
     def load_snapshot(self, snapshot_name: str) -> None:
         """Replace the rows by those of a snapshot. Every rank calls."""
         self.one_embedding.load_snapshot(snapshot_name)
+
+    def statistics(self) -> dict[str, float]:
+        """Counts of this rank since its rows were opened: `ids` that were looked up, the `distinct`
+        ones among them by batch, rows `updated`, `rows` that are there, and what the store counts
+        (store/statistics.py): hits and bytes by tier, rows that wait to be written, stalls.
+        """
+        rows = self.one_embedding.rows
+        counts = {**asdict(rows.counts), **asdict(rows.store.statistics)}
+        return {**counts, "rows": len(rows.store)}
 
     def get_extra_state(self) -> dict[str, str]:
         """The name of a snapshot of the rows, which a state dict holds in their place."""

@@ -12,6 +12,9 @@ import torch
 
 import oneflow as flow
 from oneflow.core.errors import ArgumentError, CallError, DTypeError, PositionError, ShapeError
+from oneflow.kernels.open_tables import open_table
+from oneflow.one_embedding.store.owners import owners_of
+from oneflow.ops.one_embedding import BUCKETS
 
 from .making import embedding, one
 
@@ -422,3 +425,47 @@ def test_a_state_dict_brings_rows_and_their_states_back(tmp_path: Path) -> None:
     optimizer = flow.optim.Adagrad(module.parameters(), lr=0.1)
     module.load_state_dict(flow.load(str(tmp_path / "state")))
     np.testing.assert_array_equal(step(), wanted)
+
+
+def test_statistics_count_ids_and_rows() -> None:
+    module = embedding(size_factor=1)
+    optimizer = flow.optim.SGD(module.parameters(), lr=0.1)
+    module(flow.tensor(IDS[0])).sum().backward()
+    optimizer.step()
+    with flow.no_grad():
+        module(flow.tensor(IDS[1]))
+    counted = module.statistics()
+    distinct = [len({(t, k) for row in ids for t, k in enumerate(row)}) for ids in IDS[:2]]
+    assert (counted["ids"], counted["distinct"]) == (12, sum(distinct))
+    assert counted["updated"] == distinct[0] and counted["rows"] == counted["created"] == 6
+
+
+def test_upstreams_look_up_by_name_gives_the_rows_of_the_module() -> None:
+    module = embedding(name="by name", size_factor=2)
+    ids = flow.tensor(IDS[0])
+    sizes = {"line_size": 8, "embedding_size": 4, "num_tables": 2}
+    given = {"dtype": flow.float, "is_full_cache": True, "seed": 7}
+    look_up = flow._C.one_embedding_fused_lookup
+    rows = look_up(module.shadow, ids, None, embedding_name="by name", **sizes, **given)
+    np.testing.assert_array_equal(rows.detach().numpy(), module(ids).detach().numpy())
+    with pytest.raises(ArgumentError, match="rows of 4 and 2 tables, not 8, 5 and 2"):
+        sizes["embedding_size"] = 5
+        look_up(module.shadow, ids, None, embedding_name="by name", **sizes, **given)
+    with pytest.raises(ArgumentError, match="no embedding named 'nobody'"):
+        look_up(module.shadow, ids, None, embedding_name="nobody", **sizes, **given)
+
+
+def test_owners_of_ids_are_the_ranks_whose_kernels_find_them(rng: np.random.Generator) -> None:
+    module = embedding(tables=3)
+    keys, tables = rng.integers(0, 2**62, 500), rng.integers(0, 3, 500).astype(np.int32)
+    for num_ranks in (1, 3, 8):
+        owners, share = owners_of(keys.view(np.uint64), tables, num_ranks), BUCKETS // num_ranks
+        for rank in range(num_ranks):
+            part = open_table(module.one_embedding.text, rank * share, (rank + 1) * share)
+            found = part.request(keys, tables, None).inverse >= 0
+            np.testing.assert_array_equal(found, owners == rank)
+
+
+def test_a_number_of_ranks_that_cannot_share_evenly_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="cannot be shared evenly by 11 ranks"):
+        open_table(embedding().one_embedding.text, 0, 459)

@@ -340,7 +340,7 @@ class _Fusing(Line):
             name = FusedRandom.name
             attrs["seed"] = drawing.call.attrs["seed"]
         types, out_types = tuple(t for _, t in reads), tuple(t for _, t in outputs)
-        call = _bind_alike(name, types, out_types, attrs, self._device)
+        call = bind_alike(name, types, out_types, attrs, self._device)
         if drawing is not None:
             call = replace(
                 call,
@@ -407,10 +407,8 @@ def _halves(bound: BoundNode, device: str) -> tuple[BoundNode, BoundNode]:
         half.rate, half.stage = node.rate, node.stage
         half.location, half.module = node.location, node.module
     return (
-        replace(
-            bound, node=product, call=_bind_alike("matmul", types[:2], out, transposed, device)
-        ),
-        replace(bound, node=addition, call=_bind_alike("add", (*out, types[2]), out, {}, device)),
+        replace(bound, node=product, call=bind_alike("matmul", types[:2], out, transposed, device)),
+        replace(bound, node=addition, call=bind_alike("add", (*out, types[2]), out, {}, device)),
     )
 
 
@@ -418,7 +416,7 @@ _bound: dict[tuple[object, ...], BoundOp] = {}
 _MOST = 4096
 
 
-def _bind_alike(
+def bind_alike(
     name: str,
     types: tuple[TensorType, ...],
     out_types: tuple[TensorType, ...],

@@ -20,7 +20,8 @@ import numpy as np
 from oneflow.actors.batching import batch
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
-from oneflow.actors.fusing import fuse
+from oneflow.actors.fusing import Fact, fuse
+from oneflow.actors.joining import join
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
@@ -89,10 +90,15 @@ class Segment:
         self._random_acts: dict[int, list[int]] = {}  # acts so far, whichever slots they used
         self._made_for: list[Node] = []
         bound = [bind_node(n, rank, hardware.kind) for n in nodes]
-        self.nodes, self.facts = fuse(bound, published, hardware.kind) if fuses else (bound, [])
+        self.nodes = bound
+        self.facts: list[Fact] = []
+        if fuses:
+            self.nodes, self.facts = join(bound, published, hardware.kind)
+            self.nodes, facts = fuse(self.nodes, published, hardware.kind)
+            self.facts += facts
         if fuses and hardware.kind != "cpu" and not thorough:
-            self.nodes, batches = batch(self.nodes)
-            self.facts += batches
+            self.nodes, facts = batch(self.nodes)
+            self.facts += facts
         self.unformed = Counter(b.node.op for b in bound if b.call.op.formula is None)
         self._own = {n.id for n in nodes}
         self._lifetimes = self._sweep()

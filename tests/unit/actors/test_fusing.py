@@ -249,6 +249,39 @@ def test_a_layer_reads_what_it_needs_before_its_bias_joins_a_chain() -> None:
     assert groups(facts) == [("scalar_mul", "relu"), ("add", "add")]
 
 
+class Split(flow.nn.Graph):  # type: ignore[misc,name-defined]
+    """Gradients of parts of a tensor. parts: (start, stop) of columns, each with its own factor."""
+
+    def __init__(self, parts: list[tuple[int, int]]) -> None:
+        super().__init__()
+        self.parts = parts
+        self.layer = flow.nn.Linear(COLUMNS, ROWS, bias=False)
+        self.layer.weight.data.copy_(flow.tensor(arrays(1)[0], dtype=flow.float32))
+        self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=1.0))
+
+    def build(self, x: Any) -> Any:
+        y = self.layer.weight * 1.0
+        loss = sum((y[:, a:b] * x[:, a:b]).sum() * (k + 1.0) for k, (a, b) in enumerate(self.parts))
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_gradients_of_all_parts_are_concatenated(joins: bool) -> None:
+    parts = [(0, 50), (50, 60), (60, COLUMNS)] if joins else [(0, 50), (40, 60), (60, COLUMNS)]
+    graph, x = Split(parts), arrays(2, seed=5)[1]
+    graph(flow.tensor(x, dtype=flow.float32))
+    wanted = arrays(1)[0].copy()
+    for k, (a, b) in enumerate(parts):
+        wanted[:, a:b] -= x[:, a:b] * (k + 1.0)
+    np.testing.assert_allclose(
+        graph.layer.weight.to(flow.Tensor).numpy(), wanted, rtol=1e-5, atol=1e-5
+    )
+    segments = graph._compiled.job.bound.memory.segments.values()
+    made = [f.ops for s in segments for f in s.facts if "slice_scatter" in f.ops]
+    assert made == ([("slice_scatter",) * 3 + ("add",) * 2] if joins else [])
+
+
 def test_small_arrays_stay_in_numpy() -> None:
     def build(a: Any, b: Any) -> Any:
         return F.relu(a + b) * 2.0

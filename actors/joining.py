@@ -1,0 +1,108 @@
+"""Slices among zeros that are added up, as the gradients of a split tensor are, in one go: the
+slices that together fill the whole are concatenated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from oneflow.actors.fusing import Fact, Line, bind_alike
+from oneflow.core.graph import Node, Value
+
+if TYPE_CHECKING:
+    from oneflow.actors.segment import BoundNode
+
+
+def join(
+    nodes: list[BoundNode], published: frozenset[int], device: str
+) -> tuple[list[BoundNode], list[Fact]]:
+    """The nodes with concatenations in place of such sums, and which were made."""
+    if not any(bound.node.op == "slice_scatter" for bound in nodes):
+        return nodes, []
+    joining = _Joining(nodes, published, device)
+    return joining.result(), joining.facts
+
+
+class _Joining(Line):
+    def __init__(self, nodes: Sequence[BoundNode], published: frozenset[int], device: str) -> None:
+        super().__init__(nodes)
+        self._published, self._device = published, device
+        self.facts: list[Fact] = []
+
+    def result(self) -> list[BoundNode]:
+        made: dict[int, BoundNode] = {}
+        gone: set[int] = set()
+        seen: set[int] = set()
+        for i in sorted(self._sums(), reverse=True):  # the last sum of a chain first
+            if i in seen:
+                continue
+            slices, sums = self._terms(i)
+            seen.update(sums)
+            concatenated = self._concatenated(i, slices)
+            if concatenated is not None:
+                made[i] = concatenated
+                gone.update(slices, sums)
+                ops = ("slice_scatter",) * len(slices) + ("add",) * (len(sums) + 1)
+                type_ = str(concatenated.call.out_types[0])
+                self.facts.append(Fact(ops, type_, self._nodes[i].node.location))
+        return [made.get(i, bound) for i, bound in enumerate(self._nodes) if i not in gone]
+
+    def _sums(self) -> set[int]:
+        """Sums of slices among zeros, and of such sums, by their positions."""
+        found: set[int] = set()
+        for i, bound in enumerate(self._nodes):
+            node = bound.node
+            if node.op == "add" and all(self._is_term(v, node, found) for v in node.inputs):
+                found.add(i)
+        return found
+
+    def _is_term(self, value: Value, reader: Node, sums: set[int]) -> bool:
+        """Is `value` for `reader` alone, and a slice among zeros or one of `sums`?"""
+        at = self._maker.get(value.id)
+        if at is None or len(value.users) != 1 or value.id in self._published:
+            return False
+        is_slice = self._nodes[at].node.op == "slice_scatter"
+        return (is_slice or at in sums) and value.type == reader.outputs[0].type
+
+    def _terms(self, i: int) -> tuple[list[int], list[int]]:
+        """The slices that sum `i` adds up, and the sums on the way."""
+        slices: list[int] = []
+        sums: list[int] = []
+        waiting = list(self._nodes[i].node.inputs)
+        while waiting:
+            at = self._maker[waiting.pop().id]
+            if self._nodes[at].node.op == "slice_scatter":
+                slices.append(at)
+            else:
+                sums.append(at)
+                waiting += self._nodes[at].node.inputs
+        return slices, sums
+
+    def _concatenated(self, i: int, slices: list[int]) -> BoundNode | None:
+        """The slices as one tensor; None if they are not neighbours along one dim that fill it, or
+        are overwritten before sum `i`."""
+        calls = [self._nodes[at].call for at in slices]
+        shape = calls[0].out_types[0].shape
+        cut = {d for c in calls for d, n in enumerate(c.in_types[0].shape) if n != shape[d]}
+        whole = all("taken" not in c.attrs and set(c.attrs["steps"]) == {1} for c in calls)
+        if len(cut) != 1 or not whole or any(self.until(at) < i for at in slices):
+            return None
+        (dim,) = cut
+        slices = sorted(slices, key=lambda at: self._nodes[at].call.attrs["starts"][dim])
+        end = 0
+        for at in slices:
+            if self._nodes[at].call.attrs["starts"][dim] != end:
+                return None
+            end = self._nodes[at].call.attrs["stops"][dim]
+        if end != shape[dim]:
+            return None
+        bound, attrs = self._nodes[i], {"dim": dim}
+        types = tuple(self._nodes[at].call.in_types[0] for at in slices)
+        call = bind_alike("concat", types, bound.call.out_types, attrs, self._device)
+        node = Node(bound.node.id, "concat", bound.node.placement, attrs)
+        inputs: list[Value] = [self._nodes[at].node.inputs[0] for at in slices]
+        node.inputs, node.outputs = inputs, bound.node.outputs
+        node.rate, node.stage = bound.node.rate, bound.node.stage
+        node.location, node.module = bound.node.location, bound.node.module
+        return replace(bound, node=node, call=call, view=None)

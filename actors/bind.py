@@ -84,12 +84,14 @@ class BoundActor:
     slot_nbytes: tuple[int, ...] = ()
     counted: int = 0
     lookups: int = 0
+    is_segment: bool = field(init=False)
     kind: str = field(init=False)
     collective: str = field(init=False)
     counters: ActorCounters = field(init=False)
     durations: Histogram = field(init=False)
 
     def __post_init__(self) -> None:
+        self.is_segment = self.spec.kind is ActorKind.SEGMENT
         self.kind = self.spec.kind.name.lower()
         self.collective = COLLECTIVES.get(self.spec.kind, self.kind)
         self.counters = METRICS.actor(self.kind)
@@ -117,6 +119,14 @@ class BoundPlan:
     peers: set[int] = field(default_factory=set)
     readers: dict[int, list[tuple[ActorSpec, int]]] = field(default_factory=dict)
     turns: Turns | None = None
+
+    @property
+    def kernels_can_run_apart(self) -> bool:
+        """Whether another thread than that of the actors may run segments: not on a GPU, whose
+        kernels run beside it anyway, and only if there is something to do meanwhile."""
+        kinds = {bound.spec.kind for bound in self.actors.values()}
+        on_cpu = all(bound.spec.placement.type == "cpu" for bound in self.actors.values())
+        return on_cpu and ActorKind.SEGMENT in kinds and bool(kinds & READS_PEERS)
 
     @property
     def arena_nbytes(self) -> int:

@@ -46,6 +46,10 @@ class Bus(Protocol):
     def wait(self, timeout_s: float) -> None:
         """Returns when something may have arrived, or after `timeout_s`."""
 
+    def watch(self, file: int) -> bool:
+        """Let waits end, soon at least, when this file can be read, too. False: it moves no bytes
+        between hosts, and kernels need no thread of their own."""
+
     def close(self) -> None: ...
 
 
@@ -73,6 +77,9 @@ class InProcessBus:
 
     def wait(self, timeout_s: float) -> None:
         return
+
+    def watch(self, file: int) -> bool:
+        return False
 
     def close(self) -> None:
         return

@@ -1,9 +1,9 @@
 """Runs the actors of one rank: delivers messages, launches kernels, waits for peers.
 
-One thread runs all actors of a rank. Of the actors that may launch, the one latest in the plan goes
-first: what is nearly done is
-finished before new work is begun, which keeps memory low and, with the slots the compiler gave,
-makes the 1F1B order.
+One thread runs all actors of a rank; where it has peers on other hosts, another one runs the
+kernels of segments beside it (stream.py). Of the actors that may launch, the one latest in the plan
+goes first: what is nearly done is finished before new work is begun, which keeps memory low and,
+with the slots the compiler gave, makes the 1F1B order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from oneflow.actors.acts import Acts, describe_acts, last_acts
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
+from oneflow.actors.stream import KernelStream
 from oneflow.actors.turns import TURNS
 from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import HangError, PeerLostError, ProtocolError
@@ -56,7 +57,7 @@ class Executor:
 
     bus: to other ranks; None if there are none. check: called while waiting, with the ranks that
     are waited for; raises if the job was aborted or one of them has left. timeout_s: without any
-    act for so long, HangError.
+    act for so long, HangError. overlap: exchange with other hosts while segments compute.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Executor:
         bus: Bus | None,
         check: Check | None = None,
         timeout_s: float = 300.0,
+        overlap: bool = False,
     ) -> None:
         self.bound = bound
         self._actors = bound.actors
@@ -83,6 +85,15 @@ class Executor:
         weakref.finalize(self, self._tally.count).atexit = False
         self._idle_s = 0.0
         self._has_warned = False
+        self._stream: KernelStream | None = None
+        self._computing: list[int] = []
+        """Segments that may launch, where they have a stream."""
+        if overlap and bus is not None and bound.kernels_can_run_apart:
+            stream = KernelStream()
+            if bus.watch(stream.file):
+                self._stream = stream
+            else:
+                stream.close()
         self.acts = Acts()
         self.recorder: Recorder | None = None
         """Takes the acts of each step; None: no trace is being recorded."""
@@ -135,6 +146,8 @@ class Executor:
 
         One flat loop: at half a million acts a second a call more or less shows.
         """
+        if self._stream is not None:
+            return self._advance_beside(self._stream)
         local, ready, bus, handlers = self._local, self._ready, self._bus, self._handlers
         actors, launches = self._actors, self._launches
         ring = self.acts
@@ -185,6 +198,52 @@ class Executor:
         self._remaining -= acts - first
         return self._poll() or moved or acts > first
 
+    def _advance_beside(self, stream: KernelStream) -> bool:
+        """The same while segments run on a stream: one of them, and the other actors meanwhile."""
+        local, moved = self._local, False
+        while True:
+            while local:
+                send = local.popleft()
+                for effect in self._handlers[send.target](send.message):
+                    self._perform(send.target, effect)
+            ended = stream.take()
+            if ended is not None:
+                self._end_act(ended.actor, ended.begin, ended.end)
+            elif stream.running < 0 and self._computing:
+                key = -heappop(self._computing)
+                stream.launch(key, self._actors[key].kernel, self._launches[key])
+            elif self._ready:
+                key = -heappop(self._ready)
+                launch = self._launches[key]
+                begin = perf_counter()
+                self._actors[key].kernel(launch.in_slots, launch.out_slots)
+                self._end_act(key, begin, perf_counter())
+            else:
+                break
+            moved = True
+            self._poll()
+        return self._poll() or moved
+
+    def _end_act(self, key: int, begin: float, end: float) -> None:
+        bound, ring = self._actors[key], self.acts
+        at = ring.count & ring.mask
+        ring.actors[at], ring.begins[at] = key, begin
+        ring.ends[at] = end
+        ring.count += 1
+        self._remaining -= 1
+        for effect in self._handlers[key](KERNEL_DONE):
+            self._perform(key, effect)
+        durations = bound.durations
+        durations.counts[bisect_left(durations.bounds, end - begin)] += 1
+        durations.total_s += end - begin
+        if bound.boxing is not None:
+            METRICS.collective(bound.collective, bound.boxing.remote_nbytes, end - begin)
+
+    def close(self) -> None:
+        """Wait for a kernel that runs; nothing runs any more."""
+        if self._stream is not None:
+            self._stream.close()
+
     @property
     def is_done(self) -> bool:
         return self._remaining == 0
@@ -195,7 +254,8 @@ class Executor:
         """Does one effect of actor `key`."""
         if type(effect) is Launch:
             self._launches[key] = effect  # an actor has at most one at a time
-            heappush(self._ready, -key)
+            is_apart = self._stream is not None and self._actors[key].is_segment
+            heappush(self._computing if is_apart else self._ready, -key)
         elif type(effect) is Send:
             self._local.append(effect)
         else:
@@ -222,9 +282,11 @@ class Executor:
     def _wait(self, since: float) -> None:
         if self._bus is None:
             raise HangError(f"nothing can run and nobody will send anything:\n{self.report()}")
+        computes = self._stream is not None and self._stream.running >= 0
         start = perf_counter()
         self._bus.wait(WAIT_SLICE_S)
-        self._idle_s += perf_counter() - start
+        if not computes:
+            self._idle_s += perf_counter() - start
         if self._idle_s >= SAMPLE_S:
             self._count_waits()
         if self._poll():
@@ -237,7 +299,8 @@ class Executor:
                 if not self._poll():
                     raise
                 return  # what it sent before it left came in just now
-        self._judge(time.monotonic() - since)
+        if not computes:
+            self._judge(time.monotonic() - since)
 
     def _judge(self, waited_s: float) -> None:
         if waited_s > self._timeout_s:

@@ -53,7 +53,7 @@ class Job:
     """variables: name -> array of this rank's part, read and overwritten in place.
 
     open_fabric: makes the connections to the other ranks of the plan; None if there are none.
-    check: see Executor.  thorough: see `bind`.
+    check, overlap: see Executor.  thorough: see `bind`.
     """
 
     def __init__(
@@ -67,13 +67,14 @@ class Job:
         timeout_s: float = 300.0,
         device_index: int = 0,
         thorough: bool = False,
+        overlap: bool = True,
     ) -> None:
         hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
         self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(
             plan, rank, hardware, self._fabric.peers, variables, thorough=thorough
         )
-        self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s)
+        self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s, overlap)
         self.calls = 0
         """Steps begun."""
         self._is_broken = False
@@ -117,6 +118,7 @@ class Job:
     def close(self) -> None:
         """Gives the shared memory back."""
         live.remove(self)
+        self.executor.close()
         self._fabric.close()
 
 

@@ -121,6 +121,9 @@ class SharedMemoryBus:
                 self._counters.latency.observe(max(seconds, 0.0))
         words[EVENT] = 0
 
+    def watch(self, file: int) -> bool:
+        return False
+
     def close(self) -> None:
         self._out.clear()
         self._senders = []

@@ -274,6 +274,7 @@ class TcpBus:
         self._by_rank = {c.peer: c for c in connections}
         self._patience_s = patience_s
         self._stuck: set[int] = set()
+        self._watched: list[int] = []
 
     def post(self, rank: int, code: int) -> None:
         connection = self._by_rank[rank]
@@ -306,9 +307,13 @@ class TcpBus:
 
     def wait(self, timeout_s: float) -> None:
         self.give_up()
-        sockets = [c.socket for c in self._open()]
+        sockets = [*self._watched, *(c.socket.fileno() for c in self._open())]
         blocked = [self._by_rank[r].socket for r in self._stuck if self._by_rank[r].is_open]
         select.select(sockets, blocked, [], timeout_s)
+
+    def watch(self, file: int) -> bool:
+        self._watched.append(file)
+        return True
 
     def give_up(self) -> None:
         """Raises PeerLostError if a connection has been broken for too long."""

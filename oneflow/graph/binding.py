@@ -73,7 +73,13 @@ def _bind_together(
     data = compile_together(graph, config)
     plan, thorough = Plan.from_bytes(data), config.compress_memory
     return open_plan(
-        plan, plan_digest(data), config.name, arrays(plan), device_index, thorough=thorough
+        plan,
+        plan_digest(data),
+        config.name,
+        arrays(plan),
+        device_index,
+        thorough=thorough,
+        overlap=config.bucket_nbytes > 0,
     )
 
 
@@ -125,10 +131,11 @@ def open_plan(
     device_index: int,
     *,
     thorough: bool = False,
+    overlap: bool = True,
 ) -> Job:
     """Binds a plan that spans ranks; all ranks of the world call it with the same plan.
 
-    digest: see `plan_digest`.  thorough: see `bind`.
+    digest: see `plan_digest`.  thorough: see `bind`.  overlap: see Executor.
     """
     from oneflow.actors.fabric import open_fabric  # TLS and sockets, which one process needs not
     from oneflow.distributed.meeting import StepWatch
@@ -161,5 +168,6 @@ def open_plan(
         timeout_s=here.timeout_s,
         device_index=device_index,
         thorough=thorough,
+        overlap=overlap,
     )
     return watch.watch(job)

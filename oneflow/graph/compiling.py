@@ -138,6 +138,7 @@ def _config(graph: Graph) -> JobConfig:
         graph.config.auto_parallel_settings,
         compress_memory=graph.config.compress_memory,
         pipeline=graph.config.pipeline,
+        bucket_nbytes=graph.config.bucket_nbytes,
         **boxing_settings.current().job_fields(),
     )
 

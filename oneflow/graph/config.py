@@ -11,7 +11,7 @@ from dataclasses import replace
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
 from oneflow.core.errors import ConfigError
-from oneflow.core.job_config import ORDER_MODES, PIPELINES, AutoParallel
+from oneflow.core.job_config import BUCKET_NBYTES, ORDER_MODES, PIPELINES, AutoParallel
 from oneflow.graph.zero import Zero
 
 
@@ -27,6 +27,7 @@ class GraphConfig:
         self._fits_memory = False
         self.compress_memory = False
         self.memory_limit: int | None = None
+        self.bucket_nbytes = BUCKET_NBYTES
         self.hints: dict[str, object] = {}
         self._training = False
         self.zero: Zero | None = None
@@ -212,6 +213,20 @@ class GraphConfig:
             )
         self._fits_memory = mode == "AdaptiveMemory"
         self._search = replace(self._search, memory_price=AUTO_MEMORY_MODES[mode])
+
+    def enable_overlap(self, mode: bool = True, *, bucket_nbytes: int = BUCKET_NBYTES) -> None:
+        """Reduces gradients while the backward pass goes on, as is done unless it is switched off:
+        in buckets, each as soon as its last gradient is there. Between hosts kernels then run in a
+        thread of their own, so that every exchange, ZeRO's gathers too, runs beside them.
+
+        bucket_nbytes: a rank's bytes of a bucket, >= 1. What ZeRO splits, or micro-batches add up,
+        goes in smaller ones, an eighth of all, so that few gradients are held whole.
+        """
+        if not isinstance(bucket_nbytes, int) or bucket_nbytes < 1:
+            raise ConfigError(
+                f"enable_overlap: bucket_nbytes must be an integer >= 1, got {bucket_nbytes!r}"
+            )
+        self.bucket_nbytes = bucket_nbytes if mode else 0
 
     # ---- options that change nothing -------------------------------------------------------------
 

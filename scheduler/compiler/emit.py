@@ -15,6 +15,7 @@ from oneflow.core.plan import (
 )
 from oneflow.scheduler.compiler.count_registers import count_registers
 from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
+from oneflow.scheduler.compiler.order import is_reduction
 from oneflow.scheduler.compiler.phases import Phases, late_nodes
 from oneflow.scheduler.compiler.share_registers import share_registers
 
@@ -71,7 +72,13 @@ def _by_consumers(
     if actor.kind in _ONE_REGISTER and result:
         readers = sorted({r for key in result for r in key})
         return {tuple(readers): [n.outputs[0] for n in actor.nodes]}
-    return result
+    # What is sent first is there first: gradients can wait, gathered parameters are read next.
+    late = {readers: _is_reduced(readers, actors) for readers in result}
+    return dict(sorted(result.items(), key=lambda item: late[item[0]]))
+
+
+def _is_reduced(readers: tuple[int, ...], actors: list[ActorSpec]) -> bool:
+    return all(is_reduction(actors[r].nodes[0]) for r in readers)
 
 
 def _readers(

@@ -197,7 +197,8 @@ def _key(node: Node, level: int, cluster: Cluster, is_late: bool) -> Hashable:
         source = node.inputs[0]
         way = boxing_way(node, cluster)
         dtype = source.type.dtype.name if isinstance(way, tuple) else ""
-        return "boxing", level, source.placement, node.placement, node.rate, way, dtype
+        moves = source.placement, node.placement, node.rate, is_reduction(node)
+        return "boxing", level, *moves, way, dtype
     if node.op == "parts":
         return "parts", level, node.placement, node.rate
     if node.is_structural:

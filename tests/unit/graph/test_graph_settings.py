@@ -31,7 +31,7 @@ WORK = (
     *("set_memory_limit", "enable_auto_parallel_ignore_user_sbp_config", "enable_auto_memory"),
     *("set_auto_parallel_computation_cost_ratio", "set_auto_parallel_wait_time"),
     *("enable_auto_parallel_trunk_algo", "enable_auto_parallel_sbp_collector"),
-    "set_pipeline_schedule",
+    *("set_pipeline_schedule", "enable_overlap"),
 )
 
 

@@ -1,0 +1,209 @@
+"""Communication that a training step waits for, with exchanges beside the computing and without.
+
+    python benchmarks/overlap.py [--layers 20] [--pace 16] [--rounds 3] [--trace DIR] [--json FILE]
+
+Two ranks that believe to be on different hosts train a stack of linear layers over a link of
+`--pace` MB/s (the kernel paces the sockets, SO_MAX_PACING_RATE). Computing is an op that sleeps,
+once a layer forward and once back; so two cores suffice, and nothing but the schedule decides. All
+of it together takes as long as the exchanges of a step take without it, which is measured first.
+
+Exposed is the time of a step above that of the same step on one rank; `ratio` is what is exposed
+with overlap over the time of the exchanges, and `ratio_without` the same without.
+
+`data parallel`: nothing forward, gradients of a layer in each bucket.  `ZeRO 3`: half of a layer is
+gathered forward and back, and gradients are scattered.  --trace: writes a step of each, for
+Perfetto.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import arguments, report
+
+import oneflow as flow
+import oneflow.nn.functional as F
+from oneflow import nn
+from oneflow.actors import fabric
+from oneflow.actors.tcp import Connection, TcpBus
+from oneflow.core.op import Op, declare, leading_signatures
+from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.sbp import SbpSignature
+from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.world import world
+from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.registry import kernel
+from oneflow.scheduler.ports import free_port
+
+SO_MAX_PACING_RATE = 47
+WIDTH = 512
+LAYER_NBYTES = 4 * WIDTH * WIDTH
+ROWS = 8
+
+
+class Nap(Op):
+    """x, after `seconds`; the gradient passes after `back` seconds."""
+
+    name = "nap"
+
+    @staticmethod
+    def infer(x: Operand, *, seconds: float, back: float) -> TensorType:
+        return x.meta
+
+    @staticmethod
+    def sbp(x: TensorType, *, seconds: float, back: float) -> list[SbpSignature]:
+        return leading_signatures(x.ndim, 1)
+
+    @staticmethod
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, seconds: float, back: float) -> Gradients:
+        return (nap(d, seconds=back, back=0.0),)
+
+
+nap = declare(Nap)
+
+
+@kernel("nap")
+def nap_kernel(xp: ArrayModule, out: Array, x: Array, *, seconds: float, back: float) -> None:
+    time.sleep(seconds)
+    out[...] = x
+
+
+class Stack(nn.Module):
+    """seconds: of a layer, forward and back.  where: None for a rank alone."""
+
+    def __init__(self, layers: int, seconds: tuple[float, float], where: Any) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers))
+        if where is not None:
+            self.to_global(where, flow.sbp.broadcast)
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = nap(F.relu(layer(x)), seconds=self._seconds[0], back=self._seconds[1])
+        return x
+
+
+class Trains(nn.Graph):
+    def __init__(self, model: Stack, stage: int, overlaps: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.01))
+        self.config.enable_overlap(overlaps, bucket_nbytes=LAYER_NBYTES)
+        self.config.enable_zero(stage > 0, stage=stage or 1)
+
+    def build(self, x: Any) -> Any:
+        loss = self.model(x).square().mean()
+        loss.backward()
+        return loss
+
+
+def paced(bytes_per_s: int) -> None:
+    """Let the connections of graphs send no faster."""
+
+    def bus(connections: list[Connection], patience_s: float) -> TcpBus:
+        for connection in connections:
+            connection.socket.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_s)
+        return TcpBus(connections, patience_s)
+
+    fabric.TcpBus = bus  # type: ignore[misc, assignment]
+
+
+def run_rank(options: Any) -> None:
+    paced(options.pace * 1_000_000)
+    # A rank receives a layer's bytes for an all_reduce; half of them for a gather or a scatter.
+    cases = {"data parallel": (0, 0.0), "ZeRO 3": (3, 1 / 3)}
+    rows = [measure(name, *case, options) for name, case in cases.items()]
+    if world().rank == 0:
+        title = f"{options.layers} layers of {LAYER_NBYTES} bytes over {options.pace} MB/s"
+        report(title, rows, options.json)
+
+
+def measure(name: str, stage: int, forward: float, options: Any) -> dict[str, float | str]:
+    """forward: share of the computing that is done forward."""
+    x = np.random.default_rng(1).standard_normal((ROWS, WIDTH)).astype(np.float32)
+    both = flow.placement("cpu", [0, 1])
+    batches = flow.tensor(x[: ROWS // 2]), flow.tensor(x).to_global(both, flow.sbp.split(0))
+
+    def seconds_of(
+        settings: dict[str, tuple[float, bool, bool]], rounds: int, trace: Path | None = None
+    ) -> dict[str, float]:
+        """settings: seconds of computing, whether both ranks take part, whether it overlaps."""
+        graphs = {}
+        for key, (total, is_spread, overlaps) in settings.items():
+            naps = total * forward / options.layers, total * (1 - forward) / options.layers
+            model = Stack(options.layers, naps, both if is_spread else None)
+            graphs[key] = Trains(model, stage, overlaps), batches[is_spread]
+        times: dict[str, list[float]] = {key: [] for key in graphs}
+        for turn in range(rounds + 1):
+            for key, (graph, batch) in graphs.items():
+                world().everyone.barrier()
+                start = time.perf_counter()
+                graph(batch)
+                world().everyone.barrier()
+                if turn:
+                    times[key].append(time.perf_counter() - start)
+        if trace is not None:
+            graph, batch = graphs["with"]
+            profile = graph.profile(1, trace / name.replace(" ", "-"))
+            graph(batch)
+            profile.close()
+        return {key: statistics.median(some) for key, some in times.items()}
+
+    idle = seconds_of({"alone": (0.0, False, False), "moves": (0.0, True, False)}, 3)
+    moves = float(world().everyone.all_reduce(np.array([idle["moves"] - idle["alone"]]))[0] / 2)
+    found = seconds_of(
+        {
+            "alone": (moves, False, False),
+            "without": (moves, True, False),
+            "with": (moves, True, True),
+        },
+        options.rounds,
+        options.trace,
+    )
+    return {
+        "case": name,
+        "moves_s": moves,
+        **{f"{key}_s": seconds for key, seconds in found.items()},
+        "ratio_without": (found["without"] - found["alone"]) / moves,
+        "ratio": (found["with"] - found["alone"]) / moves,
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--layers", type=int, default=20)
+    parser.add_argument("--pace", type=int, default=16, help="MB/s of the link")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--trace", type=Path, help="a folder")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        run_rank(options)
+        return
+    env = {**os.environ, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    env["ONEFLOW_JOB_TOKEN"] = uuid.uuid4().hex * 2
+    command = [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]]
+    ranks = [
+        subprocess.Popen(command, env={**env, "RANK": str(r), "ONEFLOW_HOST_IDENTITY": f"host{r}"})
+        for r in (0, 1)
+    ]
+    try:
+        codes = [rank.wait() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    sys.exit(next((code for code in codes if code), 0))
+
+
+if __name__ == "__main__":
+    main()

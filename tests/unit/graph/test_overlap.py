@@ -1,0 +1,80 @@
+"""Gradients are reduced in buckets, each as soon as its last gradient is there."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+import oneflow.nn.functional as F
+from oneflow import nn
+from oneflow.core.errors import ConfigError
+from oneflow.core.plan import ActorKind, ActorSpec
+from oneflow.core.sbp import BROADCAST as B
+from oneflow.core.sbp import Split
+
+from .spread import Spread, placed
+
+S0 = Split(0)
+DEPTH, WIDTH, ROWS = 6, 32, 8
+LAYER = 4 * WIDTH * WIDTH
+REDUCES = {ActorKind.FLAT_REDUCE, ActorKind.FLAT_REDUCE_SCATTER}
+
+
+class Stack(nn.Graph):
+    """bucket: layers in one; 0: all of them at the end."""
+
+    def __init__(self, bucket: int) -> None:
+        super().__init__()
+        data = np.random.default_rng(2)
+        shape = (DEPTH, WIDTH, WIDTH)
+        arrays = data.standard_normal(shape).astype(np.float32) / 4.0
+        self.weights = nn.ParameterList([nn.Parameter(placed(w, (B,))) for w in arrays])
+        self.add_optimizer(flow.optim.SGD(self.weights.parameters(), lr=0.1))
+        self.config.enable_overlap(bucket > 0, bucket_nbytes=max(bucket * LAYER, 1))
+
+    def build(self, x: Any) -> Any:
+        for weight in self.weights:
+            x = F.linear(x, weight).tanh()
+        loss = x.square().mean()
+        loss.backward()
+        return loss
+
+
+def spread(bucket: int, seed: int | None = None) -> Spread:
+    return Spread(Stack(bucket), placed(np.ones((ROWS, WIDTH), np.float32), (S0,)), (2,), seed)
+
+
+def reduces(graph: Spread) -> list[ActorSpec]:
+    return [actor for actor in graph.plan.actors if actor.kind in REDUCES]
+
+
+@pytest.mark.parametrize("bucket", [0, 1, 2, 4])
+def test_a_bucket_is_reduced_while_the_next_is_computed(bucket: int) -> None:
+    found = reduces(spread(bucket))
+    wanted = [bucket] * (DEPTH // bucket) if bucket else [DEPTH]
+    wanted += [DEPTH % bucket] if bucket and DEPTH % bucket else []
+    assert [len(actor.nodes) for actor in found] == wanted
+    for first, second in pairwise(found):
+        (source,) = [r.producer for r in second.inputs if r.values]
+        assert source.kind is ActorKind.SEGMENT
+        assert first.level <= source.level  # neither waits for the other
+        assert not any(r.producer is first for r in source.inputs)
+
+
+def test_buckets_change_no_value(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((ROWS, WIDTH)).astype(np.float32)
+    whole = spread(0)
+    wanted = [whole(x) for _ in range(3)]
+    for bucket, seed in ((1, None), (1, 5), (2, 6)):
+        graph = spread(bucket, seed)
+        np.testing.assert_allclose([graph(x) for _ in range(3)], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("nbytes", [0, -1, 1.5])
+def test_a_bucket_has_room(nbytes: Any) -> None:
+    with pytest.raises(ConfigError, match=f"bucket_nbytes must be an integer >= 1, got {nbytes}"):
+        Stack(1).config.enable_overlap(bucket_nbytes=nbytes)

@@ -85,7 +85,7 @@ def _samples() -> list[Sample]:
     shadow = np.zeros(BUCKETS, np.float32)
     ids, tables = integers(0, 6, 5, 4), integers(0, 3, 5, 4, seed=1, dtype=np.int32)
     columns = integers(0, 6, 5, 3)
-    d = np.random.default_rng(2).normal(size=(5, 4, WIDTH)).astype(np.float32)
+    d = np.random.default_rng(2).normal(size=(5, 4, WIDTH))
     one = {"table": _description(1), "num_tables": 1, "padding_idx": None}
     three = {"table": _description(3), "num_tables": 3, "padding_idx": 2}
     look_up, back = "one_embedding_fused_lookup", "one_embedding_fused_lookup_grad"

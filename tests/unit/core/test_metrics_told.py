@@ -188,6 +188,7 @@ def test_rows_say_how_they_are_added() -> None:
         "registers",
         "device_memory",
         "host_memory",
+        "rows_queued",
     }
     assert len({f.name for f in FAMILIES}) == len(FAMILIES)
 

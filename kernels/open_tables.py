@@ -20,6 +20,7 @@ import numpy as np
 
 from oneflow.core.dtype import DType, float32, float64, int64
 from oneflow.core.errors import ArgumentError, OneFlowError, PositionError
+from oneflow.core.metrics import METRICS
 from oneflow.core.op import find_op
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
@@ -56,6 +57,11 @@ class Request:
     buckets: Array
     inverse: Array
 
+    @property
+    def num_ids(self) -> int:
+        """Ids of the batch that this rank holds the rows of, padding aside."""
+        return int(np.count_nonzero(self.inverse >= 0))
+
     def is_for(self, ids: Array, table_ids: Array | None) -> bool:
         if self.table_ids is None or table_ids is None:
             return self.table_ids is table_ids and np.array_equal(self.ids, ids)
@@ -73,11 +79,20 @@ class Waiting:
 
 @dataclass
 class Counts:
-    """Ids that were looked up, the distinct ones among them, and the updates of rows."""
+    """Ids whose rows were looked up here, the distinct ones among them by batch, and the updates of
+    rows.
+    """
 
     ids: int = 0
     distinct: int = 0
     updated: int = 0
+
+    def looked_up(self, ids: int, distinct: int) -> None:
+        """Count a batch, here and for the metrics of this process."""
+        self.ids += ids
+        self.distinct += distinct
+        METRICS.row_ids["asked"] += ids
+        METRICS.row_ids["distinct"] += distinct
 
 
 class OpenTable:
@@ -171,8 +186,7 @@ class OpenTable:
         lines = np.empty((request.keys.size, self.line_size), np.float32)
         with self._lock:
             self.store.get(request.keys, request.tables, lines)
-            self.counts.ids += request.inverse.size
-            self.counts.distinct += request.keys.size
+            self.counts.looked_up(request.num_ids, request.keys.size)
         return lines
 
     # ---- gradients -------------------------------------------------------------------------------

@@ -183,6 +183,11 @@ ACTORS = (
     Panel("Rows of embeddings",
           ((rate("oneflow_embedding_lookups_total", "tier, result", ON_DEVICE),
             "{{tier}} {{result}}"),), "ops"),
+    Panel("Embeddings: distinct ids by all ids",
+          ((" / ".join(rate("oneflow_embedding_ids_total", "instance",
+                            f'{{kind="{kind}",instance=~"$instance"}}')
+                       for kind in ("distinct", "asked")), "{{instance}}"),), "percentunit",
+          text="What is left of a batch's ids when each is looked up once."),
     Panel("Bytes of embeddings",
           ((rate("oneflow_embedding_bytes_total", "tier, direction", ON_DEVICE),
             "{{tier}} {{direction}}"),), "Bps"),

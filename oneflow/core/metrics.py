@@ -32,6 +32,8 @@ DEVICE_ERRORS = ("ecc", "xid", "launch")
 LOOKUPS = (("device", "hit"), ("host", "hit"), ("host", "miss"), ("disk", "hit"))
 """Tiers of embeddings and what a look-up there finds: variables are on the device; rows of
 OneEmbedding in memory or on a disk, or nowhere, and are created in memory then."""
+ROW_IDS = ("asked", "distinct")
+"""Ids of the batches of OneEmbedding: all, and each once per batch."""
 ROW_MOVES = tuple((tier, way) for tier in ("host", "disk") for way in ("read", "write"))
 
 
@@ -232,6 +234,7 @@ class Metrics:
         self.host_memory: dict[str, int] = {}  # of ranks in other processes, and pinned memory
         self.device_errors: dict[str, int] = dict.fromkeys(DEVICE_ERRORS, 0)
         self.lookups: dict[tuple[str, str], int] = dict.fromkeys(LOOKUPS, 0)
+        self.row_ids: dict[str, int] = dict.fromkeys(ROW_IDS, 0)
         self.row_nbytes: dict[tuple[str, str], int] = dict.fromkeys(ROW_MOVES, 0)
         self.rows_queued = 0
         self.row_stall_s = 0.0

@@ -16,6 +16,7 @@ from oneflow.core.metrics import (
     CHECKPOINT_FAILURES,
     DEVICE_ERRORS,
     NONFINITE,
+    ROW_IDS,
     SAVE_PHASES,
     Histogram,
     Metrics,
@@ -318,6 +319,15 @@ FAMILIES = (
         TIER,
         "oneflow_embedding_lookups",
         "Rows of embeddings that were looked up.",
+    ),
+    Family(
+        "row_ids",
+        _items("row_ids"),
+        _into("row_ids"),
+        How.COUNT,
+        {"kind": frozenset(ROW_IDS)},
+        "oneflow_embedding_ids",
+        "Ids that were looked up in OneEmbedding's tables.",
     ),
     Family(
         "row_bytes",

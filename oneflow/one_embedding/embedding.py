@@ -197,9 +197,10 @@ class Embedding(Module):
         self.one_embedding.load_snapshot(snapshot_name)
 
     def statistics(self) -> dict[str, float]:
-        """Counts of this rank since its rows were opened: `ids` that were looked up, the `distinct`
-        ones among them by batch, rows `updated`, `rows` that are there, and what the store counts
-        (store/statistics.py): hits and bytes by tier, rows that wait to be written, stalls.
+        """Counts of this rank since its rows were opened: `ids` whose rows were looked up here, the
+        `distinct` ones among them by batch, rows `updated`, `rows` that are there, and what the
+        store counts (store/statistics.py): hits and bytes by tier, rows that wait to be written,
+        stalls. Padding is not counted.
         """
         rows = self.one_embedding.rows
         counts = {**asdict(rows.counts), **asdict(rows.store.statistics)}

@@ -12,6 +12,9 @@ import torch
 
 import oneflow as flow
 from oneflow.core.errors import ArgumentError, CallError, DTypeError, PositionError, ShapeError
+from oneflow.core.metrics import Metrics
+from oneflow.core.metrics_told import Listener, Teller
+from oneflow.kernels import open_tables
 from oneflow.kernels.open_tables import open_table
 from oneflow.one_embedding.store.owners import owners_of
 from oneflow.ops.one_embedding import BUCKETS
@@ -427,7 +430,9 @@ def test_a_state_dict_brings_rows_and_their_states_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(step(), wanted)
 
 
-def test_statistics_count_ids_and_rows() -> None:
+def test_statistics_count_ids_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics()
+    monkeypatch.setattr(open_tables, "METRICS", metrics)
     module = embedding(size_factor=1)
     optimizer = flow.optim.SGD(module.parameters(), lr=0.1)
     module(flow.tensor(IDS[0])).sum().backward()
@@ -438,6 +443,21 @@ def test_statistics_count_ids_and_rows() -> None:
     distinct = [len({(t, k) for row in ids for t, k in enumerate(row)}) for ids in IDS[:2]]
     assert (counted["ids"], counted["distinct"]) == (12, sum(distinct))
     assert counted["updated"] == distinct[0] and counted["rows"] == counted["created"] == 6
+    assert metrics.row_ids == {"asked": 12, "distinct": sum(distinct)}
+    shown = Metrics()
+    Listener(shown, "job").take(Teller(metrics).news())
+    assert shown.row_ids == metrics.row_ids
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_each_rank_counts_the_ids_of_its_own_rows_and_no_padding(num_ranks: int) -> None:
+    text, share = embedding(tables=1).one_embedding.text, BUCKETS // num_ranks
+    asked = distinct = 0
+    for rank in range(num_ranks):
+        part = open_table(text, rank * share, (rank + 1) * share)
+        part.look_up(part.request(np.array([5, 0, 7, 5, 9, 0, 5]), None, 0))
+        asked, distinct = asked + part.counts.ids, distinct + part.counts.distinct
+    assert (asked, distinct) == (5, 3)
 
 
 def test_upstreams_look_up_by_name_gives_the_rows_of_the_module() -> None:

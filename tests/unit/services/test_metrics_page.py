@@ -88,6 +88,7 @@ device_errors_total C kind
 log_bytes_total C stream
 log_lines_dropped_total C stream
 embedding_lookups_total C tier result
+embedding_ids_total C kind
 embedding_bytes_total C tier direction
 embedding_queued_rows G
 embedding_stall_seconds_total C

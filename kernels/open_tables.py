@@ -182,8 +182,8 @@ class OpenTable:
             )
 
     def look_up(self, request: Request) -> Array:
-        """float32[n, line_size]: the rows of the distinct ids, states included."""
-        lines = np.empty((request.keys.size, self.line_size), np.float32)
+        """float32[n, size]: the rows of the distinct ids, without their states."""
+        lines = np.empty((request.keys.size, self.size), np.float32)
         with self._lock:
             self.store.get(request.keys, request.tables, lines)
             self.counts.looked_up(request.num_ids, request.keys.size)
@@ -243,11 +243,12 @@ class OpenTable:
 
     def update(self, request: Request, sums: Array, rule: Rule, lr: Array, step: Array) -> None:
         """Update rows by the gradients `sums`."""
-        lines = np.empty((request.keys.size, self.line_size), np.float32)
-        with self._lock:
-            self.store.get(request.keys, request.tables, lines)
+
+        def change(lines: Array) -> None:
             rule.apply(self, lines, sums, lr, step)
-            self.store.put(request.keys, request.tables, lines)
+
+        with self._lock:
+            self.store.update(request.keys, request.tables, change)
             self.counts.updated += request.keys.size
 
 

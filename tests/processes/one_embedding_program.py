@@ -112,5 +112,39 @@ def snapshots_fit_other_numbers_of_ranks() -> None:
         np.testing.assert_array_equal(alone(flow.tensor(ids)).detach().numpy(), wanted)
 
 
+def snapshots_go_from_many_ranks_to_one_and_back() -> None:
+    folder = f"{sys.argv[1]}/named"
+    options = one.make_device_mem_store_options(folder, 1000, size_factor=3)
+    model = Model(store_options=options).to_global(placement=EVERYONE, sbp=B)
+    curve(model, spread, is_graph=False)
+    model.rows.save_snapshot("of all")
+    ids, rest = flow.tensor(batches()[0][0]), flow.tensor(batches()[1][0])
+    wanted = model.rows(spread(ids)).numpy()
+    flow.comm.barrier()
+    if flow.env.get_rank() == 0:
+        alone = embedding(tables=TABLES, store_options=options)
+        alone.load_snapshot("of all")
+        np.testing.assert_array_equal(alone(ids).detach().numpy(), wanted)
+        (alone(ids).sum() + alone(rest).sum()).backward()
+        flow.optim.SGD(alone.parameters(), lr=1.0).step()
+        alone.save_snapshot("of one")
+        changed = alone(ids).detach().numpy()
+        assert not np.array_equal(changed, wanted)
+    else:
+        changed = np.empty_like(wanted)
+    flow.comm.broadcast(shared := flow.tensor(changed), 0)
+    model.rows.load_snapshot("of one")
+    np.testing.assert_array_equal(model.rows(spread(ids)).numpy(), shared.numpy())
+    model.rows.load_snapshot("of all")
+    np.testing.assert_array_equal(model.rows(spread(ids)).numpy(), wanted)
+
+
 if __name__ == "__main__":
-    play([curves_are_one, rows_are_split, snapshots_fit_other_numbers_of_ranks])
+    play(
+        [
+            curves_are_one,
+            rows_are_split,
+            snapshots_fit_other_numbers_of_ranks,
+            snapshots_go_from_many_ranks_to_one_and_back,
+        ]
+    )

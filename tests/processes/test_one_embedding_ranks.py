@@ -8,7 +8,12 @@ import pytest
 
 from tests.support.launching import check_done, launch
 
-SCENES = ("curves_are_one", "rows_are_split", "snapshots_fit_other_numbers_of_ranks")
+SCENES = (
+    "curves_are_one",
+    "rows_are_split",
+    "snapshots_fit_other_numbers_of_ranks",
+    "snapshots_go_from_many_ranks_to_one_and_back",
+)
 
 
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -68,35 +68,42 @@ class DiskTier:
         lines = (self._keys, self._tables, self._slots, self._states)
         return self._rows.nbytes + self._index.nbytes + sum(a.nbytes for a in lines)
 
-    def get(self, keys: Array, tables: Array, out: Array) -> None:
-        for some in self._pieces(keys.size):
-            lines = self._in_lines(keys[some], tables[some], is_read=True)
+    def find(self, keys: Array, tables: Array) -> Array:
+        return self._index.find(keys, tables)
+
+    def get(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
+        for some in self._pieces(keys, tables, places):
+            lines = self._in_lines(keys[some], tables[some], places[some], is_read=True)
             self._rows.fetch(lines, out[some])
             self._empty_files()
         self._statistics.memory_nbytes_read += out.nbytes
 
-    def put(self, keys: Array, tables: Array, rows: Array) -> None:
-        for some in self._pieces(keys.size):
-            lines = self._in_lines(keys[some], tables[some], is_read=False)
+    def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
+        for some in self._pieces(keys, tables, places):
+            lines = self._in_lines(keys[some], tables[some], places[some], is_read=False)
             self._rows.store(lines, rows[some])
             self._change(lines)
             self._empty_files()
         self._statistics.memory_nbytes_written += rows.nbytes
 
-    def _pieces(self, count: int) -> Iterator[slice]:
-        """Parts of a batch that fit into half of the cache, so that the other half may go."""
-        most = self.num_lines // 2
-        return (slice(begin, begin + most) for begin in range(0, count, most))
+    def _pieces(self, keys: Array, tables: Array, places: Array) -> Iterator[slice]:
+        """Parts of a batch that fit into half of the cache, so that the other half may go. Ids of
+        several are searched for anew: rows of one make way for those of another."""
+        most, count = self.num_lines // 2, keys.size
+        for begin in range(0, count, most):
+            some = slice(begin, begin + most)
+            if count > most:
+                places[some] = self._index.find(keys[some], tables[some])
+            yield some
 
     def _change(self, lines: Array) -> None:
         slots = self._slots[lines]
         self._log.release(slots[slots != _NO_SLOT])
         self._slots[lines] = _NO_SLOT
 
-    def _in_lines(self, keys: Array, tables: Array, *, is_read: bool) -> Array:
-        """Lines of ids, all of which are in the cache then. is_read: are their rows read or made?
-        Else the caller writes them."""
-        lines = self._index.find(keys, tables)
+    def _in_lines(self, keys: Array, tables: Array, lines: Array, *, is_read: bool) -> Array:
+        """Bring ids to lines of the cache: `lines`, their places, are all lines then. is_read: are
+        their rows read or made? Else the caller writes them."""
         away = np.flatnonzero((lines < 0) | (lines >= _ON_DISK))
         if not away.size:
             self._states[lines] = _USED
@@ -193,9 +200,6 @@ class DiskTier:
         log.forget([number])
 
     # ---- the whole ---------------------------------------------------------------------------
-
-    def count_missing(self, keys: Array, tables: Array) -> int:
-        return int((self._index.find(keys, tables) < 0).sum())
 
     def items(self, batch_rows: int) -> Iterator[Batch]:
         for keys, tables, places in self._index.entries():

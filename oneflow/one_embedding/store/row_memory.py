@@ -50,7 +50,8 @@ class RowMemory:
         self._addresses = np.array(addresses, np.int64)
 
     def fetch(self, places: Array, out: Array) -> None:
-        """Write the rows at places (int64[n]) into `out`, float32 (n, line_size), contiguous."""
+        """Write the first numbers of the rows at places (int64[n]) into `out`, float32 (n, k),
+        contiguous: all for k = line_size."""
         self._copy(_FETCH, places, out)
 
     def store(self, places: Array, rows: Array) -> None:
@@ -61,7 +62,7 @@ class RowMemory:
         if not places.size:
             return
         fixed = [places.ctypes.data, self._addresses.ctypes.data, self._shift]
-        fixed += [self.line_size, self.line_size, outer.ctypes.data]
+        fixed += [outer.shape[1], self.line_size, outer.ctypes.data]
         parts = cut(places.size, outer.size, places.size)
         run(function_of(write), [[*part, *fixed] for part in parts])
 

@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -108,32 +108,45 @@ class RowStore:
     def get(self, keys: Array, tables: Array, out: Array) -> None:
         """Write the rows of unique ids into `out`; rows that are not there are created.
 
-        keys: uint64[n], tables: integers[n], each pair once.  out: float32[n, line_size].  Raises
-        RowStoreError where there is no room for more rows; then none is created.
+        keys: uint64[n], tables: integers[n], each pair once.  out: float32[n, line_size], or fewer
+        columns for the first numbers of each row.  Raises RowStoreError where there is no room for
+        more rows; then none is created.
         """
-        self._check(keys, tables, out)
+        self._check(keys, tables, out, is_whole=False)
         keys, tables = _ready(keys, tables)
         with self._guard:
-            self._make_room(keys, tables)
-            self._counted.lookups += keys.size
-            if out.flags.c_contiguous:
-                self._tier.get(keys, tables, out)
-            else:
-                out[:] = self._got(keys, tables)
+            rows = out if out.flags.c_contiguous else np.empty(out.shape, np.float32)
+            self._get(keys, tables, rows)
+            if rows is not out:
+                out[:] = rows
             self._tell()
 
-    def _got(self, keys: Array, tables: Array) -> Array:
+    def _get(self, keys: Array, tables: Array, out: Array) -> Array:
+        """Returns the places of the rows."""
+        places = self._found(keys, tables)
+        self._counted.lookups += keys.size
+        self._tier.get(keys, tables, places, out)
+        return places
+
+    def update(self, keys: Array, tables: Array, change: Callable[[Array], None]) -> None:
+        """Overwrite rows of unique ids by what `change` makes of them: it is called with float32
+        [n, line_size] and writes there. Rows that are not there are created. Raises: as `get`.
+        """
         rows = np.empty((keys.size, self.line_size), np.float32)
-        self._tier.get(keys, tables, rows)
-        return rows
+        self._check(keys, tables, rows)
+        keys, tables = _ready(keys, tables)
+        with self._guard:
+            places = self._get(keys, tables, rows)
+            change(rows)
+            self._tier.put(keys, tables, places, rows)
+            self._tell()
 
     def put(self, keys: Array, tables: Array, rows: Array) -> None:
         """Replace rows by unique ids; those that are not there are added. Arguments: `get`."""
         self._check(keys, tables, rows)
         keys, tables = _ready(keys, tables)
         with self._guard:
-            self._make_room(keys, tables)
-            self._tier.put(keys, tables, np.ascontiguousarray(rows))
+            self._tier.put(keys, tables, self._found(keys, tables), np.ascontiguousarray(rows))
             self._tell()
 
     def __len__(self) -> int:
@@ -210,8 +223,8 @@ class RowStore:
             for keys, tables, rows in batches_of(folder, part):
                 owners = owners_of(keys, tables, len(self.options.folders))
                 mine = np.flatnonzero(owners == self.options.rank)
-                self._make_room(keys[mine], tables[mine])
-                self._tier.put(keys[mine], tables[mine], rows[mine])
+                ids = keys[mine], tables[mine]
+                self._tier.put(*ids, self._found(*ids), rows[mine])
 
     def close(self) -> None:
         """Give back memory and files. What no snapshot holds is lost."""
@@ -226,18 +239,21 @@ class RowStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _make_room(self, keys: Array, tables: Array) -> None:
+    def _found(self, keys: Array, tables: Array) -> Array:
+        """Places of ids. Raises RowStoreError where there is no room for those that are missing."""
+        places = self._tier.find(keys, tables)
         capacity, there = self.options.capacity, len(self)
         if not capacity or there + keys.size <= capacity:
-            return
-        count = self._tier.count_missing(keys, tables)
+            return places
+        count = int((places < 0).sum())
         if there + count > capacity:
             raise RowStoreError(
                 f"{there} rows are there and {count} new ids came, but the capacity is "
                 f"{capacity} rows on this rank; raise `capacity` of the store options"
             )
+        return places
 
-    def _check(self, keys: Array, tables: Array, rows: Array) -> None:
+    def _check(self, keys: Array, tables: Array, rows: Array, *, is_whole: bool = True) -> None:
         if keys.dtype != np.uint64 or keys.ndim != 1:
             raise DTypeError(f"keys of a store are uint64[n], not {keys.dtype}{list(keys.shape)}")
         if tables.dtype.kind not in "iu" or tables.shape != keys.shape:
@@ -245,7 +261,10 @@ class RowStore:
                 f"tables of {keys.size} keys are integers[{keys.size}], not "
                 f"{tables.dtype}{list(tables.shape)}"
             )
-        if rows.dtype != np.float32 or rows.shape != (keys.size, self.line_size):
+        width = self.line_size
+        if not is_whole and rows.ndim == 2:
+            width = min(max(1, rows.shape[1]), width)
+        if rows.dtype != np.float32 or rows.shape != (keys.size, width):
             raise ShapeError(
                 f"rows of {keys.size} keys are float32[{keys.size}, {self.line_size}], not "
                 f"{rows.dtype}{list(rows.shape)}"

@@ -26,16 +26,21 @@ _MOST_STALE = 2.0
 
 
 class Tier(Protocol):
-    """Rows by id, without limits and locks. Arrays: those of Batch, contiguous, each id once."""
+    """Rows by id, without limits and locks. Arrays: those of Batch, contiguous, each id once.
 
-    def get(self, keys: Array, tables: Array, out: Array) -> None:
-        """Write rows into `out`; those that are not there are created."""
+    places: of `find`, of the same ids; `get` and `put` bring them up to date, so that one search
+    serves both, but nothing else may come between.
+    """
 
-    def put(self, keys: Array, tables: Array, rows: Array) -> None:
+    def find(self, keys: Array, tables: Array) -> Array:
+        """Return int64[n], the place of each id, -1 of those that are not there."""
+
+    def get(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
+        """Write rows into `out`; those that are not there are created. `out` may have fewer
+        columns than rows have numbers."""
+
+    def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
         """Replace or add rows."""
-
-    def count_missing(self, keys: Array, tables: Array) -> int:
-        """Number of ids that are not there."""
 
     def items(self, batch_rows: int) -> Iterator[Batch]:
         """All rows."""
@@ -78,8 +83,10 @@ class MemoryTier:
         """Memory of rows and index."""
         return self._rows.nbytes + self._index.nbytes
 
-    def get(self, keys: Array, tables: Array, out: Array) -> None:
-        places = self._index.find(keys, tables)
+    def find(self, keys: Array, tables: Array) -> Array:
+        return self._index.find(keys, tables)
+
+    def get(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
         missing = np.flatnonzero(places < 0)
         if missing.size:
             made = np.empty((missing.size, self._initial.line_size), np.float32)
@@ -91,8 +98,7 @@ class MemoryTier:
         self._statistics.memory_hits += keys.size - missing.size
         self._statistics.memory_nbytes_read += out.nbytes
 
-    def put(self, keys: Array, tables: Array, rows: Array) -> None:
-        places = self._index.find(keys, tables)
+    def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
         missing = np.flatnonzero(places < 0)
         if missing.size:
             places[missing] = self._add(keys[missing], tables[missing])
@@ -107,9 +113,6 @@ class MemoryTier:
         self._index.assign(keys, tables, places)
         self._changes.mark(places, keys, tables, len(self))
         return places
-
-    def count_missing(self, keys: Array, tables: Array) -> int:
-        return int((self._index.find(keys, tables) < 0).sum())
 
     def items(self, batch_rows: int) -> Iterator[Batch]:
         for keys, tables, places in self._index.entries():
@@ -137,8 +140,8 @@ class MemoryTier:
         self._changes.clear()
 
     def load(self, snapshot: Snapshot) -> None:
-        for batch in batches_of(self._log.folder, snapshot):
-            self.put(*batch)
+        for keys, tables, rows in batches_of(self._log.folder, snapshot):
+            self.put(keys, tables, self.find(keys, tables), rows)
         self._log.use(snapshot.extents)
         for extent in snapshot.extents:
             self._log.live[extent.number] = extent.rows

@@ -39,6 +39,13 @@ def loss_of(out: Any, target: Any) -> Any:
     return ((out - target) ** 2).sum()
 
 
+def sums_by_row(grads: Array) -> Array:
+    """Sum, for each of the first step's ids, the gradients of its row."""
+    of_row = IDS[0][:, None] == IDS[0][None]
+    sums: Array = np.einsum("ijt,jtd->itd", of_row, grads)
+    return sums
+
+
 class Training(flow.nn.Graph):
     def __init__(self, module: Any, optimizer: Any) -> None:
         super().__init__()
@@ -263,12 +270,8 @@ def test_clipping_by_norm_takes_rows_into_account(is_graph: bool) -> None:
         optimizer.clip_grad()
         optimizer.step()
     grads = 2 * (before - TARGET)
-    sums = {}
-    for row, g in zip(IDS[0], grads, strict=True):
-        for t, k in enumerate(row):
-            sums[t, k] = sums.get((t, k), 0) + g[t]
-    norm = np.sqrt(sum((g**2).sum() for g in sums.values()))
-    moves = np.array([[sums[t, k] for t, k in enumerate(row)] for row in IDS[0]]) * 0.5 / norm
+    sums = sums_by_row(grads)
+    moves = sums * 0.5 / np.sqrt((sums * grads).sum())  # a row's sum times each of its gradients
     np.testing.assert_allclose(module(ids).detach().numpy(), before - moves, rtol=1e-5, atol=1e-6)
 
 
@@ -297,6 +300,49 @@ def test_a_scaled_step_is_the_plain_one_and_one_with_infinity_changes_nothing() 
     np.testing.assert_allclose(module(ids).numpy(), plain(ids).numpy(), rtol=1e-4)
 
 
+class Mixed(Training):
+    """A graph whose products are in half precision."""
+
+    def __init__(self, module: Any, optimizer: Any) -> None:
+        super().__init__(module, optimizer)
+        self.config.enable_amp(True, dtype=flow.bfloat16)
+
+
+class Projected(flow.nn.Module):
+    """Rows times a weight, which autocast computes in half precision."""
+
+    def __init__(self, weight: Array) -> None:
+        super().__init__()
+        self.rows = embedding(size_factor=1)
+        self.top = flow.nn.Linear(4, 4, bias=False)
+        self.top.weight.data = flow.tensor(weight)
+
+    def forward(self, ids: Any) -> Any:
+        return self.top(self.rows(ids))
+
+
+@pytest.mark.parametrize("is_graph", [False, True], ids=["eager", "graph"])
+def test_autocast_rounds_products_and_trains_float32_rows(is_graph: bool) -> None:
+    weight = np.random.default_rng(1).integers(-4, 5, (4, 4)).astype(np.float32) / 4
+    model = Projected(weight)
+    ids, target = flow.tensor(IDS[0]), flow.tensor(TARGET.astype(np.float32))
+    before = model.rows(ids).detach().numpy()
+    optimizer = flow.optim.SGD(model.rows.parameters(), lr=0.25)
+    if is_graph:
+        Mixed(model, optimizer)(ids, target)
+    else:
+        with flow.autocast("cpu"):
+            rows = model.rows(ids)
+            out = model.top(rows)
+        assert rows.dtype is flow.float32 and out.dtype is flow.bfloat16
+        loss_of(out.float(), target).backward()
+        optimizer.step()
+    d_out = 2 * (before.astype(np.float64) @ weight.T.astype(np.float64) - TARGET)
+    moves = 0.25 * sums_by_row(d_out @ weight.astype(np.float64))
+    error = np.abs(model.rows(ids).detach().numpy() - (before - moves)).max() / np.abs(moves).max()
+    assert 2.0**-12 < error < 2.0**-5  # products and their gradients have the 8 bits of bfloat16
+
+
 class Accumulating(Training):
     """A graph that makes one update of three micro-batches."""
 
@@ -310,11 +356,7 @@ def test_a_graph_takes_the_mean_of_its_micro_batches() -> None:
     ids, target = flow.tensor(IDS[0]), flow.tensor(TARGET.astype(np.float32))
     before = module(ids).detach().numpy().astype(np.float64)
     Accumulating(module, flow.optim.SGD(module.parameters(), lr=0.3))(ids, target)
-    sums: dict[Any, Array] = {}
-    for row, g in zip(IDS[0], 2 * (before - TARGET), strict=True):
-        for t, k in enumerate(row):
-            sums[t, k] = sums.get((t, k), 0) + g[t]
-    moves = np.array([[sums[t, k] for t, k in enumerate(row)] for row in IDS[0]]) * 0.3 / 3
+    moves = sums_by_row(2 * (before - TARGET)) * 0.3 / 3
     np.testing.assert_allclose(module(ids).detach().numpy(), before - moves, rtol=1e-5, atol=1e-6)
 
 

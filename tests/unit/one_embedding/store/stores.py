@@ -93,4 +93,9 @@ def train(
         half = slice(keys.size // 2)
         changed = out[half] + rng.standard_normal((keys[half].size, LINE), np.float32)
         store.put(keys[half], tables[half], changed)
-        expected.put(keys[half], tables[half], changed)
+        store.update(keys[half], tables[half], _double)
+        expected.put(keys[half], tables[half], 2 * changed)
+
+
+def _double(rows: np.ndarray) -> None:
+    rows *= 2

@@ -32,6 +32,25 @@ def test_rows_are_created_once_and_keep_what_is_put(kind: str, tmp_path: Path) -
     store.get(keys, tables, found)
     np.testing.assert_array_equal(found, first + np.array([[1], [1], [0]], np.float32))
     assert len(store) == 3
+    narrow = np.empty((3, 2), np.float32)
+    store.get(keys, tables, narrow)
+    np.testing.assert_array_equal(narrow, found[:, :2])
+
+
+@BOTH
+def test_an_update_makes_rows_and_one_that_fails_changes_none(kind: str, tmp_path: Path) -> None:
+    store, keys, tables = opened(kind, tmp_path), keys_of(3, 8), np.zeros(2, np.int32)
+    first = np.empty((2, 4), np.float32)
+    INITIAL.fill(keys, tables, first)
+
+    def refuse(rows: np.ndarray) -> None:
+        np.testing.assert_array_equal(rows, first)
+        rows[:] = 0
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        store.update(keys, tables, refuse)
+    np.testing.assert_array_equal(rows_of(store, keys), first)
 
 
 @BOTH
@@ -94,7 +113,9 @@ def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DTypeError, match="tables of 1 keys"):
         store.get(keys_of(1), np.zeros(2, np.int32), out)
     with pytest.raises(ShapeError, match=r"float32\[1, 4\], not float32\[1, 3\]"):
-        store.get(keys_of(1), tables, np.empty((1, 3), np.float32))
+        store.put(keys_of(1), tables, np.empty((1, 3), np.float32))
+    with pytest.raises(ShapeError, match=r"float32\[1, 4\], not float32\[1, 5\]"):
+        store.get(keys_of(1), tables, np.empty((1, 5), np.float32))
     with pytest.raises(ArgumentError, match="has 2 tables"):
         store.get(keys_of(1), tables + 2, out)
 

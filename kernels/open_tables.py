@@ -298,9 +298,7 @@ class Rule:
             )
         if not lines.shape[0]:
             return
-        parts = [
-            np.ascontiguousarray(lines[:, k * size : (k + 1) * size]) for k in range(1 + states)
-        ]
+        parts = [lines[:, k * size : (k + 1) * size] for k in range(1 + states)]
         for part, first in zip(parts[1:], self.first_states, strict=True):
             if first:  # states of new rows are zeros: what they begin with is kept apart
                 part += np.float32(first)
@@ -308,10 +306,9 @@ class Rule:
             self._catch_up(lines[:, -1], parts, lr, step)
             lines[:, -1] = step
         self._run(parts, sums, lr, step)
-        for k, (part, first) in enumerate(zip(parts, (0.0, *self.first_states), strict=True)):
+        for part, first in zip(parts[1:], self.first_states, strict=True):
             if first:
                 part -= np.float32(first)
-            lines[:, k * size : (k + 1) * size] = part
 
     def _run(self, parts: list[Array], sums: Array, lr: Array, step: Array) -> None:
         op = find_op(self.name)

@@ -179,14 +179,15 @@ def test_training_equals_that_of_dense_rows_of_which_touched_ones_change(
     np.testing.assert_allclose(rows, list(expected.rows.values()), rtol=2e-4, atol=2e-5)
 
 
-def test_sparse_adam_of_torch_gives_the_same_rows() -> None:
-    module = embedding(tables=1)
-    ids = flow.arange(10)
-    theirs = torch.nn.Embedding(10, 4, sparse=True)
+@pytest.mark.parametrize("num_rows", [10, 5000], ids=["few", "many"])
+def test_sparse_adam_of_torch_gives_the_same_rows(num_rows: int) -> None:
+    module = embedding(tables=1, capacity=num_rows)
+    ids = flow.arange(num_rows)
+    theirs = torch.nn.Embedding(num_rows, 4, sparse=True)
     theirs.weight.data = torch.from_numpy(module(ids).detach().numpy().copy())
     optimizer = flow.optim.Adam(module.parameters(), lr=0.05)
     other = torch.optim.SparseAdam(theirs.parameters(), lr=0.05)
-    for row in IDS.reshape(5, 6):
+    for row in (IDS.reshape(5, 6, 1) + np.arange(0, num_rows, 10)).reshape(5, -1):
         optimizer.zero_grad()
         ((module(flow.tensor(row)) - 5) ** 2).sum().backward()
         optimizer.step()

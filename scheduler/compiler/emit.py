@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from oneflow.core.errors import InternalError
-from oneflow.core.graph import LogicalGraph, Value
+from oneflow.core.graph import LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.op import find_op
 from oneflow.core.plan import (
     FIRST_HALVES,
     SECOND_HALVES,
@@ -108,15 +109,48 @@ def _add_control(
     in this step.
     """
     known = {(r.producer.id, c.id) for r in registers for c in r.consumers}
+
+    def order(first: ActorSpec, last: ActorSpec) -> None:
+        pair = first.id, last.id
+        if first is not last and pair not in known:
+            known.add(pair)
+            # Of what is overwritten in each piece each piece reads what the one before left.
+            items = 1 if 1 in (first.acts, last.acts) else first.acts
+            _add(registers, first, [], [last], items=items)
+
     for node in graph:
         for reader in overtaken_readers(node):
-            pair = makers[reader.id], makers[node.id]
-            if pair[0] != pair[1] and pair not in known:
-                known.add(pair)
-                first, last = actors[pair[0]], actors[pair[1]]
-                # Of what is overwritten in each piece each piece reads what the one before left.
-                items = 1 if 1 in (first.acts, last.acts) else first.acts
-                _add(registers, first, [], [last], items=items)
+            order(actors[makers[reader.id]], actors[makers[node.id]])
+    for opening, closing in _uses_of_pieces(graph, actors, makers):
+        order(opening, closing)
+
+
+def _uses_of_pieces(
+    graph: LogicalGraph, actors: list[ActorSpec], makers: dict[int, int]
+) -> list[tuple[ActorSpec, ActorSpec]]:
+    """Of variables that each piece overwrites several times: an actor that uses one first in a
+    piece, and one that uses it last. The next piece begins when this one is through with it.
+    """
+    writers: dict[Value, list[Node]] = {}
+    for node in graph:
+        for source in () if node.is_structural else find_op(node.op).mutates.values():
+            variable = written_variable(node.inputs[source])
+            if variable.node.op == "variable" and actors[makers[node.id]].acts > 1:
+                writers.setdefault(variable, []).append(node)
+    found = []
+    for variable, nodes in writers.items():
+        last = next(v for v in nodes[-1].outputs if written_variable(v) is variable)
+        opening = {*_readers_of(variable, actors, makers), makers[nodes[0].id]}
+        closing = {*_readers_of(last, actors, makers), makers[nodes[-1].id]}
+        is_one = closing <= {makers[nodes[0].id]}
+        found += [] if is_one else [(actors[a], actors[c]) for a in opening for c in closing]
+    return found
+
+
+def _readers_of(value: Value, actors: list[ActorSpec], makers: dict[int, int]) -> set[int]:
+    """The actors of each piece that read a variable's memory as it is at this value."""
+    numbers = {makers[u.id] for u in value.users if not (u.is_structural and u.op == "output")}
+    return {n for n in numbers if actors[n].acts > 1}
 
 
 def _chain_calls(actors: list[ActorSpec], registers: list[RegisterSpec]) -> None:

@@ -181,27 +181,18 @@ class Trace:
 
     def _write_chunk(self, writer: TraceWriter, chunk: Chunk) -> None:
         acts = 0
-        events: list[str] = []
-        ends: list[int] = []  # how many events there are after each act
-        for event in chunk.recorder.events(chunk):
-            events += event
-            ends.append(len(events))
-            if len(ends) == BATCH:
-                acts += self._flush(writer, events, ends)
+        batch: list[str] = []  # an act with its arrows and its wait is written whole, or not
+        for events in chunk.recorder.events(chunk):
+            batch.append(",\n".join(events))
+            if len(batch) == BATCH:
+                acts += writer.add(batch)
+                batch.clear()
                 if not self._is_hurried and self._chunks.empty():
                     time.sleep(PAUSE_S)
-        acts += self._flush(writer, events, ends)
+        acts += writer.add(batch)
         self.acts += acts
         self._lost += chunk.ring.count - acts
         self.is_truncated = writer.is_full
-
-    def _flush(self, writer: TraceWriter, events: list[str], ends: list[int]) -> int:
-        """Writes and empties both; returns how many acts are in the file."""
-        written = writer.add(events)
-        acts = sum(end <= written for end in ends)
-        events.clear()
-        ends.clear()
-        return acts
 
     def _name(self, kind: str, tid: int, name: str) -> str:
         event = {"ph": "M", "name": kind, "pid": self.rank, "tid": tid, "args": {"name": name}}

@@ -128,8 +128,8 @@ def _add_control(
 def _uses_of_pieces(
     graph: LogicalGraph, actors: list[ActorSpec], makers: dict[int, int]
 ) -> list[tuple[ActorSpec, ActorSpec]]:
-    """Of variables that each piece overwrites several times: an actor that uses one first in a
-    piece, and one that uses it last. The next piece begins when this one is through with it.
+    """Pairs of an actor that uses a variable first in a piece and one that uses it last, if each
+    piece overwrites it several times: the next piece begins when this one is through with it.
     """
     writers: dict[Value, list[Node]] = {}
     for node in graph:

@@ -117,5 +117,5 @@ def test_memory_in_turns_changes_no_value(place: str, rng: np.random.Generator) 
         for pieces, seed in ((1, 3), (2, 4)):
             graph = spread(place, stage, pieces, seed)
             found = [graph(x).mean() for _ in range(3)]
-            np.testing.assert_allclose(found, wanted, rtol=2e-5)
+            np.testing.assert_allclose(found, wanted, rtol=2e-4)
             assert any(r.storage is not None for r in graph.plan.registers)

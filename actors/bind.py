@@ -32,6 +32,7 @@ from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
 from oneflow.actors.turns import HAD_TURN, Turns
 from oneflow.boxing.transitions import group_of
 from oneflow.core.config import current_config
+from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.metrics import METRICS, ActorCounters, Histogram
 from oneflow.core.plan import (
     MEETS_PEERS,
@@ -151,14 +152,13 @@ def bind(
     peers: Peers,
     variables: Mapping[str, Any],
     *,
-    thorough: bool = False,
+    options: BindOptions = DEFAULT,
 ) -> BoundPlan:
     """Bind a plan to a rank.
 
     variables: name -> array of this rank's part; kernels read and overwrite these very arrays.
-    thorough: search for a smaller scratch memory where the plan of it is not the least possible.
     """
-    return _Binder(plan, rank, hardware, peers, variables, thorough).bind()
+    return _Binder(plan, rank, hardware, peers, variables, options).bind()
 
 
 class _Binder:
@@ -169,7 +169,7 @@ class _Binder:
         hardware: Hardware,
         peers: Peers,
         variables: Mapping[str, Any],
-        thorough: bool,
+        options: BindOptions,
     ) -> None:
         self.plan = plan
         self.rank = rank
@@ -190,7 +190,7 @@ class _Binder:
         self.layouts: dict[int, dict[int, int]] = {}
         self.channels: dict[tuple[int, int], list[Channel]] = {}
         self.turns = turns(plan)
-        self.planned = plan_memory(plan, rank, hardware, thorough=thorough)
+        self.planned = plan_memory(plan, rank, hardware, options)
 
     def bind(self) -> BoundPlan:
         self._make_memory()

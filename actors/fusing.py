@@ -29,6 +29,7 @@ from oneflow.core.expression import (
     walk,
 )
 from oneflow.core.graph import Node, Value, find_root
+from oneflow.core.job_config import ADD_TO_OUTPUT, CAST_SCALE
 from oneflow.core.op import find_op, operand_names
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
@@ -87,10 +88,12 @@ class Group:
 
 
 def fuse(
-    nodes: Sequence[BoundNode], published: frozenset[int], device: str
+    nodes: Sequence[BoundNode], published: frozenset[int], device: str, unfused: Sequence[str] = ()
 ) -> tuple[list[BoundNode], list[Fact]]:
-    """The nodes of a segment with groups in place of their members, and what was done."""
-    fusing = _Fusing(nodes, published, device)
+    """The nodes of a segment with groups in place of their members, and what was done. unfused: see
+    BindOptions.
+    """
+    fusing = _Fusing(nodes, published, device, unfused)
     return list(fusing.result()), fusing.facts
 
 
@@ -134,8 +137,14 @@ class Line:
 
 
 class _Fusing(Line):
-    def __init__(self, nodes: Sequence[BoundNode], published: frozenset[int], device: str) -> None:
-        self._published, self._device = published, device
+    def __init__(
+        self,
+        nodes: Sequence[BoundNode],
+        published: frozenset[int],
+        device: str,
+        unfused: Sequence[str],
+    ) -> None:
+        self._published, self._device, self._unfused = published, device, unfused
         self._linear: dict[int, BoundNode] = {}
         """Layers in two halves, by the position of the first."""
         super().__init__(self._halved(nodes))
@@ -210,7 +219,17 @@ class _Fusing(Line):
         reader = self.reader_before(i, group.members, members)
         if reader:
             return f"{reader} reads its input before it"
-        return self._misfit(sorted(members))
+        return self._switched_off(members) or self._misfit(sorted(members))
+
+    def _switched_off(self, members: list[int]) -> str:
+        """The kind of fusion between two members that the user does not want; or ""."""
+        for m in members if self._unfused else ():
+            reader = self._nodes[m].node
+            for value in reader.inputs:
+                at = self._maker.get(value.id)
+                if at in members and (kind := kind_of(value.node.op, reader.op)) in self._unfused:
+                    return f"{kind} is switched off"
+        return ""
 
     def _misfit(self, members: list[int]) -> str:
         """The reason why the values between members do not fit, or are too many; or ""."""
@@ -372,6 +391,16 @@ class _Fusing(Line):
             if reason:
                 found.append(Fact((bound.node.op,), type_, bound.node.location, reason))
         return found
+
+
+def kind_of(maker: str, reader: str) -> str:
+    """The kind of fusion of an op with one that reads its result, if it can be switched off."""
+    if reader == "add":
+        return ADD_TO_OUTPUT
+    return CAST_SCALE if {maker, reader} in _CASTS_AND_SCALES else ""
+
+
+_CASTS_AND_SCALES = ({"cast", "scalar_mul"}, {"cast", "scalar_div"})
 
 
 def _member_of(bound: BoundNode, device: str) -> Member | None:

@@ -20,6 +20,7 @@ from oneflow.actors.device import Cpu
 from oneflow.actors.executor import Executor
 from oneflow.actors.memory import aligned_buffer
 from oneflow.core.errors import GraphError, HangError
+from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness
 
@@ -50,7 +51,11 @@ class InProcessCluster:
     """
 
     def __init__(
-        self, plan: Plan, variables: Sequence[Mapping[str, Any]], seed: int | None = None
+        self,
+        plan: Plan,
+        variables: Sequence[Mapping[str, Any]],
+        seed: int | None = None,
+        options: BindOptions = DEFAULT,
     ) -> None:
         inboxes: dict[int, deque[tuple[int, int]]] = {}
         memory, hardware = _Memory(plan), Cpu()
@@ -58,7 +63,7 @@ class InProcessCluster:
         self.executors: list[Executor] = []
         for rank in range(plan.world_size):
             bus = InProcessBus(rank, inboxes)
-            bound = bind(plan, rank, hardware, memory, variables[rank])
+            bound = bind(plan, rank, hardware, memory, variables[rank], options=options)
             self.executors.append(Executor(bound, bus))
 
     def draw(self, randomness: Randomness) -> None:

@@ -13,6 +13,7 @@ from oneflow.actors.executor import Executor
 from oneflow.actors.tracing import record_as_configured
 from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import GraphError, InternalError
+from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness
 from oneflow.kernels.array import Array
@@ -53,7 +54,7 @@ class Job:
     """variables: name -> array of this rank's part, read and overwritten in place.
 
     open_fabric: makes the connections to the other ranks of the plan; None if there are none.
-    check, overlap: see Executor.  thorough: see `bind`.
+    check, overlap: see Executor.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Job:
         check: Check | None = None,
         timeout_s: float = 300.0,
         device_index: int = 0,
-        thorough: bool = False,
+        options: BindOptions = DEFAULT,
         overlap: bool = True,
     ) -> None:
         hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
         self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(
-            plan, rank, hardware, self._fabric.peers, variables, thorough=thorough
+            plan, rank, hardware, self._fabric.peers, variables, options=options
         )
         self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s, overlap)
         self.calls = 0

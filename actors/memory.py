@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.actors.offset_search import search_offsets
-from oneflow.actors.offsets import Blocks, least_offsets
+from oneflow.actors.offsets import ORDERS, Blocks, least_offsets
 
 ALIGNMENT = 64
 SEARCHED = 2000
@@ -44,13 +44,13 @@ class Lifetime:
 
 
 def plan_offsets(
-    lifetimes: Iterable[Lifetime], thorough: bool = False
+    lifetimes: Iterable[Lifetime], thorough: bool = False, best: bool = True
 ) -> tuple[dict[int, int], int]:
     """Offset of every temporary, and the size of the arena they need.
 
     Temporaries that live at the same time never overlap. Compared with `lower_bound`, the peak of
     live bytes, the size is usually exact for training graphs. thorough: where it is not, search on
-    for some seconds.
+    for some seconds.  best: of several orders of placing them, else of the first.
     """
     lifetimes = list(lifetimes)
     items = [item for item in lifetimes if item.nbytes]
@@ -58,7 +58,7 @@ def plan_offsets(
     if not items:
         return offsets, 0
     blocks = Blocks.of([(aligned(t.nbytes) // ALIGNMENT, t.first, t.last) for t in items])
-    placed, least = least_offsets(blocks), blocks.peak
+    placed, least = least_offsets(blocks, ORDERS if best else ORDERS[:1]), blocks.peak
     if thorough and placed.max_end > least and len(items) <= SEARCHED:
         placed = min(placed, search_offsets(blocks), key=lambda p: p.max_end)
     for item, offset in zip(items, placed.offsets.tolist(), strict=True):

@@ -94,15 +94,15 @@ def _by_crowd(blocks: Blocks) -> Ints:
     return np.lexsort((-blocks.sizes * (blocks.last - blocks.first + 1), -crowd))
 
 
-ORDERS: tuple[Callable[[Blocks], Ints], ...] = (_by_area, _by_size, _by_life, _by_crowd)
+Order = Callable[[Blocks], Ints]
+ORDERS: tuple[Order, ...] = (_by_area, _by_size, _by_life, _by_crowd)
 """Priorities, in the order in which they are tried."""
 
 
-def least_offsets(blocks: Blocks) -> Placed:
-    """The best of several orders; the first one that reaches the peak of live sizes ends it."""
-    orders = ORDERS if len(blocks.sizes) <= FEW else ORDERS[:1]
+def least_offsets(blocks: Blocks, orders: Sequence[Order] = ORDERS) -> Placed:
+    """The best of some orders; the first one that reaches the peak of live sizes ends it."""
     found: Placed | None = None
-    for order in orders:
+    for order in orders if len(blocks.sizes) <= FEW else orders[:1]:
         placed = place(blocks, order(blocks))
         if found is None or placed.max_end < found.max_end:
             found = placed

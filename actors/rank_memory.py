@@ -11,6 +11,7 @@ from oneflow.actors.random_rows import random_rows
 from oneflow.actors.registers import private_layout, shared_layout
 from oneflow.actors.segment import Segment
 from oneflow.core.config import current_config
+from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.plan import ActorKind, Plan
 
 _segments: WeakKeyDictionary[Plan, dict[Hashable, Segment]] = WeakKeyDictionary()
@@ -42,8 +43,10 @@ class RankMemory:
         return self.register_nbytes + self.scratch_nbytes
 
 
-def plan_memory(plan: Plan, rank: int, hardware: Hardware, *, thorough: bool = False) -> RankMemory:
-    """Work out the memory of `rank`. thorough: see `bind`."""
+def plan_memory(
+    plan: Plan, rank: int, hardware: Hardware, options: BindOptions = DEFAULT
+) -> RankMemory:
+    """Work out the memory of `rank`."""
     rows = random_rows(plan.graph)
     segments = {}
     fuses = current_config().fuses_kernels
@@ -51,11 +54,11 @@ def plan_memory(plan: Plan, rank: int, hardware: Hardware, *, thorough: bool = F
     for spec in plan.actors:
         if spec.kind is ActorKind.SEGMENT and rank in spec.placement:
             published = frozenset(v.id for r in spec.outputs for v in r.values)
-            key = rank, hardware.kind, spec.id, thorough, fuses
+            key = rank, hardware.kind, spec.id, options, fuses
             segment = known[key].again(hardware) if key in known else None
             if segment is None:
                 segment = known[key] = Segment(
-                    spec.nodes, rank, hardware, published, rows, thorough, fuses
+                    spec.nodes, rank, hardware, published, rows, options, fuses
                 )
             segments[spec.id] = segment
     return RankMemory(segments, private_layout(plan, rank)[1] + shared_layout(plan, rank)[1])

@@ -27,6 +27,7 @@ from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
 from oneflow.boxing.bound_op import BoundOp, Shards, bind_alike
 from oneflow.core.graph import PIECE, Node, Value, written_variable
+from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.location import locate
 from oneflow.core.op import find_op, operand_names
 from oneflow.core.rng import Rng, is_drawn_once
@@ -65,7 +66,7 @@ class Segment:
     """The nodes of one segment actor, bound to arrays.
 
     nodes: of one segment actor. rank: whose part. published: values that other actors make or read,
-    or variables. rows: of the whole plan. thorough: see `plan_offsets`. fuses: see fusing.py.
+    or variables. rows: of the whole plan. fuses: see fusing.py.
 
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
     need.  facts: what was fused.  unformed: number of nodes without a formula, by op.
@@ -78,7 +79,7 @@ class Segment:
         hardware: Hardware,
         published: frozenset[int],
         rows: RandomRows,
-        thorough: bool = False,
+        options: BindOptions = DEFAULT,
         fuses: bool = True,
     ) -> None:
         self._hardware = hardware
@@ -94,15 +95,17 @@ class Segment:
         self.facts: list[Fact] = []
         if fuses:
             self.nodes, self.facts = join(bound, published, hardware.kind)
-            self.nodes, facts = fuse(self.nodes, published, hardware.kind)
+            self.nodes, facts = fuse(self.nodes, published, hardware.kind, options.unfused)
             self.facts += facts
-        if fuses and hardware.kind != "cpu" and not thorough:
-            self.nodes, facts = batch(self.nodes)
+        if fuses and options.batches(hardware.kind):
+            self.nodes, facts = batch(self.nodes, hardware.kind)
             self.facts += facts
         self.unformed = Counter(b.node.op for b in bound if b.call.op.formula is None)
         self._own = {n.id for n in nodes}
         self._lifetimes = self._sweep()
-        self._offsets, self.scratch_nbytes = plan_offsets(self._lifetimes, thorough)
+        self._offsets, self.scratch_nbytes = plan_offsets(
+            self._lifetimes, options.thorough, options.best_offsets
+        )
         self.scratch_bound = lower_bound(self._lifetimes)
 
     def again(self, hardware: Hardware) -> Segment:

@@ -358,6 +358,20 @@ def computes_half() -> bool:
 _compiled: dict[tuple[object, ...], CompiledKernel] = {}
 
 
+class ManyLoops:
+    """Several calls of one formula, one after another in compiled loops, however small each is.
+
+    kernels: of each call.  Called with the outputs of all calls, then with the inputs of all.
+    """
+
+    def __init__(self, formula: Formula, kernels: Sequence[CompiledKernel]) -> None:
+        self.formula, self.kernels = formula, kernels
+
+    def __call__(self, xp: ArrayModule, *arrays: Array, **_: object) -> None:
+        for kernel, own in zip(self.kernels, self.formula.by_call(arrays), strict=True):
+            kernel(xp, *own)
+
+
 def compiled_kernel(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]
 ) -> CompiledKernel:

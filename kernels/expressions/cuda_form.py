@@ -522,7 +522,7 @@ class ManyKernel:
         self.plans: dict[tuple[int, ...], tuple[int, Array]] = {}
 
     def __call__(self, xp: ArrayModule, *arrays: Array, **_: object) -> None:
-        own = self._by_call(arrays)
+        own = self.formula.by_call(arrays)
         if not all(a.flags.c_contiguous for call in own for a in call):
             for kernel, call in zip(self.calls, own, strict=True):
                 kernel(xp, *call)
@@ -537,15 +537,6 @@ class ManyKernel:
         function = _function(spec_of(self.formula, 1), True)
         sizes = np.int64(blocks), np.int64(PART)
         function((blocks,), (THREADS,), (plan, *sizes, *self.numbers, *fed))
-
-    def _by_call(self, arrays: tuple[Array, ...]) -> list[list[Array]]:
-        """The outputs, then the inputs of each call."""
-        outs, ins = self.formula.num_outputs, len(self.formula.types)
-        first = len(self.calls) * outs
-        return [
-            [*arrays[c * outs : (c + 1) * outs], *arrays[first + c * ins : first + (c + 1) * ins]]
-            for c in range(len(self.calls))
-        ]
 
     def _plan(
         self, xp: ArrayModule, used: list[list[Array]], addresses: tuple[int, ...]

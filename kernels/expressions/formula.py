@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +27,7 @@ from oneflow.core.expression import (
 from oneflow.core.op import Op, infer_types, operand_names
 from oneflow.core.operand import attrs_key
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array
 
 _COMPUTED = frozenset(
     (
@@ -189,6 +191,18 @@ class Formula:
 
     def fed_positions(self) -> dict[str, int]:
         return {n: self.num_outputs + i for n, i in self.fed.items()}
+
+    def by_call(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """The outputs, then the inputs of each of several calls. arrays: the outputs of all calls,
+        then the inputs of all.
+        """
+        outs, ins = self.num_outputs, len(self.types)
+        calls = len(arrays) // (outs + ins)
+        first = calls * outs
+        return [
+            [*arrays[c * outs : (c + 1) * outs], *arrays[first + c * ins : first + (c + 1) * ins]]
+            for c in range(calls)
+        ]
 
 
 _formulas: dict[tuple[object, ...], Formula] = {}

@@ -12,7 +12,36 @@ ORDER_MODES = ("MemoryFirst", "SpeedFirst", "OverlapCpuGpu", "DelayShortGpu", "D
 BUCKET_NBYTES = 8 << 20
 PIPELINES = ("1f1b", "zero_bubble")
 
+CAST_SCALE, ADD_TO_OUTPUT = "cast_scale", "add_to_output"
+"""Kinds of fusion that may be switched off: of a cast with a scaling that one of them reads, and of
+an addition with the op that makes one of its terms."""
+
 _T = TypeVar("_T", bound="JobConfig | Cluster")
+
+
+@dataclass(frozen=True)
+class BindOptions:
+    """The ways to bind a plan to a rank: its kernels and scratch memory.
+
+    thorough: search for a smaller scratch memory where the plan of it is not the least possible.
+    best_offsets: try several orders of placing temporaries in it; else the first is taken.
+    batch_updates: all updates of an optimizer are one call; None: on a GPU, unless thorough.
+    unfused: kinds of fusion (CAST_SCALE, ADD_TO_OUTPUT) that are not done.
+    """
+
+    thorough: bool = False
+    best_offsets: bool = True
+    batch_updates: bool | None = None
+    unfused: tuple[str, ...] = ()
+
+    def batches(self, device: str) -> bool:
+        """Whether updates on a kind of device share calls."""
+        if self.batch_updates is not None:
+            return self.batch_updates
+        return device != "cpu" and not self.thorough
+
+
+DEFAULT = BindOptions()
 
 
 @dataclass(frozen=True)
@@ -56,6 +85,8 @@ class JobConfig:
     seconds if need be.
 
     pipeline: one of PIPELINES, the order in which the stages of a pipeline work on micro-batches.
+
+    best_offsets, batch_updates, unfused: see BindOptions.
     """
 
     name: str
@@ -71,6 +102,9 @@ class JobConfig:
     lower_all_reduce: bool = False
     compress_memory: bool = False
     pipeline: str = "1f1b"
+    best_offsets: bool = True
+    batch_updates: bool | None = None
+    unfused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_pieces < 1:
@@ -92,6 +126,13 @@ class JobConfig:
                 f"fusion_nbytes ({self.fusion_nbytes}) and fusion_ops ({self.fusion_ops}) must be "
                 "0 (no limit) or more"
             )
+
+    @property
+    def binding(self) -> BindOptions:
+        """The ways to bind its plan."""
+        return BindOptions(
+            self.compress_memory, self.best_offsets, self.batch_updates, self.unfused
+        )
 
     def to_bytes(self) -> bytes:
         return _encode(self)

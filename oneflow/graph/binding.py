@@ -14,7 +14,7 @@ from oneflow.boxing import settings
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
 from oneflow.core.graph_text import print_node
-from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.job_config import DEFAULT, BindOptions, Cluster, JobConfig
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.distributed.world import world
 
@@ -56,8 +56,7 @@ def _bind_alone(
     device_index: int,
 ) -> Job:
     plan = compile_alone(graph, config, rank)
-    thorough = config.compress_memory
-    return Job(plan, rank, arrays(plan), device_index=device_index, thorough=thorough)
+    return Job(plan, rank, arrays(plan), device_index=device_index, options=config.binding)
 
 
 def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:
@@ -71,14 +70,14 @@ def _bind_together(
     graph: LogicalGraph, config: JobConfig, arrays: Arrays, device_index: int
 ) -> Job:
     data = compile_together(graph, config)
-    plan, thorough = Plan.from_bytes(data), config.compress_memory
+    plan = Plan.from_bytes(data)
     return open_plan(
         plan,
         plan_digest(data),
         config.name,
         arrays(plan),
         device_index,
-        thorough=thorough,
+        options=config.binding,
         overlap=config.bucket_nbytes > 0,
     )
 
@@ -130,12 +129,12 @@ def open_plan(
     variables: Mapping[str, Any],
     device_index: int,
     *,
-    thorough: bool = False,
+    options: BindOptions = DEFAULT,
     overlap: bool = True,
 ) -> Job:
     """Binds a plan that spans ranks; all ranks of the world call it with the same plan.
 
-    digest: see `plan_digest`.  thorough: see `bind`.  overlap: see Executor.
+    digest: see `plan_digest`.  overlap: see Executor.
     """
     from oneflow.actors.fabric import open_fabric  # TLS and sockets, which one process needs not
     from oneflow.distributed.meeting import StepWatch
@@ -167,7 +166,7 @@ def open_plan(
         check=watch.check,
         timeout_s=here.timeout_s,
         device_index=device_index,
-        thorough=thorough,
+        options=options,
         overlap=overlap,
     )
     return watch.watch(job)

@@ -83,7 +83,7 @@ class Built:
 def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
     """Traces."""
     check_inputs(graph.name, (args, kwargs))
-    fit_memory(graph, (args, kwargs), _config(graph))
+    fit_memory(graph, (args, kwargs), config_of(graph))
     _say(graph, 0, "tracing")
     start = perf_counter()
     with collector_paused():
@@ -110,7 +110,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     spanned = ranks_that_draw_together(trace.graph)
     steps = graph._steps_done
     with collector_paused():
-        job = compile_and_bind(trace.graph, _config(graph), arrays, index)
+        job = compile_and_bind(trace.graph, config_of(graph), arrays, index)
     job.step = steps
     values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
     graph._compiled = compiled = Compiled(
@@ -130,7 +130,8 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     return compiled
 
 
-def _config(graph: Graph) -> JobConfig:
+def config_of(graph: Graph) -> JobConfig:
+    """The ways to compile and bind a graph that `graph.config` asks for."""
     return JobConfig(
         graph.name,
         graph.config.num_pieces,
@@ -139,6 +140,9 @@ def _config(graph: Graph) -> JobConfig:
         compress_memory=graph.config.compress_memory,
         pipeline=graph.config.pipeline,
         bucket_nbytes=graph.config.bucket_nbytes,
+        best_offsets=graph.config.best_offsets,
+        batch_updates=graph.config.batch_updates,
+        unfused=tuple(sorted(graph.config.unfused)),
         **boxing_settings.current().job_fields(),
     )
 

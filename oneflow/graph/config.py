@@ -11,7 +11,14 @@ from dataclasses import replace
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
 from oneflow.core.errors import ConfigError
-from oneflow.core.job_config import BUCKET_NBYTES, ORDER_MODES, PIPELINES, AutoParallel
+from oneflow.core.job_config import (
+    ADD_TO_OUTPUT,
+    BUCKET_NBYTES,
+    CAST_SCALE,
+    ORDER_MODES,
+    PIPELINES,
+    AutoParallel,
+)
 from oneflow.graph.zero import Zero
 
 
@@ -28,6 +35,9 @@ class GraphConfig:
         self.compress_memory = False
         self.memory_limit: int | None = None
         self.bucket_nbytes = BUCKET_NBYTES
+        self.best_offsets = True
+        self.batch_updates: bool | None = None
+        self.unfused: set[str] = set()
         self.hints: dict[str, object] = {}
         self._training = False
         self.zero: Zero | None = None
@@ -228,6 +238,39 @@ class GraphConfig:
             )
         self.bucket_nbytes = bucket_nbytes if mode else 0
 
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
+        """Let an addition join the kernel that makes one of its terms, as is done unless it is
+        switched off.
+        """
+        self._allow(ADD_TO_OUTPUT, mode)
+
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
+        """Let a cast and a scaling by a number, of which one reads the other, share a kernel, as is
+        done unless it is switched off.
+        """
+        self._allow(CAST_SCALE, mode)
+
+    def _allow(self, kind: str, mode: bool) -> None:
+        if mode:
+            self.unfused.discard(kind)
+        else:
+            self.unfused.add(kind)
+
+    def enable_multi_tensor_update(self, mode: bool = True) -> None:
+        """Update all parameters of an optimizer in one call, in compiled loops also where they are
+        small; False: each by itself.
+
+        Unless it is set, updates share a call on a GPU and not on a CPU: all gradients are live at
+        once then.
+        """
+        self.batch_updates = bool(mode)
+
+    def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
+        """Place the temporaries of a step in several orders and keep the best, as is done unless it
+        is switched off. False: in one order.
+        """
+        self.best_offsets = bool(mode)
+
     # ---- options that change nothing -------------------------------------------------------------
 
     def _note(self, name: str, value: object, why: str) -> None:
@@ -245,37 +288,19 @@ class GraphConfig:
         self._note("set_outputs_buffer_size", value != 2 and value, why)
 
     def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
-        """Changes nothing here: an update is one op that scales, decays and writes."""
-        why = "an update is one op that scales, decays and writes in one pass"
-        self._note("allow_fuse_model_update_ops", mode, why)
-
-    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
-        """Changes nothing here: no op adds to a result that is there already."""
-        self._note("allow_fuse_add_to_output", mode, "no op adds to a result that is there already")
-
-    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
-        """Changes nothing here: casts and scalings are ops of their own."""
-        self._note("allow_fuse_cast_scale", mode, "casts and scalings are ops of their own")
+        """Changes nothing here: an update is one op that scales, decays and writes, always."""
+        why = "an update is always one op that scales, decays and writes in one pass"
+        self._note("allow_fuse_model_update_ops", not mode, why)
 
     def enable_fused_model_update_cast(self, mode: bool = True) -> None:
         """Changes nothing here: with `enable_amp` a weight is cast once a step, by its own op."""
         why = "with enable_amp a weight is cast once a step, by an op of its own"
         self._note("enable_fused_model_update_cast", mode, why)
 
-    def enable_multi_tensor_update(self, mode: bool = True) -> None:
-        """Changes nothing here: each parameter has its own update, run one after another."""
-        why = "each parameter has an update of its own; one actor runs them one after another"
-        self._note("enable_multi_tensor_update", mode, why)
-
     def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
         """Changes nothing here: convolutions do not call cuDNN."""
         why = "convolutions do not call cuDNN"
         self._note("enable_cudnn_conv_heuristic_search_algo", mode, why)
-
-    def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
-        """Changes nothing here: the best of several plans of offsets is always taken."""
-        why = "the best of several plans of offsets is always taken"
-        self._note("enable_choose_best_memory_allocation", mode, why)
 
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphConfig(training={self.training}, ))"

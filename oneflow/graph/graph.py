@@ -35,7 +35,7 @@ from oneflow.graph.memory_limit import report_of
 from oneflow.graph.memory_report import MemoryReport
 from oneflow.graph.names import model_names
 from oneflow.graph.optimizer import GraphOptimizer
-from oneflow.graph.plans import Plans, key_of
+from oneflow.graph.plans import Plans, check_shared, key_of
 from oneflow.graph.profiling import GraphProfile
 from oneflow.graph.proxy import Proxy, Stage, check_debugging
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
@@ -119,6 +119,7 @@ class Graph:
         self._plans: Plans | None = None
         self._profile: GraphProfile | None = None
         """Profile that records from the first call on."""
+        self._lets_share = True
         self._initial_step = 0
         self._stack: tuple[int, bool] | None = None
         self.debug(
@@ -348,8 +349,10 @@ class Graph:
         and has a plan for each.
 
         size: plans that are kept; beyond it the one goes that was not used for the longest time,
-        but never the first.  enable_shared: accepted; all plans work on the same variables.
+        but never the first.  enable_shared: all plans work on the same variables; False raises
+        ConfigError.
         """
+        check_shared(enable_shared)
         if size < 1:
             raise ValueError(f"with_dynamic_input_shape: size must be at least 1, got {size}")
 
@@ -376,7 +379,8 @@ class Graph:
                 self._compiled.job.step = steps
 
     def enable_shared(self, mode: bool = True) -> None:
-        """Says that other graphs will `share_from` this one; they may in any case."""
+        """Let other graphs `share_from` this one, as they may unless this says False."""
+        self._lets_share = bool(mode)
 
     def share_from(self, graph: Graph) -> None:
         """Works on the modules, optimizers and gradient scaler of another graph instead of its own,
@@ -388,6 +392,10 @@ class Graph:
             raise TypeError(f"share_from takes a Graph, got {type(graph).__name__}")
         if self.is_compiled:
             raise GraphError(f"share_from: graph {self.name} is compiled already")
+        if not graph._lets_share:
+            raise GraphError(
+                f"share_from: graph {graph.name} is not to be shared; it has enable_shared(False)"
+            )
         missing = self._modules.keys() - graph._modules.keys()
         if missing:
             raise GraphError(f"share_from: graph {graph.name} has no {', '.join(sorted(missing))}")

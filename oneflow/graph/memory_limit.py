@@ -124,9 +124,7 @@ def _try(graph: Graph, given: Tree, config: JobConfig, modules: frozenset[int]) 
     hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", 0)
     ranks = sorted({rank for actor in plan.actors for rank in actor.placement.rank_ids})
     reports = [
-        report_memory(
-            plan, rank, plan_memory(plan, rank, hardware, thorough=config.compress_memory)
-        )
+        report_memory(plan, rank, plan_memory(plan, rank, hardware, config.binding))
         for rank in ranks
     ]
     return Trial(modules, max(reports, key=lambda r: r.arena_nbytes), costs)

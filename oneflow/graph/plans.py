@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from oneflow.core.errors import ConfigError
 from oneflow.graph.arguments import meta_of
 from oneflow.graph.tree import Tree, flatten
 from oneflow.tensor.tensor import Tensor
@@ -20,6 +21,15 @@ def key_of(given: Tree) -> Hashable:
         (path, meta_of(leaf) if isinstance(leaf, Tensor) else repr(leaf))
         for path, leaf in flatten(given)
     )
+
+
+def check_shared(mode: bool) -> None:
+    """Raises ConfigError for plans that are not to share their variables."""
+    if not mode:
+        raise ConfigError(
+            "enable_shared: the plans of a graph always work on the same variables; make a graph "
+            "of its own, with modules of its own, for what is not to be shared"
+        )
 
 
 class Plans:
@@ -45,7 +55,8 @@ class Plans:
         self._size = size
 
     def enable_shared(self, mode: bool = True) -> None:
-        """Says that the plans share their variables; they do in any case."""
+        """Says that plans share their variables, as they always do; False raises ConfigError."""
+        check_shared(mode)
 
     def get(self, key: Hashable) -> Compiled | None:
         """The plan for these arguments, which is then the newest; None if there is none."""

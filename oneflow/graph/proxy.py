@@ -91,7 +91,20 @@ class GraphTensor(_Staged):
 
     def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
         super().__init__(tensor, graph, path)
+        self._tensor = tensor
         self.type = "PARAMETER" if isinstance(tensor, Parameter) else "BUFFER"
+
+    def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
+        """Makes it part of stage `stage_id` of the pipeline. Raises GraphError for a placement that
+        is not the tensor's own: a tensor lies where it was put.
+        """
+        own = self._tensor.placement if self._tensor.is_global else None
+        if placement is not None and placement != own:
+            raise GraphError(
+                f"set_stage: {self._path} lies on {own or 'this rank alone'}, which a stage does "
+                f"not change; move it to {placement} with to_global() first"
+            )
+        super().set_stage(stage_id, placement)
 
     def __repr__(self) -> str:
         return f"(GraphTensor:{self._path}(stage_id={self.stage_id}))"

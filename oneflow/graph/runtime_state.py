@@ -22,7 +22,7 @@ from oneflow.distributed.world import world
 from oneflow.functional.random_state import default_generator
 from oneflow.graph.arguments import Arguments, Meta
 from oneflow.graph.binding import open_plan
-from oneflow.graph.compiling import Compiled, ranks_that_draw_together
+from oneflow.graph.compiling import Compiled, config_of, ranks_that_draw_together
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.laying_out import take_layout, take_layouts
 from oneflow.graph.names import model_tensors, names_of, states_by_name
@@ -106,7 +106,7 @@ def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) ->
     data = _bytes(state)
     plan = Plan.from_bytes(data)
     variables = _variables(graph, plan, state["variables"])
-    job = _bind(plan, data, graph.name, variables)
+    job = _bind(graph, plan, data, variables)
     job.step = graph._initial_step = int(state["step"])
     for optimizer in graph._optimizers:
         optimizer.resume(job.step)
@@ -163,12 +163,13 @@ def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[st
     return found
 
 
-def _bind(plan: Plan, data: bytes, name: str, variables: dict[str, Tensor]) -> Job:
+def _bind(graph: Graph, plan: Plan, data: bytes, variables: dict[str, Tensor]) -> Job:
+    options = config_of(graph).binding
     arrays = take_layouts(plan, variables)
     index = next((x._device.index for x in variables.values()), 0)
     if len(plan.graph.rank_ids) == 1:
-        return Job(plan, world().rank, arrays, device_index=index)
-    return open_plan(plan, plan_digest(data), name, arrays, index)
+        return Job(plan, world().rank, arrays, device_index=index, options=options)
+    return open_plan(plan, plan_digest(data), graph.name, arrays, index, options=options)
 
 
 def _meta(node: Node | None, is_global: bool) -> Meta:

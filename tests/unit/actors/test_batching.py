@@ -54,7 +54,7 @@ def segment_of(plan: Plan) -> Segment:
 
 def test_all_updates_of_an_optimizer_are_one_call(trained: tuple[Plan, list[Any]]) -> None:
     nodes = segment_of(trained[0]).nodes
-    made, facts = batch(nodes)
+    made, facts = batch(nodes, "cpu")
     ops = [bound.node.op for bound in made]
     assert ops.count("4 x adam_update") == 1 and "adam_update" not in ops
     assert [f.ops for f in facts] == [("adam_update",) * 4]

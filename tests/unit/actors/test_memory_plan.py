@@ -70,6 +70,18 @@ def best(items: list[Lifetime]) -> int:
     return least
 
 
+def test_several_orders_may_need_less_than_the_first() -> None:
+    rng = np.random.default_rng(1)
+    items = []
+    for k in range(12):
+        first = int(rng.integers(0, 10))
+        size, life = (int(rng.integers(*bounds)) for bounds in ((1, 9), (0, 6)))
+        items.append(Lifetime(k, size * 4096, first, first + life))
+    offsets, total = plan_offsets(items, best=False)
+    assert_disjoint(items, offsets, total)
+    assert plan_offsets(items)[1] < total
+
+
 @settings(STEADY, max_examples=200)
 @given(lifetimes(40))
 def test_live_temporaries_never_overlap(items: list[Lifetime]) -> None:

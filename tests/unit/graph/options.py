@@ -150,6 +150,15 @@ OPTIONS: dict[str, Option] = {
     "dropout": Option(drop=0.4),
     "dropout, pieces": Option(pieces=2, drop=0.4),
     **{mode: Option(setting("enable_straighten_algorithm", mode)) for mode in ORDER_MODES},
+    "updates at once": Option(setting("enable_multi_tensor_update")),
+    "updates at once, zero 2, inf": Option(
+        both(setting("enable_multi_tensor_update"), zero(2)), scaler=dynamic, pieces=2, bad=BAD
+    ),
+    "additions apart": Option(setting("allow_fuse_add_to_output", False)),
+    "casts apart, amp": Option(
+        both(setting("allow_fuse_cast_scale", False), amp(flow.bfloat16)), **BFLOAT16
+    ),
+    "offsets at once": Option(setting("enable_choose_best_memory_allocation", False)),
     "compress memory": Option(setting("enable_compress_memory"), pieces=2),
     "auto parallel": Option(setting("enable_auto_parallel")),
     "auto parallel, pieces": Option(setting("enable_auto_parallel"), pieces=2),

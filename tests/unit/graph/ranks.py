@@ -29,7 +29,7 @@ from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed import world as worlds
-from oneflow.graph.compiling import _config
+from oneflow.graph.compiling import config_of
 from oneflow.graph.names import states_by_name
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from oneflow.tensor.tensor import Tensor, wrap_global
@@ -114,11 +114,12 @@ class Ranks:
             {name: np.array(x._array) for name, x in trace.variables.items()} for _, trace in made
         ]
         given = {str(n.attrs["name"]): n.outputs[0].sbp for n in trace.graph.of_kind("variable")}
-        self.plan = compile_graph(trace.graph, _config(self.graph), Cluster(size))
+        config = config_of(self.graph)
+        self.plan = compile_graph(trace.graph, config, Cluster(size))
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
         self.held = self._laid_out(held, given)
         self.inputs = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("input")}
-        self.cluster = InProcessCluster(self.plan, self.held, seed)
+        self.cluster = InProcessCluster(self.plan, self.held, seed, config.binding)
 
     def _trace(
         self, world: World, rank: int, make: Callable[[], tuple[nn.Graph, Any]]

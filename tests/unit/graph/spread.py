@@ -16,7 +16,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
-from oneflow.graph.compiling import _config as job_config
+from oneflow.graph.compiling import config_of
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
 Array = Any
@@ -53,7 +53,7 @@ class Spread:
             node.placement = places[stage % num_devices]
         _join(trace.graph)
         self.graph, self.tensors, self.step = graph, trace.variables, 0
-        config = job_config(graph)
+        config = config_of(graph)
         self.world_size = size * num_devices
         self.plan = compile_graph(trace.graph, config, Cluster(self.world_size))
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
@@ -61,7 +61,7 @@ class Spread:
             {name: self.part(node, x._array, rank).copy() for name, (node, x) in self._both(rank)}
             for rank in range(self.world_size)
         ]
-        self.cluster = InProcessCluster(self.plan, self.held, seed)
+        self.cluster = InProcessCluster(self.plan, self.held, seed, config.binding)
 
     def _both(self, rank: int) -> list[tuple[str, tuple[Node, Any]]]:
         """The variables of a rank."""

@@ -90,6 +90,9 @@ def test_stages_are_set_on_tensors_and_by_assignment() -> None:
     assert graph.model[1].running_mean.to(GraphTensor).type == "BUFFER"
     assert view.stage_id == 0 and view.stage_placement is None
     view.set_stage(2, HERE)
+    with pytest.raises(OneFlowError, match=r"set_stage: model.0.weight lies on .*to_global\(\)"):
+        view.set_stage(2, flow.placement("cpu", [1]))
+    assert view.stage_placement == HERE
     module = graph.model[1].to(GraphModule)
     module.stage_id = 3
     module.stage_placement = HERE

@@ -17,7 +17,20 @@ from oneflow.core.sbp import PARTIAL as P
 from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD, Adam
 
-from .options import BAD, S0, Model, Option, Train, amp, batches, dynamic, local, loss_of, zero
+from .options import (
+    BAD,
+    S0,
+    Model,
+    Option,
+    Train,
+    amp,
+    batches,
+    dynamic,
+    local,
+    loss_of,
+    setting,
+    zero,
+)
 from .spread import Spread, placed
 
 # ---- mixed precision -----------------------------------------------------------------------------
@@ -69,6 +82,57 @@ def test_amp_knows_half_floats_only() -> None:
     assert graph.config._amp_dtype is flow.float16
     graph.config.enable_amp(False)
     assert graph.config._amp_dtype is None
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+
+
+def ops_and_weights(optimizer: Any, mode: bool | None) -> tuple[list[str], list[Any]]:
+    """The updates of a graph's segment, and its parameters after some steps."""
+    model = Model(local)
+    option = Option() if mode is None else Option(setting("enable_multi_tensor_update", mode))
+    graph = Train(model, [(optimizer(model.parameters()), None)], option)
+    for x in batches(np.random.default_rng(5), -1):
+        graph(flow.tensor(x))
+    (segment,) = graph._compiled.job.bound.memory.segments.values()
+    ops = [b.node.op for b in segment.nodes if b.call.op.mutates]
+    return ops, [p.numpy() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("optimizer", [Adam, SGD])
+def test_updates_in_one_call(optimizer: Any) -> None:
+    found = {m: ops_and_weights(lambda p: optimizer(p, lr=0.05), m) for m in (None, False, True)}
+    (together,) = found[True][0]
+    assert together.startswith("6 x ")
+    assert found[None][0] == found[False][0] == [together.removeprefix("6 x ")] * 6
+    for apart, one in zip(found[None][1], found[True][1], strict=True):
+        np.testing.assert_allclose(one, apart, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "alone"),
+    [
+        ("allow_fuse_add_to_output", lambda x: flow.exp(x * 0.5) + x, "add"),
+        ("allow_fuse_cast_scale", lambda x: flow.exp(x.to(flow.float64) * 0.5), "cast"),
+    ],
+)
+def test_kinds_of_fusion_that_are_switched_off(name: str, build: Any, alone: str) -> None:
+    x = np.linspace(-1.0, 1.0, 4096, dtype=np.float32).reshape(64, 64)
+    made = []
+    for mode in (None, True, False):
+        graph = nn.Graph.trace(build)
+        if mode is not None:
+            getattr(graph.config, name)(mode)
+        made.append(graph(flow.tensor(x)).numpy())
+        (segment,) = graph._compiled.job.bound.memory.segments.values()
+        groups = [f.ops for f in segment.facts if not f.reason]
+        if mode is False:
+            assert alone not in {op for ops in groups for op in ops}
+            assert any("is switched off" in f.reason for f in segment.facts)
+        else:
+            assert len(groups) == 1 and len(groups[0]) == 3
+    np.testing.assert_allclose(made[1], made[0], rtol=0)
+    np.testing.assert_allclose(made[2], made[0], rtol=1e-6)
 
 
 # ---- gradient scalers ----------------------------------------------------------------------------

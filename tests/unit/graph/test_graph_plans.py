@@ -12,7 +12,7 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
-from oneflow.core.errors import GraphError
+from oneflow.core.errors import ConfigError, GraphError
 from oneflow.graph import compiling
 from oneflow.optim import Adam
 from oneflow.optim.lr_scheduler import StepLR
@@ -130,6 +130,10 @@ def test_plans_that_were_not_used_go_but_the_first(
     cache = graph._dynamic_input_graph_cache
     assert cache is graph._plans
     cache.enable_shared(True)
+    with pytest.raises(ConfigError, match="always work on the same variables"):
+        cache.enable_shared(False)
+    with pytest.raises(ConfigError, match="always work on the same variables"):
+        nn.Graph.with_dynamic_input_shape(enable_shared=False)
     cache.set_cache_size(1)
     with pytest.raises(ValueError, match="set_cache_size: size must be at least 1"):
         cache.set_cache_size(0)
@@ -146,6 +150,10 @@ def test_two_graphs_share_modules_and_optimizers(rng: np.random.Generator) -> No
     x = batch(rng)
     for _ in range(3):
         first(x)
+    first.enable_shared(False)
+    with pytest.raises(GraphError, match="is not to be shared"):
+        second.share_from(first)
+    first.enable_shared()
     second.share_from(first)
     before = first.model[0].weight.numpy().copy()
     second(x)

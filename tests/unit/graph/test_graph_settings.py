@@ -16,13 +16,9 @@ from oneflow.graph import config
 from oneflow.graph.config import GraphConfig
 
 CHANGE_NOTHING: dict[str, object] = {
-    "allow_fuse_model_update_ops": True,
-    "allow_fuse_add_to_output": True,
-    "allow_fuse_cast_scale": True,
+    "allow_fuse_model_update_ops": False,
     "enable_fused_model_update_cast": True,
-    "enable_multi_tensor_update": True,
     "enable_cudnn_conv_heuristic_search_algo": True,
-    "enable_choose_best_memory_allocation": True,
     "set_outputs_buffer_size": 3,
 }
 WORK = (
@@ -31,7 +27,8 @@ WORK = (
     *("set_memory_limit", "enable_auto_parallel_ignore_user_sbp_config", "enable_auto_memory"),
     *("set_auto_parallel_computation_cost_ratio", "set_auto_parallel_wait_time"),
     *("enable_auto_parallel_trunk_algo", "enable_auto_parallel_sbp_collector"),
-    *("set_pipeline_schedule", "enable_overlap"),
+    *("set_pipeline_schedule", "enable_overlap", "enable_choose_best_memory_allocation"),
+    *("allow_fuse_add_to_output", "allow_fuse_cast_scale", "enable_multi_tensor_update"),
 )
 
 
@@ -73,7 +70,8 @@ def test_an_option_that_is_off_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         settings = GraphConfig()
-        settings.allow_fuse_cast_scale(mode=False)
+        settings.allow_fuse_model_update_ops(mode=True)
+        settings.enable_fused_model_update_cast(mode=False)
         settings.set_outputs_buffer_size(value=2)
     with pytest.raises(AssertionError, match="please choose one of Disable, SlightMemoryDown"):
         settings.enable_auto_memory("Less")

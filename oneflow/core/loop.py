@@ -7,7 +7,9 @@ rank 0, which hosts the scheduler and is a client of it, must run both on the sa
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import os
+import sys
 import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -83,3 +85,14 @@ def result_of(done: concurrent.futures.Future[T]) -> T:
         return done.result()
     except OneFlowError as error:
         raise error.with_traceback(None) from error.__cause__
+
+
+def _in_child() -> None:
+    """Leaves what a fork has inherited to its parent: when the collector finds objects of gRPC
+    there, they wait without end for the thread that polled for them.
+    """
+    if "grpc" in sys.modules:
+        gc.freeze()
+
+
+os.register_at_fork(after_in_child=_in_child)

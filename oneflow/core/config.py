@@ -319,9 +319,10 @@ def _choice(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
 
 
 def _cache_folder(env: Mapping[str, str], variable: str, name: str) -> Path | None:
-    """The folder that is named, else one in the user's cache folder."""
-    if env.get(variable):
-        return Path(env[variable])
+    """The folder that is named, else one in the user's cache folder; None: nothing is kept."""
+    named = env.get(variable, "")
+    if named:
+        return None if named.lower() in FALSE_WORDS else Path(named)
     try:
         base = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from oneflow.core.config import Config, ConfigWarning, join_address, split_address
@@ -22,6 +24,16 @@ def test_launched_world() -> None:
     assert (config.rank, config.world_size, config.local_rank) == (2, 4, 1)
     assert config.launched and config.master_address == "127.0.0.1:29500"
     assert config.job_token == "secret"
+
+
+def test_caches_are_folders_or_off() -> None:
+    named = Config.from_env({"ONEFLOW_PLAN_CACHE": "/var/plans", "ONEFLOW_KERNEL_CACHE": "Off"})
+    assert (named.plan_cache, named.kernel_cache) == (Path("/var/plans"), None)
+    usual = Config.from_env({"XDG_CACHE_HOME": "/c"})
+    assert (usual.plan_cache, usual.kernel_cache) == (
+        Path("/c/oneflow/plans"),
+        Path("/c/oneflow/kernels"),
+    )
 
 
 def test_half_a_world_is_a_world_of_one_with_a_warning() -> None:

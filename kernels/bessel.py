@@ -224,6 +224,9 @@ for _name, _function in _FUNCTIONS.items():
 # ---- incomplete gamma functions ------------------------------------------------------------------
 
 _MOST_TERMS = 100_000
+# A factor of the fraction that has converged stays one unit in the last place beside 1 for many of
+# its arguments: to wait for less would go on to the last term.
+_CONVERGED = 2 * np.finfo(np.float64).eps
 
 
 @kernel("gammainc")
@@ -273,7 +276,7 @@ def _gamma_fraction(xp: ArrayModule, s: Array, t: Array) -> Array:
         c = xp.where(abs(c) < tiny, tiny, c)
         step = d * c
         total = total * step
-        if not bool((abs(step - 1) > 1e-16).any()):
+        if not bool((abs(step - 1) > _CONVERGED).any()):
             break
     return total
 

@@ -177,6 +177,8 @@ class DiskTier:
     def _empty_files(self) -> None:
         """Move the rows in use out of files that have few, where stale ones take too much room."""
         log = self._log
+        if log.is_fixed:
+            return
         spare = _KEPT_FILES * log.layout.file_rows
         while log.num_slots > _MOST_STALE * len(self) + spare:
             candidates = [number for number in log.numbers() if number != log.last_number]

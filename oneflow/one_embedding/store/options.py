@@ -120,6 +120,7 @@ class StoreOptions:
 
     folders: of all ranks that share them, in order of their ranks; this rank's is number `rank`.
     capacity: most rows of this rank, 0 for no limit.  cache_nbytes: 0 where all rows are in memory.
+    is_read_only: snapshots are read, beside a run that may go on writing others.
     """
 
     folders: tuple[Path, ...]
@@ -128,6 +129,7 @@ class StoreOptions:
     cache_nbytes: int
     size_factor: int
     block_nbytes: int
+    is_read_only: bool = False
 
     @property
     def folder(self) -> Path:
@@ -170,6 +172,7 @@ class StoreOptions:
             cache_nbytes=0 if is_full else int(budget_mb * 2**20),
             size_factor=int(size_factor),
             block_nbytes=block_nbytes,
+            is_read_only=bool(kept.get("read_only", False)),
         )
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import DTypeError, RowStoreError, ShapeError
+from oneflow.one_embedding.store.folder_lock import FolderLock
 from oneflow.one_embedding.store.options import BLOCK_SIZES
 from oneflow.one_embedding.store.owners import owners_of
 from oneflow.one_embedding.store.row_log import RowLayout, RowLog
 from oneflow.one_embedding.store.snapshots import (
-    Lock,
     Snapshot,
     batches_of,
     check_fits,
@@ -138,7 +138,7 @@ class PersistentTableWriter:
         with contextlib.ExitStack() as undo:
             for path in paths:
                 path_of(path, name)
-                lock = Lock(path)
+                lock = FolderLock(path)
                 undo.callback(lock.release)
                 self._logs.append(RowLog(path, layout))
                 undo.callback(self._logs[-1].close)

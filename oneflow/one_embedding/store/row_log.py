@@ -91,7 +91,9 @@ def keys_path(folder: Path, number: int) -> Path:
 
 
 def numbers_in(folder: Path) -> list[int]:
-    """Numbers of the files of a folder."""
+    """Numbers of the files of a folder, none if there is no folder."""
+    if not folder.exists():
+        return []
     found = {path.stem for path in folder.iterdir() if path.suffix in (".rows", ".keys")}
     return sorted(int(stem) for stem in found if stem.isdigit())
 
@@ -163,12 +165,20 @@ class _OpenFile:
 
 
 class RowLog:
-    """The files of rows of a folder: what is in use of them, and the end that is written."""
+    """The files of rows of a folder: what is in use of them, and the end that is written.
+
+    is_fixed: the files are another run's, and nothing is written.
+    """
 
     def __init__(
-        self, folder: Path, layout: RowLayout, counted: StoreStatistics | None = None
+        self,
+        folder: Path,
+        layout: RowLayout,
+        counted: StoreStatistics | None = None,
+        *,
+        is_fixed: bool = False,
     ) -> None:
-        self.folder, self.layout = folder, layout
+        self.folder, self.layout, self.is_fixed = folder, layout, is_fixed
         self._counted = counted or StoreStatistics()
         self.live: dict[int, int] = {}
         """Rows in use of each file by its number."""

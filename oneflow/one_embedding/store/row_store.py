@@ -21,13 +21,13 @@ import numpy as np
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
 from oneflow.one_embedding.store.disk_tier import DiskTier
+from oneflow.one_embedding.store.folder_lock import FolderLock
 from oneflow.one_embedding.store.initial import InitialRows
 from oneflow.one_embedding.store.options import StoreOptions
 from oneflow.one_embedding.store.owners import owners_of
 from oneflow.one_embedding.store.persistent_table import KEY_TYPES
 from oneflow.one_embedding.store.row_log import RowLayout, RowLog
 from oneflow.one_embedding.store.snapshots import (
-    Lock,
     Snapshot,
     batches_of,
     check_fits,
@@ -69,27 +69,42 @@ def open_store(
 
 
 class RowStore:
-    """Rows of one rank. Calls of several threads wait for each other."""
+    """Rows of one rank. Calls of several threads wait for each other.
+
+    A store that is opened read-only has the rows of a snapshot, beside the run that saved it or
+    saves others; ids without a row get its first values, and no row is made.
+    """
 
     def __init__(self, options: StoreOptions, key_type: str, initial: InitialRows) -> None:
         if not options.has_path:
-            folder = mkdtemp(prefix="oneflow-rows-")
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            options = options.within(Path(folder))
+            if options.is_read_only:
+                raise ArgumentError("a store that is read-only needs the persistent_path of a run")
+            options = options.within(self._scratch())
         self.options, self.key_type, self.initial = options, key_type, initial
         self.line_size = initial.line_size
         self._layout = RowLayout(self.line_size, options.block_nbytes)
         self._counted, self._told = StoreStatistics(), StoreStatistics()
         self._guard = threading.RLock()
-        self._lock = Lock(options.folder)
+        self._lock: FolderLock | None = None
+        if options.is_read_only:
+            self._open_tier(options.folder)
+            return
+        self._lock = FolderLock(options.folder)
         with contextlib.ExitStack() as undo:
             undo.callback(self._lock.release)
             remove_unlisted(options.folder)
-            self._open_tier()
+            self._open_tier(options.folder)
             undo.pop_all()
 
-    def _open_tier(self) -> None:
-        self._log = RowLog(self.options.folder, self._layout, self._counted)
+    def _scratch(self) -> Path:
+        """A folder that goes with the store."""
+        folder = mkdtemp(prefix="oneflow-rows-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    def _open_tier(self, folder: Path) -> None:
+        is_fixed = self.options.is_read_only and folder == self.options.folder
+        self._log = RowLog(folder, self._layout, self._counted, is_fixed=is_fixed)
         made = self.initial, self._log, self._counted
         nbytes = self.options.cache_nbytes
         self._tier: Tier = DiskTier(*made, nbytes) if nbytes else MemoryTier(*made)
@@ -125,13 +140,26 @@ class RowStore:
         """Returns the places of the rows."""
         places = self._found(keys, tables)
         self._counted.lookups += keys.size
-        self._tier.get(keys, tables, places, out)
+        if self.options.is_read_only and (places < 0).any():
+            self._get_there(keys, tables, places, out)
+        else:
+            self._tier.get(keys, tables, places, out)
         return places
+
+    def _get_there(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
+        """Write the rows that are there, and first values of the others, which are not kept."""
+        there, missing = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        rows = np.empty((there.size, out.shape[1]), np.float32)
+        self._tier.get(keys[there], tables[there], places[there], rows)
+        made = np.empty((missing.size, self.line_size), np.float32)
+        self.initial.fill(keys[missing], tables[missing], made)
+        out[there], out[missing] = rows, made[:, : out.shape[1]]
 
     def update(self, keys: Array, tables: Array, change: Callable[[Array], None]) -> None:
         """Overwrite rows of unique ids by what `change` makes of them: it is called with float32
         [n, line_size] and writes there. Rows that are not there are created. Raises: as `get`.
         """
+        self._check_writable()
         rows = np.empty((keys.size, self.line_size), np.float32)
         self._check(keys, tables, rows)
         keys, tables = _ready(keys, tables)
@@ -143,6 +171,7 @@ class RowStore:
 
     def put(self, keys: Array, tables: Array, rows: Array) -> None:
         """Replace rows by unique ids; those that are not there are added. Arguments: `get`."""
+        self._check_writable()
         self._check(keys, tables, rows)
         keys, tables = _ready(keys, tables)
         with self._guard:
@@ -171,6 +200,7 @@ class RowStore:
         another try writes the same rows.
         """
         folder, options = self.options.folder, self.options
+        self._check_writable()
         path_of(folder, name)
         if not moment_ns and len(options.folders) > 1:
             raise ArgumentError(f"snapshot {name!r}: ranks must agree on the moment of saving it")
@@ -206,7 +236,8 @@ class RowStore:
         is_own = len(parts) == len(options.folders) and len(own) == 1
         with self._guard:
             before, log = self._tier, self._log
-            self._open_tier()
+            is_copy = options.is_read_only and not is_own
+            self._open_tier(self._scratch() if is_copy else folder)
             try:
                 if is_own:
                     self._tier.load(own[0])
@@ -231,7 +262,8 @@ class RowStore:
         with self._guard:
             self._tier.close()
             self._tell()
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
 
     def __enter__(self) -> RowStore:
         return self
@@ -243,7 +275,7 @@ class RowStore:
         """Places of ids. Raises RowStoreError where there is no room for those that are missing."""
         places = self._tier.find(keys, tables)
         capacity, there = self.options.capacity, len(self)
-        if not capacity or there + keys.size <= capacity:
+        if not capacity or self.options.is_read_only or there + keys.size <= capacity:
             return places
         count = int((places < 0).sum())
         if there + count > capacity:
@@ -252,6 +284,13 @@ class RowStore:
                 f"{capacity} rows on this rank; raise `capacity` of the store options"
             )
         return places
+
+    def _check_writable(self) -> None:
+        if self.options.is_read_only:
+            raise RowStoreError(
+                f"{self.options.folder} is opened read-only: its rows cannot be changed or saved; "
+                "open it without `read_only` of the store options to train"
+            )
 
     def _check(self, keys: Array, tables: Array, rows: Array, *, is_whole: bool = True) -> None:
         if keys.dtype != np.uint64 or keys.ndim != 1:

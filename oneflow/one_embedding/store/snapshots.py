@@ -10,7 +10,6 @@ process left, or what was replaced, and are removed.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -67,34 +66,6 @@ class Snapshot:
         return sum(extent.rows for extent in self.extents)
 
 
-class Lock:
-    """The right to write a folder; it ends with the process at the latest."""
-
-    def __init__(self, folder: Path) -> None:
-        self._handle = -1
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / _FOLDER).mkdir(exist_ok=True)
-            self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise as_disk_error(error, folder) from error
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise RowStoreError(
-                f"{folder} is in use by another run; stop it or give another persistent_path"
-            ) from None
-
-    def release(self) -> None:
-        """Let others have the folder; also done where the object goes."""
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-
-    __del__ = release
-
-
 def path_of(folder: Path, name: str) -> Path:
     """Path of the snapshot of a name. Raises ArgumentError for what is no file's name."""
     if not name or name.startswith(".") or "/" in name or "\0" in name:
@@ -109,6 +80,7 @@ def write_snapshot(folder: Path, name: str, snapshot: Snapshot) -> None:
     path = path_of(folder, name)
     said = {"version": VERSION, **asdict(snapshot)}
     try:
+        path.parent.mkdir(exist_ok=True)
         pending = PendingFile(path)
         try:
             pending.file.write(json.dumps(said, indent=1).encode())
@@ -153,7 +125,7 @@ def remove_unlisted(folder: Path, used: Sequence[int] = ()) -> None:
     """Remove files of rows that no snapshot lists, besides those in use. Nothing is removed where a
     snapshot cannot be read, because it might list them."""
     listed = set(used)
-    for path in (folder / _FOLDER).iterdir():
+    for path in (folder / _FOLDER).glob("*"):
         if path.suffix not in (_SUFFIX, _BEFORE):
             path.unlink()  # of a process that was killed before it gave the name
             continue

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import socket
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from oneflow.core.metrics_told import Listener, Teller
 from oneflow.one_embedding.store import statistics
 from oneflow.one_embedding.store.disk_tier import DiskTier
 from oneflow.one_embedding.store.options import make_device_mem_store_options
+from oneflow.one_embedding.store.persistent_table import make_persistent_table_writer
 from oneflow.one_embedding.store.row_log import RowLayout
 from oneflow.one_embedding.store.row_store import open_store
 
@@ -128,12 +132,83 @@ def test_wrong_openings_are_refused(tmp_path: Path) -> None:
         open_store(options, key_type="int64", line_size=5, initial=INITIAL)
 
 
-def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_has_one_run_at_a_time_which_the_error_names(tmp_path: Path) -> None:
     first = opened("memory", tmp_path)
-    with pytest.raises(RowStoreError, match="in use by another run"):
+    owner = f"process {os.getpid()} on {socket.gethostname()}"
+    with pytest.raises(RowStoreError, match=f"in use by another run, {owner} since .*stop it"):
         opened("disk", tmp_path)
+    with pytest.raises(RowStoreError, match=owner):
+        make_persistent_table_writer(str(tmp_path / "0-1"), "a", "int64", "float32", LINE)
     first.close()
     opened("disk", tmp_path).close()
+
+
+def test_a_lock_that_a_dead_process_left_is_taken_over(tmp_path: Path) -> None:
+    opened("memory", tmp_path).close()
+    (tmp_path / "0-1" / "lock").write_text("process 1 on another since long ago")
+    with (
+        opened("memory", tmp_path),
+        pytest.raises(RowStoreError, match=f"process {os.getpid()} on"),
+    ):
+        opened("memory", tmp_path)
+
+
+def test_a_fork_keeps_no_folder(tmp_path: Path) -> None:
+    store = opened("memory", tmp_path)
+    said, say = os.pipe()
+    ends, end = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the fork runs no other thread's code
+        child = os.fork()
+    if not child:
+        os.close(end)
+        os.write(say, b".")
+        os.read(ends, 1)  # until the parent is done
+        os._exit(0)
+    try:
+        assert os.read(said, 1) == b"."
+        store.close()
+        opened("memory", tmp_path).close()
+    finally:
+        for handle in (said, say, ends, end):
+            os.close(handle)
+        os.waitpid(child, 0)
+
+
+@BOTH
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_read_only_store_reads_beside_the_run_that_trains(
+    kind: str, num_ranks: int, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    store, expected = opened("disk", tmp_path, num_ranks=num_ranks), Expected()
+    if num_ranks == 2:  # the rows of both ranks, which one rank reads
+        with opened("disk", tmp_path, rank=1, num_ranks=2) as other:
+            other.save_snapshot("a", 1)
+    train(store, expected, rng, steps=5)
+    store.save_snapshot("a", 1)
+    options = options_of(kind, tmp_path, capacity=1)
+    options["kv_store"]["persistent_table"]["read_only"] = True
+    reader = open_store(options, key_type="int64", line_size=LINE, initial=INITIAL)
+    reader.load_snapshot("a")
+    then = expected.copy()
+    train(store, expected, rng, steps=5)
+    store.save_snapshot("a", 2)  # whose files replace those that the reader has open
+    files = sorted(tmp_path.rglob("*"))
+    ids = rng.permutation(1000)
+    keys, tables = (ids // 2).astype(np.uint64), (ids % 2).astype(np.int32)
+    out = np.empty((ids.size, 3), np.float32)
+    for _ in range(2):  # of ids that have no row none is kept
+        reader.get(keys, tables, out)
+        np.testing.assert_array_equal(out, then.copy().get(keys, tables)[:, :3])
+    assert len(reader) == len(then.rows) and sorted(tmp_path.rglob("*")) == files
+    for act in (
+        lambda: reader.save_snapshot("b"),
+        lambda: reader.put(keys, tables, np.empty((ids.size, LINE), np.float32)),
+        lambda: reader.update(keys, tables, lambda rows: None),
+    ):
+        with pytest.raises(RowStoreError, match="is opened read-only: its rows cannot be changed"):
+            act()
+    reader.close()
 
 
 def test_a_store_without_a_path_leaves_no_files() -> None:

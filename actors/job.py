@@ -54,7 +54,7 @@ class Job:
     """variables: name -> array of this rank's part, read and overwritten in place.
 
     open_fabric: makes the connections to the other ranks of the plan; None if there are none.
-    check, overlap: see Executor.
+    check: see Executor.
     """
 
     def __init__(
@@ -68,14 +68,13 @@ class Job:
         timeout_s: float = 300.0,
         device_index: int = 0,
         options: BindOptions = DEFAULT,
-        overlap: bool = True,
     ) -> None:
         hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
         self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(
             plan, rank, hardware, self._fabric.peers, variables, options=options
         )
-        self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s, overlap)
+        self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s, options.overlap)
         self.calls = 0
         """Steps begun."""
         self._is_broken = False

@@ -27,12 +27,14 @@ class BindOptions:
     best_offsets: try several orders of placing temporaries in it; else the first is taken.
     batch_updates: all updates of an optimizer are one call; None: on a GPU, unless thorough.
     unfused: kinds of fusion (CAST_SCALE, ADD_TO_OUTPUT) that are not done.
+    overlap: between hosts, exchanges run beside kernels.
     """
 
     thorough: bool = False
     best_offsets: bool = True
     batch_updates: bool | None = None
     unfused: tuple[str, ...] = ()
+    overlap: bool = True
 
     def batches(self, device: str) -> bool:
         """Whether updates on a kind of device share calls."""
@@ -131,7 +133,11 @@ class JobConfig:
     def binding(self) -> BindOptions:
         """The ways to bind its plan."""
         return BindOptions(
-            self.compress_memory, self.best_offsets, self.batch_updates, self.unfused
+            self.compress_memory,
+            self.best_offsets,
+            self.batch_updates,
+            self.unfused,
+            self.bucket_nbytes > 0,
         )
 
     def to_bytes(self) -> bytes:

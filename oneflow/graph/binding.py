@@ -78,7 +78,6 @@ def _bind_together(
         arrays(plan),
         device_index,
         options=config.binding,
-        overlap=config.bucket_nbytes > 0,
     )
 
 
@@ -130,11 +129,10 @@ def open_plan(
     device_index: int,
     *,
     options: BindOptions = DEFAULT,
-    overlap: bool = True,
 ) -> Job:
     """Binds a plan that spans ranks; all ranks of the world call it with the same plan.
 
-    digest: see `plan_digest`.  overlap: see Executor.
+    digest: see `plan_digest`.
     """
     from oneflow.actors.fabric import open_fabric  # TLS and sockets, which one process needs not
     from oneflow.distributed.meeting import StepWatch
@@ -167,6 +165,5 @@ def open_plan(
         timeout_s=here.timeout_s,
         device_index=device_index,
         options=options,
-        overlap=overlap,
     )
     return watch.watch(job)

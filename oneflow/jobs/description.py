@@ -9,11 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from oneflow.core.job_config import AutoParallel
+from oneflow.core.errors import ConfigError
+from oneflow.core.job_config import JobConfig
 from oneflow.core.rng import Draws, Randomness
 from oneflow.jobs.errors import JobFileError
 
-VERSION = 1
+VERSION = 2
 MAX_JSON_NBYTES = 16 << 20
 MAX_ROWS = 1 << 48
 MAX_NAME_CHARS = 4096
@@ -93,7 +94,7 @@ class Description(_Record, frozen=True, kw_only=True):
 
     steps: 0 for inference. first_step: steps done before. updates: optimizer number -> updates made
     before. record: names of outputs that are reported at each step. generators: in the order of
-    their numbers in the graph.
+    their numbers in the graph. config: the ways to compile and bind it.
     """
 
     format: Literal["oneflow job"] = "oneflow job"
@@ -102,9 +103,7 @@ class Description(_Record, frozen=True, kw_only=True):
     name: str
     steps: int = 0
     first_step: int = 0
-    order_mode: str = "MemoryFirst"
-    pipeline: str = "1f1b"
-    auto_parallel: AutoParallel | None = None
+    config: JobConfig
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     record: tuple[str, ...] = ()
@@ -124,11 +123,14 @@ def encode(description: Description) -> bytes:
 def decode(data: bytes, where: str) -> Description:
     """Raises JobFileError that names the field."""
     try:
-        version = msgspec.json.decode(data, type=_Version).version
-        if version != VERSION:
-            raise JobFileError(f"{where} is of version {version}, this program reads {VERSION}")
+        head = msgspec.json.decode(data, type=_Head)
+        if head.version != VERSION:
+            raise JobFileError(
+                f"{where} is of version {head.version}, this program reads {VERSION}"
+            )
+        JobConfig.from_bytes(bytes(head.config))  # refuses unknown fields
         found = msgspec.json.decode(data, type=Description)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, ConfigError, RecursionError, UnicodeDecodeError) as error:
         raise JobFileError(f"{where}: {error}") from None
     check(found, where)
     return found
@@ -139,8 +141,9 @@ def randomness_of(d: Description) -> Randomness:
     return Randomness(tuple(Draws(g.seed, g.calls, g.each, g.once) for g in d.generators))
 
 
-class _Version(msgspec.Struct):
+class _Head(msgspec.Struct):
     version: int
+    config: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def check(d: Description, where: str) -> None:

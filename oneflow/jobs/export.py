@@ -22,6 +22,8 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
+from oneflow.graph.compiling import config_of
+from oneflow.graph.memory_limit import fit_memory
 from oneflow.graph.tree import flatten
 from oneflow.io.container import Kind, dtype_named
 from oneflow.io.container import Writer as ContainerWriter
@@ -90,9 +92,7 @@ def save(
             name=name or graph.name,
             steps=_number_of_steps(graph, data, steps),
             first_step=graph._steps_done,
-            order_mode=graph.config.order_mode,
-            pipeline=graph.config.pipeline,
-            auto_parallel=graph.config.auto_parallel_settings,
+            config=config_of(graph),
             inputs=tuple(
                 Port(name=n, index=i, dtype=x.meta.dtype.name, shape=x.meta.shape)
                 for i, (n, x) in enumerate(examples.items())
@@ -152,6 +152,7 @@ def _kind(dtype: str) -> Any:
 
 def _traced(graph: Graph, examples: dict[str, Tensor]) -> tuple[Trace, Any]:
     """The traced graph and what build() returned."""
+    fit_memory(graph, ((), examples), config_of(graph))
     return graph._trace_apart(((), examples))
 
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oneflow.actors.job import Job
-from oneflow.boxing import settings as boxing_settings
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import ProtocolError
 from oneflow.core.graph import LogicalGraph, Node
-from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.job_config import BindOptions, Cluster, JobConfig
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
@@ -82,11 +81,9 @@ def placed_graph(file: JobFile, devices: int, device_type: str) -> LogicalGraph:
 
 
 def job_config(file: JobFile, num_pieces: int) -> JobConfig:
-    """Return how the file's graph is compiled."""
+    """The ways to compile and bind the file's graph."""
     d = file.description
-    fields = boxing_settings.current().job_fields()
-    search = d.auto_parallel
-    return JobConfig(d.name, num_pieces, d.order_mode, search, pipeline=d.pipeline, **fields)
+    return replace(d.config, name=d.name, num_pieces=num_pieces)
 
 
 def compile_plan(
@@ -139,7 +136,8 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
         _keep(keep_in / PLAN_FILE, data)
     failpoint("worker.allocate")
     variables = _variables(file, plan, here.rank)
-    job = _open(plan, digest, file.description.name, variables)
+    options = job_config(file, graph.num_pieces).binding
+    job = _open(plan, digest, file.description.name, variables, options)
     inputs = {
         name: (node.outputs[0].type, _box_of(_in_plan(plan, name, node), here.rank))
         for name, node in boxes.items()
@@ -210,12 +208,18 @@ def _keep(path: Path, data: bytes) -> None:
         path.unlink(missing_ok=True)
 
 
-def _open(plan: Plan, digest: str, name: str, variables: Mapping[str, Variable]) -> Job:
+def _open(
+    plan: Plan,
+    digest: str,
+    name: str,
+    variables: Mapping[str, Variable],
+    options: BindOptions,
+) -> Job:
     here = world()
     arrays = {n: v.array for n, v in variables.items() if v.array is not None}
     if here.world_size > 1:
-        return open_plan(plan, digest, name, arrays, here.local_rank)
-    return Job(plan, here.rank, arrays, device_index=here.local_rank)
+        return open_plan(plan, digest, name, arrays, here.local_rank, options=options)
+    return Job(plan, here.rank, arrays, device_index=here.local_rank, options=options)
 
 
 def _in_plan(plan: Plan, name: str, node: Node) -> Node:

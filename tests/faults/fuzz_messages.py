@@ -218,11 +218,15 @@ def a_table() -> Any:
 
 @cache
 def _interface() -> Any:
+    from oneflow.core.job_config import JobConfig
     from oneflow.jobs.description import Description, Port
     from oneflow.jobs.requests import Interface
 
     ports = (Port(name="x", index=0, dtype="float32", shape=(2, 3)),)
-    found = Description(kind="inference", name="x", inputs=ports, outputs=ports, entries={})
+    config = JobConfig("x")
+    found = Description(
+        kind="inference", name="x", config=config, inputs=ports, outputs=ports, entries={}
+    )
     return Interface(found, {0})
 
 

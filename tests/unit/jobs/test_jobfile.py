@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 import oneflow as flow
+from oneflow.core.errors import GraphError
 from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
+from oneflow.core.job_config import BindOptions
+from oneflow.graph.compiling import config_of
 from oneflow.jobs import JobFileError
 from oneflow.jobs.archive import Hashed, Writer
+from oneflow.jobs.running import job_config
 from oneflow.protos import graph_pb2
 
 from .job_samples import Predict, Train, data, export, rows
@@ -73,6 +77,31 @@ def test_a_momentum_that_a_schedule_sets_is_in_the_file(tmp_path: Path) -> None:
     graph.add_optimizer(optimizer, lr_sch=schedule)
     with flow.jobs.load(export(tmp_path / "cycled.ofjob", graph)) as file:
         np.testing.assert_array_equal(file.rates["momentum.0.0"], wanted)
+
+
+def test_the_file_has_every_way_to_compile_and_bind_the_graph(tmp_path: Path) -> None:
+    graph = Train(pieces=2)
+    config = graph.config
+    config.enable_straighten_algorithm("SpeedFirst")
+    config.enable_auto_parallel()
+    config.enable_overlap(bucket_nbytes=4096)
+    config.enable_compress_memory()
+    config.enable_choose_best_memory_allocation(False)
+    config.enable_multi_tensor_update()
+    config.allow_fuse_cast_scale(False)
+    config.set_pipeline_schedule("zero_bubble")
+    wanted = config_of(graph)
+    with flow.jobs.load(export(tmp_path / "set.job", graph)) as file:
+        found = job_config(file, file.graph().num_pieces)
+    assert found == wanted
+    assert found.binding == BindOptions(True, False, True, ("cast_scale",), True)
+
+
+def test_a_memory_limit_counts_for_the_file_too(tmp_path: Path) -> None:
+    graph = Train()
+    graph.config.set_memory_limit(1)
+    with pytest.raises(GraphError, match="does not fit in its memory limit of 1 bytes"):
+        export(tmp_path / "small.job", graph)
 
 
 def test_all_of_a_graph_is_there(good: Path) -> None:
@@ -136,9 +165,11 @@ def refuses(path: Path, message: str) -> None:
 
 
 CHANGES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
-    (lambda j: j.update(version=2), "version 2, this program reads 1"),
+    (lambda j: j.update(version=1), "version 1, this program reads 2"),
     (lambda j: j.update(format="other"), r"job.json: .*`\$.format`"),
     (lambda j: j.update(kind="script"), r"`\$.kind`"),
+    (lambda j: j["config"].update(order_mode="Fast"), "order_mode must be one of"),
+    (lambda j: j["config"].update(code="x"), "JobConfig has no field code"),
     (lambda j: j.update(code="import os"), "unknown field `code`"),
     (lambda j: j.pop("inputs"), "missing required field `inputs`"),
     (lambda j: j.update(name=""), "name must have"),

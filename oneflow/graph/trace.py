@@ -391,6 +391,7 @@ class Trace(Mode):
         """A structural node with one input and one output in the same place."""
         value = self.value_of(x)
         node = self._append(op, [value], [type_], value.placement, attrs)
+        node.module = node.module or value.node.module  # a sum of gradients is their module's
         return self._wrap(node.outputs[0], (x,))
 
     def input(self, name: str, type_: TensorType, like: Tensor) -> Tensor:

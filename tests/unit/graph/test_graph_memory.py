@@ -113,6 +113,16 @@ def test_the_report_adds_up() -> None:
     assert "test_graph_memory.py" in report.largest(1)[0].location
 
 
+def test_sums_of_micro_batches_belong_to_the_module_of_their_gradients() -> None:
+    graph = Train()
+    graph.config.set_gradient_accumulation_steps(4)
+    graph(flow.tensor(X))
+    sums = [b for b in graph.memory_report().blocks if b.op == "accumulate"]
+    assert {b.module for b in sums} == {
+        f"net.{i}.{part}" for i in range(6) for part in ("up", "down")
+    }
+
+
 def test_the_report_as_text() -> None:
     graph = Train()
     losses(graph, 1)

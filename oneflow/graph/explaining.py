@@ -92,18 +92,15 @@ class _Search:
     """Searches over one graph, under conditions."""
 
     def __init__(self, graph: LogicalGraph, settings: AutoParallel) -> None:
-        self._graph, self._settings = graph, settings
-        self._cluster = cluster_of(graph)
+        from oneflow.scheduler.compiler.search_sbp import Search
+
+        self._graph, self._search = graph, Search(graph, settings, cluster_of(graph))
 
     def followed(self) -> Layout:
-        from oneflow.scheduler.compiler.search_sbp import follow
-
-        return _layout(FOLLOWED, follow(self._graph, self._settings, self._cluster))
+        return _layout(FOLLOWED, self._search.followed())
 
     def layout(self, name: str, allows: Allows | None) -> Layout:
-        from oneflow.scheduler.compiler.search_sbp import search_sbp
-
-        return _layout(name, search_sbp(self._graph, self._settings, self._cluster, allows))
+        return _layout(name, self._search.best(allows))
 
     def conditions(self, best: Layout) -> Iterator[Layout]:
         """The best layouts with variables as given, as copies, or split, and with one of the

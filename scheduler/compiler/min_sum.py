@@ -4,7 +4,8 @@ A variable is eliminated by joining the tables that mention it, and keeping for 
 other variables the least sum and the value that gives it. The variable with the smallest join goes
 first, so chains, branches and leaves fold away, and last the trunk that is left. A join beyond
 `LIMIT` entries is avoided by fixing a variable at a known assignment, which the result is then
-never worse than.
+never worse than. Variables of one value go before all others: what many share, as all updates share
+a learning rate, would join everything.
 
 Tables have numbers: a table made by the same step from the same tables is the same table, and so is
 one with the same entries but for a constant. So equal parts of a problem, the layers of a deep
@@ -142,8 +143,18 @@ class _Elimination:
         self._left = [True] * len(sizes)
         self._trail: list[tuple[int, tuple[int, ...], Choices]] = []
         self._fixed: set[int] = set()
+        self._near: list[set[int]] = [set() for _ in sizes]
+        """The variables that share a table with each."""
+        for scope, _ in factors:
+            for v in scope:
+                self._near[v].update(scope)
+        for v, near in enumerate(self._near):
+            near.discard(v)
+        for v, size in enumerate(sizes):
+            if size == 1:
+                self._settle(v, 0)
         self._current = [self._join_size(v) for v in range(len(sizes))]
-        self._heap = [(size, v) for v, size in enumerate(self._current)]
+        self._heap = [(size, v) for v, size in enumerate(self._current) if self._left[v]]
         heapq.heapify(self._heap)
 
     def run(self) -> Found:
@@ -161,14 +172,8 @@ class _Elimination:
             self._values[v] = int(choices[tuple([self._values[o] for o in others])])
         return Found(self._values, not self._fixed, frozenset(self._fixed))
 
-    def _others(self, v: int) -> dict[int, None]:
-        """The variables that share a table with `v`."""
-        found = dict.fromkeys([o for key in self._of[v] for o in self._scopes[key][0]])
-        found.pop(v, None)
-        return found
-
     def _join_size(self, v: int) -> int:
-        return math.prod([self._sizes[o] for o in self._others(v)], start=self._sizes[v])
+        return math.prod([self._sizes[o] for o in self._near[v]], start=self._sizes[v])
 
     def _update(self, variables: Sequence[int]) -> None:
         for v in variables:
@@ -196,6 +201,10 @@ class _Elimination:
         self._trail.append((v, others, choices))
         if others:
             self._add((others, number))
+            for o in others:
+                near = self._near[o]
+                near.update(others)
+                near -= {o, v}
             self._update(others)
 
     def _add(self, factor: Factor) -> None:
@@ -206,19 +215,22 @@ class _Elimination:
 
     def _to_fix(self, v: int) -> int:
         """The neighbour with the most neighbours, `v` included; -1: none may be fixed."""
-        allowed = [o for o in (v, *self._others(v)) if self._known[o] >= 0]
+        allowed = [o for o in (v, *self._near[v]) if self._known[o] >= 0]
         if not allowed:
             return -1
         return max(
             allowed,
-            key=lambda o: (o not in self._spared, len(self._others(o)), self._sizes[o], -o),
+            key=lambda o: (o not in self._spared, len(self._near[o]), self._sizes[o], -o),
         )
 
     def _fix(self, v: int) -> None:
-        others = tuple(self._others(v))
-        value = self._values[v] = self._known[v]
-        self._left[v] = False
         self._fixed.add(v)
+        self._update(self._settle(v, self._known[v]))
+
+    def _settle(self, v: int, value: int) -> list[int]:
+        """Let a variable have a value. Returns its neighbours."""
+        others = sorted(self._near[v])
+        self._values[v], self._left[v] = value, False
         for key in list(self._of[v]):
             scope, number = self._scopes.pop(key)
             axis = scope.index(v)
@@ -228,4 +240,6 @@ class _Elimination:
             if len(scope) > 1:
                 rest = scope[:axis] + scope[axis + 1 :]
                 self._add((rest, self._tables.fixed(number, axis, value)))
-        self._update(others)
+        for o in others:
+            self._near[o].discard(v)
+        return others

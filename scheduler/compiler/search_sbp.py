@@ -7,7 +7,8 @@ set of layouts in which it is made available. Its maker pays for each layout in 
 reader's wish must be in it. The sum of all tables is the time of a step, and `min_sum` finds its
 least: exactly on small graphs, by parts on large ones.
 
-The layouts of eager execution are known before; the result is never worse.
+The layouts of eager execution are known before; the result is never worse. Outputs of the graph
+come back as they would lie in eager execution: what a program gets does not depend on the search.
 """
 
 from __future__ import annotations
@@ -63,9 +64,6 @@ BETTER = 1e-12
 
 Allows = Callable[[Node, NdSbp], bool]
 
-ANY = Choice((), (), 0.0)
-"""The signature of an output node: it takes its input as it is."""
-
 
 class Chosen(NamedTuple):
     """The outcome of a search.
@@ -81,20 +79,64 @@ class Chosen(NamedTuple):
     bytes: Prediction
 
 
-def search_sbp(
-    graph: LogicalGraph, settings: AutoParallel, cluster: Cluster, allows: Allows | None = None
-) -> Chosen:
-    """The signature of each node. allows: of free variables, which layouts may be taken.
+def search_sbp(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
+    """The signature of each node. Raises SbpError or PlacementError with the user's line."""
+    return Search(graph, settings, cluster).best()
 
-    Raises SbpError or PlacementError with the user's line.
-    """
-    if settings.memory_price is not None:
-        return _search(graph, settings, cluster, allows)
-    for price in PRICES:
-        found = _search(graph, replace(settings, memory_price=price), cluster, allows)
-        if _fits(found, settings.memory_nbytes, cluster):
-            break
-    return found
+
+class Search:
+    """Searches over one graph, under several conditions; what they have in common is done once."""
+
+    def __init__(self, graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> None:
+        self._graph, self._settings, self._cluster = graph, settings, cluster
+        self._models: dict[float, Model] = {}
+
+    def best(self, allows: Allows | None = None) -> Chosen:
+        """The layouts with the least time. allows: of free variables, which may be taken."""
+        settings = self._settings
+        if settings.memory_price is not None:
+            return self._at_price(settings.memory_price, allows)
+        for price in PRICES:
+            found = self._at_price(price, allows)
+            if _fits(found, settings.memory_nbytes, self._cluster):
+                break
+        return found
+
+    def followed(self) -> Chosen:
+        """The signatures of eager execution, as `best` would weigh them."""
+        model = self._model(self._settings.memory_price or 0.0)
+        known = model.known()
+        return self._chosen(model, known, model.seconds(known), False)
+
+    def _model(self, price: float) -> Model:
+        found = self._models.get(price)
+        if found is None:
+            settings = replace(self._settings, memory_price=price)
+            found = self._models[price] = Model(self._graph, settings, self._cluster)
+        return found
+
+    def _at_price(self, price: float, allows: Allows | None) -> Chosen:
+        model = self._model(price)
+        factors, known = model.factors, model.known()
+        if allows is not None:
+            factors = [*factors, *model.conditions(allows)]
+        seconds, is_exact, spared = total(factors, model.tables, known), False, frozenset[int]()
+        for _ in range(ROUNDS):
+            found = minimize(model.sizes, factors, model.tables, known, spared=spared)
+            before, now = seconds, total(factors, model.tables, found.values)
+            if now < seconds:
+                known, seconds = found.values, now
+            is_exact, spared = found.is_exact, spared | found.fixed
+            if is_exact or before - now < BETTER:
+                break
+        return self._chosen(model, known, seconds, is_exact)
+
+    def _chosen(
+        self, model: Model, values: Sequence[int], seconds: float, is_exact: bool
+    ) -> Chosen:
+        choices = model.choices(values)
+        held = predict(self._graph, model.nodes, choices, self._cluster)
+        return Chosen(model.nodes, choices, seconds, is_exact, held)
 
 
 def _fits(found: Chosen, limit: int | None, cluster: Cluster) -> bool:
@@ -106,34 +148,6 @@ def _fits(found: Chosen, limit: int | None, cluster: Cluster) -> bool:
         return True  # nobody knows the device's memory here
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return held.memory_nbytes <= pages // max(Counter(cluster.hosts).values())
-
-
-def follow(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
-    """The signatures of eager execution, as `search_sbp` would weigh them."""
-    model = Model(graph, settings, cluster)
-    known = model.known()
-    choices = model.choices(known)
-    held = predict(graph, model.nodes, choices, cluster)
-    return Chosen(model.nodes, choices, model.seconds(known), False, held)
-
-
-def _search(
-    graph: LogicalGraph, settings: AutoParallel, cluster: Cluster, allows: Allows | None
-) -> Chosen:
-    model = Model(graph, settings, cluster, allows)
-    known = model.known()
-    seconds, is_exact, spared = model.seconds(known), False, frozenset[int]()
-    for _ in range(ROUNDS):
-        found = minimize(model.sizes, model.factors, model.tables, known, spared=spared)
-        before, now = seconds, model.seconds(found.values)
-        if now < seconds:
-            known, seconds = found.values, now
-        is_exact, spared = found.is_exact, spared | found.fixed
-        if is_exact or before - now < BETTER:
-            break
-    choices = model.choices(known)
-    held = predict(graph, model.nodes, choices, cluster)
-    return Chosen(model.nodes, choices, seconds, is_exact, held)
 
 
 # ---- the problem ---------------------------------------------------------------------------------
@@ -169,14 +183,12 @@ class Model:
         graph: LogicalGraph,
         settings: AutoParallel,
         cluster: Cluster,
-        allows: Allows | None = None,
     ) -> None:
-        self._allows = allows
         self.nodes = list(graph)
         self.tables = Tables()
         self.factors: list[Factor] = []
         self.sizes: list[int] = []
-        self._graph, self._settings = graph, settings
+        self._settings, self._follower = settings, Follower(graph)
         self._signatures = Signatures(cluster, settings)
         self._weights = edge_weights(graph)
         self._trunk = Trunk(graph) if settings.hides_waits else None
@@ -213,11 +225,11 @@ class Model:
         if node.op == "unpack" and not self._rows_stay_split:
             gathers = node.inputs[0].sbp or "unknown"
         held = tuple([v.id in self._held for v in node.outputs])
-        only = self._only(node) if free and self._allows is not None else None
-        key = (self._signatures.key(node), node.placement, weight, fixed, gathers, held, only)
+        wanted = self._follower.signatures[node.id].inputs if node.op == "output" else None
+        key = (self._signatures.key(node), node.placement, weight, fixed, gathers, held, wanted)
         kind = self._kinds.get(key)
         if kind is None:
-            choices = only or tuple(self._allowed(node))
+            choices = tuple(self._allowed(node))
             if not choices:
                 raise no_signature(node, [nd_sbp_str(v.sbp) if v.sbp else "?" for v in node.inputs])
             kind = self._kinds[key] = _Kind(len(self._kinds), choices)
@@ -236,7 +248,7 @@ class Model:
     def _allowed(self, node: Node) -> Sequence[Choice]:
         """The choices that keep what is fixed of the outputs."""
         if node.op == "output":
-            return [ANY]
+            return [Choice(self._follower.signatures[node.id].inputs, (), 0.0)]
         if node.op not in MOVES:
             check_placements(node)
         if self._is_fixed(node):
@@ -253,12 +265,18 @@ class Model:
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
 
-    def _only(self, node: Node) -> tuple[Choice, ...] | None:
-        """The choices of a free variable that are allowed; None: all are, or none is."""
-        if self._allows is None or node.op != "variable":
-            return None
-        every = self._signatures.of(node)
-        return tuple([c for c in every if self._allows(node, c.outputs[0])]) or None
+    def conditions(self, allows: Allows) -> list[Factor]:
+        """Tables that forbid layouts of free variables; none of one of which nothing is allowed."""
+        found: list[Factor] = []
+        for i, node in enumerate(self.nodes):
+            if node.op != "variable" or not self._is_free(node):
+                continue
+            kind = self._of_node[i]
+            mask = tuple([allows(node, c.outputs[0]) for c in kind.choices])
+            if any(mask) and not all(mask):
+                table = np.where(mask, 0.0, FORBIDDEN)
+                found.append(((i,), self.tables.number(("allowed", mask), lambda t=table: t)))
+        return found
 
     def _is_free(self, node: Node) -> bool:
         """May the search lay out this variable, or say where this to_global leads?"""
@@ -287,12 +305,11 @@ class Model:
             self._add_copies(value, placement, copies)
 
     def _readers(self, value: Value) -> dict[Placement, list[_Use]]:
-        """The uses of a value by where the readers run, but for outputs, which take it as it is."""
+        """The uses of a value by where the readers run."""
         found: dict[Placement, list[_Use]] = {}
         for node in dict.fromkeys(value.users):
-            if node.op != "output":
-                places = tuple([i for i, v in enumerate(node.inputs) if v is value])
-                found.setdefault(node.placement, []).append((node, places))
+            places = tuple([i for i, v in enumerate(node.inputs) if v is value])
+            found.setdefault(node.placement, []).append((node, places))
         return found
 
     def _mutated_inputs(self, node: Node) -> frozenset[int]:
@@ -438,9 +455,9 @@ class Model:
 
     def known(self) -> list[int]:
         """The assignment to begin with: the layouts of eager execution."""
-        follower = Follower(self._graph)
+        signatures = self._follower.signatures
         values = [
-            _nearest(kind.choices, follower.signatures[node.id])
+            _nearest(kind.choices, signatures[node.id])
             for node, kind in zip(self.nodes, self._of_node, strict=True)
         ]
         return self._completed(values)

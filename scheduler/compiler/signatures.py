@@ -101,10 +101,10 @@ class Signatures:
         return next(known, Choice(ins, outs, 0.0))
 
     def key(self, node: Node) -> Hashable:
-        """Equal for nodes with equal choices."""
+        """Equal for nodes with equal choices: those of variables do not depend on names."""
         return (
             node.op,
-            node.kind_key,
+            "" if node.op in SOURCES else node.kind_key,
             node.placement.hierarchy,
             tuple([v.type for v in node.inputs]),
             tuple([v.type for v in node.outputs]),

@@ -61,11 +61,14 @@ def fed(array: Any, sbp: Any) -> Any:
 
 
 def trained(sbp: Any, is_auto: bool, pieces: int = 1) -> tuple[list[float], dict[str, Any], Train]:
-    """Losses and the state at the end, as arrays."""
+    """Losses and the state at the end, as arrays. The loss lies as without a search."""
     model = make_model().to_global(EVERYONE, B)
     graph = Train(model, is_auto, pieces)
     batches = [(fed(x, sbp), fed(y, sbp)) for x, y in zip(X, Y, strict=True)]
-    losses = [float(graph(*batch).numpy().mean()) for batch in batches]
+    outputs = [graph(*batch) for batch in batches]
+    expected = flow.sbp.partial_sum if sbp == S0 else B  # the mean of rows that lie apart
+    assert all(loss.sbp == (expected,) for loss in outputs), outputs[0].sbp
+    losses = [float(loss.numpy().mean()) for loss in outputs]
     return losses, {k: v.numpy().copy() for k, v in model.state_dict().items()}, graph
 
 
@@ -123,8 +126,9 @@ def shares_its_variables(graph: Train, sbp: Any, layouts: dict[str, Any]) -> Non
     predict = Predict(model)
     for _ in range(2):
         graph(fed(X[1], sbp), fed(Y[1], sbp))
-        out = predict(fed(X[0], S0)).numpy()
-        np.testing.assert_allclose(out, model(fed(X[0], S0)).numpy(), 1e-4, 1e-5)
+        out, eager = predict(fed(X[0], S0)), model(fed(X[0], S0))
+        assert out.sbp == eager.sbp, (out.sbp, eager.sbp)
+        np.testing.assert_allclose(out.numpy(), eager.numpy(), 1e-4, 1e-5)
         assert {name: x.sbp for name, x in model.named_parameters()} == layouts
 
 

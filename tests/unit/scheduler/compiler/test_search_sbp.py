@@ -15,7 +15,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp
 from oneflow.scheduler.compiler.infer_sbp import infer_sbp
 from oneflow.scheduler.compiler.pipeline import run_passes
-from oneflow.scheduler.compiler.search_sbp import Allows, Chosen, search_sbp
+from oneflow.scheduler.compiler.search_sbp import Allows, Chosen, Search, search_sbp
 from oneflow.scheduler.compiler.signatures import Choice, Signatures
 
 from .graph_builder import Builder, mlp
@@ -203,7 +203,7 @@ def found(
     graph = mlp([TWO, TWO], "S(0)", "B", "B", batch=batch, width=width)
     for node in graph.of_kind("variable"):
         node.attrs = {**node.attrs, "free": True}
-    return search_sbp(graph, settings, CLUSTER, allows)
+    return Search(graph, settings, CLUSTER).best(allows)
 
 
 @pytest.mark.parametrize(
@@ -271,12 +271,32 @@ def test_layouts_of_to_global_bind_unless_they_are_ignored():
         builder = Builder()
         x = builder.input("x", (64, 64), "S(0)", TWO)
         y = builder.to_global(builder.call("relu", x), "B")
-        builder.output(builder.call("relu", y))
+        builder.to_global(builder.call("relu", y), "S(0)")
         settings = AutoParallel(ignores_user=ignores_user)
         return search_sbp(builder.graph, settings, CLUSTER).bytes.moved_nbytes
 
     assert moved(False) == 64 * 64 * 4
     assert moved(True) == 0
+
+
+@pytest.mark.parametrize("ignores_user", [False, True])
+@pytest.mark.parametrize("weight", ["S(0)", "S(1)", "B"])
+def test_outputs_come_back_as_they_would_lie_without_a_search(weight, ignores_user):
+    """Also where the search wants the value otherwise, and where its maker is free."""
+
+    def outputs(config: JobConfig) -> list[NdSbp | None]:
+        builder = Builder()
+        x = builder.input("x", (512, 64), "S(0)", TWO)
+        w = builder.variable("w", (64, 1024), weight, TWO)
+        w.node.attrs = {**w.node.attrs, "free": True}
+        h = builder.call("matmul", x, w)
+        total = builder.call("reduce_sum", h, dims=(0, 1), keepdim=False)
+        builder.output(h, builder.to_global(h, "B"), builder.call("relu", h), total)
+        run_passes(builder.graph, config, CLUSTER, until="insert_boxing")
+        return [n.inputs[0].sbp for n in builder.graph.of_kind("output")]
+
+    auto = JobConfig("g", auto_parallel=AutoParallel(ignores_user=ignores_user))
+    assert outputs(auto) == outputs(CONFIG)
 
 
 def test_held_bytes_are_those_of_the_live_values():

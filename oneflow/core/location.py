@@ -23,6 +23,7 @@ _OURS = (
     _PACKAGE + os.sep,
     *(os.path.join(_CHECKOUT, room) + os.sep for room in _ROOMS),
 )
+_TRACING = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("core", "graph"))
 _is_ours: dict[str, bool] = {}
 _lines: dict[tuple[str, int], str] = {}
 """Lines as text: the nodes of a graph, of which many stand in one line, share it."""
@@ -43,13 +44,14 @@ def user_location() -> str:
 def user_stack(depth: int, only_user: bool = True) -> str:
     """`file:line <- file:line ...`: at most `depth` lines, the innermost first.
 
-    only_user: leave out frames of this package.
+    only_user: leave out frames of this package; else, innermost, only those that record the op.
     """
     lines: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(lines) < depth:
         name = frame.f_code.co_filename
-        if not (only_user and package_file(name)):
+        is_left_out = package_file(name) if only_user else not lines and name.startswith(_TRACING)
+        if not is_left_out:
             lines.append(f"{name}:{frame.f_lineno}")
         frame = frame.f_back
     return " <- ".join(lines)

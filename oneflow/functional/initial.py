@@ -16,11 +16,12 @@ import numpy as np
 from oneflow.core.device import META
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import float64
-from oneflow.core.errors import ArgumentError, GraphError, SbpError, ShapeError
+from oneflow.core.errors import ArgumentError, SbpError, ShapeError
 from oneflow.core.operand import Attr, Attrs
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import source
-from oneflow.functional.random_state import Generator, host_seed, next_seed
+from oneflow.functional.random_state import Generator, next_seed
+from oneflow.ops.linalg import qr
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap
@@ -146,17 +147,18 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_: needs at least 2 dims, got {tensor.meta}")
-    if not current_mode().has_memory:
-        raise GraphError(
-            "orthogonal_: a graph would draw the same matrix at each step, for the host draws it; "
-            "call it outside of nn.Graph.build"
-        )
     rows = tensor.shape[0]
     columns = tensor.meta.numel // max(rows, 1)
-    tall = (max(rows, columns), min(rows, columns))
-    q, r = np.linalg.qr(np.random.default_rng(host_seed(generator)).normal(size=tall))
-    q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # without this Q would not be uniform
-    return _write_whole(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
+    shape = (max(rows, columns), min(rows, columns))
+    attrs: Attrs = {"shape": shape, "mean": 0.0, "std": 1.0, "dtype": float64}
+    with no_grad():
+        whole = layout_of(tensor)
+        if tensor.is_global:
+            whole["sbp"] = all_broadcast(tensor.placement.ndim)
+        q, r = qr(source("normal", {**attrs, "seed": next_seed(generator)}, **whole))
+        q = q * (2.0 * (r.diagonal() >= 0) - 1.0)  # without this Q would not be uniform
+        q = gain * (q.T if rows < columns else q).reshape(tensor.shape)
+        return tensor.copy_(q.to(tensor.dtype))
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

@@ -38,7 +38,8 @@ def _layer(name: str) -> type[Module]:
     parameters = tuple(signature(function).parameters.values())[1:]
     calls = "".join(f", self.{p.name}" for p in parameters)
     space: dict[str, Any] = {"function": function}
-    exec(f"def forward(self, x): return function(x{calls})", space)
+    source = f"def forward(self, x): return function(x{calls})"
+    exec(compile(source, __file__, "exec"), space)  # a file of ours: the user's line is above it
 
     def __init__(self: Module, *args: object, **keywords: object) -> None:
         super(made, self).__init__()

@@ -114,9 +114,26 @@ def test_the_text_of_a_graph_tells_them_too() -> None:
     )
     inside(flow.ones(2))
     (line,) = [x for x in repr(inside).splitlines() if "scalar_mul" in x]
-    assert "oneflow" in line.split(" at ")[1].split(":")[0]
+    assert "/oneflow/functional/" in line.split(" at ")[1].split(":")[0]
     with pytest.raises(AssertionError, match="must be >= 0, got -1"):
         inside.debug(1, max_py_stack_depth=-1)
+
+
+def test_a_layer_of_the_table_tells_the_line_of_the_user() -> None:
+    model = nn.ReLU()
+
+    class Applied(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, x: Any) -> Any:
+            return self.model(x)
+
+    graph = Applied()
+    graph(flow.ones(2))
+    (line,) = [x for x in repr(graph).splitlines() if "-relu-" in x]
+    assert f"at {__file__}:" in line
 
 
 def test_one_line_without_debugging() -> None:

@@ -157,7 +157,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
             whole["sbp"] = all_broadcast(tensor.placement.ndim)
         q, r = qr(source("normal", {**attrs, "seed": next_seed(generator)}, **whole))
         q = q * (2.0 * (r.diagonal() >= 0) - 1.0)  # without this Q would not be uniform
-        q = gain * (q.T if rows < columns else q).reshape(tensor.shape)
+        q = gain * (q.t() if rows < columns else q).reshape(tensor.shape)
         return tensor.copy_(q.to(tensor.dtype))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from oneflow.core.errors import GraphError
@@ -13,6 +15,14 @@ from oneflow.tensor.tensor import Tensor
 
 Meta = tuple[TensorType, Placement | None, NdSbp | None]
 _FIXED = (bool, int, float, complex, str, bytes)
+
+
+def key_of(given: Tree) -> Hashable:
+    """The shapes, dtypes and layouts of the tensors of a call, and what else it was given."""
+    return frozenset(
+        (path, meta_of(leaf) if isinstance(leaf, Tensor) else repr(leaf))
+        for path, leaf in flatten(given)
+    )
 
 
 class Arguments:
@@ -36,6 +46,12 @@ class Arguments:
         made = cls(graph, ())
         made.paths, made.constants, made.metas = list(paths), dict(constants), metas
         return made
+
+    @property
+    def key(self) -> Hashable:
+        """The key of calls with such arguments, as `key_of` gives it."""
+        constants = {(path, repr(leaf)) for path, leaf in self.constants.items()}
+        return frozenset({*zip(self.paths, self.metas, strict=True), *constants})
 
     def tensors(self, given: Tree) -> list[Tensor]:
         """The tensors of another call, in the order of the first. Raises GraphError for what is

@@ -26,6 +26,7 @@ from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp
+from oneflow.graph.arguments import key_of
 from oneflow.graph.compiling import Built, Compiled, compile_built, trace_graph
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
@@ -35,7 +36,7 @@ from oneflow.graph.memory_limit import report_of
 from oneflow.graph.memory_report import MemoryReport
 from oneflow.graph.names import model_names
 from oneflow.graph.optimizer import GraphOptimizer
-from oneflow.graph.plans import Plans, check_shared, key_of
+from oneflow.graph.plans import Plans, check_shared
 from oneflow.graph.profiling import GraphProfile
 from oneflow.graph.proxy import Proxy, Stage, check_debugging
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
@@ -462,15 +463,20 @@ class Graph:
     def runtime_state_dict(
         self, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
     ) -> OrderedDict[str, Any]:
-        """The compiled plan, the variables, the step count, and how the graph is called; for
-        `flow.save`, and on each rank its own. with_eager: accepted; all variables are in it.
+        """The compiled plans, what only the graph has of variables (states of optimizers, captured
+        tensors), the step count, and how the graph is called; for `flow.save`, and on each rank
+        its own.
+
+        with_eager: parameters and buffers of its modules are in it, too. Without them a graph that
+        loads it keeps the values of its own modules.
         """
-        return runtime_state_of(self, destination)
+        return runtime_state_of(self, destination, with_eager)
 
     def load_runtime_state_dict(
         self, state_dict: Mapping[str, Any], *, warmup_with_run: bool = True
     ) -> None:
-        """Takes over a compiled plan and its variables' values: nothing is traced nor compiled.
+        """Takes over compiled plans and the saved values of variables: nothing is traced nor
+        compiled.
 
         Only before the first call; the graph has the same modules and optimizers as the one that
         was saved, with tensors of the same types and layouts. warmup_with_run: runs the plan once

@@ -7,20 +7,9 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import ConfigError
-from oneflow.graph.arguments import meta_of
-from oneflow.graph.tree import Tree, flatten
-from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.graph.compiling import Compiled
-
-
-def key_of(given: Tree) -> Hashable:
-    """The shapes, dtypes and layouts of the tensors of a call, and what else it was given."""
-    return tuple(
-        (path, meta_of(leaf) if isinstance(leaf, Tensor) else repr(leaf))
-        for path, leaf in flatten(given)
-    )
 
 
 def check_shared(mode: bool) -> None:
@@ -47,6 +36,12 @@ class Plans:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def kept(self) -> list[Compiled]:
+        """The plans, the first one first, then from the oldest use to the newest."""
+        keys = sorted(self._kept, key=lambda key: key != self._first)
+        return [self._kept[key] for key in keys]
 
     def set_cache_size(self, size: int) -> None:
         """Keep so many plans from the next one on. Raises ValueError for less than one."""

@@ -25,7 +25,7 @@ from oneflow.graph.binding import open_plan
 from oneflow.graph.compiling import Compiled, config_of, ranks_that_draw_together
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.laying_out import take_layout, take_layouts
-from oneflow.graph.names import model_tensors, names_of, states_by_name
+from oneflow.graph.names import model_names, model_tensors, names_of, states_by_name
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap, wrap_traced
@@ -34,35 +34,46 @@ if TYPE_CHECKING:
     from oneflow.core.graph import Node
     from oneflow.graph.graph import Graph
 
-FORMAT = 1
+FORMAT = 2
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _TENSOR = "oneflow tensor"
 
 
 def runtime_state_of(
-    graph: Graph, destination: OrderedDict[str, Any] | None
+    graph: Graph, destination: OrderedDict[str, Any] | None, with_eager: bool
 ) -> OrderedDict[str, Any]:
     """See Graph.runtime_state_dict."""
-    compiled = graph._compiled
-    if compiled is None:
+    if graph._compiled is None:
         raise GraphError(f"runtime_state_dict: graph {graph.name} is not compiled; call it first")
-    randomness = compiled.randomness
+    plans = [graph._compiled] if graph._plans is None else graph._plans.kept
+    known = names_of(graph)
+    left_out = {} if with_eager else model_names(graph)
+    held = {known.get(id(x)): x for compiled in plans for x in compiled.variables.values()}
     result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
-    data = compiled.job.bound.plan.to_bytes()
     result.update(
         format=FORMAT,
         graph_name=graph.name,
-        plan=wrap(np.frombuffer(data, np.uint8).copy()),
-        variables=OrderedDict(compiled.variables),
+        variables=OrderedDict((n, x) for n, x in held.items() if n and id(x) not in left_out),
         step=graph._steps_done,
-        paths=list(compiled.arguments.paths),
-        constants=_plain_constants(graph, compiled),
-        is_global=[placement is not None for _, placement, _ in compiled.arguments.metas],
-        input_names=list(compiled.input_names),
-        outputs=_described(graph, compiled.outputs),
-        draws=[] if randomness is None else randomness.default_counts(),
+        plans=[_plan_state(graph, compiled, known) for compiled in plans],
     )
     return result
+
+
+def _plan_state(graph: Graph, compiled: Compiled, known: dict[int, str]) -> dict[str, Any]:
+    """A plan, the tensors that it reads and the graph does not know, and how it is called."""
+    randomness = compiled.randomness
+    data = compiled.job.bound.plan.to_bytes()
+    return {
+        "plan": wrap(np.frombuffer(data, np.uint8).copy()),
+        "captured": {n: x for n, x in compiled.variables.items() if id(x) not in known},
+        "paths": list(compiled.arguments.paths),
+        "constants": _plain_constants(graph, compiled),
+        "is_global": [placement is not None for _, placement, _ in compiled.arguments.metas],
+        "input_names": list(compiled.input_names),
+        "outputs": _described(graph, compiled.outputs),
+        "draws": [] if randomness is None else randomness.default_counts(),
+    }
 
 
 def _plain_constants(graph: Graph, compiled: Compiled) -> dict[str, Any]:
@@ -103,13 +114,31 @@ def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) ->
             f"load_runtime_state_dict of {graph.name}: no state of a compiled graph of format "
             f"{FORMAT}; runtime_state_dict makes one"
         )
+    plans = state["plans"]
+    if graph._plans is None and len(plans) > 1:
+        raise GraphError(
+            f"load_runtime_state_dict of {graph.name}: the state has plans for {len(plans)} "
+            "shapes of inputs; decorate __init__ with Graph.with_dynamic_input_shape"
+        )
+    graph._initial_step = int(state["step"])
+    for optimizer in graph._optimizers:
+        optimizer.resume(graph._initial_step)
+    for item in plans:
+        compiled = _loaded(graph, item, {**state["variables"], **item["captured"]}, warm_up)
+        if graph._plans is not None:
+            graph._plans.add(compiled.arguments.key, compiled)
+        graph._compiled = compiled
+
+
+def _loaded(
+    graph: Graph, state: Mapping[str, Any], saved: Mapping[str, Tensor], warm_up: bool
+) -> Compiled:
+    """A plan of the state, bound to the graph's variables."""
     data = _bytes(state)
     plan = Plan.from_bytes(data)
-    variables = _variables(graph, plan, state["variables"])
+    variables = _variables(graph, plan, saved)
     job = _bind(graph, plan, data, variables)
-    job.step = graph._initial_step = int(state["step"])
-    for optimizer in graph._optimizers:
-        optimizer.resume(job.step)
+    job.step = graph._initial_step
     nodes = {str(n.attrs["name"]): n for n in plan.graph.of_kind("input")}
     metas = [
         _meta(nodes.get(f"input.{i}"), is_global) for i, is_global in enumerate(state["is_global"])
@@ -122,7 +151,7 @@ def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) ->
         place = (value.placement, value.sbp) if is_global else (None, None)
         return wrap_traced(value, value.type, placement=place[0], sbp=place[1])
 
-    graph._compiled = compiled = Compiled(
+    compiled = Compiled(
         job,
         None,
         variables,
@@ -135,32 +164,43 @@ def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) ->
     if warm_up and not _has_effects(plan) and compiled.randomness is None:
         job.run({f"input.{i}": _zeros(nodes[f"input.{i}"]) for i in range(len(metas))})
         job.step = graph._initial_step
+    return compiled
 
 
 def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The graph's own tensors, with the saved values; the saved ones where it has none."""
+    """The graph's own tensors, with the saved values if there are some; the saved ones where it has
+    none.
+    """
     names = names_of(graph)
     own = {names[id(x)]: x for x in model_tensors(graph) if id(x) in names}
     own.update(states_by_name(graph))
     found: dict[str, Tensor] = {}
     for node in plan.graph.of_kind("variable"):
         name = str(node.attrs["name"])
-        x = saved[name]
-        mine = own.get(name)
-        if mine is None:
-            found[name] = x
-            continue
-        take_layout(mine, node)
-        if (mine.meta, mine._placement, mine._sbp) != (x.meta, x._placement, x._sbp):
+        if name in own:
+            _take(graph, name, own[name], saved.get(name), node)
+        elif name not in saved:
             raise GraphError(
-                f"load_runtime_state_dict of {graph.name}: {name} is {mine.meta} "
-                f"{mine._sbp or ''} here, and {x.meta} {x._sbp or ''} in the state"
+                f"load_runtime_state_dict of {graph.name}: the plan reads {name}, which neither "
+                "the graph has nor the state; save it with runtime_state_dict(with_eager=True)"
             )
-        if mine is not x:
-            with no_grad():
-                mine.copy_(x)
-        found[name] = mine
+        found[name] = own[name] if name in own else saved[name]
     return found
+
+
+def _take(graph: Graph, name: str, mine: Tensor, x: Tensor | None, node: Node) -> None:
+    """Lay out the graph's own tensor as the plan has it, and give it the saved values, if any."""
+    take_layout(mine, node)
+    value = node.outputs[0]
+    place = (value.placement, value.sbp) if mine._placement is not None else (None, None)
+    if (mine.meta, mine._placement, mine._sbp) != (value.type, *place):
+        raise GraphError(
+            f"load_runtime_state_dict of {graph.name}: {name} is {mine.meta} {mine._sbp or ''} "
+            f"here, and {value.type} {place[1] or ''} in the plan"
+        )
+    if x is not None and mine is not x:
+        with no_grad():
+            mine.copy_(x)
 
 
 def _bind(graph: Graph, plan: Plan, data: bytes, variables: dict[str, Tensor]) -> Job:
@@ -211,10 +251,14 @@ def _zeros(node: Node) -> Any:
 
 def runtime_state_to(state: Mapping[str, Any], device: DeviceLike) -> OrderedDict[str, Any]:
     """See Graph.runtime_state_dict_to."""
-    moved = OrderedDict(state)
-    moved["variables"] = map_tensors(state["variables"], lambda x: x.to(device))
-    kinds = {x._device.type for x in tensors_of(moved["variables"])}
-    places = {node.placement.type for node in Plan.from_bytes(_bytes(state)).graph}
+    held = [state["variables"], [plan["captured"] for plan in state["plans"]]]
+    variables, captured = map_tensors(held, lambda x: x.to(device))
+    plans = [{**p, "captured": own} for p, own in zip(state["plans"], captured, strict=True)]
+    moved = OrderedDict(state, variables=variables, plans=plans)
+    kinds = {x._device.type for x in tensors_of([variables, captured])}
+    places = {
+        node.placement.type for p in state["plans"] for node in Plan.from_bytes(_bytes(p)).graph
+    }
     if not kinds <= places:
         raise GraphError(
             f"runtime_state_dict_to: the plan is for {', '.join(sorted(places))}; it cannot move "

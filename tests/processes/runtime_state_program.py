@@ -62,7 +62,7 @@ def save(folder: Path) -> None:
         graph = Train(stages)
         for x in X[: LAST.start]:
             graph.step(x)
-        flow.save(graph.runtime_state_dict(), folder / f"state{stages}")
+        flow.save(graph.runtime_state_dict(with_eager=True), folder / f"state{stages}")
         random = flow.get_rng_state().numpy()
         losses = [graph.step(x) for x in X[LAST]]
         np.savez(folder / f"wanted{stages}.{RANK}.npz", random=random, losses=losses)

@@ -190,7 +190,7 @@ def test_a_loaded_plan_goes_on_with_the_same_bits(
     for x in data[:3]:
         graph(x, scale=0.5)
     random = flow.get_rng_state()
-    state = keep(graph.runtime_state_dict(), tmp_path)
+    state = keep(graph.runtime_state_dict(with_eager=True), tmp_path)
     held = {k: flow.tensor(v.numpy()) for k, v in state["variables"].items()}
     state["variables"] = held  # as they are now: the graph goes on
     wanted = [graph(x, scale=0.5) for x in data[3:]]
@@ -223,6 +223,50 @@ class Adds(nn.Graph):
         return x + self.more()
 
 
+def test_values_of_modules_are_in_the_state_only_if_asked_for(rng: np.random.Generator) -> None:
+    graph, x = Train(make_model()), batch(rng)
+    for _ in range(3):
+        graph(x)
+    state = graph.runtime_state_dict()
+    modules = set(dict(graph.model.named_parameters("model")))
+    modules |= set(dict(graph.model.named_buffers("model")))
+    assert modules.isdisjoint(state["variables"])
+    assert "model.0.weight-exp_avg" in state["variables"]
+    assert modules < set(graph.runtime_state_dict(with_eager=True)["variables"])
+    again = Train(make_model())
+    kept = again.model[0].weight.numpy().copy()
+    again.load_runtime_state_dict(state)
+    np.testing.assert_array_equal(again.model[0].weight.numpy(), kept)
+    means = [g.state_dict()["model.0.weight-exp_avg"].numpy() for g in (graph, again)]
+    np.testing.assert_array_equal(*means)
+    with pytest.raises(GraphError, match=r"the plan reads model\.0\.weight, .*with_eager=True"):
+        nn.Graph().load_runtime_state_dict(state)
+
+
+class Shapes(nn.Graph):
+    @nn.Graph.with_dynamic_input_shape()
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(5, 2)
+
+    def build(self, x: Any, *, factor: float) -> Any:
+        return self.model(x) * factor
+
+
+def test_plans_of_all_shapes_are_in_the_state(monkeypatch: Any, tmp_path: Path) -> None:
+    graph = Shapes()
+    inputs = [flow.ones(rows, 5) for rows in (2, 3, 2)]
+    wanted = [graph(x, factor=0.5).numpy() for x in inputs]
+    state = through_a_file(graph.runtime_state_dict(with_eager=True), tmp_path)
+    with pytest.raises(GraphError, match="plans for 2 shapes of inputs"):
+        nn.Graph().load_runtime_state_dict(state)
+    again = Shapes()
+    refuses_to_compile(monkeypatch)
+    again.load_runtime_state_dict(state)
+    for x, expected in zip(inputs, wanted, strict=True):
+        np.testing.assert_array_equal(again(x, factor=0.5).numpy(), expected)
+
+
 def test_captured_tensors_and_global_ones_are_in_the_state() -> None:
     here = flow.placement("cpu", [0]), flow.sbp.broadcast
     for put in (lambda x: x, lambda x: x.to_global(*here)):
@@ -245,7 +289,7 @@ def test_states_that_do_not_fit(rng: np.random.Generator) -> None:
     state = graph.runtime_state_dict()
     with pytest.raises(GraphError, match="before the graph's first call"):
         graph.load_runtime_state_dict(state)
-    with pytest.raises(GraphError, match="no state of a compiled graph of format 1"):
+    with pytest.raises(GraphError, match="no state of a compiled graph of format 2"):
         Train(make_model()).load_runtime_state_dict(graph.state_dict())
     other = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
     with pytest.raises(GraphError, match=r"model\.0\.weight is float32\[8, 5\]"):

@@ -60,7 +60,7 @@ def plan_offsets(
     blocks = Blocks.of([(aligned(t.nbytes) // ALIGNMENT, t.first, t.last) for t in items])
     placed, least = least_offsets(blocks, ORDERS if best else ORDERS[:1]), blocks.peak
     if thorough and placed.max_end > least and len(items) <= SEARCHED:
-        placed = min(placed, search_offsets(blocks), key=lambda p: p.max_end)
+        placed = search_offsets(blocks)
     for item, offset in zip(items, placed.offsets.tolist(), strict=True):
         offsets[item.key] = offset * ALIGNMENT
     return offsets, placed.max_end * ALIGNMENT

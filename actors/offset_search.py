@@ -1,102 +1,76 @@
-"""A longer search for offsets: the order of blocks is annealed.
+"""A longer search for offsets: which of the lower heights can hold all blocks?
 
-A move changes the order of priorities from which `offsets.py` starts: half of the time a block that
-stands out above the peak of live sizes goes before one that it meets, else two blocks are drawn.
-All blocks are then placed anew, in tens of microseconds for some hundred of them. The number of
-moves is fixed, so that the same blocks always get the same offsets.
+Each try is a systematic search below one height, `kernels/expressions/fitting.py`, with one
+priority of blocks and a limited amount of work. Its time has a heavy tail: a search that is not
+done soon made an early choice that is bad, and takes it back late, while another height or priority
+may succeed at once. A low height is not harder than a high one, because more states are given up
+early. So rounds of tries go over heights and priorities, each round with more work for a try. A
+height that is shown to be too low raises the least one. Work is counted, so that the same blocks
+always get the same offsets.
 """
 
 from __future__ import annotations
 
-import math
-import random
+from itertools import product
 
-from oneflow.actors.offsets import ORDERS, Blocks, Ints, Placed, place, placer_of
+import numpy as np
 
-PAIRS = 7_000_000_000
-"""Comparisons of two blocks in one search, which takes 0.7 s."""
+from oneflow.actors.offsets import Blocks, Ints, Placed, highest, least_offsets
 
-MOVE_PAIRS = 120_000
-"""Comparisons that take as long as a move without them."""
+WORK = 60_000_000
+"""Blocks that one search looks at, again in each state, which takes 0.5 to 2 s."""
 
-MOST_MOVES = 100_000
-HOT, COLD = 0.005, 0.0003
-"""First and last temperature, in parts of the peak of live sizes."""
+FIRST_WORK = 3
+"""Work of a try of the first round, in squares of the number of blocks: its way down needs one."""
 
-OVER = 3.0
-"""Weight, beside the arena itself, of the mean height by which blocks stand out above the peak."""
+MORE_WORK = 4
+"""Work of a try over that in the round before."""
 
+HEIGHTS = 8
+"""Heights that are tried in each round."""
 
-def search_offsets(blocks: Blocks, most_moves: int = MOST_MOVES) -> Placed:
-    """The best arena found from the best of the fixed orders."""
-    sizes, number, peak = blocks.sizes, len(blocks.sizes), blocks.peak
-    placer = placer_of(sizes, blocks.first, blocks.last, peak=peak)
-    draw = random.Random(0)
-    order = min((by(blocks) for by in ORDERS), key=lambda by: placer.place(by)[0])
-    moves = min(PAIRS // (number**2 + MOVE_PAIRS), most_moves)
-
-    def cost_of(order: Ints) -> tuple[int, float]:
-        arena, over = placer.place(order)
-        return arena, arena + OVER * over / number
-
-    arena, cost = cost_of(order)
-    ends = placer.offsets + sizes
-    least, best = arena, order.copy()
-    for move in range(moves):
-        if least == peak:
-            break
-        tried = order.copy()
-        if draw.random() < 0.5:
-            _advance_high(tried, blocks, ends, peak + draw.random() * (arena - peak), draw)
-        else:
-            _change_any(tried, draw)
-        new_arena, new = cost_of(tried)
-        heat = peak * HOT * (COLD / HOT) ** (move / moves)
-        if new <= cost or draw.random() < math.exp((cost - new) / heat):
-            order, cost, arena = tried, new, new_arena
-            ends = placer.offsets + sizes
-            if arena < least:
-                least, best = arena, order
-    return place(blocks, best)
+PRIORITIES = (
+    "crowd life area",
+    "meets life area",
+    "crowd area life",
+    "life crowd area",
+    "meets area life",
+    "life area crowd",
+    "meets crowd life",
+)
+"""Greater values go first; a value decides where those before it are equal. crowd: the peak of live
+sizes within the block's life. meets: number of blocks that live with it."""
 
 
-def _advance_high(
-    order: Ints, blocks: Blocks, ends: Ints, limit: float, draw: random.Random
-) -> None:
-    """Let a block that ends above `limit`, which one does, go before an earlier one that it meets,
-    or take its place.
-    """
-    high = (ends[order] > limit).nonzero()[0]
-    i = int(draw.choice(high))
-    block, before = order[i], order[:i]
-    meets = blocks.first[before] <= blocks.last[block]
-    meets &= blocks.last[before] >= blocks.first[block]
-    found = meets.nonzero()[0]
-    if not len(found):
-        return
-    j = int(draw.choice(found))
-    if draw.random() < 0.5:
-        _shift_later(order, j, i)
-    else:
-        order[i], order[j] = order[j], order[i]
+def search_offsets(blocks: Blocks, most_work: int = WORK) -> Placed:
+    """The best arena found, at least as good as that of `least_offsets`."""
+    from oneflow.kernels.expressions.fitting import FOUND, NONE, Fitter
+
+    found, least, left = least_offsets(blocks), blocks.peak, most_work
+    fitter = Fitter(blocks.sizes, blocks.first, blocks.last)
+    orders = _orders(blocks)
+    work = FIRST_WORK * len(blocks.sizes) ** 2
+    while True:
+        for place, order in product(range(HEIGHTS), orders):
+            if least >= found.max_end or left <= 0:
+                return found
+            height = least + (found.max_end - 1 - least) * place // HEIGHTS
+            answer, offsets, done = fitter.fit(order, height, min(work, left))
+            if answer == FOUND:
+                found = Placed(offsets, int((offsets + blocks.sizes).max()))
+            elif answer == NONE:
+                least = height + 1
+            left -= done
+        work *= MORE_WORK
 
 
-def _change_any(order: Ints, draw: random.Random) -> None:
-    """Let a block go before another one or behind it, or swap the two."""
-    kind = draw.random()
-    i, j = sorted((int(draw.random() * len(order)), int(draw.random() * len(order))))
-    if kind < 0.25:
-        _shift_later(order, i, j)
-    elif kind < 0.5:
-        block = order[i]
-        order[i:j] = order[i + 1 : j + 1]
-        order[j] = block
-    else:
-        order[i], order[j] = order[j], order[i]
-
-
-def _shift_later(order: Ints, i: int, j: int) -> None:
-    """Put the block at j before the one at i <= j."""
-    block = order[j]
-    order[i + 1 : j + 1] = order[i:j]
-    order[i] = block
+def _orders(blocks: Blocks) -> list[Ints]:
+    life = blocks.last - blocks.first + 1
+    meets = (blocks.first[:, None] <= blocks.last) & (blocks.last[:, None] >= blocks.first)
+    values = {
+        "life": life,
+        "area": blocks.sizes * life,
+        "crowd": highest(blocks.live, blocks.first, blocks.last),
+        "meets": meets.sum(1),
+    }
+    return [np.lexsort([-values[key] for key in reversed(keys.split())]) for keys in PRIORITIES]

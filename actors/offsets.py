@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from oneflow.kernels.expressions.placing import Placer
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -82,7 +79,7 @@ def _by_life(blocks: Blocks) -> Ints:
     return np.lexsort((-blocks.sizes, blocks.first - blocks.last))
 
 
-def _highest(heights: Ints, first: Ints, last: Ints) -> Ints:
+def highest(heights: Ints, first: Ints, last: Ints) -> Ints:
     """The highest of each range of moments."""
     bounds = np.stack((first, last + 1), 1).ravel()
     return np.maximum.reduceat(np.append(heights, 0), bounds)[::2]
@@ -90,7 +87,7 @@ def _highest(heights: Ints, first: Ints, last: Ints) -> Ints:
 
 def _by_crowd(blocks: Blocks) -> Ints:
     """Those first that live through the most crowded moment, the largest areas before others."""
-    crowd = _highest(blocks.live, blocks.first, blocks.last)
+    crowd = highest(blocks.live, blocks.first, blocks.last)
     return np.lexsort((-blocks.sizes * (blocks.last - blocks.first + 1), -crowd))
 
 
@@ -114,25 +111,16 @@ def least_offsets(blocks: Blocks, orders: Sequence[Order] = ORDERS) -> Placed:
 
 def place(blocks: Blocks, order: Ints) -> Placed:
     """Place all blocks; `order` lists them by priority."""
+    from oneflow.kernels.expressions.placing import offsets_of  # llvmlite takes a moment to import
+
     offsets = np.zeros(len(order), np.int64)
     skyline = np.zeros(len(blocks.live), np.int64)
     for begin in range(0, len(order), TOGETHER):
         some = order[begin : begin + TOGETHER]
         sizes, first, last = blocks.sizes[some], blocks.first[some], blocks.last[some]
-        edges = _highest(skyline, first, last) if begin else None
-        placer = placer_of(sizes, first, last, edges)
-        placer.place(np.arange(len(some)))
-        offsets[some] = placer.offsets
-        ends = placer.offsets + sizes
+        edges = highest(skyline, first, last) if begin else None
+        offsets[some] = offsets_of(sizes, first, last, edges)
+        ends = offsets[some] + sizes
         for i in np.argsort(ends).tolist() if len(order) > TOGETHER else ():
             skyline[first[i] : last[i] + 1] = ends[i]
     return Placed(offsets, int((offsets + blocks.sizes).max()))
-
-
-def placer_of(
-    sizes: Ints, first: Ints, last: Ints, edges: Ints | None = None, peak: int = 0
-) -> Placer:
-    """Machine code that places these blocks; see `Placer`."""
-    from oneflow.kernels.expressions.placing import Placer  # llvmlite takes a moment to import
-
-    return Placer(sizes, first, last, edges, peak)

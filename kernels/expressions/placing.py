@@ -30,15 +30,12 @@ def _least(x: Value) -> Value:
 
 
 def _write_place(element: str) -> Program:
-    p = Program((
-        "number", "count", "peak", "order", "sizes", "first", "last", "work", "edges", "offsets",
-        "result",
-    ), element)  # fmt: skip
+    p = Program(("number", "count", "columns", "offsets"), element)
     nbytes, lanes, bits = BITS[element] // 8, p.lanes, f"i{p.lanes}"
     gone = p.code.constant(_NARROW if element == "i32" else _WIDE, element)
     line = p["count"] * nbytes
-    columns = {name: p["work"] + line * i for i, name in enumerate(("sizes", "first", "last"))}
-    columns["edges"] = p["work"] + line * 3
+    names = ("sizes", "first", "last", "edges")
+    columns = {name: p["columns"] + line * i for i, name in enumerate(names)}
 
     def some(name: str, k: Value) -> Value:
         return p.load(columns[name] + k * nbytes, lanes)
@@ -54,17 +51,12 @@ def _write_place(element: str) -> Program:
     def first_below(start: Value, limit: Value) -> Value:
         return p.search(start, lambda k: below(k, limit).compare("ne", 0), lanes)
 
-    def sort(k: Value) -> None:
-        i = p.integer(p["order"] + k * 8)
-        for name in ("sizes", "first", "last", "edges"):
-            p.store(one(p[name], i).to(element), columns[name] + k * nbytes)
-
     def smaller(k: Value, least: Value) -> Value:
         end = some("edges", k) + some("sizes", k)
         return end.compare("lt", least).choose(end, least)
 
     def turn(_: Value, carried: Values) -> Values:
-        least, start, most, above = carried
+        least, start = carried
         start = first_below(start, gone)
         near = first_below(start, least)
         lane = p.code.let(
@@ -74,8 +66,7 @@ def _write_place(element: str) -> Program:
         begin, stop = one(columns["first"], i), one(columns["last"], i)
         edge = one(columns["edges"], i)
         end = edge + one(columns["sizes"], i)
-        target = p["offsets"] + p.integer(p["order"] + i * 8) * nbytes
-        p.store(edge.to(element), target)
+        p.store(edge.to(element), p["offsets"] + i * nbytes)
         p.store(gone, columns["edges"] + i * nbytes)
         born, died, top = (x.to(element).splat(lanes) for x in (begin, stop, end))
 
@@ -89,56 +80,33 @@ def _write_place(element: str) -> Program:
 
         nothing = gone.splat(lanes)
         (ends,) = p.loop(start, p["count"], raise_some, step=lanes, carried=[nothing])
-        over = end - p["peak"]
-        over = over.compare("gt", 0).choose(over, 0) * (stop - begin + 1)
-        return [_least(ends), start, end.compare("gt", most).choose(end, most), above + over]
+        return [_least(ends), start]
 
     p.code.declarations["cttz"] = f"declare {bits} @llvm.cttz.{bits}({bits}, i1)"
-    p.each(p["number"], sort)
-    nothing, zero = gone.splat(lanes), p.number(0)
+    nothing = gone.splat(lanes)
     (ends,) = p.loop(
         0, p["count"], lambda k, known: [smaller(k, known[0])], step=lanes, carried=[nothing]
     )
-    carried = [_least(ends), zero, zero, zero]
-    *_, most, above = p.loop(0, p["number"], turn, carried=carried)
-    for i, value in enumerate((most, above)):
-        p.code.do(f"store i64 {value.name}, ptr {p._pointer(p['result'] + 8 * i)}")
+    p.loop(0, p["number"], turn, carried=[_least(ends), p.number(0)])
     return p
 
 
-class Placer:
-    """Blocks that are placed again and again in different orders.
+def offsets_of(sizes: Ints, first: Ints, last: Ints, edges: Ints | None = None) -> Ints:
+    """Offsets of blocks that are listed by priority.
 
-    sizes, first, last: see `Blocks`.  edges: the least offset of each; None: 0.  peak: a height;
-    see `place`.
+    sizes, first, last: see `Blocks`.  edges: the least offset of each; None: 0.
     """
-
-    def __init__(
-        self, sizes: Ints, first: Ints, last: Ints, edges: Ints | None = None, peak: int = 0
-    ) -> None:
-        number = len(sizes)
-        largest = int(sizes.sum()) + (0 if edges is None else int(edges.max()))
-        element, kind = ("i32", np.int32) if largest < _NARROW else ("i64", np.int64)
-        count = -(-number // 16) * 16
-        given = [np.ascontiguousarray(x, kind) for x in (sizes, first, last)]
-        low = np.zeros(number, kind) if edges is None else edges.astype(kind)
-        work = np.zeros((4, count), kind)
-        beyond = _NARROW if element == "i32" else _WIDE
-        work[:, number:] = [[0], [beyond], [-1], [beyond]]  # live at no moment
-        self.offsets = np.zeros(number, kind)
-        self._order = np.arange(number)
-        self._result = np.zeros(2, np.int64)
-        arrays = [self._order, *given, work, low, self.offsets, self._result]
-        self._arrays = arrays  # whose addresses are in the table
-        numbers = [number, count, peak, *(x.ctypes.data for x in arrays)]
-        self._table = (ctypes.c_int64 * len(numbers))(*numbers)
-        self._function = function_of(_write_place, element)
-
-    def place(self, order: Ints) -> tuple[int, int]:
-        """Place all blocks; `order` lists them by priority. Returns the highest end, and the sum
-        over all blocks of what their end is above `peak`, times their moments. `offsets` is
-        overwritten.
-        """
-        self._order[:] = order
-        self._function(self._table)
-        return int(self._result[0]), int(self._result[1])
+    number = len(sizes)
+    largest = int(sizes.sum()) + (0 if edges is None else int(edges.max()))
+    element, kind = ("i32", np.int32) if largest < _NARROW else ("i64", np.int64)
+    count = -(-number // 16) * 16
+    columns = np.zeros((4, count), kind)
+    columns[:3, :number] = sizes, first, last
+    if edges is not None:
+        columns[3, :number] = edges
+    beyond = _NARROW if element == "i32" else _WIDE
+    columns[:, number:] = [[0], [beyond], [-1], [beyond]]  # live at no moment
+    offsets = np.zeros(number, kind)
+    numbers = [number, count, columns.ctypes.data, offsets.ctypes.data]
+    function_of(_write_place, element)((ctypes.c_int64 * len(numbers))(*numbers))
+    return offsets.astype(np.int64)

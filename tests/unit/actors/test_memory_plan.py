@@ -18,7 +18,8 @@ from oneflow.actors.memory import (
     plan_offsets,
 )
 from oneflow.actors.offset_search import search_offsets
-from oneflow.actors.offsets import ORDERS, TOGETHER, Blocks, least_offsets, place, placer_of
+from oneflow.actors.offsets import ORDERS, TOGETHER, Blocks, least_offsets, place
+from oneflow.kernels.expressions.fitting import FOUND, NONE, Fitter
 from tests.support.properties import STEADY
 
 
@@ -178,17 +179,6 @@ def test_machine_code_places_by_the_rule(count: int, unit: int) -> None:
         assert placed.max_end == int((placed.offsets + blocks.sizes).max())
 
 
-def test_a_placer_tells_how_much_stands_out() -> None:
-    blocks = crossing(50, 2)
-    placer = placer_of(blocks.sizes, blocks.first, blocks.last, peak=blocks.peak)
-    for _ in range(2):  # what a call leaves behind does not change the next one
-        end, over = placer.place(ORDERS[0](blocks))
-        ends = placer.offsets + blocks.sizes
-        spans = blocks.last - blocks.first + 1
-        assert end == ends.max() > blocks.peak
-        assert over == (np.maximum(ends - blocks.peak, 0) * spans).sum()
-
-
 def test_the_best_of_several_orders_is_taken() -> None:
     blocks = crossing(60, 1)
     ends = [place(blocks, order(blocks)).max_end for order in ORDERS]
@@ -197,9 +187,32 @@ def test_the_best_of_several_orders_is_taken() -> None:
 
 def test_a_search_finds_smaller_arenas_and_the_same_again() -> None:
     blocks = crossing(40, 3)
-    start, found = least_offsets(blocks), search_offsets(blocks, 300)
+    start, found = least_offsets(blocks), search_offsets(blocks, 200_000)
     assert blocks.peak <= found.max_end < start.max_end
-    assert np.array_equal(found.offsets, search_offsets(blocks, 300).offsets)
+    assert_apart(blocks, found.offsets)
+    assert np.array_equal(found.offsets, search_offsets(blocks, 200_000).offsets)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_height_is_refused_only_if_no_placement_fits(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, 5, 6)
+    lives = zip(rng.integers(1, 9, 6), first, first + rng.integers(0, 4, 6), strict=True)
+    blocks = Blocks.of([(int(a), int(b), int(c)) for a, b, c in lives])
+    best = min(place(blocks, np.array(order)).max_end for order in permutations(range(6)))
+    fitter = Fitter(blocks.sizes, blocks.first, blocks.last)
+    order = rng.permutation(6)
+    assert fitter.fit(order, best - 1, 10_000)[0] == NONE
+    answer, offsets, work = fitter.fit(order, best, 10_000)
+    assert answer == FOUND and work <= 10_000 and (offsets + blocks.sizes).max() == best
+    assert_apart(blocks, offsets)
+
+
+def assert_apart(blocks: Blocks, offsets: np.ndarray) -> None:
+    ends = offsets + blocks.sizes
+    meet = (blocks.first[:, None] <= blocks.last) & (blocks.first <= blocks.last[:, None])
+    overlap = meet & (offsets[:, None] < ends) & (offsets < ends[:, None])
+    assert overlap.sum() == len(offsets)  # each block with itself
 
 
 def test_buffers_begin_at_a_cache_line() -> None:

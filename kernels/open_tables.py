@@ -100,6 +100,7 @@ class OpenTable:
 
     def __init__(self, text: str, first: int, last: int) -> None:
         told = json.loads(text)
+        self.text = text
         self.name: str = told["name"]
         self.size: int = sum(width for _, width in _widths(told["columns"]))
         self.line_size: int = told["line_size"]
@@ -124,6 +125,8 @@ class OpenTable:
             rank=round(first * num_ranks / BUCKETS),
             num_ranks=num_ranks,
         )
+        if told.get("snapshot"):
+            self.store.load_snapshot(told["snapshot"])
         self.counts = Counts()
         self._lock = threading.RLock()
         self._requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)

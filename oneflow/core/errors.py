@@ -96,6 +96,13 @@ class RowStoreError(OneFlowError):
     reason = "INTERNAL"
 
 
+class RowDiskFullError(RowStoreError):
+    """A disk that has no room left for rows of OneEmbedding."""
+
+    exit_code = 86
+    reason = "DISK_FULL"
+
+
 class AuthError(OneFlowError):
     """A token that is missing, wrong, expired or may not do what was asked."""
 

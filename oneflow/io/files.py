@@ -68,6 +68,17 @@ def _umask() -> int:
     return mask
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """A small file, there whole or not at all, in place of an older one. Raises OSError."""
+    pending = PendingFile(path)
+    try:
+        pending.file.write(data)
+    except BaseException:
+        pending.abort()
+        raise
+    pending.commit()
+
+
 def sync_folder(folder: Path) -> None:
     """Makes renames in a folder outlast a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -17,6 +17,7 @@ from oneflow.jobs.running import Bound, bind_job, join_ranks
 from oneflow.jobs.saving import Saver
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop
+from oneflow.jobs.tables import Snapshots, check_folders
 from oneflow.jobs.tracing import Tracing
 from oneflow.jobs.training import Options, Training
 from oneflow.protos import cluster_pb2 as pb
@@ -41,6 +42,7 @@ def run_attempt(
     # One rank of a host compares the digest of the data, which may be large.
     file = JobFile(begin.job_file, check_data=prepare.local_rank == 0)
     _check_kind(file, prepare.spec.kind)
+    check_folders(file.tables, [job_dir, *roots])
     if prepare.spec.kind == INFERENCE:
         from oneflow.jobs.serving import serve
 
@@ -78,9 +80,11 @@ def _train(
     tracing.begin(bound.job.executor, options.job_dir, p.id.rank, header)
     keep = p.spec.checkpoint_keep or bound.file.description.checkpoints.keep
     key = f"{p.id.job_id}.{p.id.attempt}.{p.job_key}"
-    saver = Saver(options.checkpoint_dir, keep, key, reporter.checkpoint, reporter.warn)
+    name = folder_name(p.id.job_id or bound.file.description.name, p.id.life)
+    rows = Snapshots(bound.tables, name)
+    saver = Saver(options.checkpoint_dir, keep, key, reporter.checkpoint, reporter.warn, rows)
     try:
-        Training(bound, options, access, saver, reporter, stop, tracing).run()
+        Training(bound, options, access, saver, rows, reporter, stop, tracing).run()
     finally:
         tracing.close()
     bound.close()

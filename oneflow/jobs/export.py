@@ -45,6 +45,7 @@ from oneflow.jobs.glance import DATA, GRAPH, JOB, SCHEDULE, VARIABLES
 from oneflow.jobs.jobfile import load
 from oneflow.jobs.requests import joins_rows
 from oneflow.jobs.row_flow import batch_of, row_outputs
+from oneflow.jobs.tables import prepare_tables
 from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import relayout, to_host
 from oneflow.tensor.tensor import Tensor, wrap
@@ -85,6 +86,7 @@ def save(
     examples = _examples(graph, data, inputs)
     trace, returned = _traced(graph, examples)
     try:
+        prepare_tables(trace.graph, is_training=data is not None)
         ports = _outputs(graph, trace, returned, outputs)
         rates, updates = _schedule(graph, _number_of_steps(graph, data, steps))
         description = Description(

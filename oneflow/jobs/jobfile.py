@@ -32,6 +32,7 @@ from oneflow.jobs.glance import (
 )
 from oneflow.jobs.graph_entry import check_draws, check_ports, decode_graph, named
 from oneflow.jobs.sources import Access, open_data
+from oneflow.jobs.tables import tables_of
 from oneflow.kernels.array import Array
 
 MAX_SCHEDULE_NBYTES = 1 << 30
@@ -44,6 +45,8 @@ class JobFile:
 
     variables: the container of their values, of which parts can be read.  rates: learning rates by
     input name, one for all steps or one for each.
+
+    tables: the descriptions of its embeddings.
 
     check_data: whether the data's digest is compared; check_digests: whether any is.
     """
@@ -68,6 +71,7 @@ class JobFile:
             raise JobFileError(f"{GRAPH} has more than {MAX_GRAPH_NBYTES} bytes")
         self.graph_bytes = read_bytes(self.part(GRAPH), 0, self._entries[GRAPH].nbytes)
         graph = decode_graph(self.graph_bytes)
+        self.tables = list(tables_of(graph).values())
         self.rates = self._schedule()
         self.variables = self._container(VARIABLES)
         self._check_variables(graph)

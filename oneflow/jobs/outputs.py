@@ -3,6 +3,7 @@
 metrics.jsonl            a line for each step: {"step": 1, "loss": 2.30..., ...}
 variables.safetensors    the final variables, optimizer state among them
 <name>.safetensors       the last value of a recorded output
+rows.json                the snapshot of each embedding's final rows, by its name
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.io.container import Writer
-from oneflow.io.files import PendingFile, sync_folder
+from oneflow.io.files import PendingFile, sync_folder, write_whole
 from oneflow.kernels.array import Array
 
 FOLDER = "outputs"
 METRICS = "metrics.jsonl"
+ROWS = "rows.json"
 VARIABLES = "variables"
 _LINE_NBYTES = 64 << 10
 
@@ -84,4 +86,12 @@ def write_arrays(
         pending.abort()
         raise
     pending.commit()
+    sync_folder(folder)
+
+
+def write_rows(job_dir: Path, snapshots: Mapping[str, str]) -> None:
+    """Write `rows.json`, whole or not at all. snapshots: by the names of embeddings."""
+    folder = job_dir / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / ROWS, json.dumps(dict(snapshots)).encode())
     sync_folder(folder)

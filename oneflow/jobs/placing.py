@@ -11,6 +11,7 @@ from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Split, all_broadcast
+from oneflow.jobs.tables import is_shadow
 
 
 def replace_placement(graph: LogicalGraph, devices: int, device_type: str) -> None:
@@ -45,7 +46,10 @@ def replace_placement(graph: LogicalGraph, devices: int, device_type: str) -> No
 
 
 def _spread(node: Node) -> NdSbp:
-    """Return how a value that lay on one rank lies on several."""
+    """Return how a value that lay on one rank lies on several. Rows of embeddings, whose shadow is
+    a variable, are split."""
+    if node.op == "variable" and is_shadow(node.outputs[0]):
+        return (Split(0),)
     if node.op == "unpack":
         return _spread(node.inputs[0].node)
     if node.op == "input" and str(node.attrs.get("name")).startswith("input."):

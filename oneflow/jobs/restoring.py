@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from oneflow.core.errors import CheckpointError
+from oneflow.core.errors import CheckpointError, RowStoreError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
@@ -20,6 +20,7 @@ from oneflow.io.tree import decode
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
 from oneflow.jobs.saving import FOLDER, FORMAT, LAST, saved_steps
+from oneflow.jobs.tables import NO_TABLES, Tables
 from oneflow.kernels.array import Array
 from oneflow.tensor.devices import to_device
 
@@ -55,13 +56,20 @@ def choose(path: str, *, may_fall_back: bool) -> str:
     return _first_good(path, may_fall_back, check)
 
 
-def restore(path: str, variables: Mapping[str, Variable], *, may_fall_back: bool) -> Restored:
-    """Fills the variables from the checkpoint that `choose` found; all ranks call it.
+def restore(
+    path: str,
+    variables: Mapping[str, Variable],
+    tables: Tables = NO_TABLES,
+    *,
+    may_fall_back: bool,
+) -> Restored:
+    """Fills the variables and the rows of embeddings from the checkpoint that `choose` found; all
+    ranks call it.
 
     Raises CheckpointError if it is one of something else, or if it, and with may_fall_back every
     older one, cannot be read after all.
     """
-    return _first_good(path, may_fall_back, lambda candidate: _read(candidate, variables))
+    return _first_good(path, may_fall_back, lambda candidate: _read(candidate, variables, tables))
 
 
 def _first_good(path: str, may_fall_back: bool, use: Callable[[str], T]) -> T:
@@ -124,7 +132,7 @@ def _one(path: Path) -> Path:
     return path / name
 
 
-def _read(path: str, variables: Mapping[str, Variable]) -> Restored:
+def _read(path: str, variables: Mapping[str, Variable], tables: Tables) -> Restored:
     state: dict[str, Any] = {}
 
     def layouts(manifest: Manifest) -> Mapping[str, Any]:
@@ -149,8 +157,23 @@ def _read(path: str, variables: Mapping[str, Variable]) -> Restored:
             target.array[...] = 0  # of partial sums the first rank has the value
         elif parts[stored] is not target.array:  # on a device, or two are saved as one
             target.array[...] = to_device(parts[stored], target.placement.type)
+    _load_rows(path, state.get("rows", {}), tables)
     cursor = state["cursor"]
     return Restored(state["step"], Cursor(cursor["epoch"], cursor["position"]), path)
+
+
+def _load_rows(path: str, snapshots: Mapping[str, str], tables: Tables) -> None:
+    """Load the rows on all ranks. Raises CheckpointError on all of them if one cannot."""
+
+    def load() -> None:
+        try:
+            tables.load(snapshots)
+        except RowStoreError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+
+    pact = Pact(f"rows of checkpoint {path}")
+    pact.attempt(load)
+    pact.meet()
 
 
 def _names(state: Mapping[str, Any]) -> dict[str, str]:
@@ -169,8 +192,8 @@ def _state(manifest: Manifest, path: str) -> dict[str, Any]:
     numbers = [state.get("step"), *where]
     if not all(type(n) is int and 0 <= n < 1 << 60 for n in numbers):
         raise CheckpointError(f"{path}: step or cursor is none")
-    if not _is(state.get("variables")):
-        raise CheckpointError(f"{path}: there are no variables by name")
+    if not _is(state.get("variables")) or not _is(state.get("rows", {})):
+        raise CheckpointError(f"{path}: there are no variables or rows by name")
     return state
 
 

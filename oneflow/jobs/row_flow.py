@@ -12,6 +12,7 @@ from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.op import find_op, signatures
 from oneflow.core.sbp import Sbp, Split
 from oneflow.jobs.description import Description
+from oneflow.ops.one_embedding import OneEmbeddingFusedLookup
 
 Flow = int | frozenset[int] | None
 """A dim: it has a row for each row of the inputs. Dims: it knows nothing of the inputs, and is the
@@ -54,10 +55,20 @@ def _flows(node: Node, before: list[Flow], batch: int) -> list[Flow]:
         return [before[0]] * len(node.outputs)
     if all(isinstance(flow, frozenset) for flow in before):
         return [_uniform(node, i, before, batch) for i in range(len(node.outputs))]
+    if node.op == OneEmbeddingFusedLookup.name:
+        return [_of_ids(node, before[1:])]
     for inputs, outputs in _signatures(node, batch):
         if all(_fits(flow, sbp) for flow, sbp in zip(before, inputs, strict=True)):
             return [sbp.dim if isinstance(sbp, Split) else None for sbp in outputs]
     return [None] * len(node.outputs)
+
+
+def _of_ids(node: Node, before: list[Flow]) -> Flow:
+    """Flow of looked-up rows, whose layouts say where rows are and not whose they are. before: of
+    the ids, and of their tables if they are given: else the last dim's positions name them."""
+    ids, flow = node.inputs[1].type, before[0]
+    names_table = len(before) == 1 and node.attrs["num_tables"] != 1 and flow == ids.ndim - 1
+    return flow if isinstance(flow, int) and not names_table and len(set(before)) == 1 else None
 
 
 def _signatures(node: Node, batch: int) -> list[tuple[tuple[Sbp, ...], tuple[Sbp, ...]]]:

@@ -26,11 +26,12 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
 from oneflow.io.boxes import read_box
-from oneflow.io.files import AnyPath, PendingFile
+from oneflow.io.files import AnyPath, write_whole
 from oneflow.io.pact import Pact
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import gather_outputs, replace_placement
+from oneflow.jobs.tables import NO_TABLES, Tables
 from oneflow.kernels.array import Array
 from oneflow.scheduler.compiler.observe import Observer
 from oneflow.services.failpoints import failpoint
@@ -57,15 +58,17 @@ class Variable:
 @dataclass
 class Bound:
     """A job file bound on this rank. inputs: what is fed by input name, with this rank's box of
-    each, where it has one."""
+    each, where it has one.  tables: the rows of its embeddings."""
 
     file: JobFile
     job: Job
     variables: dict[str, Variable]
     inputs: dict[str, tuple[TensorType, Box]]
+    tables: Tables = NO_TABLES
 
     def close(self) -> None:
         self.job.close()
+        self.tables.close()
         self.file.close()
 
 
@@ -136,6 +139,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
         _keep(keep_in / PLAN_FILE, data)
     failpoint("worker.allocate")
     variables = _variables(file, plan, here.rank)
+    tables = Tables.of(plan.graph, here.rank)
     options = job_config(file, graph.num_pieces).binding
     job = _open(plan, digest, file.description.name, variables, options)
     inputs = {
@@ -144,7 +148,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
         if here.rank in _in_plan(plan, name, node).placement
     }
     job.draw(randomness_of(file.description))
-    return Bound(file, job, variables, inputs)
+    return Bound(file, job, variables, inputs, tables)
 
 
 def join_ranks() -> None:
@@ -197,13 +201,7 @@ def _keep(path: Path, data: bytes) -> None:
     """A plan that cannot be kept is compiled again; that is no reason to stop."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        pending = PendingFile(path)
-        try:
-            pending.file.write(data)
-        except BaseException:
-            pending.abort()
-            raise
-        pending.commit()
+        write_whole(path, data)
     except OSError:
         path.unlink(missing_ok=True)
 

@@ -2,7 +2,8 @@
 on; the ranks agree at their meetings on when it is complete.
 
 A checkpoint is a folder of shards as `flow.save` writes it (oneflow/io), so `flow.load` reads it:
-{"format", "step", "cursor", "variables"}. It is written beside its place and renamed when all is on
+{"format", "step", "cursor", "variables"}, and where there are embeddings "rows", the snapshot of
+each by its name. It is written beside its place and renamed when all is on
 the disk; `last_checkpoint`, a file that names it, comes last.
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import local_slices, shard_box
+from oneflow.core.errors import RowStoreError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
@@ -34,12 +36,13 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Writer
-from oneflow.io.files import PendingFile, sync_folder
+from oneflow.io.files import PendingFile, sync_folder, write_whole
 from oneflow.io.manifest import MANIFEST_FILE, SAVE_ID_KEY, Manifest, Part, Stored, shard_name
 from oneflow.io.save_shards import Piece, plan_pieces
 from oneflow.io.tree import Encoder, Found, global_tensor
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
+from oneflow.jobs.tables import NO_SNAPSHOTS, Snapshots
 from oneflow.kernels.array import Array
 from oneflow.services.failpoints import failpoint
 from oneflow.tensor.devices import to_host
@@ -59,6 +62,7 @@ class Saver:
 
     on_saved: called on rank 0, from a thread, with path and step of each complete checkpoint.
     on_failed: called with why there is none of a step.
+    rows: of embeddings, of which each checkpoint has a snapshot.
     Every rank calls `begin` and `hear` alike; `said` is what this rank tells at a meeting.
     """
 
@@ -69,8 +73,9 @@ class Saver:
         key: str,
         on_saved: Callable[[str, int], None],
         on_failed: Callable[[str], None] = lambda text: None,
+        rows: Snapshots = NO_SNAPSHOTS,
     ) -> None:
-        self._folder, self._keep, self._key = folder, keep, key
+        self._folder, self._keep, self._key, self._rows = folder, keep, key, rows
         self._on_saved, self._on_failed = on_saved, on_failed
         self._save: _Save | None = None
         self.last_step = -1
@@ -84,11 +89,17 @@ class Saver:
         """Whether a checkpoint is being written; equal on all ranks."""
         return self._save is not None
 
-    def begin(self, step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> None:
-        """Copies the state and starts to write it. Returns when the copy is made."""
+    def begin(
+        self, step: int, cursor: Cursor, variables: Mapping[str, Variable], moment_ns: int = 0
+    ) -> None:
+        """Copies the state and starts to write it. Returns when the copy is made, and rows of
+        embeddings are saved: only those that changed are written.
+
+        moment_ns: the time, the same on all ranks, where there are rows.
+        """
         text = f"{self._key}.{step}"
         save_id = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-        self._save = _Save(self._folder, step, cursor, save_id, variables)
+        self._save = _Save(self._folder, step, cursor, save_id, variables, self._rows, moment_ns)
 
     def said(self) -> Any:
         """Return how far this rank is, as JSON can say it."""
@@ -106,6 +117,7 @@ class Saver:
         elif heard[0] and heard[0].get("committed"):
             self.last_step, self._save = save.step, None
             self._causes.clear()
+            self._rows.keep(saved_steps(self._folder))
         elif save.phase == "written" and all(h and "written" in h for h in heard):
             save.phase = "committing"
             if world().rank == 0:
@@ -144,23 +156,27 @@ class _Save:
         cursor: Cursor,
         save_id: str,
         variables: Mapping[str, Variable],
+        rows: Snapshots,
+        moment_ns: int,
     ) -> None:
         here = world()
         self.step, self._folder, self._save_id = step, folder, save_id
         self._beside = folder / f".step-{step}.{save_id}"
         self._shard = self._beside / shard_name(save_id, here.rank)
         self._rank = here.rank
-        self._tree = _tree(step, cursor, variables)
+        self._written: dict[str, Any] = {}
+        self._failure = self._cause = ""
+        self.phase = "writing"
+        self._guarded(partial(rows.save, step, save_id, moment_ns))
+        self._tree = _tree(step, cursor, variables, rows.of(step))
         self._found = self._tree.name(lambda i, _: f"t{i}")
         self._types = {n: _type_of(f) for n, f in self._found.items()}
         self._pieces = plan_pieces(self._types, here.world_size)
         started = time.perf_counter()
         self._copies = self._copied()
         METRICS.saved("gather", time.perf_counter() - started)
-        self._written: dict[str, Any] = {}
-        self._failure = self._cause = ""
-        self.phase = "writing"
-        self._thread = self._start(self._write)
+        if self.phase == "writing":
+            self._thread = self._start(self._write)
 
     def _copied(self) -> dict[str, tuple[Piece, Array]]:
         """Copy what this rank writes into host memory of its own."""
@@ -199,6 +215,10 @@ class _Save:
             METRICS.checkpoint_failed("DISK_FULL" if full else "IO")
             text = f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}"
             self._fail(text, "DISK_FULL" if full else os.strerror(error.errno or 0))
+        except RowStoreError as error:
+            METRICS.checkpoint_failed(error.reason)
+            kind = f"{error.reason}: " if error.reason == "DISK_FULL" else ""
+            self._fail(f"{kind}rank {self._rank}: {error}", error.reason)
         except Exception as error:  # told to all ranks at the next meeting
             METRICS.checkpoint_failed("INTERNAL")
             kind = type(error).__name__
@@ -257,7 +277,7 @@ class _Save:
         data = Manifest(
             self._save_id, self._tree.form, tuple(files), self._stored(written, numbers)
         ).to_bytes()
-        _write_whole(self._beside / MANIFEST_FILE, data)
+        write_whole(self._beside / MANIFEST_FILE, data)
         sync_folder(self._beside)
         target = self._folder / f"step-{self.step}"
         older = self._folder / f".step-{self.step}.{secrets.token_hex(8)}"
@@ -268,7 +288,7 @@ class _Save:
         sync_folder(self._folder)
         shutil.rmtree(older, ignore_errors=True)
         failpoint("ckpt.before_last")
-        _write_whole(self._folder / LAST, f"{target.name}\n".encode())
+        write_whole(self._folder / LAST, f"{target.name}\n".encode())
         sync_folder(self._folder)
         failpoint("ckpt.after_last")
         METRICS.saved("commit", time.perf_counter() - started)
@@ -293,7 +313,9 @@ class _Save:
             shutil.rmtree(self._beside)
 
 
-def _tree(step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> Encoder:
+def _tree(
+    step: int, cursor: Cursor, variables: Mapping[str, Variable], rows: Mapping[str, str]
+) -> Encoder:
     def tensor(v: Variable) -> Tensor:
         shard = empty_shard(v.type, v.placement) if v.array is None else v.array
         return wrap_global(shard, v.type, v.placement, v.sbp)
@@ -304,6 +326,7 @@ def _tree(step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> Encod
             "step": step,
             "cursor": {"epoch": cursor.epoch, "position": cursor.position},
             "variables": {name: tensor(v) for name, v in sorted(variables.items())},
+            **({"rows": dict(rows)} if rows else {}),
         }
     )
     if tree.error is not None:
@@ -324,16 +347,6 @@ def _check_visible(path: Path, nbytes: int, rank: int) -> None:
             f"{nbytes} bytes); all ranks must write to one file system that they share: name a "
             "folder there with --checkpoint-dir"
         )
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    pending = PendingFile(path)
-    try:
-        pending.file.write(data)
-    except BaseException:
-        pending.abort()
-        raise
-    pending.commit()
 
 
 def saved_steps(folder: Path) -> list[int]:

@@ -27,13 +27,14 @@ from oneflow.distributed.world import world
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.diagnosis import first_nonfinite
 from oneflow.jobs.feeding import Feeder
-from oneflow.jobs.outputs import VARIABLES, MetricsFile, write_arrays
+from oneflow.jobs.outputs import VARIABLES, MetricsFile, write_arrays, write_rows
 from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.restoring import restore
 from oneflow.jobs.running import Bound, Variable, whole
 from oneflow.jobs.saving import Saver, remove_left_overs
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop, StoppedError
+from oneflow.jobs.tables import Snapshots
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.array import Array
 from oneflow.services.failpoints import failpoint
@@ -75,11 +76,12 @@ class Training:
         options: Options,
         access: Access,
         saver: Saver,
+        rows: Snapshots,
         reporter: Reporter,
         stop: Stop,
         tracing: Tracing,
     ) -> None:
-        self._bound, self._options, self._saver = bound, options, saver
+        self._bound, self._options, self._saver, self._rows = bound, options, saver, rows
         self._reporter, self._stop, self._tracing = reporter, stop, tracing
         self._here = world()
         self._d = bound.file.description
@@ -122,7 +124,10 @@ class Training:
             remove_left_overs(options.checkpoint_dir)
         if options.resume_from:
             found = restore(
-                options.resume_from, self._bound.variables, may_fall_back=options.may_fall_back
+                options.resume_from,
+                self._bound.variables,
+                self._bound.tables,
+                may_fall_back=options.may_fall_back,
             )
             self._step = self._saver.last_step = found.step
             self._feeder.resume(found.cursor)
@@ -183,7 +188,7 @@ class Training:
 
     def _remember(self) -> None:
         """The variables as they are before a step, to find out later what went wrong in it."""
-        if self._d.stop_on_nonfinite:
+        if self._d.stop_on_nonfinite and not self._bound.tables:
             self._before = {
                 name: dataclasses.replace(v, array=None if v.array is None else v.array.copy())
                 for name, v in self._bound.variables.items()
@@ -197,6 +202,13 @@ class Training:
             METRICS.nonfinite(self._d.name, "loss")
         if not odd or not self._d.stop_on_nonfinite:
             return
+        name, value = next(iter(odd.items()))
+        problem = f"step {self._step}: {name} is {value}"
+        if self._bound.tables:
+            raise NonFiniteError(
+                f"{problem}; it was not looked where it comes from: rows of embeddings are "
+                "not any more what they were before the step"
+            )
         arrays = {name: whole(v) for name, v in self._before.items()}
         text = ""
         if self._here.rank == 0:
@@ -209,8 +221,7 @@ class Training:
             if text.startswith("variable "):
                 METRICS.nonfinite(self._d.name, "param")
         text = self._exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"
-        name, value = next(iter(odd.items()))
-        raise NonFiniteError(f"step {self._step}: {name} is {value}; it comes from {text}")
+        raise NonFiniteError(f"{problem}; it comes from {text}")
 
     # ---- meetings --------------------------------------------------------------------------------
 
@@ -239,6 +250,12 @@ class Training:
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
+    def _moment_ns(self) -> int:
+        """The time as rank 0 knows it, by which parts of snapshots are told to belong together."""
+        if not self._bound.tables:
+            return 0
+        return int(self._exchange({"moment_ns": time.time_ns()})[0]["moment_ns"])
+
     def _is_due(self) -> bool:
         every = self._options.every
         return bool(every) and self._step % every == 0 and not self._saver.is_busy
@@ -246,7 +263,8 @@ class Training:
     def _begin_save(self) -> None:
         if self._metrics is not None:  # whoever goes on from here finds the curve up to here
             self._metrics.flush()
-        self._saver.begin(self._step, self._feeder.cursor, self._bound.variables)
+        state = self._feeder.cursor, self._bound.variables
+        self._saver.begin(self._step, *state, self._moment_ns())
         self._next_meeting = self._step + 1
 
     def _save_now(self) -> None:
@@ -277,6 +295,10 @@ class Training:
     def _write_outputs(self) -> None:
         """The final variables, whole, and the last values of recorded outputs; rank 0 writes."""
         failpoint("worker.outputs")
+        if self._bound.tables:
+            saved = self._rows.save_end(self._moment_ns())
+            if self._here.rank == 0:
+                write_rows(self._options.job_dir, saved)
         arrays = self._final_variables()
         if self._here.rank != 0:
             for _ in arrays:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from oneflow.core.errors import RowStoreError
+from oneflow.core.errors import RowDiskFullError, RowStoreError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -51,7 +51,7 @@ class DirectFile:
     """A file past the page cache where its file system can. Offsets, sizes and memory are multiples
     of the disk's blocks.
 
-    Raises RowStoreError for a full disk, OSError as the file system does.
+    Raises RowDiskFullError, OSError as the file system does.
     """
 
     def __init__(self, path: Path, block_nbytes: int, *, create: bool = False) -> None:
@@ -109,7 +109,7 @@ def as_disk_error(error: OSError, path: Path) -> Exception:
     """The error to raise for one of the file system: ours for a full disk."""
     if error.errno not in FULL:
         return error
-    return RowStoreError(
+    return RowDiskFullError(
         f"the disk of {path} is full ({error.strerror}): rows changed since the last snapshot are "
         "in memory only; make room and save again"
     )

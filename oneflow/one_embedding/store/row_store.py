@@ -32,7 +32,9 @@ from oneflow.one_embedding.store.snapshots import (
     batches_of,
     check_fits,
     find_snapshot,
+    names_in,
     path_of,
+    remove_snapshot,
     remove_unlisted,
     write_snapshot,
 )
@@ -83,6 +85,8 @@ class RowStore:
         self.options, self.key_type, self.initial = options, key_type, initial
         self.line_size = initial.line_size
         self._layout = RowLayout(self.line_size, options.block_nbytes)
+        self.snapshot = ""
+        """The name of the snapshot that was loaded last."""
         self._counted, self._told = StoreStatistics(), StoreStatistics()
         self._guard = threading.RLock()
         self._lock: FolderLock | None = None
@@ -221,6 +225,17 @@ class RowStore:
             self._tell()
             remove_unlisted(folder, list(self._log.numbers()))
 
+    def snapshot_names(self) -> list[str]:
+        """Names of the snapshots that this rank has saved, in order."""
+        return names_in(self.options.folder)
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove this rank's part of a snapshot, and what no other one needs."""
+        self._check_writable()
+        with self._guard:
+            remove_snapshot(self.options.folder, name)
+            remove_unlisted(self.options.folder, list(self._log.numbers()))
+
     def load_snapshot(self, name: str) -> None:
         """Replace all rows by those of a snapshot.
 
@@ -248,6 +263,7 @@ class RowStore:
                 self._tier, self._log = before, log
                 raise
             before.close()
+            self.snapshot = name
 
     def _load_parts(self, parts: list[tuple[Path, Snapshot]]) -> None:
         for folder, part in parts:

@@ -121,6 +121,18 @@ def _read(path: Path) -> Snapshot:
         raise RowStoreError(f"{path} is torn: {error}; load another snapshot") from error
 
 
+def names_in(folder: Path) -> list[str]:
+    """Names of the snapshots of a folder, in order."""
+    return _names_in({folder})
+
+
+def remove_snapshot(folder: Path, name: str) -> None:
+    """Take the name of a snapshot away; `remove_unlisted` removes what no other one lists."""
+    path = path_of(folder, name)
+    path.unlink(missing_ok=True)
+    _before(path).unlink(missing_ok=True)
+
+
 def remove_unlisted(folder: Path, used: Sequence[int] = ()) -> None:
     """Remove files of rows that no snapshot lists, besides those in use. Nothing is removed where a
     snapshot cannot be read, because it might list them."""
@@ -164,12 +176,12 @@ def find_snapshot(folders: Sequence[Path], name: str) -> list[tuple[Path, Snapsh
             return list(sets[max(own)].values())
     if not sets:
         listed = ", ".join(str(folder) for folder in folders)
-        raise RowStoreError(f"no snapshot {name!r} in {listed}; {_names_in(candidates)}")
+        raise RowStoreError(f"no snapshot {name!r} in {listed}; {_say_names(candidates)}")
     (_, count), parts = max(sets.items())
     missing = sorted(set(range(count)) - set(parts))
     raise RowStoreError(
         f"snapshot {name!r} is not complete: of {count} ranks, {missing} saved none; "
-        f"{_names_in(candidates)}"
+        f"{_say_names(candidates)}"
     )
 
 
@@ -182,9 +194,13 @@ def _are_alone(
     return num_ranks == len(folders) and not any(folder.exists() for folder in missing)
 
 
-def _names_in(folders: set[Path]) -> str:
+def _names_in(folders: set[Path]) -> list[str]:
     paths = {path for f in folders for path in (f / _FOLDER).glob(f"[!.]*{_SUFFIX}")}
-    names = sorted({path.name.removesuffix(_SUFFIX) for path in paths})
+    return sorted({path.name.removesuffix(_SUFFIX) for path in paths})
+
+
+def _say_names(folders: set[Path]) -> str:
+    names = _names_in(folders)
     return f"there are {', '.join(names)}" if names else "there is none at all"
 
 

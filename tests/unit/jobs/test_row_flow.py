@@ -13,6 +13,7 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.jobs.row_flow import row_outputs
+from tests.unit.one_embedding.making import embedding, one
 
 pytestmark = pytest.mark.filterwarnings("ignore:export of")
 BATCH, WIDTH = 6, 8
@@ -83,6 +84,20 @@ def test_rows_of_whole_models_stay_apart(tmp_path: Path) -> None:
     made = Some(attention, nn.Linear(WIDTH, 3 * WIDTH))
     assert has_rows(tmp_path, made, BATCH, 5, WIDTH)
     assert has_rows(tmp_path, Some(token_first), BATCH, 5, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tables", "is_apart"),
+    [((BATCH, 2), 2, True), ((BATCH,), 1, True), ((BATCH, 3), 1, True), ((BATCH,), BATCH, False)],
+)
+def test_looked_up_rows_stay_apart_but_where_their_place_names_the_table(
+    tmp_path: Path, shape: tuple[int, ...], tables: int, is_apart: bool
+) -> None:
+    store = one.make_device_mem_store_options(str(tmp_path), 100)
+    rows = embedding(tables=tables, size_factor=1, store_options=store)
+    graph = Some(lambda m, x: m(x).tanh(), rows)
+    with pytest.warns(UserWarning, match="has no rows here"):
+        assert has_rows(tmp_path, graph, *shape, dtype=flow.int64) is is_apart
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ from oneflow.jobs.outputs import MetricsFile
 from oneflow.jobs.restoring import choose, restore
 from oneflow.jobs.running import Variable
 from oneflow.jobs.saving import Saver, remove_left_overs, saved_steps
+from oneflow.jobs.tables import Snapshots, Tables
+from oneflow.one_embedding.store.initial import Column, InitialRows
+from oneflow.one_embedding.store.options import make_device_mem_store_options
+from oneflow.one_embedding.store.row_store import open_store
 from tests.support.waiting import wait_until
 
 
@@ -126,6 +131,44 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
     saver.begin(3, Cursor(), variables())
     wait(saver)
     assert saved_steps(tmp_path) == [1, 3]
+
+
+def test_a_full_disk_of_rows_costs_one_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = make_device_mem_store_options(str(tmp_path / "rows"), capacity=10)
+    made = InitialRows(1, [[Column(2, "constant", 1.0)]])
+    with open_store(options, key_type="int64", line_size=2, initial=made) as store:
+        keys = np.arange(3, dtype=np.uint64), np.zeros(3, np.int32)
+        store.put(*keys, np.full((3, 2), 7, np.float32))
+        table: Any = SimpleNamespace(store=store, text="")
+        rows = Tables({"users": table}, ["users"])
+        saver = Saver(tmp_path, 2, "key", lambda *_: None, rows=Snapshots(rows, "job"))
+        with monkeypatch.context() as patched:
+
+            def full(*_: object) -> int:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            patched.setattr(os, "pwrite", full)
+            METRICS.reset()
+            saver.begin(1, Cursor(), variables(), 1)
+            wait(saver)
+        assert saver.failures == METRICS.checkpoint_failures["DISK_FULL"] == 1
+        assert saver.last_failure.startswith("DISK_FULL: rank 0: the disk of ")
+        for step in (2, 3, 4):
+            saver.begin(step, Cursor(), variables(), step)
+            wait(saver)
+        store.put(*keys, np.zeros((3, 2), np.float32))
+        restore(str(tmp_path / "step-4"), variables(), rows, may_fall_back=False)
+        found = np.concatenate([values for _, _, values in store.items()])
+        np.testing.assert_array_equal(found, np.full((3, 2), 7))
+        steps = [name.partition(".")[0] for name in store.snapshot_names()]
+        assert steps == ["job-step-3", "job-step-4"]
+        (kept,) = [name for name in store.snapshot_names() if "step-4" in name]
+        store.remove_snapshot(kept)
+        with pytest.raises(CheckpointError, match=r"step-4: no snapshot 'job-step-4\..*there are"):
+            restore(str(tmp_path / "step-4"), variables(), rows, may_fall_back=False)
+        assert restore(str(tmp_path / "step-4"), variables(), rows, may_fall_back=True).step == 3
 
 
 def test_a_step_that_is_there_already_is_replaced(tmp_path: Path) -> None:

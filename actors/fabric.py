@@ -148,9 +148,10 @@ def open_fabric(
             bus: TcpBus | None = None
             if far:
                 host = own_address(getattr(kv, "address", "127.0.0.1:1"))
-                mesh = Mesh(name, rank, ranks, far, kv, kv.check, CONNECT_S, host, tls)
                 own = on_gpu.arrays[rank] if on_gpu else register_bytes(pages, rank)
-                bus = _far_bus(plan, rank, mesh.open(), own, mirrors, patience_s)
+                common = rank, ranks, far, kv, kv.check, CONNECT_S, host, tls
+                sockets = [Mesh(mesh, *common).open() for mesh in (name, f"{name}/freed")]
+                bus = _far_bus(plan, rank, sockets, own, mirrors, patience_s)
         except BaseException:
             (on_gpu or pages).close()
             raise
@@ -175,14 +176,16 @@ def _open_near(
 def _far_bus(
     plan: Plan,
     rank: int,
-    sockets: dict[int, socket.socket],
+    sockets: list[dict[int, socket.socket]],
     own: Array,
     mirrors: dict[int, Array],
     patience_s: float,
 ) -> TcpBus:
+    """sockets: by peer, for what carries contents, and for Freed messages."""
     mine = Mirrors(plan, rank, own)
-    connections = [
-        Connection(plan, rank, r, sock, mine, Mirrors(plan, r, mirrors[r]))
-        for r, sock in sockets.items()
-    ]
-    return TcpBus(connections, patience_s)
+    theirs = {r: Mirrors(plan, r, array) for r, array in mirrors.items()}
+    for_ready, for_freed = (
+        [Connection(plan, rank, r, sock, mine, theirs[r]) for r, sock in some.items()]
+        for some in sockets
+    )
+    return TcpBus(for_ready, patience_s, for_freed)

@@ -1,10 +1,13 @@
-"""Between hosts: messages and the register contents they speak of travel together on one TCP
+"""Between hosts: messages and the register contents they speak of travel together on a TCP
 connection per pair of ranks.
 
 A Ready message carries just the parts of the slot that its receiver's actors read; they land in a
 mirror of the sender's registers, laid out like the original, so that boxing reads a far rank's
 memory as it reads a near one's. Sends go out of the registers themselves: a slot is not written
 again before the receiver has freed it.
+
+Freed messages have a connection of their own. Behind megabytes of contents, of which nobody is in a
+hurry, they would keep a rank waiting for memory that all have read long ago.
 
 Frame: code (8 bytes), bytes that follow (8 bytes), the parts. Both ends work out the parts from the
 plan; nothing describes them.
@@ -17,7 +20,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -268,19 +271,30 @@ class Connection:
 
 
 class TcpBus:
-    """The far ranks of a job."""
+    """The far ranks of a job.
 
-    def __init__(self, connections: list[Connection], patience_s: float) -> None:
-        self._by_rank = {c.peer: c for c in connections}
+    connections: one to each.  for_freed: another to each, for Freed messages alone; without them
+    all take the first.
+    """
+
+    def __init__(
+        self,
+        connections: Sequence[Connection],
+        patience_s: float,
+        for_freed: Sequence[Connection] = (),
+    ) -> None:
+        self._for_ready = {c.peer: c for c in connections}
+        self._for_freed = {c.peer: c for c in for_freed or connections}
+        self._all = [*connections, *for_freed]
         self._patience_s = patience_s
-        self._stuck: set[int] = set()
+        self._stuck: set[Connection] = set()
         self._watched: list[int] = []
 
     def post(self, rank: int, code: int) -> None:
-        connection = self._by_rank[rank]
+        connection = (self._for_freed if code & 1 else self._for_ready)[rank]
         connection.send(code)
         if not connection.flush():
-            self._stuck.add(rank)
+            self._stuck.add(connection)
 
     def poll(self) -> list[tuple[int, int]]:
         self.flush()
@@ -291,11 +305,11 @@ class TcpBus:
 
     def flush(self) -> bool:
         if self._stuck:
-            self._stuck = {r for r in self._stuck if not self._by_rank[r].flush()}
+            self._stuck = {c for c in self._stuck if not c.flush()}
         return not self._stuck
 
     def _open(self) -> list[Connection]:
-        return [c for c in self._by_rank.values() if c.is_open]
+        return [c for c in self._all if c.is_open]
 
     def sample_latency(self) -> None:
         """Half of each connection's round trip as the kernel has measured it; for the counters."""
@@ -308,7 +322,7 @@ class TcpBus:
     def wait(self, timeout_s: float) -> None:
         self.give_up()
         sockets = [*self._watched, *(c.socket.fileno() for c in self._open())]
-        blocked = [self._by_rank[r].socket for r in self._stuck if self._by_rank[r].is_open]
+        blocked = [c.socket for c in self._stuck if c.is_open]
         select.select(sockets, blocked, [], timeout_s)
 
     def watch(self, file: int) -> bool:
@@ -317,11 +331,11 @@ class TcpBus:
 
     def give_up(self) -> None:
         """Raises PeerLostError if a connection has been broken for too long."""
-        for connection in self._by_rank.values():
+        for connection in self._all:
             connection.give_up(self._patience_s)
 
     def close(self) -> None:
-        for connection in self._by_rank.values():
+        for connection in self._all:
             connection.socket.close()
 
 

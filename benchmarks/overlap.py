@@ -110,10 +110,10 @@ class Trains(nn.Graph):
 def paced(bytes_per_s: int) -> None:
     """Let the connections of graphs send no faster."""
 
-    def bus(connections: list[Connection], patience_s: float) -> TcpBus:
-        for connection in connections:
+    def bus(some: list[Connection], patience_s: float, for_freed: list[Connection]) -> TcpBus:
+        for connection in some:
             connection.socket.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_s)
-        return TcpBus(connections, patience_s)
+        return TcpBus(some, patience_s, for_freed)
 
     fabric.TcpBus = bus  # type: ignore[misc, assignment]
 

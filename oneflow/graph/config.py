@@ -226,8 +226,9 @@ class GraphConfig:
 
     def enable_overlap(self, mode: bool = True, *, bucket_nbytes: int = BUCKET_NBYTES) -> None:
         """Reduces gradients while the backward pass goes on, as is done unless it is switched off:
-        in buckets, each as soon as its last gradient is there. Between hosts kernels then run in a
-        thread of their own, so that every exchange, ZeRO's gathers too, runs beside them.
+        in buckets, each as soon as its last gradient is there. ZeRO's gathers begin two ops ahead.
+        Between hosts kernels then run in a thread of their own, so that every exchange runs beside
+        them.
 
         bucket_nbytes: a rank's bytes of a bucket, >= 1. What ZeRO splits, or micro-batches add up,
         goes in smaller ones, an eighth of all, so that few gradients are held whole.

@@ -30,6 +30,7 @@ from oneflow.graph.proxy import Stage
 from oneflow.graph.recomputing import Part
 from oneflow.graph.sources import Source
 from oneflow.graph.sums import Gathers, sums_written, write_moved
+from oneflow.graph.zero import Ahead
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
 from oneflow.ops.unary import copy
@@ -109,7 +110,10 @@ class Trace(Mode):
         self._writes_parts = False
         self._parts: dict[int, NdSbp] = {}
         """Values that are read as a whole, and the layout they then have, by id."""
-        self._last_read: Value | None = None
+        self.gathers_ahead = True
+        """See Ahead; False: parameters are gathered once the op that reads them could run."""
+        self._ahead: dict[tuple[Placement, int], Ahead] = {}
+        """The latest readers of each placement and stage."""
         self.is_in_backward = False
         self._newest: dict[Placement, Value] = {}
         self.forgotten: list[Part] = []
@@ -207,24 +211,26 @@ class Trace(Mode):
 
     def _whole(self, op: type[Op], values: list[Value]) -> list[Value]:
         """The values, with split parameters gathered for this op alone, so that no more of them
-        than needed are whole at a time. One is gathered while the op runs that reads the one
-        before: when that op's own input is there.
+        than needed are whole at a time: see Ahead.
         """
         places = [i for i, v in enumerate(values) if v.id in self._parts]
         places = [i for i in places if i not in op.mutates.values()]
         if not places:
             return values
+        others = [v for i, v in enumerate(values) if i not in places and v.node.op != "variable"]
+        where = values[places[0]].placement
+        ahead = self._ahead.setdefault((where, self._stage_on(where, values)), Ahead())
+        nbytes = sum(values[i].type.nbytes for i in places)
+        after = ahead.start(others, nbytes) if self.gathers_ahead else others[:1]
         result = list(values)
         for i in places:
-            value, after = values[i], self._last_read
-            if after is not None and after.placement == value.placement:
-                pair, types = [value, after], [value.type]
+            value = values[i]
+            for made in after:
+                pair, types = [value, made], [value.type]
                 value = self._append("depend", pair, types, value.placement, {}).outputs[0]
             node = self._append("to_global", [value], [value.type], value.placement, {})
             node.outputs[0].sbp = self._parts[values[i].id]
             result[i] = node.outputs[0]
-        read = [v for i, v in enumerate(values) if i not in places and v.node.op != "variable"]
-        self._last_read = read[0] if read else self._last_read
         return result
 
     def _run_if(

@@ -41,6 +41,7 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
     zero = graph.config.zero
     trace.split = graph._split if zero is not None else {}
     trace.gathered = graph._gathered if zero is not None and zero.restore_level else {}
+    trace.gathers_ahead = graph.config.bucket_nbytes > 0
     trace.splits_gradients = zero is not None and zero.stage >= 2
     trace.lays_out = graph.config.auto_parallel
     trace.stages = _stages_by_placement(stages)

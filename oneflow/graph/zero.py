@@ -12,14 +12,21 @@ reduced and scattered in one exchange.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from oneflow.core.graph import Value
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.graph.graph import Graph
+
+
+PREFETCHED = 2
+"""Ops whose parameters are gathered before their turn; bytes ahead for each byte of the next."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,33 @@ class Zero:
     stage: int
     min_size: int
     restore_level: int
+
+
+@dataclass
+class Ahead:
+    """The latest ops that read gathered parameters, and from when on those of the next are
+    gathered: two ops ahead, or as many more as gather no more than twice what the next one does.
+
+    While an op runs that many gathers are under way: with one of them a link idles whenever that
+    arrives before the op has ended.
+    """
+
+    _ops: deque[tuple[Sequence[Value], int]] = field(default_factory=deque)
+    """The ops, oldest first: an input of each without parameters, if it has one, and the bytes of
+    its parameters."""
+
+    def start(self, inputs: Sequence[Value], nbytes: int) -> Sequence[Value]:
+        """The value that has to be there before the parameters of the next op are gathered, if
+        any has.
+
+        inputs: of the next op, without parameters.  nbytes: of its parameters.
+        """
+        ops = self._ops
+        ahead = sum(of_op for _, of_op in ops)
+        while len(ops) > PREFETCHED and ahead > PREFETCHED * nbytes:
+            ahead -= ops.popleft()[1]
+        ops.append((inputs[:1] or (ops[-1][0] if ops else ()), nbytes))
+        return ops[0][0]
 
 
 def split_layout(x: Tensor, min_size: int) -> NdSbp | None:

@@ -66,14 +66,15 @@ def group_segments(
     levels: dict[int, int] = {}
     groups: dict[Hashable, list[Node]] = {}
     places: dict[int, int] = {}
-    buckets = _Buckets(graph, config)
+    buckets, gathers = _Buckets(graph, config), _Gathers()
     for place, node in enumerate(graph):
         places[node.id] = place
         if node.op in ("variable", "repeat"):
             levels[node.id] = _source_level(node, levels)
             continue
         is_late = node.id in late
-        level = levels[node.id] = buckets.level(node, _level(node, levels, late), is_late)
+        level = gathers.level(node, _level(node, levels, late))
+        level = levels[node.id] = buckets.level(node, level, is_late)
         groups.setdefault(_key(node, level, cluster, is_late), []).append(node)
     parts: list[list[Node]] = []
     for nodes in groups.values():
@@ -132,6 +133,38 @@ class _Buckets:
                 full, self._floors[place] = 0.0, level + 1
             self._full[place] = full
         return level
+
+
+class _Gathers:
+    """The gathers of parameters that are sent ahead of the op that reads them (graph/zero.py).
+
+    Those of each op are an actor of their own, above those of the op before: so an op waits for its
+    own parameters alone, a segment ends where the next ones are read, and what was gathered for it
+    leaves its memory to the gather after that.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, tuple[int, int]] = {}
+        """The reader of the last gather, by id, and its level."""
+
+    def level(self, node: Node, level: int) -> int:
+        """The level of a node that can have `level`; called in the order of the graph."""
+        if node.op != "boxing" or not _is_sent_ahead(node.inputs[0].node):
+            return level
+        place, reader = (node.placement, node.stage, node.rate), node.outputs[0].users[0].id
+        before, last = self._last.get(place, (reader, level))
+        level = max(level, last + (before != reader))
+        self._last[place] = reader, level
+        return level
+
+
+def _is_sent_ahead(node: Node) -> bool:
+    """Is it a parameter, as it is or cast, that waits for another value?"""
+    if node.op != "depend":
+        return False
+    while node.op in ("depend", "cast"):
+        node = node.inputs[0].node
+    return node.op == "variable"
 
 
 def _copy_variables(graph: LogicalGraph) -> None:

@@ -15,9 +15,10 @@ import pytest
 from oneflow.actors.boxing import channels_of, read_parts
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.registers import is_shared
-from oneflow.actors.tcp import Connection, Mirrors, make_mirrors
+from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
 from oneflow.core.errors import PeerLostError, ProtocolError
 from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
+from tests.support.waiting import wait_until
 
 from .programs import compile_text
 
@@ -147,6 +148,27 @@ def receive_until(pair: Pair) -> list[int]:
     pair.receiver.socket.recv(1, socket.MSG_PEEK)
     pair.receiver.socket.setblocking(False)
     return pair.receiver.receive()
+
+
+def test_a_freed_message_overtakes_contents(pair: Pair) -> None:
+    """Contents stop at the relay, and fill the sender's queue."""
+    register, slot, code = codes_of(pair.plan)[0]
+    near, far = tcp_pair()
+    unused: Any = None
+    sender = TcpBus([pair.sender], 1.0, [Connection(pair.plan, 0, 1, near, unused, unused)])
+    receiver = TcpBus([pair.receiver], 1.0, [Connection(pair.plan, 1, 0, far, unused, unused)])
+    freed = freed_code(register, slot)
+    sender.post(1, code)
+    sender.post(1, freed)
+    assert wait_until(receiver.poll) == [(0, freed)]
+
+    def passed_on() -> list[tuple[int, int]]:
+        pair.pass_on(1 << 16)
+        return receiver.poll()
+
+    assert wait_until(passed_on) == [(0, code)]
+    for sock in (near, far):
+        sock.close()
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,11 @@ from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.link import ONE_HOST
 from oneflow.core.dtype import dtype_of
-from oneflow.core.graph import Node, Value
+from oneflow.core.graph import Node
 from oneflow.core.graph_proto import node_digests
 from oneflow.core.job_config import Cluster
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Draws, Randomness
-from oneflow.core.sbp import BROADCAST as B
-from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed import world as worlds
@@ -33,6 +31,8 @@ from oneflow.graph.compiling import config_of
 from oneflow.graph.names import states_by_name
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from oneflow.tensor.tensor import Tensor, wrap_global
+
+from .spread import whole
 
 Array = Any
 
@@ -137,7 +137,7 @@ class Ranks:
         for name, node in self.nodes.items():
             value = node.outputs[0]
             if value.sbp != given[name]:
-                array = self.whole(value, [own[name] for own in held], given[name])
+                array = whole(value, [own[name] for own in held], given[name])
                 for rank, own in enumerate(held):
                     own[name] = part_of(array, value.sbp or (), value.placement, rank)
         return held
@@ -162,7 +162,7 @@ class Ranks:
         )
         outputs = {int(n.attrs["index"]): n.inputs[0] for n in self.plan.graph.of_kind("output")}
         return [
-            self.whole(value, [r.get(index) for r in results])
+            whole(value, [r.get(index) for r in results])
             for index, value in sorted(outputs.items())
         ]
 
@@ -171,19 +171,5 @@ class Ranks:
         sbp = node.outputs[0].sbp or ()
         return part_of(array, sbp, node.placement, rank) if array.ndim else array
 
-    def whole(self, value: Value, parts: list[Array], nd_sbp: NdSbp | None = None) -> Array:
-        """A value, of the parts of all ranks. nd_sbp: how they lie; None: as the plan says."""
-        nd_sbp = nd_sbp or value.sbp or ()
-        made = np.zeros(value.type.shape, value.type.dtype.np)
-        for rank in value.placement.rank_ids:
-            box = shard_box(made.shape, nd_sbp, value.placement, rank)
-            if P in nd_sbp:  # of copies of a summand one counts
-                at = value.placement.coordinate(rank)
-                if not any(i for i, s in zip(at, nd_sbp, strict=True) if s is B):
-                    made[box.slices] += parts[rank]
-            else:
-                made[box.slices] = parts[rank]
-        return made
-
     def variable(self, name: str) -> Array:
-        return self.whole(self.nodes[name].outputs[0], [held.get(name) for held in self.held])
+        return whole(self.nodes[name].outputs[0], [held.get(name) for held in self.held])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -93,21 +94,25 @@ class Spread:
         ]
         results = self.cluster.step(parts)
         out = next(iter(self.plan.graph.of_kind("output"))).inputs[0]
-        return self.whole(out, [r.get(0) for r in results])
-
-    def whole(self, value: Value, parts: list[Array]) -> Array:
-        made = np.zeros(value.type.shape, value.type.dtype.np)
-        for rank in value.placement.rank_ids:
-            part = parts[rank]
-            box = shard_box(made.shape, value.sbp, value.placement, rank)
-            if P in (value.sbp or ()):
-                made[box.slices] += part
-            else:
-                made[box.slices] = part
-        return made
+        return whole(out, [r.get(0) for r in results])
 
     def variable(self, name: str) -> Array:
-        return self.whole(self.nodes[name].outputs[0], [held.get(name) for held in self.held])
+        return whole(self.nodes[name].outputs[0], [held.get(name) for held in self.held])
+
+
+def whole(value: Value, parts: Sequence[Array], nd_sbp: NdSbp | None = None) -> Array:
+    """A value, of the parts of all ranks. nd_sbp: how they lie; None: as the plan says."""
+    nd_sbp = nd_sbp or value.sbp or ()
+    made = np.zeros(value.type.shape, value.type.dtype.np)
+    for rank in value.placement.rank_ids:
+        box = shard_box(made.shape, nd_sbp, value.placement, rank)
+        if P in nd_sbp:  # of copies of a summand one counts
+            at = value.placement.coordinate(rank)
+            if not any(i for i, s in zip(at, nd_sbp, strict=True) if s is B):
+                made[box.slices] += parts[rank]
+        else:
+            made[box.slices] = parts[rank]
+    return made
 
 
 def _join(graph: LogicalGraph) -> None:

@@ -25,9 +25,9 @@ REDUCES = {ActorKind.FLAT_REDUCE, ActorKind.FLAT_REDUCE_SCATTER}
 
 
 class Stack(nn.Graph):
-    """bucket: layers in one; 0: all of them at the end."""
+    """bucket: layers in one; 0: all of them at the end.  stage: of ZeRO; 0: none."""
 
-    def __init__(self, bucket: int) -> None:
+    def __init__(self, bucket: int, stage: int = 0) -> None:
         super().__init__()
         data = np.random.default_rng(2)
         shape = (DEPTH, WIDTH, WIDTH)
@@ -35,6 +35,7 @@ class Stack(nn.Graph):
         self.weights = nn.ParameterList([nn.Parameter(placed(w, (B,))) for w in arrays])
         self.add_optimizer(flow.optim.SGD(self.weights.parameters(), lr=0.1))
         self.config.enable_overlap(bucket > 0, bucket_nbytes=max(bucket * LAYER, 1))
+        self.config.enable_zero(stage > 0, stage=stage or 1, shard_min_size=1)
 
     def build(self, x: Any) -> Any:
         for weight in self.weights:
@@ -44,8 +45,9 @@ class Stack(nn.Graph):
         return loss
 
 
-def spread(bucket: int, seed: int | None = None) -> Spread:
-    return Spread(Stack(bucket), placed(np.ones((ROWS, WIDTH), np.float32), (S0,)), (2,), seed)
+def spread(bucket: int, seed: int | None = None, stage: int = 0) -> Spread:
+    batch = placed(np.ones((ROWS, WIDTH), np.float32), (S0,))
+    return Spread(Stack(bucket, stage), batch, (2,), seed)
 
 
 def reduces(graph: Spread) -> list[ActorSpec]:
@@ -65,12 +67,40 @@ def test_a_bucket_is_reduced_while_the_next_is_computed(bucket: int) -> None:
         assert not any(r.producer is first for r in source.inputs)
 
 
+def segments_of_gathers(graph: Spread) -> list[tuple[int, int]]:
+    """The gathers of stage 3, by when they are done: the segment that sends each and the one that
+    reads it, by their number among the segments that read one; -1: before all of them.
+    """
+    gathers = [
+        actor
+        for actor in graph.plan.actors
+        if actor.kind is ActorKind.BOXING and actor.nodes[0].inputs[0].node.op == "depend"
+    ]
+    readers = [r.id for a in gathers for out in a.outputs for r in out.consumers]
+    number = {actor: i for i, actor in enumerate(readers)}
+    assert len(number) == len(readers) == len(gathers)  # one each
+    sources = [r.producer.id for a in gathers for r in a.inputs if r.values]
+    return [(number.get(a, -1), number[b]) for a, b in zip(sources, readers, strict=True)]
+
+
+@pytest.mark.parametrize("bucket", [1, 4])
+def test_parameters_are_sent_two_ops_ahead(bucket: int) -> None:
+    """Forward, and back to the second layer, whose input needs a gradient."""
+    found = segments_of_gathers(spread(bucket, stage=3))
+    assert found == [(max(i - 3, -1), i) for i in range(2 * DEPTH - 1)]
+
+
+def test_without_overlap_each_op_asks_for_its_own() -> None:
+    found = segments_of_gathers(spread(0, stage=3))
+    assert found == [(i - 1, i) for i in range(2 * DEPTH - 1)]
+
+
 def test_buckets_change_no_value(rng: np.random.Generator) -> None:
     x = rng.standard_normal((ROWS, WIDTH)).astype(np.float32)
     whole = spread(0)
     wanted = [whole(x) for _ in range(3)]
-    for bucket, seed in ((1, None), (1, 5), (2, 6)):
-        graph = spread(bucket, seed)
+    for bucket, seed, stage in ((1, None, 0), (1, 5, 0), (2, 6, 0), (0, 7, 3), (1, 8, 3)):
+        graph = spread(bucket, seed, stage)
         np.testing.assert_allclose([graph(x) for _ in range(3)], wanted, rtol=1e-6)
 
 

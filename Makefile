@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check format types test slow gpu clients bench protos stubs layout ci simulate faults
+.PHONY: check format types test slow gpu gpu-emulated clients bench protos stubs layout ci simulate faults
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -46,6 +46,14 @@ gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes
 	timeout 75 $(PYTHON) benchmarks/launch_bound.py
 	ONEFLOW_CUDA_GRAPHS=1 timeout 75 $(PYTHON) benchmarks/launch_bound.py
 	timeout 110 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 15
+
+EMULATED ?= build/emulated
+gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GPU): values, never speed; six minutes
+	test -x $(EMULATED)/bin/python || $(PYTHON) -m venv $(EMULATED)
+	$(EMULATED)/bin/python -m pip install -q -e '.[test]'
+	tests/cuda_emulation/build.sh $(EMULATED)
+	tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu -rs
+	EMU_DEVICES=2 tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu/test_gpu_ranks.py -rs
 
 clients: ## packages from the index that use the library, unchanged; installs them into build/clients
 	timeout 5400 $(PYTHON) -m pytest -m client tests/clients -rs

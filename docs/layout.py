@@ -36,6 +36,7 @@ FOLDERS = {
     "examples": "programs to start from",
     "benchmarks": "measurements",
     "docs": "documentation and what makes it",
+    "tests/cuda_emulation": "CUDA on a machine without a GPU, for the tests of `tests/gpu`",
     "tests": "checks; `tests/unit` mirrors the source",
 }
 SUFFIXES = (".py", ".proto", ".cu", ".sh")

@@ -53,7 +53,10 @@ def _check(sample: Sample, dtype: str, tolerance: float) -> None:
     for kernel in registry.variants(sample.op, "cuda"):
         if kernel.dtypes and type_of(inputs[0]).dtype.name not in kernel.dtypes:
             continue
-        got = _run_on_gpu(sample, kernel, inputs)
+        try:
+            got = _run_on_gpu(sample, kernel, inputs)
+        except ImportError as error:  # CuPy loads cuSOLVER and cuFFT when they are first called
+            pytest.skip(f"no library of CUDA for {sample.op}: {str(error).splitlines()[0]}")
         for i in sample.compared or range(len(got)):
             expected = np.asarray(want[i])
             assert got[i].shape == expected.shape

@@ -38,6 +38,8 @@ def _find_nvrtc() -> ctypes.CDLL | None:
     names += [name for name in (ctypes.util.find_library("nvrtc"),) if name]
     for name in names:
         try:
+            for builtins in Path(name).parent.glob("libnvrtc-builtins.so*"):
+                ctypes.CDLL(str(builtins))  # NVRTC looks for it by name: it finds what is loaded
             return ctypes.CDLL(name)
         except OSError:  # found, but not loadable here: try the next
             continue
@@ -45,6 +47,7 @@ def _find_nvrtc() -> ctypes.CDLL | None:
 
 
 NVRTC = _find_nvrtc()
+ARCHITECTURES = ["compute_75", "compute_80", "compute_90", "compute_100"]
 
 
 def _compile(text: str, architecture: str) -> tuple[int, str]:
@@ -68,7 +71,7 @@ def _compile(text: str, architecture: str) -> tuple[int, str]:
 @pytest.mark.skipif(
     NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
 )
-@pytest.mark.parametrize("architecture", ["compute_75", "compute_80", "compute_90"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", C_TYPES)
 @pytest.mark.parametrize("module", SOURCES)
 def test_source_compiles(module: str, dtype: str, architecture: str) -> None:
@@ -118,6 +121,7 @@ def _formula(name: str, dtype: str, attrs: dict[str, object]) -> Formula:
     row, labels = TensorType((4,), dtype_of(dtype)), TensorType((3,), dtypes.int64)
     samples = row.with_shape((3,))
     scalars = {"lr": single, "step": step, "gamma": row, "beta": row}
+    scalars |= dict.fromkeys(("eta", "mu", "mu_product"), single)
     if name.startswith("sparse"):
         scalars |= {"labels": labels, "lse": samples, "d_loss": samples}
     if name.endswith("norm_grad"):

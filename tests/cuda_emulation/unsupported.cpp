@@ -1,0 +1,30 @@
+// Names that CuPy links with and that are not emulated: each says so and returns "not supported".
+#include <cstdio>
+#define NOT_EMULATED(name, code) \
+  extern "C" int name(...) { fprintf(stderr, "emu: %s is not emulated\n", #name); return code; }
+#define BLAS(name) NOT_EMULATED(cublas##name, 15)
+#define CUDA(name) NOT_EMULATED(name, 801)
+
+BLAS(Caxpy_v2) BLAS(Cdgmm) BLAS(Cdotc_v2) BLAS(Cdotu_v2) BLAS(Cgeam) BLAS(CgemmBatched)
+BLAS(CgemmStridedBatched) BLAS(Cgemm_v2) BLAS(Cgemv_v2) BLAS(Cgerc_v2) BLAS(Cgeru_v2)
+BLAS(CgetrfBatched) BLAS(CgetriBatched) BLAS(CgetrsBatched) BLAS(Cscal_v2) BLAS(Csscal_v2)
+BLAS(Csyrk_v2) BLAS(CtrsmBatched) BLAS(Ctrsm_v2) BLAS(Dasum_v2) BLAS(Daxpy_v2) BLAS(Ddgmm)
+BLAS(Ddot_v2) BLAS(Dgeam) BLAS(DgemmStridedBatched) BLAS(Dgemm_v2) BLAS(Dgemv_v2) BLAS(Dger_v2)
+BLAS(DgetrsBatched) BLAS(Dnrm2_v2) BLAS(Dsbmv_v2)
+BLAS(Dscal_v2) BLAS(Dsyrk_v2) BLAS(Dtpttr) BLAS(DtrsmBatched) BLAS(Dtrsm_v2) BLAS(Dtrttp)
+BLAS(Dzasum_v2) BLAS(Dznrm2_v2) BLAS(Icamax_v2) BLAS(Icamin_v2) BLAS(Idamax_v2) BLAS(Idamin_v2)
+BLAS(Isamax_v2) BLAS(Isamin_v2) BLAS(Izamax_v2) BLAS(Izamin_v2) BLAS(Sasum_v2) BLAS(Saxpy_v2)
+BLAS(Scasum_v2) BLAS(Scnrm2_v2) BLAS(Sdgmm) BLAS(Sdot_v2) BLAS(Sgeam) BLAS(SgemmEx)
+BLAS(SgemmStridedBatched) BLAS(Sgemm_v2) BLAS(Sgemv_v2) BLAS(Sger_v2)
+BLAS(SgetrsBatched) BLAS(Snrm2_v2) BLAS(Ssbmv_v2) BLAS(Sscal_v2) BLAS(Ssyrk_v2)
+BLAS(Stpttr) BLAS(StrsmBatched) BLAS(Strsm_v2) BLAS(Strttp) BLAS(Zaxpy_v2) BLAS(Zdgmm)
+BLAS(Zdotc_v2) BLAS(Zdotu_v2) BLAS(Zdscal_v2) BLAS(Zgeam) BLAS(ZgemmBatched)
+BLAS(ZgemmStridedBatched) BLAS(Zgemm_v2) BLAS(Zgemv_v2) BLAS(Zgerc_v2) BLAS(Zgeru_v2)
+BLAS(ZgetrfBatched) BLAS(ZgetriBatched) BLAS(ZgetrsBatched) BLAS(Zscal_v2) BLAS(Zsyrk_v2)
+BLAS(ZtrsmBatched) BLAS(Ztrsm_v2)
+CUDA(cuLinkCreate_v2) CUDA(cuLinkAddData_v2) CUDA(cuLinkAddFile_v2) CUDA(cuLinkComplete) CUDA(cuLinkDestroy)
+CUDA(cudaCreateSurfaceObject) CUDA(cudaCreateTextureObject) CUDA(cudaDestroySurfaceObject)
+CUDA(cudaDestroyTextureObject) CUDA(cudaFreeArray) CUDA(cudaGetChannelDesc)
+CUDA(cudaGetTextureObjectResourceDesc) CUDA(cudaGetTextureObjectTextureDesc) CUDA(cudaMalloc3DArray)
+CUDA(cudaMallocArray) CUDA(cudaMemcpy2DFromArray) CUDA(cudaMemcpy2DFromArrayAsync) CUDA(cudaMemcpy2DToArray)
+CUDA(cudaMemcpy2DToArrayAsync) CUDA(cudaMemcpy3D) CUDA(cudaMemcpy3DAsync)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
-from vision_models import CLASSES, IMAGE_MODELS, ROWS
+from vision_models import CLASSES, IMAGE_MODELS, IMAGES
 
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, GPT_BATCH = 96, 64, 128, 4, 4, 12
 DIGITS_BATCH = 96
@@ -111,8 +112,15 @@ def lstm(lib: Any) -> Any:
     return Lstm()
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "gpt": gpt, "lstm": lstm, **IMAGE_MODELS}
-TEXTS = {"gpt": (GPT_BATCH, CONTEXT), "lstm": (20, 50)}
+MODELS = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "gpt": gpt,
+    "gpt6x384": partial(gpt, layers=6, heads=6, width=384),
+    "lstm": lstm,
+    **IMAGE_MODELS,
+}
+TEXTS = {"gpt": (GPT_BATCH, CONTEXT), "gpt6x384": (GPT_BATCH, CONTEXT), "lstm": (20, 50)}
 """Rows and length of the batches of the models of characters."""
 
 
@@ -123,9 +131,10 @@ def batch(name: str, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[An
         rows, length = TEXTS[name]
         ids = rng.integers(0, VOCABULARY, (rows, length + 1))
         return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
-    if name in ROWS:
-        images = rng.standard_normal((ROWS[name], 3, 224, 224)).astype(np.float32)
-        return images, rng.integers(0, CLASSES, ROWS[name])
+    if name in IMAGES:
+        rows, pixels = IMAGES[name]
+        images = rng.standard_normal((rows, 3, pixels, pixels)).astype(np.float32)
+        return images, rng.integers(0, CLASSES, rows)
     x = rng.standard_normal((DIGITS_BATCH, 64)).astype(np.float32)
     labels = rng.integers(0, 10, DIGITS_BATCH)
     return (x.reshape(-1, 1, 8, 8) if name == "cnn" else x), labels
@@ -148,7 +157,7 @@ def start_values(model: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def make_optimizer(lib: Any, name: str, model: Any) -> Any:
-    if name == "gpt":
+    if name.startswith("gpt"):
         return lib.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01)
-    rate = 1e-3 if name in ROWS else 0.05  # small batches of noise: rounding grows with the steps
+    rate = 1e-3 if name in IMAGES else 0.05  # small batches of noise: rounding grows with the steps
     return lib.optim.SGD(model.parameters(), lr=rate, momentum=0.9)

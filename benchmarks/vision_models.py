@@ -283,7 +283,11 @@ def _resnet50(lib: Any) -> Any:
 
 
 IMAGE_MODELS = {
-    "resnet18": _resnet18, "resnet50": _resnet50, "mobilenet": mobilenet, "vit": vit, "swin": swin,
+    "resnet18": _resnet18, "resnet18x96": _resnet18, "resnet50": _resnet50, "mobilenet": mobilenet,
+    "vit": vit, "swin": swin,
 }  # fmt: skip
-ROWS = {"resnet18": 8, "resnet50": 4, "mobilenet": 8, "vit": 4, "swin": 4}
-"""Images of a batch."""
+IMAGES = {
+    "resnet18": (8, 224), "resnet18x96": (8, 96), "resnet50": (4, 224), "mobilenet": (8, 224),
+    "vit": (4, 224), "swin": (4, 224),
+}  # fmt: skip
+"""Number of the images of a batch, and their sides in pixels."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from oneflow.kernels.expressions.planes import Window
 
 Shape = tuple[int, ...]
-_LEAST_WIDTH = 4
+LEAST_WIDTH = 4
 """Positions in a row of the result from which the direct way beats products over windows."""
 
 _LEAST_CHANNELS = 16
@@ -95,7 +95,7 @@ def conv_work(call: Call) -> tuple[Shape, ...] | None:
         return _depthwise_work(call)
     if len(call.x) != 4:
         return None
-    if call.out[3] < _LEAST_WIDTH or not call.is_dense:
+    if call.out[3] < LEAST_WIDTH or not call.is_dense:
         return None
     return _pixels(call), _packed(call)
 
@@ -112,7 +112,7 @@ def data_grad_work(call: Call) -> tuple[Shape, ...] | None:
     if len(call.x) != 4:
         return None
     is_plain = all(1 in sizes for sizes in zip(call.stride, call.dilation, strict=True))
-    is_narrow = call.x[3] // call.stride[1] < _LEAST_WIDTH or call.w[1] < _LEAST_CHANNELS
+    is_narrow = call.x[3] // call.stride[1] < LEAST_WIDTH or call.w[1] < _LEAST_CHANNELS
     if is_narrow or not call.is_dense or not is_plain:
         return None
     down, across = phases_of(call, 0), phases_of(call, 1)
@@ -129,7 +129,7 @@ def filter_grad_work(call: Call) -> tuple[Shape, ...] | None:
         return None
     if call.is_depthwise:
         return _depthwise_work(call)
-    if call.out[3] < _LEAST_WIDTH or not call.is_dense:
+    if call.out[3] < LEAST_WIDTH or not call.is_dense:
         return None
     blocks = call.groups * call.num_blocks, call.out[0], prod(call.out[2:]), block_size()
     return _pixels(call), blocks, _packed(call)

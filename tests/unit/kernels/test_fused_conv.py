@@ -38,6 +38,7 @@ CONVS: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] = [
     ((37, 6, 9, 7), (8, 3, 3, 2), 2, {"padding": (2, 0), "stride": (1, 2), "dilation": (2, 1)}),
     ((19, 4, 5, 6), (4, 1, 1, 1), 4, {}),
     ((17, 3, 4, 4), (2, 3, 5, 5), 1, {"padding": (3, 3), "stride": (3, 2)}),
+    ((7, 40, 6, 5), (18, 20, 3, 3), 2, {"padding": (1, 1), "stride": (2, 2)}),  # narrow results
     ((5, 3, 12, 12), (4, 3, 3, 3), 1, {"padding": (1, 1)}),  # few samples: the plain way
     ((20, 3, 40), (4, 3, 5), 1, {"padding": (2,), "stride": (2,), "dilation": (2,)}),
     ((20, 2, 5, 4, 6), (4, 2, 2, 2, 3), 1, {"padding": (1, 0, 1), "stride": (1, 2, 1)}),

@@ -1,12 +1,9 @@
 """Training steps on a GPU where launches, not arithmetic, take the time: GPT-2 small, one sequence.
 
     python benchmarks/launch_bound.py [--rounds 20] [--sequence 128] [--layers 12] [--json FILE]
-        [--precision float32|mixed|bfloat16] [--counter MODULE]
 
 Sides: our eager mode, our graph (ONEFLOW_CUDA_GRAPHS=1: its kernels are replayed as CUDA graphs)
 and PyTorch's eager mode, if it is installed with CUDA. Every step ends with a wait for the GPU.
-With --counter our graph's step is counted instead of timed: MODULE.counting() is a context whose
-value has `launches` and `gemms` when it ends; precision is that of the graph (mixed: bfloat16).
 Prints why and ends with 0 where there is no GPU. Not run on a GPU yet.
 """
 
@@ -14,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -48,8 +44,6 @@ def ours(settings: argparse.Namespace, is_graph: bool) -> Step:
 
     flow.manual_seed(0)
     model = gpt(flow, **_sizes(settings)).to("cuda")
-    if settings.precision == "bfloat16":
-        model = model.to(flow.bfloat16)
     criterion = flow.nn.CrossEntropyLoss()
     optimizer = flow.optim.AdamW(model.parameters(), lr=1e-3)
     x, y = (flow.tensor(a, device="cuda") for a in _batch(settings))
@@ -59,8 +53,6 @@ def ours(settings: argparse.Namespace, is_graph: bool) -> Step:
             super().__init__()
             self.model, self.criterion = model, criterion
             self.add_optimizer(optimizer)
-            if settings.precision == "mixed":
-                self.config.enable_amp(True, dtype=flow.bfloat16)
 
         def build(self, x: Any, y: Any) -> Any:
             loss = self.criterion(self.model(x), y)
@@ -105,31 +97,16 @@ def torch_eager(settings: argparse.Namespace) -> Step | None:
     return step
 
 
-def count(step: Step, module: str) -> dict[str, Any]:
-    """The launches and products of one step, after the first ones."""
-    for _ in range(3):
-        step()
-    with import_module(module).counting() as cost:
-        step()
-    return {"launches": cost.launches, "products": cost.gemms}
-
-
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--sequence", type=int, default=128)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--precision", choices=("float32", "mixed", "bfloat16"), default="float32")
-    parser.add_argument("--counter", metavar="MODULE")
     settings = parser.parse_args()
     from oneflow.tensor.layout import has_cuda
 
     if not has_cuda():
         print("launch_bound: no CUDA device or no CuPy here, nothing measured")
-        return
-    if settings.counter:
-        row = {"precision": settings.precision, **count(ours(settings, True), settings.counter)}
-        report("GPT-2 small, one sequence: launches of a step of AdamW", [row], settings.json)
         return
     sides = {"eager": ours(settings, False), "graph": ours(settings, True)}
     theirs = torch_eager(settings)

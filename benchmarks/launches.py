@@ -1,8 +1,114 @@
-"""Launches of a training step on a GPU: GPT-2 small in float32, mixed precision and bfloat16.
+"""Counts what a training step asks of a GPU: launches, products, copies, waits, allocations.
 
-    python benchmarks/launches.py [--layers 12] [--sequence 128] [--batch 1] [--json FILE]
+    EMU_MODE=count tests/cuda_emulation/run.sh VENV python benchmarks/launches.py
+        [--models gpt2,resnet50,mlp,cnn] [--precisions float32,mixed,bfloat16] [--batch 16]
+        [--sequence 1024] [--layers 12] [--json FILE]
 
-Counts kernels that CuPy launches and products that it hands to cuBLAS, by wrapping the calls of its
-driver and library modules; with ONEFLOW_KERNEL_FUSION=0 besides, for comparison. Prints why and
-ends with 0 where there is no GPU. Not run on a GPU yet.
+Graphs of forward, backward and AdamW; mixed: float32 weights, computing in bfloat16; bfloat16: the
+weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the second step after the
+first; with ONEFLOW_KERNEL_FUSION=0 besides, for comparison. batch: sequences of GPT-2 and images of
+ResNet-50. Products are calls of cuBLAS, beside launches; bytes of products: operands and results,
+once each; copied and set: by copies and fills on the device. Prints why and ends with 0 where CUDA
+is not emulated.
 """
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import numpy as np
+from measure import arguments, report
+from models import MODELS, batch, gpt
+
+GPT2 = {"vocabulary": 50304, "width": 768, "heads": 12}
+PRECISIONS = ("float32", "mixed", "bfloat16")
+SIDE, CLASSES = 224, 1000
+MIB = 1 << 20
+
+
+def network(flow: Any, name: str, settings: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """A network on the GPU, and a batch of it."""
+    rng = np.random.default_rng(0)
+    if name == "gpt2":
+        model = gpt(flow, **GPT2, context=settings.sequence, layers=settings.layers)
+        ids = rng.integers(0, GPT2["vocabulary"], (settings.batch, settings.sequence + 1))
+        x, y = ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
+    elif name in ("mlp", "cnn"):
+        model, (x, y) = MODELS[name](flow), batch(name)
+    else:
+        model = MODELS[name](flow)
+        x = np.zeros((settings.batch, 3, SIDE, SIDE), np.float32)
+        y = rng.integers(0, CLASSES, settings.batch)
+    return model.to("cuda"), flow.tensor(x, device="cuda"), flow.tensor(y, device="cuda")
+
+
+def count(name: str, precision: str, settings: argparse.Namespace) -> dict[str, Any]:
+    """One step of one network, counted."""
+    from cuda_emulation import counting  # type: ignore[import-not-found]
+
+    import oneflow as flow
+
+    flow.manual_seed(0)
+    model, x, y = network(flow, name, settings)
+    if precision == "bfloat16":
+        model = model.to(flow.bfloat16)
+        x = x if x.dtype == flow.int64 else x.to(flow.bfloat16)
+    criterion = flow.nn.CrossEntropyLoss()
+    optimizer = flow.optim.AdamW(model.parameters(), lr=1e-3)
+
+    class Step(flow.nn.Graph):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.criterion = model, criterion
+            self.add_optimizer(optimizer)
+            if precision == "mixed":
+                self.config.enable_amp(True, dtype=flow.bfloat16)
+
+        def build(self, x: Any, y: Any) -> Any:
+            loss = self.criterion(self.model(x), y)
+            loss.backward()
+            return loss
+
+    step = Step()
+    for _ in range(2):
+        step(x, y)
+    with counting() as cost:
+        step(x, y)
+    return {
+        "model": name,
+        "precision": precision,
+        "launches": cost.launches,
+        "products": cost.gemms,
+        "copies": cost.memcpys,
+        "fills": cost.memsets,
+        "waits": cost.syncs,
+        "allocations": cost.mallocs,
+        "products_mib": cost.bytes_gemm / MIB,
+        "copied_mib": cost.bytes_copied / MIB,
+        "set_mib": cost.bytes_set / MIB,
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--models", default="gpt2,resnet50,mlp,cnn")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS))
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--sequence", type=int, default=1024)
+    parser.add_argument("--layers", type=int, default=12)
+    settings = parser.parse_args()
+    if "CUDA_EMULATION" not in os.environ:
+        print("launches: CUDA is not emulated here (tests/cuda_emulation), nothing counted")
+        return
+    rows = [
+        count(name, precision, settings)
+        for name in settings.models.split(",")
+        for precision in settings.precisions.split(",")
+    ]
+    report("A training step on a GPU, counted", rows, settings.json)
+
+
+if __name__ == "__main__":
+    main()

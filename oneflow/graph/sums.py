@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Gathers:
-    """The updated parameters of one placement that are gathered in one go: of at most an eighth of
+    """The updated parameters of a stage that are gathered in one go: of at most an eighth of
     all bytes, or one parameter.
     """
 
@@ -75,7 +75,7 @@ def write_moved(
         whole = inputs[i]
         if PARTIAL not in (written_variable(value).sbp or ()):
             moved[1] = trace.fix_layout(moved[1], value.placement, nd_sbp)
-            before = trace.gathers_on(value.placement).before(value.type.nbytes)
+            before = trace.gathers_of(value).before(value.type.nbytes)
             whole = depend(whole, moved[1] if before is None else before)
         moved[i] = copy(trace.fix_layout(whole, value.placement, nd_sbp))
     outputs = call(op, *moved, **attrs)
@@ -86,5 +86,5 @@ def write_moved(
                 value = written_variable(trace.value_of(inputs[i]))
                 back = trace.fix_layout(moved[i], value.placement, value.sbp)
                 listed[output] = assign(inputs[i], back)
-                trace.gathers_on(value.placement).last = listed[output]
+                trace.gathers_of(value).last = listed[output]
     return tuple(listed) if isinstance(outputs, tuple) else listed[0]

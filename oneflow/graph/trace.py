@@ -112,14 +112,14 @@ class Trace(Mode):
         """Values that are read as a whole, and the layout they then have, by id."""
         self.gathers_ahead = True
         """See Ahead; False: parameters are gathered once the op that reads them could run."""
-        self._ahead: dict[tuple[Placement, int], Ahead] = {}
-        """The latest readers of each placement and stage."""
+        self._ahead: dict[tuple[Placement, int, bool], Ahead] = {}
+        """The latest readers of each placement, stage and pass."""
         self.is_in_backward = False
         self._newest: dict[Placement, Value] = {}
         self.forgotten: list[Part] = []
         """The parts that are computed again in the backward pass."""
         self._condition: Callable[[Tensor], Tensor] | None = None
-        self._gathers: dict[Placement, Gathers] = {}
+        self._gathers: dict[tuple[Placement, int], Gathers] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -187,15 +187,16 @@ class Trace(Mode):
 
     def gathering(self, split: Iterable[Tensor]) -> None:
         """The updates of these parameters, which ZeRO splits, follow."""
-        totals: dict[Placement, int] = {}
+        totals: dict[tuple[Placement, int], int] = {}
         for x in split:
-            place = self._placement_of(x)
+            value = self.value_of(x)
+            place = value.placement, value.node.stage
             totals[place] = totals.get(place, 0) + x.meta.nbytes
         self._gathers = {place: Gathers(nbytes) for place, nbytes in totals.items()}
 
-    def gathers_on(self, placement: Placement) -> Gathers:
-        """The updated parameters of a placement that are gathered in one go."""
-        return self._gathers.setdefault(placement, Gathers())
+    def gathers_of(self, value: Value) -> Gathers:
+        """The updated parameters that are gathered in one go with one of a stage."""
+        return self._gathers.setdefault((value.placement, value.node.stage), Gathers())
 
     def _parts_written(self, op: type[Op], inputs: tuple[Tensor, ...]) -> dict[int, NdSbp]:
         """Inputs that are overwritten and lie as copies, and the layout of their parts."""
@@ -219,7 +220,7 @@ class Trace(Mode):
             return values
         others = [v for i, v in enumerate(values) if i not in places and v.node.op != "variable"]
         where = values[places[0]].placement
-        ahead = self._ahead.setdefault((where, self._stage_on(where, values)), Ahead())
+        ahead = self._ahead.setdefault(self._pass_on(where, values), Ahead())
         nbytes = sum(values[i].type.nbytes for i in places)
         after = ahead.start(others, nbytes) if self.gathers_ahead else others[:1]
         result = list(values)
@@ -286,6 +287,13 @@ class Trace(Mode):
         if self.stage in known:
             return self.stage
         return max((v.node.stage for v in values if v.node.stage in known), default=known[0])
+
+    def _pass_on(self, placement: Placement, values: list[Value]) -> tuple[Placement, int, bool]:
+        """The stage of an op, and whether it is in a backward pass that other stages separate from
+        the forward one.
+        """
+        is_apart = self.graph.num_pieces > 1 and len(self.stage_of) > 1 and self.is_in_backward
+        return placement, self._stage_on(placement, values), is_apart
 
     # ---- computing again -------------------------------------------------------------------------
 

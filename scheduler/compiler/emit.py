@@ -42,7 +42,7 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
     _sum_in_place(actors)
     phases = Phases(actors, graph.num_pieces, late, config)
     count_registers(registers, phases)
-    share_registers(graph, actors)
+    share_registers(actors, phases)
     return Plan(graph, actors, registers, cluster.world_size, phases.turns)
 
 

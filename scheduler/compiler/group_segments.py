@@ -46,8 +46,8 @@ an all-gather: 2T(p-1)/p bytes a rank instead of T(p-1), against two messages mo
 read the same, but the halves also share the adding."""
 
 BUCKETS = 8
-"""Gradients that are parts after they were exchanged, or sums over micro-batches, go in so many
-buckets, so that few of them lie in memory whole."""
+"""Gradients of a stage that are parts after they were exchanged, or sums over micro-batches, go in
+as many buckets, so that few of them lie in memory whole."""
 BUCKET_NBYTES = 64 * 1024
 """The least such bucket: smaller ones cost more time than they free memory."""
 
@@ -102,18 +102,22 @@ class _Buckets:
         self._floors: dict[Hashable, int] = {}
         if not config.bucket_nbytes:
             return
-        kept: dict[int, int] = {}
+        stages: dict[Hashable, dict[int, int]] = {}
         sent: dict[int, int] = {}
         for node in graph:
             if node.op == "accumulate" or is_reduction(node):
                 source = node.inputs[0]
+                kept = stages.setdefault((source.placement, source.node.stage), {})
                 is_split = any(s.is_split for s in _sbp(node.outputs[0].sbp))
                 some = kept if node.op == "accumulate" or is_split else sent
                 if not source.node.is_structural:
                     nbytes = some.get(source.node.id, 0) + local_nbytes(source)
                     some[source.node.id] = nbytes
-        least = min(config.bucket_nbytes, max(sum(kept.values()) // BUCKETS, BUCKET_NBYTES))
-        for some, limit in ((kept, least), (sent, config.bucket_nbytes)):
+        limits = [(sent, config.bucket_nbytes)]
+        for kept in stages.values():
+            least = max(sum(kept.values()) // BUCKETS, BUCKET_NBYTES)
+            limits.append((kept, min(config.bucket_nbytes, least)))
+        for some, limit in limits:
             for number, nbytes in some.items():
                 self._shares[number] = self._shares.get(number, 0) + nbytes / limit
 

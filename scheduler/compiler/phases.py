@@ -230,6 +230,10 @@ class Phases:
             segments.setdefault(self._tasks[actor.id], []).append(actor.id)
         return [actor for task in order for actor in segments[task]]
 
+    def task_of(self, actor: ActorSpec) -> Task | None:
+        """The task in which an actor handles each piece; None where nothing overlaps."""
+        return self._tasks.get(actor.id)
+
     # ---- slots -----------------------------------------------------------------------------------
 
     def num_slots(self, register: RegisterSpec) -> int:

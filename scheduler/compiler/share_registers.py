@@ -6,8 +6,10 @@ backward pass is cut into many segments (ZeRO: parameters are gathered for one s
 gradients scattered as soon as there are enough) holds few of its registers at a time.
 
 Grants go up in level, as all edges do, so no circle can arise. With several micro-batches the first
-register of a memory waits, for its next piece, until the last has been read; where several pipeline
-stages overlap their pieces, only what is made once a step takes turns.
+register of a memory waits, for its next piece, until the last has been read. Where several pipeline
+stages overlap their pieces, what is made for each piece takes turns within its task alone, the
+forward pass of a stage or the backward one: a stage is through with the task of one piece before it
+begins that of the next, but other tasks may come between.
 
 A memory is passed on to what is about as large; registers that other ranks read share none with
 those that they do not.
@@ -18,8 +20,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from oneflow.core.graph import LogicalGraph, Value
+from oneflow.core.graph import Value
 from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, RegisterSpec, in_place_of
+from oneflow.scheduler.compiler.phases import Phases
 
 SHORT_NBYTES = 4096
 """Registers of fewer bytes are not worth a message."""
@@ -42,16 +45,16 @@ class _Memory:
         self.level = _last_level(register)
 
 
-def share_registers(graph: LogicalGraph, actors: list[ActorSpec]) -> None:
+def share_registers(actors: list[ActorSpec], phases: Phases) -> None:
     """Sets `storage` and the one slot of registers that share."""
-    overlaps = graph.num_pieces > 1 and any(node.stage for node in graph)
     memories: dict[object, list[_Memory]] = {}
     for actor in actors:
-        if actor.kind not in _MAKERS or (overlaps and actor.acts > 1):
+        if actor.kind not in _MAKERS:
             continue
-        known = memories.setdefault((actor.placement, actor.acts), [])
+        task = phases.task_of(actor)
+        known = memories.setdefault((actor.placement, actor.acts, task), [])
         for register in actor.outputs:
-            if not _may_take_turns(register):
+            if not _may_take_turns(register, phases):
                 continue
             is_shared = any(c.kind in READS_PEERS for c in register.consumers)
             wanted = _nbytes(register)
@@ -83,13 +86,16 @@ def _settle(memory: _Memory) -> None:
             held.num_slots = 1
 
 
-def _may_take_turns(register: RegisterSpec) -> bool:
+def _may_take_turns(register: RegisterSpec, phases: Phases) -> bool:
     producer = register.producer
+    held = [register, *_made_in_place(register)]
+    tasks = {phases.task_of(c) for r in held for c in r.consumers}
     return (
         bool(register.values)
         and in_place_of(register) is None
         and register.items == producer.acts
         and all(c.acts == producer.acts for c in register.consumers)
+        and tasks <= {phases.task_of(producer)}
         and _nbytes(register) >= SHORT_NBYTES
     )
 

@@ -28,9 +28,9 @@ HEAD_WORDS = 4
 """Words for each table of the index: its address, its entries, those in use, and their limit."""
 
 _PLACE_BITS = 64 - TABLE_BITS
-_GROUP = 64
-"""Ids whose entries are on their way from memory at once."""
-_AHEAD = 12
+_ON_THE_WAY = 32
+"""Ids whose entries are on their way from memory at once; a power of two."""
+_AHEAD = 32
 """Rows and ids asked for ahead of the one that is copied or added."""
 _LINE_NBYTES = 64
 _MOST_LINES, _ENTRY_LINES = 4, 2
@@ -107,28 +107,26 @@ def _key(p: Program, i: Value) -> tuple[Value, Value]:
     return p.integer(p["keys"] + i * INT_NBYTES), p.integer(p["tables"] + i * 4, "i32")
 
 
-def _in_groups(p: Program, body: Callable[[Value, Value, Value], None]) -> None:
-    """`body(i, hash, its table of the index)` for i from begin to end; the entries are on their
-    way."""
-    hashes = p.memory(_GROUP * INT_NBYTES)
+def _in_turn(p: Program, body: Callable[[Value, Value, Value], None]) -> None:
+    """`body(i, its table of the index, its entry)` for i from begin to end. While one is worked on,
+    the entries of the next _ON_THE_WAY come from memory, which so is never idle."""
+    hashes = p.memory(_ON_THE_WAY * INT_NBYTES)
 
-    def group(first: Value, _: Values) -> None:
-        last = p.least(first + _GROUP, p["end"])
+    def place(i: Value) -> Value:
+        return hashes + ((i - p["begin"]) & (_ON_THE_WAY - 1)) * INT_NBYTES
 
-        def ask(i: Value, _: Values) -> None:
-            hashed = _hash(p, *_key(p, i))
-            p.store(hashed, hashes + (i - first) * INT_NBYTES)
-            entries = _Entries(p, p["heads"], hashed)
-            entries.ask()
+    def ask(i: Value, _: Values) -> None:
+        hashed = _hash(p, *_key(p, i))
+        p.store(hashed, place(i))
+        _Entries(p, p["heads"], hashed).ask()
 
-        def use(i: Value, _: Values) -> None:
-            key, table = _key(p, i)
-            body(i, *_found(p, p.integer(hashes + (i - first) * INT_NBYTES), key, table))
+    def use(i: Value, values: Values) -> None:
+        hashed = p.integer(place(i))
+        ask(p.least(i + _ON_THE_WAY, p["end"] - 1), values)
+        body(i, *_found(p, hashed, *_key(p, i)))
 
-        p.loop(first, last, ask)
-        p.loop(first, last, use)
-
-    p.loop(p["begin"], p["end"], group, step=_GROUP)
+    p.loop(p["begin"], p.least(p["begin"] + _ON_THE_WAY, p["end"]), ask)
+    p.loop(p["begin"], p["end"], use)
 
 
 def _found(p: Program, hashed: Value, key: Value, table: Value) -> tuple[Value, Value]:
@@ -144,7 +142,7 @@ def write_find() -> Program:
         used = _word(p, entry, 1)
         p.store((used & ((1 << _PLACE_BITS) - 1)) - 1, p["places"] + i * INT_NBYTES)
 
-    _in_groups(p, one)
+    _in_turn(p, one)
     return p
 
 

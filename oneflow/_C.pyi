@@ -594,6 +594,8 @@ from oneflow.functional.torch_methods import t_ as t_
 from oneflow.functional.torch_methods import transpose_ as swapaxes_
 from oneflow.functional.torch_methods import transpose_ as swapdims_
 from oneflow.functional.torch_methods import transpose_ as transpose_
+from oneflow.functional.upstream import amp_black_identity as amp_black_identity
+from oneflow.functional.upstream import amp_white_identity as amp_white_identity
 from oneflow.functional.upstream import bias_add as bias_add
 from oneflow.functional.upstream import depend as depend
 from oneflow.functional.upstream import fused_bias_add_dropout as fused_bias_add_dropout
@@ -606,8 +608,6 @@ from oneflow.functional.upstream import gather as gather
 from oneflow.functional.upstream import gelu_with_approximate as gelu_with_approximate
 from oneflow.functional.upstream import global_arange as global_arange
 from oneflow.functional.upstream import host_scalar_add_by_tensor as host_scalar_add_by_tensor
-from oneflow.functional.upstream import identity as amp_black_identity
-from oneflow.functional.upstream import identity as amp_white_identity
 from oneflow.functional.upstream import identity as identity
 from oneflow.functional.upstream import layer_norm as layer_norm
 from oneflow.functional.upstream import layer_norm_affine as layer_norm_affine

@@ -52,6 +52,16 @@ def identity(x: Tensor) -> Tensor:
     return clone(x)
 
 
+def amp_white_identity(x: Tensor) -> Tensor:
+    """The same values; a graph in mixed precision makes them in half precision."""
+    return unary.amp_white_identity(x)
+
+
+def amp_black_identity(x: Tensor) -> Tensor:
+    """The same values; a graph in mixed precision makes them in float32."""
+    return unary.amp_black_identity(x)
+
+
 def host_scalar_add_by_tensor(x: Tensor, scalar: Tensor) -> Tensor:
     """x + scalar."""
     return add(x, scalar)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
-from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
 from oneflow.core.errors import ConfigError
 from oneflow.core.job_config import (
@@ -41,7 +38,7 @@ class GraphConfig:
         self.hints: dict[str, object] = {}
         self._training = False
         self.zero: Zero | None = None
-        self._amp_dtype: DType | None = None
+        self.amp_dtype: DType | None = None
 
     @property
     def training(self) -> bool:
@@ -49,13 +46,18 @@ class GraphConfig:
         return self._training
 
     def enable_amp(self, mode: bool = True, *, dtype: DTypeLike = float16) -> None:
-        """Runs `build` in mixed precision, as inside `flow.autocast` with this dtype (float16 or
-        bfloat16) on every device. Parameters stay in float32; each is cast once a step.
+        """Run the graph in mixed precision of float32 and `dtype`, float16 or bfloat16, by the four
+        lists of upstream (oneflow/graph/precision.py): products and convolutions in `dtype`, and
+        what lies between them; losses and sums in float32.
+
+        `build` sees the dtypes it would see without, and outputs have them. Parameters stay in
+        float32; each is cast once a step. `flow._C.amp_white_identity` and `amp_black_identity` pin
+        a value, `flow.autocast(enabled=False)` a block.
         """
         wanted = dtype_of(dtype)
         if wanted not in (float16, bfloat16):
             raise ConfigError(f"enable_amp: dtype must be float16 or bfloat16, got {wanted}")
-        self._amp_dtype = wanted if mode else None
+        self.amp_dtype = wanted if mode else None
 
     def enable_zero(
         self,
@@ -94,16 +96,6 @@ class GraphConfig:
                 f"'non_distributed', got {mode!r}"
             )
         self.enable_zero(mode == "distributed_split", stage=1)
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """The mode in which `build` is traced."""
-        dtype = self._amp_dtype
-        if dtype is None:
-            yield
-            return
-        with autocast("cpu", dtype), autocast("cuda", dtype):
-            yield
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cuts each call's batch (dim 0 of every input) in `value` micro-batches; the gradient

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, call, swap_mode, use_mode
@@ -51,6 +51,9 @@ from oneflow.tensor.views import (
     write_through,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from oneflow.graph.precision import Marks
 
 
 class Trace(Mode):
@@ -120,6 +123,8 @@ class Trace(Mode):
         """The parts that are computed again in the backward pass."""
         self._condition: Callable[[Tensor], Tensor] | None = None
         self._gathers: dict[tuple[Placement, int], Gathers] = {}
+        self.marks: Marks | None = None
+        """The parts that nodes play, if the graph runs in mixed precision."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -159,6 +164,8 @@ class Trace(Mode):
         record(op, inputs, outputs, attrs)
         if outputs and (call := outputs[0]._grad_fn) is not None:
             self._module_of_call[call.number] = self.module_path
+            if self.marks is not None:
+                self.marks.makers[call.number] = node
         if outputs:
             self.note_stage(outputs[0], node.stage)
         if op.is_view:
@@ -276,6 +283,8 @@ class Trace(Mode):
         """The gradients of the call with this number follow."""
         self.stage = self._stage_of_call.get(number, self.stage)
         self.module_path = self._module_of_call.get(number, "")
+        if self.marks is not None:
+            self.marks.call = number
 
     def _stage_on(self, placement: Placement, values: list[Value]) -> int:
         """The stage of an op there: on a placement of several that of the module that is called;
@@ -669,6 +678,8 @@ class Trace(Mode):
                 self._newest[placement] = node.outputs[0]
         node.stage = self._stage_on(placement, values)
         node.module, node.location = self.module_path, self.locate()
+        if self.marks is not None and not self.draws.is_after_pieces:
+            self.marks.note(node, self.is_in_backward)
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
             node.rate = PIECE if find_op(op).mutates else STEP
         return node

@@ -10,6 +10,7 @@ from oneflow.core.location import locate, user_stack
 from oneflow.core.placement import Placement
 from oneflow.distributed.world import world
 from oneflow.graph.names import buffers_of, names_of, owners_of, paths_of
+from oneflow.graph.precision import lower, precision
 from oneflow.graph.proxy import Stage
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
@@ -66,7 +67,7 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     args, kwargs = map_tensors(given, lambda _: next(traced))
     buffers = buffers_of(graph)
     scaler = graph._scaler.attach(trace, graph._optimizers) if graph._scaler else None
-    with graph.config.precision():
+    with precision(trace, graph.config.amp_dtype):
         outputs = graph.build(*args, **kwargs)
     for module, name, buffer in buffers:
         _keep_buffer(module, name, buffer)
@@ -83,6 +84,8 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
             scaler.end()
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
+    if trace.marks is not None and graph.config.amp_dtype is not None:
+        lower(trace.graph, trace.marks, graph.config.amp_dtype)
     return outputs
 
 

@@ -163,6 +163,13 @@ isnan: UnaryFunction = _unary("isnan", accepts=ANY, result=bool_)
 isinf: UnaryFunction = _unary("isinf", accepts=ANY, result=bool_)
 isfinite: UnaryFunction = _unary("isfinite", accepts=ANY, result=bool_)
 copy: UnaryFunction = _unary("copy", lambda d, x, y: d, accepts=ANY, formula=lambda x: _X)
+# Copies that a graph in mixed precision makes in half precision, or in float32.
+amp_white_identity: UnaryFunction = _unary(
+    "amp_white_identity", lambda d, x, y: d, accepts=ANY, formula=lambda x: _X
+)
+amp_black_identity: UnaryFunction = _unary(
+    "amp_black_identity", lambda d, x, y: d, accepts=ANY, formula=lambda x: _X
+)
 
 
 def _acosh_slope(x: Tensor) -> Tensor:

@@ -79,9 +79,9 @@ def test_amp_knows_half_floats_only() -> None:
     with pytest.raises(ConfigError, match="must be float16 or bfloat16, got"):
         graph.config.enable_amp(True, dtype=flow.float32)
     graph.config.enable_amp(True)
-    assert graph.config._amp_dtype is flow.float16
+    assert graph.config.amp_dtype is flow.float16
     graph.config.enable_amp(False)
-    assert graph.config._amp_dtype is None
+    assert graph.config.amp_dtype is None
 
 
 # ---- kernels -------------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ UNARY: dict[str, tuple[Array, Any]] = {
     "isinf": (_EDGY, np.isinf),
     "isfinite": (_EDGY, np.isfinite),
     "copy": (_ANY, lambda x: x),
+    "amp_white_identity": (_ANY, lambda x: x),
+    "amp_black_identity": (_ANY, lambda x: x),
 }
 
 

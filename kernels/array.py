@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import EllipsisType, ModuleType
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -9,6 +10,16 @@ import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, Any]
 """An array of NumPy, or of CuPy, which has the same methods."""
+
+DATA_AT = object.__basicsize__
+"""The place of the address of its elements in an array object of NumPy."""
+
+
+def data_address(array: Array) -> int:
+    """Address of the first element of a NumPy array. `array.ctypes.data` makes an object on the way
+    there, which takes ten times as long (0.8 us)."""
+    return ctypes.c_int64.from_address(id(array) + DATA_AT).value
+
 
 ArrayModule: TypeAlias = ModuleType
 """`xp`: numpy or cupy."""

@@ -24,7 +24,7 @@ from oneflow.core.expression import COLUMN, ROW, walk
 from oneflow.core.op import Op
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.array import Array, ArrayModule, data_address
 from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
 from oneflow.kernels.expressions.loops import LoopArray, Spec
@@ -156,7 +156,7 @@ class CompiledKernel:
         self.layout = self._layout(strides)
         self.function = self._compile(self.layout)
         self.table = self.layout.table() if self.layout.depth > 1 else None
-        self.address = 0 if self.table is None else self.table.ctypes.data
+        self.address = 0 if self.table is None else data_address(self.table)
         self.rows = self.layout.sizes[0]
         self.is_large = math.prod(self.whole) >= ALONE and self.rows > 1
         self._others: dict[tuple[object, ...], tuple[Callable[..., int], Layout]] = {}
@@ -269,13 +269,13 @@ class CompiledKernel:
             found = self._others[key] = self._compile(layout), layout
         function, layout = found
         table = layout.table()
-        function(*arrays, *scalars, table.ctypes.data, 0, 0, layout.sizes[0])
+        function(*arrays, *scalars, data_address(table), 0, 0, layout.sizes[0])
 
     def fixed(self, arrays: Sequence[Array]) -> Callable[..., object]:
         """The call for arrays with the shapes and strides of `arrays`, which it does not look at
         again: 1.5 us instead of 6 with ten arrays that are not contiguous."""
         function, table, end = self._for_layout(arrays)
-        ends = (*self.numbers, table.ctypes.data, 0, 0, end)
+        ends = (*self.numbers, data_address(table), 0, 0, end)
         positions = self.positions
         if positions == list(range(len(arrays))):
             return lambda *given, _table=table: function(*given, *ends)
@@ -319,7 +319,7 @@ class CompiledKernel:
         if found is None:
             found = self._others[key] = self._compile(layout), layout
         table = layout.table((first, own))
-        ends = (table.ctypes.data, 0, 0, layout.sizes[0])
+        ends = (data_address(table), 0, 0, layout.sizes[0])
         found[0](*arrays, *scalars, rng.seed & (1 << 64) - 1, *ends)
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import DATA_AT, Array, data_address
 from oneflow.kernels.expressions.binding import CompiledKernel
 from oneflow.kernels.expressions.llvm_code import Value
-from oneflow.kernels.expressions.loops import ARRAY_DATA_AT, ARRAY_NBYTES
+from oneflow.kernels.expressions.loops import ARRAY_NBYTES
 from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS, product
 from oneflow.kernels.expressions.program import FLOAT_NBYTES, Program, Values, function_of, run
 
@@ -50,7 +50,7 @@ def _write(operands: int, product_first: bool) -> Program:
 
     def step(turn: Value) -> None:
         for i, array in enumerate(objects):
-            p.store(p[f"operand{i}"] + turn * p[f"move{i}"], array + ARRAY_DATA_AT)
+            p.store(p[f"operand{i}"] + turn * p[f"move{i}"], array + DATA_AT)
         p.call(p["step"], [*objects, p["table"]], [p.number(0), p.number(0), p["end"]])
 
     def of_turn(number: Value, _: Values) -> None:
@@ -100,7 +100,7 @@ class Chain:
         step, self._table, end = kernel.fixed_call(operands)
         self._code = function_of(_write, len(self.positions), product_first)
         tiles = -(-rows // MOST_ROWS)
-        self._first = [step, self._table.ctypes.data, end, product(), tiles, rows]
+        self._first = [step, data_address(self._table), end, product(), tiles, rows]
         self._adds = int(adds)
 
     def run(
@@ -117,12 +117,12 @@ class Chain:
         blocks, elements, _ = packed.shape
         numbers = [count, *self._first, blocks, elements, a[0].strides[0] // 4]
         numbers += [elements * BLOCK, out[0].strides[0] // 4, self._adds]
-        numbers += [*_moving(a), packed.ctypes.data, *_moving(out)]
+        numbers += [*_moving(a), data_address(packed), *_moving(out)]
         for i in self.positions:
             numbers += _moving(operands[i])
         run(self._code, [numbers])
 
 
 def _moving(pair: tuple[Array, Array]) -> tuple[int, int]:
-    first, following = (int(x.__array_interface__["data"][0]) for x in pair)
+    first, following = map(data_address, pair)
     return first, following - first

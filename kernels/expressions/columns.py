@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.product import LANES
 from oneflow.kernels.expressions.program import Program, Values, at, cut, function_of, run
 from oneflow.ops.conv import Sizes
 
 _MOST_TASKS = 64
+_AT_ONCE = 4
+"""Vectors that are added to sums of their own: one sum would wait for itself."""
 _COLUMN_NAMES = (
     "begin", "end", "kernel_h", "kernel_w", "out_h", "out_w", "height", "width", "n",
     "stride_h", "stride_w", "top", "left", "apart_h", "apart_w", "columns", "image",
@@ -96,7 +98,7 @@ def _run(
     padding: Sizes, dilation: Sizes,
 ) -> None:  # fmt: skip
     fixed = [*columns.shape[1:5], *image.shape[1:], *stride, *padding, *dilation]
-    fixed += [columns.ctypes.data, image.ctypes.data]
+    fixed += [data_address(columns), data_address(image)]
     parts = cut(pieces, columns.size, _MOST_TASKS)
     run(function_of(write), [[begin, end, *fixed] for begin, end in parts])
 
@@ -128,11 +130,19 @@ def _write_channel_sums() -> Program:
     def of_channel(c: Value, _: Values) -> None:
         def of_sample(n: Value, total: Values) -> Values:
             begin = at(p["x"], (n * p["channels"] + c) * p["positions"])
+            whole = p["positions"] & -(_AT_ONCE * LANES)
+
+            def many(k: Value, parts: Values) -> Values:
+                places = (at(begin, k + i * LANES) for i in range(_AT_ONCE))
+                return [a + p.load(b, LANES) for a, b in zip(parts, places, strict=True)]
 
             def some(k: Value, part: Values) -> Values:
                 return [part[0] + p.load_first(p["positions"] - k, at(begin, k))]
 
-            (part,) = p.loop(0, p["positions"], some, step=LANES, carried=[zeros])
+            parts = p.loop(0, whole, many, step=_AT_ONCE * LANES, carried=[zeros] * _AT_ONCE)
+            while len(parts) > 1:
+                parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            (part,) = p.loop(whole, p["positions"], some, step=LANES, carried=parts)
             return [total[0] + part.to("double")]
 
         start = p.code.constant(0.0, "double", LANES)
@@ -147,7 +157,7 @@ def channel_sums(out: Array, x: Array) -> None:
     """out (C,) <- sums of x (N, C, positions) over the others; of samples in float64, because there
     may be very many.
     """
-    fixed = [*x.shape, out.ctypes.data, x.ctypes.data]
+    fixed = [*x.shape, data_address(out), data_address(x)]
     parts = cut(x.shape[1], x.size, _MOST_TASKS)
     run(function_of(_write_channel_sums), [[begin, end, *fixed] for begin, end in parts])
 
@@ -172,6 +182,6 @@ def transpose(out: Array, x: Array) -> None:
     # Lines of the cache hold 16 floats, which long rows of x use at once. Long rows of out must do
     # with 8: 16 of them, a power of two apart, do not fit the cache together.
     width = 16 if columns >= rows else 8
-    fixed = [rows, columns, width, out.ctypes.data, x.ctypes.data]
+    fixed = [rows, columns, width, data_address(out), data_address(x)]
     parts = cut(-(-columns // width), out.size, _MOST_TASKS)
     run(function_of(_write_transpose), [[begin, end, *fixed] for begin, end in parts])

@@ -91,6 +91,10 @@ template <class T> __device__ T smaller(T a, T b) { return (a < b || a != a) ? a
 template <class T> __device__ T sign_of(T x) { return x != x ? x : T((x > T(0)) - (x < T(0))); }
 template <class T> __device__ T magnitude(T x) { return x < T(0) ? -x : x == T(0) ? T(0) : x; }
 template <class T> __device__ T sigmoid_of(T x) { return T(1) / (T(1) + exp(-x)); }
+template <class T> __device__ T gauss_of(T x) { return exp(x * x * T(-0.5)); }
+template <class T> __device__ T normal_tail_of(T x) {
+  return erfcx(x * T(0.70710678118654752)) * T(0.5);
+}
 template <class T> __device__ T floor_quotient(T a, T b) {
   T rest = fmod(a, b), quotient = (a - rest) / b;
   if (rest != T(0) && ((rest < T(0)) != (b < T(0)))) quotient -= T(1);
@@ -126,6 +130,7 @@ _CALLS = {
     "exp_down": "exp", "abs": "magnitude", "sign": "sign_of",
     "maximum": "larger", "minimum": "smaller",
     "round": "rint", "sigmoid": "sigmoid_of", "floor_divide": "floor_quotient",
+    "gauss": "gauss_of", "normal_tail": "normal_tail_of",
 }  # fmt: skip
 
 

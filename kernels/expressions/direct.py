@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS, product
 from oneflow.kernels.expressions.program import (
@@ -103,7 +103,7 @@ def to_pixels(pixels: Array, x: Array, begin: Sizes, step: Sizes) -> None:
     padded, across = pixels.shape[1], pixels.shape[2]
     taken = min(-(-width // step[1]), across - begin[1])
     numbers = [padded, across, channels, height, width, height * width, *begin, taken, *step]
-    numbers += [pixels.ctypes.data, x.ctypes.data]
+    numbers += [data_address(pixels), data_address(x)]
     _shared(_write_to_pixels, (step[1] == 1,), samples * padded, pixels.size, numbers)
 
 
@@ -133,7 +133,7 @@ def to_blocks(blocks: Array, x: Array, groups: int) -> None:
     """
     samples, channels, positions = x.shape
     numbers = [samples, channels, positions, blocks.shape[0] // groups, channels // groups]
-    numbers += [blocks.ctypes.data, x.ctypes.data]
+    numbers += [data_address(blocks), data_address(x)]
     _shared(_write_to_blocks, (), blocks.shape[0] * samples, blocks.size, numbers)
 
 
@@ -206,7 +206,7 @@ def _write_pack(is_back: bool) -> Program:
 def _pack(is_back: bool, packed: Array, w: Array) -> None:
     groups, outs, channels, kernel = w.shape
     blocks = packed.shape[1]
-    numbers = [outs, channels, kernel, blocks, packed.ctypes.data, w.ctypes.data]
+    numbers = [outs, channels, kernel, blocks, data_address(packed), data_address(w)]
     _shared(_write_pack, (is_back,), groups * blocks, packed.size, numbers)
 
 
@@ -281,7 +281,7 @@ def pack_turned(packed: Array, w: Array, first: Sizes, step: Sizes) -> None:
     groups, outs, channels, kernel_h, kernel_w = w.shape
     blocks, taps_h, taps_w = packed.shape[1:4]
     numbers = [outs, channels, kernel_h * kernel_w, kernel_w, blocks, taps_h, taps_w]
-    numbers += [*first, *step, packed.ctypes.data, w.ctypes.data]
+    numbers += [*first, *step, data_address(packed), data_address(w)]
     is_whole = (taps_h, taps_w) == (kernel_h, kernel_w) and tuple(step) == (1, 1)
     _shared(_write_pack_turned, (is_whole,), groups * blocks, packed.size, numbers)
 
@@ -421,7 +421,7 @@ def convolve(
         outs, outs // groups, height, width, down, across, blocks, groups * blocks, taps_h, runs,
         length, planes, parts, rows_at_once, -(-across // MOST_ROWS), pixel, line,
         pixels.shape[1] * line, channels, *origin, *stride, *dilation, *begin, *step, made,
-        product(), out.ctypes.data, pixels.ctypes.data, packed.ctypes.data,
+        product(), data_address(out), data_address(pixels), data_address(packed),
     ]  # fmt: skip
     is_whole = tuple(step) == (1, 1)
     _shared(_write_convolve, (is_whole,), samples * groups * blocks, out.size, numbers)
@@ -501,6 +501,6 @@ def filter_gradient(
     numbers = [
         per_group, kernel_h, runs, length, channels, pixel, line, padded * line, samples, down,
         across, *stride, *dilation, at_once, rows_at_once, -(-length // MOST_ROWS), product(),
-        packed.ctypes.data, pixels.ctypes.data, blocks.ctypes.data,
+        data_address(packed), data_address(pixels), data_address(blocks),
     ]  # fmt: skip
     _shared(_write_filter_gradient, (), groups * per_group, packed.size, numbers)

@@ -45,6 +45,7 @@ _COMPUTED = frozenset(
 )
 _FASTER_COMPILED = (
     "exp", "exp_down", "expm1", "log", "log1p", "tanh", "erf", "erfc", "erfcx", "sigmoid", "where",
+    "gauss", "normal_tail",
 )  # fmt: skip
 COSTLY = frozenset((*_FASTER_COMPILED, WORD)) - {"where"}
 """Functions that take longer than to read what they gave."""

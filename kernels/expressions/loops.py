@@ -36,6 +36,7 @@ from oneflow.core.expression import (
     dtypes_of,
     walk,
 )
+from oneflow.kernels.array import DATA_AT
 from oneflow.kernels.expressions.functions import apply_function
 from oneflow.kernels.expressions.llvm_code import BITS, FLOATS, Code, Value, vector_type
 from oneflow.kernels.expressions.llvm_math import VECTORS
@@ -54,8 +55,7 @@ COMPILED_DTYPES = frozenset(_ELEMENTS)
 ROW_ELEMENTS, MOST_ROWS = 2048, 64
 """Elements, and rows, that one pass visits before the next pass visits the same ones."""
 
-ARRAY_DATA_AT = object.__basicsize__  # then: nd, dimensions, strides, base, descr, flags
-_FLAGS_AT = ARRAY_DATA_AT + 48
+_FLAGS_AT = DATA_AT + 48  # behind: nd, dimensions, strides, base, descr
 ARRAY_NBYTES = _FLAGS_AT + 8
 """The part of an array object that a loop reads."""
 
@@ -206,7 +206,7 @@ class Loop:
         is_ready = Value(code, "true", "i1")
         self._bases = []
         for i in range(len(self.arrays)):
-            data = code.let(f"getelementptr i8, ptr %o{i}, i64 {ARRAY_DATA_AT}", "ptr")
+            data = code.let(f"getelementptr i8, ptr %o{i}, i64 {DATA_AT}", "ptr")
             at = code.let(f"getelementptr i8, ptr %o{i}, i64 {_FLAGS_AT}", "ptr")
             self._bases.append(code.let(f"load ptr, ptr {data.name}", "ptr"))
             flags = code.let(f"load i32, ptr {at.name}", "i32")
@@ -276,7 +276,7 @@ class Loop:
         kind = dict(self.spec.scalars)[name]
         if kind in ("float", "int"):
             return Value(self.code, f"%s_{name}", "double" if kind == "float" else "i64")
-        at = self.code.let(f"getelementptr i8, ptr %s_{name}, i64 {ARRAY_DATA_AT}", "ptr")
+        at = self.code.let(f"getelementptr i8, ptr %s_{name}, i64 {DATA_AT}", "ptr")
         data = self.code.let(f"load ptr, ptr {at.name}", "ptr")
         value = self._loaded(data, dtype_of(kind), 1)
         return value.to("double" if value.is_float else "i64", signed=is_signed(dtype_of(kind)))
@@ -432,16 +432,17 @@ class Loop:
         if not (reduced or results):
             return {}
         needed = self.passes.needed(self._stage_roots(stage), self._known(stage))
-        sums = {n: self._start_of(n) for n in reduced}
+        sums = {n: self._start_of(n).splat(self.lanes) for n in reduced}
         depth = self.spec.depth
         at = Value(self.code, "%begin" if depth == 1 else "0", "i64")
         size = self._sizes[-1]
         end = Value(self.code, "%end", "i64") if size is None else size
         unroll = 4 if reduced and len(needed) <= 6 else 1
         plan = [(self.lanes, unroll)] if unroll > 1 else []
-        for lanes, times in [*plan, (self.lanes, 1), (1, 1)]:
+        for lanes, times in [*plan, (self.lanes, 1)]:
             at, sums = self._loop(at, end, lanes, times, needed, stored, results, sums)
-        return sums
+        sums = {n: _folded(n.function, x) for n, x in sums.items()}
+        return self._loop(at, end, 1, 1, needed, stored, results, sums)[1]
 
     def _start_of(self, node: Expression) -> Value:
         element = element_of(self.types[node])
@@ -463,14 +464,17 @@ class Loop:
     ) -> tuple[Value, dict[Expression, Value]]:
         """Goes on from `start` in steps of lanes * times while whole steps fit.
 
-        Returns where it stopped and the reductions up to there.
+        Returns where it stopped and the reductions up to there, of as many lanes as `sums`.
         """
         code, step = self.code, lanes * times
         count = end - start
         stop = end if step == 1 else start + (count & -step)
         body, after, before = code.fresh("loop"), code.fresh("after"), self._block
         enter = start.compare("lt", stop)
-        neutral = {n: self._start_of(n).splat(lanes) for n in sums}
+        neutral = {n: self._start_of(n).splat(lanes) for n in (sums if times > 1 else ())}
+        begun = {
+            (n, u): neutral[n] if u else known for n, known in sums.items() for u in range(times)
+        }
         code.do(f"br i1 {enter.name}, label %{body}, label %{after}")
         code.label(body)
         following = f"%next_{body}"
@@ -480,14 +484,13 @@ class Loop:
         for node in sums:
             for u in range(times):
                 holes[node, u] = len(code.lines)
-                element = neutral[node].element
-                partial[node, u] = code.let("phi", element, lanes)
+                partial[node, u] = code.let("phi", sums[node].element, lanes)
         phis = dict(partial)
         for u in range(times):
             position = j if u == 0 else j + u * lanes
             values = self._pass_values(needed, position, lanes, stored)
             for node in sums:
-                value = self._in_pass(node.args[0], values, lanes, neutral[node].element)
+                value = self._in_pass(node.args[0], values, lanes, sums[node].element)
                 partial[node, u] = _combined(node.function, partial[node, u], value)
             for node, i in stored.items():
                 self._write(i, values[node], position)
@@ -502,7 +505,7 @@ class Loop:
         code.do(f"{following} = add i64 {j.name}, {step}")
         again = code.let(f"icmp slt i64 {following}, {stop.name}", "i1")
         for (node, u), line in holes.items():
-            first = neutral[node].name
+            first = begun[node, u].name
             code.lines[line] = (
                 f"  {phis[node, u].name} = phi {phis[node, u].type} [ {first}, %{before} ], "
                 f"[ {partial[node, u].name}, %{body} ]"
@@ -516,15 +519,15 @@ class Loop:
             for u in range(times):
                 p = partial[node, u]
                 ended[node, u] = code.let(
-                    f"phi {p.type} [ {neutral[node].name}, %{before} ], [ {p.name}, %{body} ]",
+                    f"phi {p.type} [ {begun[node, u].name}, %{before} ], [ {p.name}, %{body} ]",
                     p.element,
                     lanes,
                 )
-        for node, known in sums.items():
+        for node in sums:
             whole = ended[node, 0]
             for u in range(1, times):
                 whole = _combined(node.function, whole, ended[node, u])
-            out[node] = _combined(node.function, known, _folded(node.function, whole))
+            out[node] = whole
         return stop, out
 
     def _pass_values(

@@ -62,7 +62,7 @@ def compile_spec(spec: Spec) -> Callable[..., int]:
 
 @lru_cache(maxsize=4096)
 def function_at(address: int) -> Callable[[object], int]:
-    """The function at an address that takes a list of int64, a ctypes array."""
+    """The function at an address that takes a list of int64: bytes, or a ctypes array."""
     function: Callable[[object], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
     return function
 

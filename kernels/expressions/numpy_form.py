@@ -124,6 +124,17 @@ def _erfcx(xp: ArrayModule, out: Array, x: Array) -> None:
     out[...] = erfcx_of(x)
 
 
+def _gauss(xp: ArrayModule, out: Array, x: Array) -> None:
+    xp.square(x, out=out)
+    xp.multiply(out, x.dtype.type(-0.5), out=out)
+    xp.exp(out, out=out)
+
+
+def _normal_tail(xp: ArrayModule, out: Array, x: Array) -> None:
+    _erfcx(xp, out, x * x.dtype.type(math.sqrt(0.5)))
+    xp.multiply(out, x.dtype.type(0.5), out=out)
+
+
 def _where(xp: ArrayModule, out: Array, condition: Array, a: Array, b: Array) -> None:
     xp.copyto(out, b)
     xp.copyto(out, a, where=condition)
@@ -159,7 +170,7 @@ def _sum_over_rows(lead: int) -> Callable[..., None]:
 _OWN: dict[str, Callable[..., None]] = {
     **{name: _rounding(function) for name, function in _ROUNDINGS.items()},
     "relu": _relu, "rsqrt": _rsqrt, "sigmoid": _sigmoid, "erf": _erf, "erfc": _erfc,
-    "erfcx": _erfcx, "where": _where,
+    "erfcx": _erfcx, "gauss": _gauss, "normal_tail": _normal_tail, "where": _where,
 }  # fmt: skip
 _READS_AFTER_WRITING = ("where", "total", "largest", COLUMN_TOTAL, "erf", "erfc", "erfcx", "round",
                          "floor", "ceil", "trunc", CAST)  # fmt: skip

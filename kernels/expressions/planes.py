@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.product import LANES
 from oneflow.kernels.expressions.program import (
@@ -277,15 +277,15 @@ def run_planes(
     plan = plan_of(x.shape, out.shape, window)
     samples, channels, height, width = x.shape
     offsets = plan.backward if is_back else plan.forward
-    some = [0 if a is None else a.ctypes.data for a in (divisors, indices, deltas)]
+    some = [0 if a is None else data_address(a) for a in (divisors, indices, deltas)]
     fixed = [
         samples, channels, out.shape[1] // channels, height, width, *out.shape[2:],
         plan.rows, plan.columns, plan.pitch, plan.parts, vectors(plan.length), plan.whole,
-        plan.run_pitch, plan.margin, window[2], *window[4:6], plan.taps, x.ctypes.data,
-        out.ctypes.data, weights.ctypes.data, offsets.ctypes.data, plan.counts.ctypes.data, *some,
+        plan.run_pitch, plan.margin, window[2], *window[4:6], plan.taps,
+        *map(data_address, (x, out, weights, offsets, plan.counts)), *some,
     ]  # fmt: skip
     tasks = [
-        [begin, end, *fixed, memory[i].ctypes.data, plan.work // LANES]
+        [begin, end, *fixed, data_address(memory[i]), plan.work // LANES]
         for i, (begin, end) in enumerate(cut(pieces, max(x.size, out.size), len(memory)))
     ]
     run(function_of(write, window[3]), tasks)

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions.depthwise import write_data_gradient, write_forward
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.planes import (
@@ -31,6 +31,8 @@ from oneflow.kernels.expressions.program import (
     run,
 )
 
+_AT_ONCE = 4
+"""Shares that are added in a turn of a loop."""
 _NONE = -1
 """The place of the largest number of a window that has none above -infinity."""
 
@@ -132,22 +134,36 @@ def _write_max_gradient() -> Program:
     def of_plane(plane: Value, _: Values) -> None:
         target = at(p["d_x"], plane * p["size"])
         p.zero(target, p["size"])
+        first = plane * positions
+        places, shares = p["indices"] + first * INT_NBYTES, at(p["d_out"], first)
 
-        def of_row(h: Value) -> None:
-            is_first = (h * p["stride_h"]).compare("le", p["top"])
-            row = (plane * p["out_height"] + h) * p["out_width"]
+        def add(i: Value) -> None:
+            here = at(target, p.integer(places + i * INT_NBYTES))
+            p.store(p.load(here) + p.load(at(shares, i)), here)
 
-            def of_position(w: Value) -> None:
-                index = p.integer(p["indices"] + (row + w) * INT_NBYTES)
-                is_corner = is_first & (w * p["stride_w"]).compare("le", p["left"])
-                is_meant, here = index.compare("ne", 0) | is_corner, at(target, index)
-                share = is_meant.choose(p.load(at(p["d_out"], row + w)), 0.0)
-                p.store(p.load(here) + share, here)
+        def some(i: Value, _: Values) -> None:
+            for k in range(_AT_ONCE):
+                add(i + k)
 
-            p.each(p["out_width"], of_position)
+        whole = positions & -_AT_ONCE
+        p.loop(0, whole, some, step=_AT_ONCE)
+        p.loop(whole, positions, lambda i, _: add(i))
 
-        p.each(p["out_height"], of_row)
+        def of_row(h: Value, total: Values) -> Values:
+            def of_corner(w: Value, total: Values) -> Values:
+                i = h * p["out_width"] + w
+                is_meant = p.integer(places + i * INT_NBYTES).compare("eq", 0)
+                return [total[0] + is_meant.choose(p.load(at(shares, i)), 0.0)]
 
+            return p.loop(0, corner_width, of_corner, carried=total)
+
+        # Nothing but the windows that hold element 0 gives it a share.
+        zero = p.code.constant(0.0, "float")
+        p.store(*p.loop(0, corner_height, of_row, carried=[zero]), target)
+
+    positions = p["out_height"] * p["out_width"]
+    corner_height = p.least(p["top"] // p["stride_h"] + 1, p["out_height"])
+    corner_width = p.least(p["left"] // p["stride_w"] + 1, p["out_width"])
     p.loop(p["begin"], p["end"], of_plane)
     return p
 
@@ -160,7 +176,7 @@ def max_pool_grad(d_x: Array, d_out: Array, indices: Array, window: Window) -> N
     """
     planes = d_x.shape[0] * d_x.shape[1]
     fixed = [d_x.shape[2] * d_x.shape[3], *d_out.shape[2:], *window[2:6]]
-    fixed += [a.ctypes.data for a in (d_x, d_out, indices)]
+    fixed += [data_address(a) for a in (d_x, d_out, indices)]
     tasks = [[begin, end, *fixed] for begin, end in cut(planes, d_x.size, MOST_TASKS)]
     run(function_of(_write_max_gradient), tasks)
 

@@ -7,7 +7,7 @@ checked. Such a function is compiled in 5 to 30 ms, where numba takes a second f
 
 from __future__ import annotations
 
-import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
@@ -109,11 +109,10 @@ class Program:
 
     def zero(self, address: Value, count: Value) -> None:
         zeros = self.code.constant(0.0, "float", LANES)
-
-        def some(i: Value, _: Values) -> None:
-            self.store_first(count - i, zeros, at(address, i))
-
-        self.loop(0, count, some, step=LANES)
+        whole = count & -LANES
+        self.loop(0, whole, lambda i, _: self.store(zeros, at(address, i)), step=LANES)
+        rest = count - whole
+        self.when(rest.compare("gt", 0), lambda: self.store_first(rest, zeros, at(address, whole)))
 
     # ---- transposes --------------------------------------------------------------------------
 
@@ -286,13 +285,20 @@ class Program:
 
 @lru_cache(maxsize=1024)
 def function_of(write: Callable[..., Program], *args: object) -> Callable[[object], int]:
-    """The function that `write(*args)` writes; it takes its numbers as a ctypes array."""
+    """The function that `write(*args)` writes; it takes its numbers as an array of int64."""
     return function_at(address_of(write(*args).text()))
+
+
+@lru_cache(maxsize=256)
+def _packer(count: int) -> Callable[..., bytes]:
+    """The function that makes memory of `count` int64, which takes a tenth of the time that an
+    array of ctypes takes."""
+    return struct.Struct(f"{count}q").pack
 
 
 def run(function: Callable[[object], int], tasks: Sequence[Sequence[int]]) -> None:
     """Call the function of a program once for each list of numbers, in a thread each."""
-    tables = [(ctypes.c_int64 * len(numbers))(*numbers) for numbers in tasks]
+    tables = [_packer(len(numbers))(*numbers) for numbers in tasks]
     if len(tables) == 1:
         function(tables[0])
     else:

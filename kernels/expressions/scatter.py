@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions.llvm_code import BITS, Value
 from oneflow.kernels.expressions.program import INT_NBYTES, Program, Values, cut, function_of, run
 
@@ -50,7 +50,7 @@ def add_rows(target: Array, source: Array, index: Array, offset: int) -> None:
     """
     before, size, after = target.shape
     fixed = [before, size, after, index.size, offset]
-    fixed += [a.ctypes.data for a in (target, source, index)]
+    fixed += [data_address(a) for a in (target, source, index)]
     parts = cut(after, source.size, max(1, after // _LEAST_COLUMNS))
     function = function_of(_write_add_rows, _ELEMENTS[target.dtype.name])
     run(function, [[begin, end, *fixed] for begin, end in parts])

@@ -232,6 +232,16 @@ def erfcx(x: Operand) -> Expression:
     return apply("erfcx", x)
 
 
+def gauss(x: Operand) -> Expression:
+    """e^(-x^2 / 2)."""
+    return apply("gauss", x)
+
+
+def normal_tail(x: Operand) -> Expression:
+    """(1 - Phi(x)) e^(x^2 / 2), Phi the standard normal distribution, for x >= 0."""
+    return apply("normal_tail", x)
+
+
 def sigmoid(x: Operand) -> Expression:
     """1 / (1 + e^-x)."""
     return apply("sigmoid", x)
@@ -315,6 +325,8 @@ _UNARY: dict[str, Callable[[Any, Any, Any], Any]] = {  # of (adjoint, result, x)
     "erf": lambda d, y, x: d * exp(-(x * x)) * (2.0 / math.sqrt(math.pi)),
     "erfc": lambda d, y, x: d * exp(-(x * x)) * (-2.0 / math.sqrt(math.pi)),
     "erfcx": lambda d, y, x: d * (x * y * 2.0 - 2.0 / math.sqrt(math.pi)),
+    "gauss": lambda d, y, x: -(d * y * x),
+    "normal_tail": lambda d, y, x: d * (x * y - 1.0 / math.sqrt(2.0 * math.pi)),
     "sigmoid": lambda d, y, x: d * (y * (1 - y)),
 }
 _STEPS = ("sign", "floor", "ceil", "round", "trunc")  # slope zero wherever there is one

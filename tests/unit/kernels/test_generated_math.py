@@ -141,3 +141,19 @@ def test_erfcx_is_the_tail_without_its_exponential(dtype: Any, tolerance: float)
     wide = x.astype(np.float64)
     want = np.vectorize(math.erfc)(wide) * np.exp(wide * wide)
     np.testing.assert_allclose(run(apply("erfcx", X), x), want, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-5), (np.float64, 1e-12)])
+def test_the_tail_of_the_normal_distribution_has_all_its_digits(
+    dtype: Any, tolerance: float
+) -> None:
+    x = np.concatenate([np.linspace(0, 12, 3001), [40.0, 1e20, math.inf]]).astype(dtype)
+    wide = x.astype(np.float64)
+    want = 0.5 * np.vectorize(math.erfc)(wide * math.sqrt(0.5))
+    with np.errstate(over="ignore"):
+        root = apply("gauss", X) * apply("normal_tail", X)
+        np.testing.assert_allclose(run(root, x), want, rtol=tolerance, atol=1e-37)
+        np.testing.assert_allclose(
+            run(apply("gauss", X), -x), np.exp(wide * wide * -0.5), rtol=tolerance, atol=1e-37
+        )
+    assert math.isnan(run(root, np.array([math.nan], dtype))[0])

@@ -5,11 +5,12 @@
         [--sequence 1024] [--layers 12] [--json FILE]
 
 Graphs of forward, backward and AdamW; mixed: float32 weights, computing in bfloat16; bfloat16: the
-weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the second step after the
-first; with ONEFLOW_KERNEL_FUSION=0 besides, for comparison. batch: sequences of GPT-2 and images of
-ResNet-50. Products are calls of cuBLAS, beside launches; bytes of products: operands and results,
-once each; copied and set: by copies and fills on the device. Prints why and ends with 0 where CUDA
-is not emulated.
+weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the fourth step; compare with
+ONEFLOW_KERNEL_FUSION=0 and ONEFLOW_CUDA_GRAPHS=1. graphs: launches of recorded graphs; replayed:
+their kernels, which are not among the launches. batch: sequences of GPT-2, images of ResNet-50.
+Products are calls of cuBLAS, beside launches; bytes of products: operands and results, once each;
+copied and set: by copies and fills on the device. Prints why and ends with 0 where CUDA is not
+emulated.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def count(name: str, precision: str, settings: argparse.Namespace) -> dict[str, 
             return loss
 
     step = Step()
-    for _ in range(2):
+    for _ in range(3):
         step(x, y)
     with counting() as cost:
         step(x, y)
@@ -80,6 +81,8 @@ def count(name: str, precision: str, settings: argparse.Namespace) -> dict[str, 
         "model": name,
         "precision": precision,
         "launches": cost.launches,
+        "graphs": cost.graph_launches,
+        "replayed": cost.replayed,
         "products": cost.gemms,
         "copies": cost.memcpys,
         "fills": cost.memsets,

@@ -11,7 +11,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.cuda_products import fits, stack_product
+from oneflow.kernels.cuda_products import fits, product
 from oneflow.kernels.registry import Workspace, kernel
 from oneflow.ops.matmul import Linear, Matmul, MatmulWeightGrad
 
@@ -29,8 +29,8 @@ def _in_float32(infer: Callable[..., TensorType]) -> Workspace:
 
 def matrix_product(xp: ArrayModule, a: Array, b: Array, out: Array) -> None:
     """out <- a @ b."""
-    if xp.__name__ == "cupy" and max(a.ndim, b.ndim) > 2 and fits(out):
-        stack_product(a, b, out)
+    if xp.__name__ == "cupy" and fits(a, b, out):
+        product(a, b, out)
         return
     xp.matmul(a, b, out=out)
 

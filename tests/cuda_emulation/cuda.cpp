@@ -56,9 +56,9 @@ static const size_t TOTAL = (size_t)141 << 30;
 
 // ---- counters, read by Python through ctypes ---------------------------------------------------
 extern "C" {
-unsigned long long emu_launches = 0, emu_gemms = 0, emu_mallocs = 0, emu_memcpys = 0,
-                   emu_memsets = 0, emu_syncs = 0, emu_events = 0, emu_waits = 0, emu_d2h = 0,
-                   emu_h2d = 0, emu_bytes_h2d = 0;
+unsigned long long emu_launches = 0, emu_graph_launches = 0, emu_replayed = 0, emu_gemms = 0,
+                   emu_mallocs = 0, emu_memcpys = 0, emu_memsets = 0, emu_syncs = 0, emu_events = 0,
+                   emu_waits = 0, emu_d2h = 0, emu_h2d = 0, emu_bytes_h2d = 0;
 unsigned long long emu_bytes_copied = 0, emu_bytes_set = 0, emu_bytes_gemm = 0,
                    emu_bytes_loaded = 0, emu_bytes_stored = 0;
 int emu_logging = 0;
@@ -562,6 +562,7 @@ static CUresult run_kernel(Node& n);
 static void run_gemm(const std::vector<long long>& a, const std::vector<double>& ab);
 extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
   logf_("graph launch %zu nodes\n", ((std::vector<Node>*)g)->size());
+  unsigned long long by_hand = emu_launches;
   for (Node& n : *(std::vector<Node>*)g) {
     if (n.kind == 0)
       run_kernel(n);
@@ -574,6 +575,9 @@ extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
     else
       n.host(n.user);
   }
+  ++emu_graph_launches;
+  emu_replayed += emu_launches - by_hand;
+  emu_launches = by_hand;
   OK;
 }
 
@@ -1180,10 +1184,12 @@ static void run_gemm(const std::vector<long long>& a, const std::vector<double>&
     abort();
   }
   for (long long q = 0; q < a[17]; ++q) {
-    const void* A = (const void*)a[5];
-    const void* B = (const void*)a[9];
-    void* C = (void*)a[13];
-    long long oa = q * a[8], ob = q * a[12], oc = q * a[16];
+    bool at_addresses = a[16] < 0;
+    const void* A = at_addresses ? ((const void**)a[5])[q] : (const void*)a[5];
+    const void* B = at_addresses ? ((const void**)a[9])[q] : (const void*)a[9];
+    void* C = at_addresses ? ((void**)a[13])[q] : (void*)a[13];
+    long long oa = 0, ob = 0, oc = 0;
+    if (!at_addresses) oa = q * a[8], ob = q * a[12], oc = q * a[16];
     std::vector<double> x(m * k), y(k * n);
     for (long long i = 0; i < m; ++i)
       for (long long l = 0; l < k; ++l)
@@ -1214,6 +1220,11 @@ static int gemm(std::vector<long long> a, double alpha, double beta) {
   run_gemm(a, {alpha, beta});
   return 0;
 }
+static bool computes(const char* name, int type) {
+  if ((type >= 68 && type <= 71) || type == 74 || type == 77) return true;
+  fprintf(stderr, "emu: %s compute type %d\n", name, type);
+  return false;
+}
 static double scalar(const void* p, int compute) {
   return (compute == 1 || compute == 70 || compute == 71) ? *(const double*)p
                                                           : (double)*(const float*)p;
@@ -1233,6 +1244,7 @@ int cublasGetStream_v2(void*, void** s) {
   return 0;
 }
 int cublasSetMathMode(void*, int) { return 0; }
+int cublasSetWorkspace_v2(void*, void*, size_t) { return 0; }
 int cublasGetMathMode(void*, int* m) {
   *m = 0;
   return 0;
@@ -1249,11 +1261,7 @@ int cublasGetVersion_v2(void*, int* v) {
 int cublasGemmEx(void*, int ta, int tb, int m, int n, int k, const void* al, const void* A, int at,
                  int lda, const void* B, int bt, int ldb, const void* be, void* C, int ct, int ldc,
                  int compute, int algo) {
-  if (compute != 68 && compute != 69 && compute != 70 && compute != 71 && compute != 77 &&
-      compute != 74) {
-    fprintf(stderr, "emu: gemmEx compute type %d\n", compute);
-    return 7;
-  }
+  if (!computes("gemmEx", compute)) return 7;
   return gemm({ta, tb, m, n, k, (long long)A, at, lda, 0, (long long)B, bt, ldb, 0, (long long)C,
                ct, ldc, 0, 1},
               scalar(al, compute), scalar(be, compute));
@@ -1262,13 +1270,19 @@ int cublasGemmStridedBatchedEx(void*, int ta, int tb, int m, int n, int k, const
                                const void* A, int at, int lda, long long sa, const void* B, int bt,
                                int ldb, long long sb, const void* be, void* C, int ct, int ldc,
                                long long sc, int batch, int compute, int algo) {
-  if (compute != 68 && compute != 69 && compute != 70 && compute != 71 && compute != 77 &&
-      compute != 74) {
-    fprintf(stderr, "emu: gemmStridedBatchedEx compute type %d\n", compute);
-    return 7;
-  }
+  if (!computes("gemmStridedBatchedEx", compute)) return 7;
   return gemm({ta, tb, m, n, k, (long long)A, at, lda, sa, (long long)B, bt, ldb, sb, (long long)C,
                ct, ldc, sc, batch},
+              scalar(al, compute), scalar(be, compute));
+}
+// stride -1: the operands are arrays of addresses.
+int cublasGemmBatchedEx(void*, int ta, int tb, int m, int n, int k, const void* al,
+                        const void* const A[], int at, int lda, const void* const B[], int bt,
+                        int ldb, const void* be, void* const C[], int ct, int ldc, int batch,
+                        int compute, int algo) {
+  if (!computes("gemmBatchedEx", compute)) return 7;
+  return gemm({ta, tb, m, n, k, (long long)A, at, lda, -1, (long long)B, bt, ldb, -1, (long long)C,
+               ct, ldc, -1, batch},
               scalar(al, compute), scalar(be, compute));
 }
 int cublasSgemmBatched(void*, int ta, int tb, int m, int n, int k, const float* al, const float** A,
@@ -1345,15 +1359,15 @@ static int invert(int n, const T* const* as, int lda, const int* pivots, T* cons
   }
   return 0;
 }
-#define LU(letter, T)                                                                             \
-  extern "C" int cublas##letter##getrfBatched(void*, int n, T* const* as, int lda, int* pivots,  \
-                                              int* info, int batch) {                            \
-    return factor<T>(n, as, lda, pivots, info, batch);                                           \
-  }                                                                                              \
-  extern "C" int cublas##letter##getriBatched(void*, int n, const T* const* as, int lda,         \
-                                              const int* pivots, T* const* cs, int ldc,          \
-                                              int* info, int batch) {                            \
-    return invert<T>(n, as, lda, pivots, cs, ldc, info, batch);                                  \
+#define LU(letter, T)                                                                              \
+  extern "C" int cublas##letter##getrfBatched(void*, int n, T* const* as, int lda, int* pivots,    \
+                                              int* info, int batch) {                              \
+    return factor<T>(n, as, lda, pivots, info, batch);                                             \
+  }                                                                                                \
+  extern "C" int cublas##letter##getriBatched(void*, int n, const T* const* as, int lda,           \
+                                              const int* pivots, T* const* cs, int ldc, int* info, \
+                                              int batch) {                                         \
+    return invert<T>(n, as, lda, pivots, cs, ldc, info, batch);                                    \
   }
 LU(S, float)
 LU(D, double)

@@ -22,7 +22,18 @@ from types import SimpleNamespace
 from typing import Any
 
 COUNTERS = (
-    *("launches", "gemms", "mallocs", "memcpys", "memsets", "syncs", "events", "waits"),
+    *(
+        "launches",
+        "graph_launches",
+        "replayed",
+        "gemms",
+        "mallocs",
+        "memcpys",
+        "memsets",
+        "syncs",
+        "events",
+        "waits",
+    ),
     *("d2h", "h2d", "bytes_h2d", "bytes_copied", "bytes_set", "bytes_gemm"),
     *("bytes_loaded", "bytes_stored"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.actors.cuda_graph import Replayed
+from oneflow.core.config import current_config, set_config
 
 from .gpu_needed import need_gpu
 
@@ -23,14 +26,14 @@ def _data() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return images, rng.integers(0, 10, (STEPS, ROWS))
 
 
-def _model(device: str) -> nn.Module:
+def _model(device: str, dropped: float) -> nn.Module:
     flow.manual_seed(7)
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Dropout(0.1),
+        nn.Dropout(dropped),
         nn.Linear(128, 32),
         nn.LayerNorm(32),
         nn.GELU(),
@@ -38,8 +41,8 @@ def _model(device: str) -> nn.Module:
     ).to(device)
 
 
-def _losses(device: str, is_graph: bool) -> list[float]:
-    model, criterion = _model(device), nn.CrossEntropyLoss()
+def _losses(device: str, is_graph: bool, dropped: float = 0.1) -> list[float]:
+    model, criterion = _model(device, dropped), nn.CrossEntropyLoss()
     optimizer = flow.optim.Adam(model.parameters(), lr=1e-2)
     flow.manual_seed(11)
 
@@ -74,18 +77,27 @@ def test_losses_are_those_of_the_cpu(is_graph: bool) -> None:
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=2e-3)
 
 
-def test_replayed_kernels_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
+@pytest.mark.parametrize("dropped", [0.0, 0.1])
+@pytest.mark.filterwarnings("error:.*cannot be recorded")
+def test_replayed_kernels_train_alike(dropped: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = _losses("cuda", True, dropped)
+    made: list[Replayed] = []
+    make = Replayed.__init__
 
-    from oneflow.core.config import current_config, set_config
+    def noted(self: Replayed, *args: Any) -> None:
+        made.append(self)
+        make(self, *args)
 
-    expected = _losses("cuda", True)
+    monkeypatch.setattr(Replayed, "__init__", noted)
     before = current_config()
     set_config(replace(before, cuda_graphs=True))
     try:
-        np.testing.assert_allclose(_losses("cuda", True), expected, rtol=1e-4)
+        np.testing.assert_allclose(_losses("cuda", True, dropped), expected, rtol=1e-4)
     finally:
         set_config(before)
+    # A segment that draws runs as it is; all others are recorded, products included.
+    assert made and all(r._graph is not None or r._is_plain for r in made)
+    assert any(r._is_plain for r in made) == bool(dropped)
 
 
 def test_tensors_go_to_the_gpu_and_back() -> None:

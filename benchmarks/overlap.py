@@ -1,7 +1,9 @@
-"""Communication that a training step waits for, with exchanges beside the computing and without.
+"""Communication and input that a training step waits for, beside the computing and without.
 
-    python benchmarks/overlap.py [--layers 20] [--pace 16] [--rounds 3] [--trace DIR] [--json FILE]
+    python benchmarks/overlap.py [--layers 20] [--pace 16] [--rounds 3] [--batches 40]
+                                 [--only exchanges|loading] [--trace DIR] [--json FILE]
 
+Exchanges.
 Two ranks that believe to be on different hosts train a stack of linear layers over a link of
 `--pace` MB/s (the kernel paces the sockets, SO_MAX_PACING_RATE). Computing is an op that sleeps,
 once a layer forward and once back; so two cores suffice, and nothing but the schedule decides. All
@@ -13,6 +15,12 @@ with overlap over the time of the exchanges, and `ratio_without` the same withou
 `data parallel`: nothing forward, gradients of a layer in each bucket.  `ZeRO 3`: half of a layer is
 gathered forward and back, and gradients are scattered.  --trace: writes a step of each, for
 Perfetto.
+
+Loading. One rank trains a layer on batches; computing sleeps for as long as loading a batch takes,
+which is measured first. Exposed is the time of a step above that of one whose batch is there.
+
+`DataLoader`: a data set that sleeps for each sample, with one worker and without.  `records`: a
+decoder of records that sleeps, called by the graph and before it.
 """
 
 from __future__ import annotations
@@ -22,8 +30,10 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +53,7 @@ from oneflow.distributed.world import world
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
 from oneflow.scheduler.ports import free_port
+from oneflow.utils.data import DataLoader, Dataset, records
 
 SO_MAX_PACING_RATE = 47
 WIDTH = 512
@@ -179,15 +190,127 @@ def measure(name: str, stage: int, forward: float, options: Any) -> dict[str, fl
     }
 
 
+# ---- loading -------------------------------------------------------------------------------------
+
+
+LOADING_S = 0.1
+
+
+class Slow(Dataset):
+    """Samples that take LOADING_S a batch."""
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, i: int) -> Any:
+        time.sleep(LOADING_S / ROWS)
+        return np.full(WIDTH, i, np.float32)
+
+
+class SlowDecoder(nn.OFRecordRawDecoder):
+    """Records whose decoding takes time."""
+
+    def _decode(self, batch: Any) -> Any:
+        time.sleep(LOADING_S)
+        return super()._decode(batch)
+
+
+class SlowReader(nn.Module):
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.records = nn.OFRecordReader(folder, ROWS)
+        self.decode = SlowDecoder("x", (WIDTH,), flow.float32)
+
+    def forward(self) -> Any:
+        return self.decode(self.records())
+
+
+class Loads(nn.Graph):
+    """A training step of some seconds on a batch that it is given, or on one that it reads."""
+
+    def __init__(self, seconds: float, reader: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layer, self.reader, self._seconds = nn.Linear(WIDTH, WIDTH), reader, seconds
+        self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=0.01))
+
+    def build(self, x: Any = None) -> Any:
+        x = self.reader() if self.reader else x
+        loss = nap(self.layer(x), seconds=self._seconds, back=0.0).square().mean()
+        loss.backward()
+        return loss
+
+
+def step_seconds(step: Callable[[], object], steps: int) -> float:
+    """Mean time of a step, but for the first ones, which compile and in which a loader starts."""
+    for _ in range(3):
+        step()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    return (time.perf_counter() - start) / steps
+
+
+def loading(
+    name: str, load: Callable[[], Any], loader: Callable[[], Any], steps: int, *, reads: bool
+) -> dict[str, float | str]:
+    """load: a batch, at once.  loader: gives what loads beside the computing; a reader that the
+    graph calls, if it `reads`, else an iterator.
+    """
+    seconds = step_seconds(load, steps)
+    graph, batch = Loads(seconds), load()
+    alone = step_seconds(lambda: graph(batch), steps)
+    without = step_seconds(lambda: graph(load()), steps)
+    if reads:
+        inside = Loads(seconds, loader())
+        beside = step_seconds(lambda: inside(), steps)
+    else:
+        batches = loader()
+        beside = step_seconds(lambda: graph(next(batches)), steps)
+    return {
+        "case": name,
+        "moves_s": seconds,
+        "alone_s": alone,
+        "without_s": without,
+        "with_s": beside,
+        "ratio_without": (without - alone) / seconds,
+        "ratio": (beside - alone) / seconds,
+    }
+
+
+def measure_loading(options: Any) -> None:
+    steps = options.batches
+
+    def batches(workers: int) -> Any:
+        return iter(DataLoader(Slow(5 * (steps + 3) * ROWS), ROWS, num_workers=workers))
+
+    at_once = batches(0)
+    rows = [loading("DataLoader", lambda: next(at_once), lambda: batches(1), steps, reads=False)]
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = ({"x": np.full(WIDTH, i, np.float32)} for i in range(ROWS))
+        records.write(Path(folder) / "part-0", numbers)
+        reader = SlowReader(folder)
+        rows.append(loading("records", reader, lambda: reader, steps, reads=True))
+    report(f"{steps} batches", rows, options.json)
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--pace", type=int, default=16, help="MB/s of the link")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace", type=Path, help="a folder")
+    parser.add_argument("--batches", type=int, default=40, help="that are loaded")
+    parser.add_argument("--only", choices=("exchanges", "loading"))
     options = parser.parse_args()
     if "RANK" in os.environ:
         run_rank(options)
+        return
+    if options.only != "exchanges":
+        measure_loading(options)
+    if options.only == "loading":
         return
     env = {**os.environ, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
     env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

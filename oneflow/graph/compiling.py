@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -27,7 +26,7 @@ from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.memory_limit import costs_of, fit_memory, report_of
 from oneflow.graph.memory_report import Recomputed
-from oneflow.graph.sources import Source
+from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import map_tensors, tensors_of
@@ -46,7 +45,8 @@ class Compiled:
     trace: None if the plan was loaded.  variables: the tensors that it reads and overwrites, by
     name.  arguments: of the first call.  outputs: what build returned.  output_values: of the plan,
     by the number of the output.  randomness: None if the graph calls no generator.  sources: input
-    that the graph reads itself.  recomputed: modules that the backward pass computes again.
+    that the graph reads itself, if it does.  recomputed: modules that the backward pass computes
+    again.
     """
 
     job: Job
@@ -57,7 +57,7 @@ class Compiled:
     outputs: Any
     output_values: dict[int, Value]
     randomness: GraphRandomness | None
-    sources: Sequence[Source] = ()
+    sources: Sources | None = None
     recomputed: tuple[Recomputed, ...] = ()
 
     def assemble(self, results: dict[int, Array]) -> Any:
@@ -122,7 +122,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
         built.outputs,
         values,
         _randomness(trace, spanned),
-        trace.sources,
+        Sources(trace.sources) if trace.sources else None,
         recomputed,
     )
     _say_compiled(graph, job, perf_counter() - start, text)

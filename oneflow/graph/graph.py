@@ -289,9 +289,8 @@ class Graph:
         job, randomness = compiled.job, compiled.randomness
         inputs = compiled.arguments.tensors((args, kwargs))
         feeds = {f"input.{i}": x._array for i, x in enumerate(inputs)}
-        if compiled.sources:
-            now = object()
-            feeds |= {source.name: source.next(now) for source in compiled.sources}
+        if compiled.sources is not None:
+            feeds |= compiled.sources.take()
         step = job.step
         for optimizer in self._optimizers:
             optimizer.feed(step, feeds)

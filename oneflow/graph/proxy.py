@@ -284,6 +284,9 @@ class Proxy:
     def __len__(self) -> int:
         return len(self._module)
 
+    def __bool__(self) -> bool:
+        return bool(self._module)
+
     def __contains__(self, key: object) -> bool:
         return key in self._module
 

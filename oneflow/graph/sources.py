@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from oneflow.core.errors import GraphError
 from oneflow.kernels.array import Array
 from oneflow.tensor.tensor import Tensor
+from oneflow.utils.data.pipelines import read_ahead
 
 
 class Source:
@@ -27,3 +29,24 @@ class Source:
             )
         array: Array = x._array
         return array
+
+
+class Sources:
+    """All input that a graph reads itself. While a step runs that of the next one is read."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._ahead: Future[dict[str, Array]] | None = None
+
+    def take(self) -> dict[str, Array]:
+        """The arrays of a step by the names of the inputs; those of the next are being read from
+        here on. Raises what reading them raised.
+        """
+        ahead, self._ahead = self._ahead, None
+        found = self._read() if ahead is None else ahead.result()
+        self._ahead = read_ahead(self._read)
+        return found
+
+    def _read(self) -> dict[str, Array]:
+        step = object()
+        return {source.name: source.next(step) for source in self._sources}

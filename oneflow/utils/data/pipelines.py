@@ -8,8 +8,9 @@ the graph gets an input that it feeds itself (`Mode.source`).
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -119,13 +120,44 @@ def now(x: object, step: object) -> Any:
 
 def made(make: Callable[..., T], *inputs: object) -> Any:
     """`make(*inputs)`, in a graph later."""
-    return Later(make, *inputs) if current_mode().reads_later else make(*inputs)
+    if current_mode().reads_later:
+        return Later(make, *inputs)
+    _settle()
+    return make(*inputs)
 
 
 def tensor_of(make: Callable[..., Tensor], *inputs: object) -> Tensor:
     """The tensor `make(*inputs)`; in a graph an input that each step makes anew."""
+    _settle()
     found: Tensor = current_mode().source(lambda step: make(*(now(x, step) for x in inputs)))
     return found
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+# Graphs read one step ahead, all in one thread; what is read at once waits until that is through,
+# so that a reader is never asked twice at a time, and always in the order of the program.
+
+
+def read_ahead(read: Callable[[], T]) -> Future[T]:
+    """Begin to read, after all that is being read ahead."""
+    global _latest
+    found = _latest = _reading().submit(read)
+    return found
+
+
+def _settle() -> None:
+    if _latest is not None and not threading.current_thread().name.startswith(_AHEAD):
+        wait([_latest])
+
+
+_AHEAD = "reading"
+_latest: Future[Any] | None = None
+
+
+@cache
+def _reading() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, _AHEAD)
 
 
 WORKERS = 2
@@ -136,7 +168,15 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(WORKERS, "decoding")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has none of its threads
+def _forget() -> None:
+    """A fork has none of the threads."""
+    global _latest
+    _latest = None
+    _pool.cache_clear()
+    _reading.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def in_parallel(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:

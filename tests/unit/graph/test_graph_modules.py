@@ -45,6 +45,7 @@ def test_modules_come_out_as_proxies_by_every_way() -> None:
     assert (view.name_prefix, view.name) == ("model.2.", "b")
     assert proxy[2].to(GraphModule).name_prefix == "model."
     assert list(proxy[2]) == ["a", "b"] and "a" in proxy[2] and len(proxy) == 3
+    assert proxy and proxy[0]  # the latter has no length
     assert proxy[1][0].to(nn.Module) is model[1][0]
     assert isinstance(proxy.to(nn.Sequential), nn.Sequential)
     with pytest.raises(OneFlowError, match=r"to\(\) takes GraphModule, GraphTensor or nn\.Module"):

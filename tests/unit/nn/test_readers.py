@@ -6,6 +6,7 @@ import io
 import json
 import math
 import struct
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import oneflow as flow
 from oneflow import nn
 from oneflow.core.errors import ConfigError, GraphError, SbpError
 from oneflow.functional.buffers import BufferTensor
+from oneflow.graph.sources import Source, Sources
 from oneflow.utils.data import images, records
+from tests.support.waiting import WAIT_S
 
 Array = np.ndarray[Any, Any]
 
@@ -332,6 +335,54 @@ def test_a_graph_of_micro_batches_reads_whole_batches(folder: Path) -> None:
 
     twice = Twice()
     assert [twice().tolist() for _ in range(2)] == [[100, 101, 102, 103], [104, 105, 106, 107]]
+
+
+class Labels(nn.Graph):
+    def __init__(self, read: nn.Module) -> None:
+        super().__init__()
+        self.read, self.label = read, nn.OFRecordRawDecoder("label", (), flow.int32)
+
+    def build(self) -> Any:
+        return self.label(self.read())
+
+
+def test_a_graph_reads_one_step_ahead_of_what_is_read_next(folder: Path) -> None:
+    read = reader(folder, batch_size=2)
+    first, second = Labels(read), Labels(read)
+    found = [first().tolist(), second().tolist()]  # each has read two batches
+    found += [labels(read, 1), first().tolist(), second().tolist()]
+    assert found == [[0, 1], [4, 5], [8, 9], [2, 3], [6, 7]]
+
+
+def test_a_step_does_not_wait_for_the_next_input_to_be_read() -> None:
+    asked, may_read = threading.Event(), threading.Event()
+
+    def read(step: object) -> Any:
+        asked.set()
+        assert may_read.wait(WAIT_S)
+        return flow.ones(2)
+
+    sources = Sources([Source("source.0", read, flow.zeros(2))])
+    assert sources.take()["source.0"].tolist() == [0, 0]
+    assert asked.wait(WAIT_S)  # it is read already, while nobody has asked for a second step
+    may_read.set()
+    assert sources.take()["source.0"].tolist() == [1, 1]
+
+
+def test_what_reading_raises_comes_with_the_step_that_wants_it() -> None:
+    read = iter([ValueError("no more"), flow.ones(2)])
+
+    def take(step: object) -> Any:
+        found = next(read)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    sources = Sources([Source("source.0", take, flow.zeros(2))])
+    sources.take()
+    with pytest.raises(ValueError, match="no more"):
+        sources.take()
+    assert sources.take()["source.0"].tolist() == [1, 1]
 
 
 def test_a_graph_refuses_input_of_another_size(folder: Path) -> None:

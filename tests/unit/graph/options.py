@@ -133,9 +133,14 @@ def again(*path: int | str) -> Callable[[Any], None]:
     return configure
 
 
-def setting(name: str, *values: object) -> Callable[[Any], None]:
+def setting(name: str, *values: object, **named: object) -> Callable[[Any], None]:
     """Calls a method of `graph.config`."""
-    return lambda graph: getattr(graph.config, name)(*values)
+    return lambda graph: getattr(graph.config, name)(*values, **named)
+
+
+def auto(*settings: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Lets layouts be searched, with these settings."""
+    return both(setting("enable_auto_parallel"), *settings)
 
 
 def dynamic() -> GradScaler:
@@ -160,8 +165,26 @@ OPTIONS: dict[str, Option] = {
     ),
     "offsets at once": Option(setting("enable_choose_best_memory_allocation", False)),
     "compress memory": Option(setting("enable_compress_memory"), pieces=2),
-    "auto parallel": Option(setting("enable_auto_parallel")),
-    "auto parallel, pieces": Option(setting("enable_auto_parallel"), pieces=2),
+    "zero bubble, pieces": Option(setting("set_pipeline_schedule", "zero_bubble"), pieces=4),
+    "no overlap": Option(setting("enable_overlap", False)),
+    "small buckets, pieces": Option(setting("enable_overlap", bucket_nbytes=64), pieces=2),
+    "memory limit": Option(setting("set_memory_limit", 1 << 16), pieces=2),
+    "auto parallel": Option(auto()),
+    "auto parallel, pieces": Option(auto(), pieces=2),
+    "auto parallel, any sbp": Option(auto(setting("enable_auto_parallel_ignore_user_sbp_config"))),
+    "auto parallel, weighed": Option(
+        auto(
+            setting("set_auto_parallel_computation_cost_ratio", 0.5),
+            setting("set_auto_parallel_wait_time", 1e3),
+            setting("enable_auto_parallel_trunk_algo", False),
+            setting("enable_auto_parallel_sbp_collector", False),
+        )
+    ),
+    "auto parallel, little memory": Option(auto(setting("enable_auto_memory", "HeavyMemoryDown"))),
+    "auto parallel, memory limit": Option(
+        auto(setting("enable_auto_memory"), setting("set_memory_limit", 1 << 16))
+    ),
+    "auto parallel, zero 1, pieces": Option(auto(zero(1)), pieces=2),
     "amp bfloat16": Option(amp(flow.bfloat16), **BFLOAT16),
     "amp float16, pieces": Option(amp(flow.float16), **FLOAT16, pieces=2),
     "static scaler": Option(scaler=lambda: StaticGradScaler(64.0)),
@@ -179,6 +202,8 @@ OPTIONS: dict[str, Option] = {
     "zero 2, pieces": Option(zero(2), pieces=2),
     "zero 3, pieces": Option(zero(3), pieces=2),
     "zero 3, level 0": Option(zero(3, 0)),
+    "zero 3, level 2": Option(zero(3, 2)),
+    "zero by its old name": Option(setting("set_zero_redundancy_optimizer_mode")),
     "zero 2, scaler, inf": Option(zero(2), scaler=dynamic, bad=BAD),
     "zero 3, scaler, inf, pieces": Option(zero(3), scaler=dynamic, bad=BAD, pieces=2),
     "zero 3, amp": Option(both(zero(3), amp(flow.bfloat16)), **BFLOAT16),

@@ -28,6 +28,7 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed import world as worlds
 from oneflow.graph.compiling import config_of
+from oneflow.graph.memory_limit import fit_memory
 from oneflow.graph.names import states_by_name
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from oneflow.tensor.tensor import Tensor, wrap_global
@@ -128,7 +129,9 @@ class Ranks:
         graph, example = make()
         states_by_name(graph)  # which ranks lay out together
         with self._tracing:  # they share one default generator
-            return graph, graph._trace_apart(((example,), {}))[0]
+            given = (example,), {}
+            fit_memory(graph, given, config_of(graph))
+            return graph, graph._trace_apart(given)[0]
 
     def _laid_out(
         self, held: list[dict[str, Array]], given: dict[str, NdSbp | None]

@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from time import perf_counter
@@ -23,7 +22,7 @@ import numpy as np
 from oneflow.actors.acts import Acts, describe_acts, last_acts
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
-from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
+from oneflow.actors.messages import Effect, Launch, Post, Send
 from oneflow.actors.stream import KernelStream
 from oneflow.actors.turns import TURNS
 from oneflow.boxing.transport.rendezvous import Check
@@ -73,7 +72,7 @@ class Executor:
         self._bus = bus
         self._check = check
         self._timeout_s = timeout_s
-        self._local: deque[Send] = deque()
+        self._local: list[Send] = []
         self._ready: list[int] = []
         self._launches: dict[int, Launch] = {}
         self._handlers = {key: bound.actor.handle for key, bound in bound.actors.items()}
@@ -156,8 +155,7 @@ class Executor:
         last = first + max_acts
         moved = bool(local)
         while True:
-            while local:
-                send = local.popleft()
+            for send in local:  # and what is added meanwhile
                 target = send.target
                 for effect in handlers[target](send.message):
                     if type(effect) is Launch:  # as in _perform, without a call
@@ -167,6 +165,7 @@ class Executor:
                         local.append(effect)
                     else:
                         self._perform(target, effect)
+            local.clear()
             if not ready or acts == last:
                 break
             key = -heappop(ready)
@@ -179,7 +178,7 @@ class Executor:
             ran[at], begins[at] = key, start
             ends[at] = end
             acts += 1
-            for effect in handlers[key](KERNEL_DONE):
+            for effect in bound.actor.done():
                 if type(effect) is Send:
                     local.append(effect)
                 elif type(effect) is Launch:
@@ -202,10 +201,10 @@ class Executor:
         """The same while segments run on a stream: one of them, and the other actors meanwhile."""
         local, moved = self._local, False
         while True:
-            while local:
-                send = local.popleft()
+            for send in local:  # and what is added meanwhile
                 for effect in self._handlers[send.target](send.message):
                     self._perform(send.target, effect)
+            local.clear()
             ended = stream.take()
             if ended is not None:
                 self._end_act(ended.actor, ended.begin, ended.end)
@@ -231,7 +230,7 @@ class Executor:
         ring.ends[at] = end
         ring.count += 1
         self._remaining -= 1
-        for effect in self._handlers[key](KERNEL_DONE):
+        for effect in bound.actor.done():
             self._perform(key, effect)
         durations = bound.durations
         durations.counts[bisect_left(durations.bounds, end - begin)] += 1

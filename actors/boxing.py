@@ -17,9 +17,15 @@ import numpy as np
 
 from oneflow.actors.device import Hardware
 from oneflow.actors.memory import aligned
-from oneflow.actors.registers import RegisterMemory, SlotLayout, slot_layout
+from oneflow.actors.registers import (
+    RegisterMemory,
+    SlotLayout,
+    local_value_type,
+    slot_layout,
+)
 from oneflow.boxing.boxes import Pull
 from oneflow.boxing.parts import node_plan
+from oneflow.boxing.row_moves import RowMove, span
 from oneflow.boxing.transitions import (
     RouteStep,
     group_of,
@@ -32,6 +38,7 @@ from oneflow.core.graph import Node, Value
 from oneflow.core.operand import Attr
 from oneflow.core.plan import FLAT_KINDS, SECOND_HALVES, ActorKind, ActorSpec, RegisterSpec
 from oneflow.kernels.array import Array, ArrayModule, address
+from oneflow.kernels.exchange_rows import row_list
 from oneflow.services.failpoints import failpoint, is_armed
 
 Call = Callable[[], Any]
@@ -63,9 +70,16 @@ def node_reads(actor: ActorSpec, node: Node, rank: int) -> list[tuple[Value, Pul
     """List what `rank` reads box by box for a node, and of which value."""
     if node.op == "parts":
         return [(node.inputs[i], pull) for i, pull in node_plan(node).reads(rank)]
+    if node.op == "exchange":  # any row of anybody; which, only the sizes say
+        return [(v, _whole(v, source)) for source in node.placement.rank_ids for v in node.inputs]
     pulls_of = phases(node_step(actor, node))[actor.kind is ActorKind.BOX_SPREAD]
     value = read_value(actor, node)
     return [(value, pull) for pull in pulls_of(node.inputs[0].type.shape, rank)]
+
+
+def _whole(value: Value, rank: int) -> Pull:
+    everything = tuple(slice(0, n) for n in local_value_type(value, rank).shape)
+    return Pull(rank, everything, everything, False)
 
 
 def node_sources(actor: ActorSpec, node: Node, rank: int, values: Container[int]) -> set[int]:
@@ -123,7 +137,7 @@ class Boxing:
         self._channels = channels
         self._memory = memory
         self.remote_nbytes = 0
-        """Bytes read from other ranks in one act."""
+        """Bytes read from other ranks in one act: in the last one, if only the acts know."""
 
     def build(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> list[Call]:
         """The copies and additions of one act."""
@@ -140,7 +154,9 @@ class Boxing:
         calls: list[Call] = []
         if kind not in FLAT_KINDS:
             for node in self._actor.nodes:
-                if node.outputs[0].id in targets:
+                if node.op == "exchange":
+                    self._build_exchange(node, sources, targets, calls)
+                elif node.outputs[0].id in targets:
                     self._build_pulls(node, sources, targets[node.outputs[0].id], calls)
             return calls
         for group, parts, target in self._flat_runs(sources, targets):
@@ -175,6 +191,31 @@ class Boxing:
             for (_, pull), part in zip(sum_, parts, strict=True):
                 if pull.source_rank != self._rank:
                     self.remote_nbytes += part.nbytes
+
+    def _build_exchange(
+        self,
+        node: Node,
+        sources: dict[tuple[int, int], Array],
+        targets: dict[int, Array],
+        calls: list[Call],
+    ) -> None:
+        """Appends the exchange; values that nobody reads are written apart."""
+        ranks = node.placement.rank_ids
+        of_ranks = [[sources[v.id, rank] for v in node.inputs] for rank in ranks]
+        outs = [self._target(v, targets) for v in node.outputs]
+        move = RowMove(self._xp, ranks.index(self._rank), of_ranks, outs[0], outs[1:], node)
+        calls.append(partial(self._move_rows, move, node is self._actor.nodes[0]))
+
+    def _target(self, value: Value, targets: dict[int, Array]) -> Array:
+        found = targets.get(value.id)
+        if found is None:
+            made = local_value_type(value, self._rank)
+            found = self._xp.empty(made.shape, made.dtype.np)
+        return found
+
+    def _move_rows(self, move: RowMove, is_first: bool) -> None:
+        nbytes = move()
+        self.remote_nbytes = nbytes if is_first else self.remote_nbytes + nbytes
 
     def _fill_of(self, node: Node) -> Attr:
         """The value of what a node writes and no read fills; None if there is none."""
@@ -347,7 +388,7 @@ def read_parts(
     order.
 
     arrays: of that slot, by value id. Sender and receiver of a register that travels between hosts
-    both list them.
+    both list them. Rows that follow sizes are left to `read_rows`.
     """
     held = {v.id for v in register.values}
     if actor.kind not in FLAT_KINDS:
@@ -356,6 +397,7 @@ def read_parts(
             for node in actor.nodes
             for value, pull in node_reads(actor, node, reader)
             if value.id in held and pull.source_rank == source
+            if node.op != "exchange" or value is node.inputs[0]
         ]
     parts = []
     for nodes in flat_runs(actor, reader):
@@ -370,6 +412,31 @@ def read_parts(
             a, b = _share(flat.size, len(group), group.index(source))
         parts.append(flat[a:b])
     return parts
+
+
+def read_rows(
+    actor: ActorSpec, reader: int, register: RegisterSpec, arrays: Mapping[int, Array]
+) -> Callable[[], list[Array]] | None:
+    """A function that lists the rows that `actor` on rank `reader` reads of a slot, once the sizes
+    in it are there; None if it reads no rows."""
+    held = {v.id for v in register.values}
+    nodes = [n for n in actor.nodes if n.op == "exchange" and n.inputs[0].id in held]
+    if not nodes:
+        return None
+    index = actor.placement.rank_ids.index(reader)
+    tables = [
+        (arrays[n.inputs[0].id], [row_list(arrays[v.id], n.attrs["lead"]) for v in n.inputs[1:]])
+        for n in nodes
+    ]
+
+    def wanted() -> list[Array]:
+        found = []
+        for sizes, xs in tables:
+            first, last = span(sizes, index)
+            found += [x[first:last] for x in xs]
+        return found
+
+    return wanted
 
 
 def _address(array: Array) -> int:

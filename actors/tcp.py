@@ -1,7 +1,8 @@
 """Between hosts: messages and the register contents they speak of travel together on a TCP
 connection per pair of ranks.
 
-A Ready message carries just the parts of the slot that its receiver's actors read; they land in a
+A Ready message carries just the parts of the slot that its receiver's actors read (of rows whose
+number sizes beside them tell, the sizes and then those rows); they land in a
 mirror of the sender's registers, laid out like the original, so that boxing reads a far rank's
 memory as it reads a near one's. Sends go out of the registers themselves: a slot is not written
 again before the receiver has freed it.
@@ -10,7 +11,7 @@ Freed messages have a connection of their own. Behind megabytes of contents, of 
 hurry, they would keep a rank waiting for memory that all have read long ago.
 
 Frame: code (8 bytes), bytes that follow (8 bytes), the parts. Both ends work out the parts from the
-plan; nothing describes them.
+plan, and rows from the sizes before them; nothing else describes them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from oneflow.actors.boxing import channels_of, read_parts
+from oneflow.actors.boxing import channels_of, read_parts, read_rows
 from oneflow.actors.bus import describe_code
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.memory import aligned_buffer
@@ -69,13 +71,16 @@ class Mirrors:
 class _Parts:
     """The parts that one Ready message carries, as byte views; strided ones go through a buffer
     of their own.
+
+    rows: list the parts that follow, of which the first ones tell the sizes.
     """
 
-    __slots__ = ("nbytes", "staged", "views")
+    __slots__ = ("nbytes", "rows", "staged", "views")
 
-    def __init__(self, parts: list[Array]) -> None:
+    def __init__(self, parts: list[Array], rows: Sequence[Callable[[], list[Array]]] = ()) -> None:
         self.views: list[memoryview] = []
         self.staged: list[tuple[Array, Array]] = []
+        self.rows = rows
         for part in parts:
             flat = part
             if not (isinstance(part, np.ndarray) and part.flags.c_contiguous):
@@ -84,6 +89,10 @@ class _Parts:
             if flat.nbytes:
                 self.views.append(flat.reshape(-1).view(np.uint8).data)
         self.nbytes = sum(v.nbytes for v in self.views)
+
+    def following(self) -> _Parts | None:
+        """The parts that follow these, which have come; None if there are none."""
+        return _Parts([part for rows in self.rows for part in rows()]) if self.rows else None
 
 
 def _staging_for(part: Array) -> Array:
@@ -110,6 +119,25 @@ def _from_staging(part: Array, staged: Array) -> None:
     gpu_memory.from_staging(part, staged)
 
 
+@dataclass(slots=True)
+class _Incoming:
+    """A message on its way in. left: bytes that no parts have claimed.  parts: those that come
+    next, None at the end.
+    """
+
+    code: int
+    nbytes: int
+    left: int
+    parts: _Parts | None
+
+    def land(self) -> None:
+        """The parts are in: put them where they belong, and go on to those that follow."""
+        assert self.parts is not None
+        for part, staged in self.parts.staged:
+            _from_staging(part, staged)
+        self.parts = self.parts.following()
+
+
 class Connection:
     """One peer on another host."""
 
@@ -130,19 +158,20 @@ class Connection:
         self._received: dict[int, _Parts] = {}
         self._header = bytearray(_HEADER.size)
         self._targets: deque[memoryview] = deque([memoryview(self._header)])
-        self._incoming: tuple[int, _Parts | None] | None = None
+        self._incoming: _Incoming | None = None
 
     # ---- sending ---------------------------------------------------------------------------------
 
     def send(self, code: int) -> None:
         parts = self._parts(self._sent, code, self._mine, self._rank, self.peer)
-        nbytes = 0
-        self._out.append(memoryview(_HEADER.pack(code, parts.nbytes if parts else 0)))
-        if parts is not None:
-            for part, staged in parts.staged:
+        later = parts.following() if parts is not None else None
+        carried = [p for p in (parts, later) if p is not None]
+        nbytes = sum(p.nbytes for p in carried)
+        self._out.append(memoryview(_HEADER.pack(code, nbytes)))
+        for some in carried:
+            for part, staged in some.staged:
                 _to_staging(staged, part)
-            self._out.extend(parts.views)
-            nbytes = parts.nbytes
+            self._out.extend(some.views)
         METRICS.message_sent("tcp", nbytes + _HEADER.size)
         self.flush()
 
@@ -199,28 +228,32 @@ class Connection:
         self.is_open = False
 
     def _take(self, codes: list[int]) -> None:
-        """A header or a whole message is in."""
-        if self._incoming is None:
+        """A header is in, or parts that it announced."""
+        incoming = self._incoming
+        if incoming is None:
             code, nbytes = _HEADER.unpack(self._header)
             parts = self._parts(self._received, code, self._theirs, self.peer, self._rank)
-            expected = parts.nbytes if parts else 0
-            if nbytes != expected:
-                raise ProtocolError(
-                    f"rank {self._rank}: {describe_code(code)} from rank {self.peer} "
-                    f"carries {nbytes} bytes, the plan says {expected}"
-                )
-            self._incoming = code, parts
-            if parts is not None and parts.views:
-                self._targets.extend(parts.views)
+            incoming = self._incoming = _Incoming(code, nbytes, nbytes, parts)
+        else:
+            incoming.land()
+        while incoming.parts is not None:
+            incoming.left -= incoming.parts.nbytes
+            if incoming.left < 0:
+                break
+            if incoming.parts.views:
+                self._targets.extend(incoming.parts.views)
                 return
-        code, parts = self._incoming
-        if parts is not None:
-            for part, staged in parts.staged:
-                _from_staging(part, staged)
-        METRICS.message_received("tcp", (parts.nbytes if parts else 0) + _HEADER.size)
+            incoming.land()
+        if incoming.left:
+            expected = incoming.nbytes - incoming.left
+            raise ProtocolError(
+                f"rank {self._rank}: {describe_code(incoming.code)} from rank {self.peer} "
+                f"carries {incoming.nbytes} bytes, the plan says {expected}"
+            )
+        METRICS.message_received("tcp", incoming.nbytes + _HEADER.size)
         self._incoming = None
         self._targets.append(memoryview(self._header))
-        codes.append(code)
+        codes.append(incoming.code)
 
     # ---- parts -----------------------------------------------------------------------------------
 
@@ -242,17 +275,18 @@ class Connection:
                 cache[code] = found = _Parts([])
                 return found
             arrays = memory.arrays(register, slot)
-            parts = [
-                part
+            readers = [
+                actor
                 for actor in register.consumers
                 if actor.kind in READS_PEERS and reader in actor.placement
                 if any(
                     c.register is register and c.source == source
                     for c in channels_of(actor, reader)
                 )
-                for part in read_parts(actor, reader, source, register, arrays)
             ]
-            found = cache[code] = _Parts(parts)
+            parts = [p for a in readers for p in read_parts(a, reader, source, register, arrays)]
+            rows = [read_rows(a, reader, register, arrays) for a in readers]
+            found = cache[code] = _Parts(parts, [r for r in rows if r is not None])
         return found
 
     # ---- breaking --------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
 lie. Both are pure: they see types, layouts and attributes, no data, and nothing is sent; all ranks,
 and the compiler, choose alike. The rule:
 
-1. An op that runs on parts (core/parts.py: slice, flip, roll, pad, concat ...) and whose dims
+1. An op that moves rows between so many ranks (core/op.py: moves_rows) has its tensors split. An op
+   that runs on parts (core/parts.py: slice, flip, roll, pad, concat ...) and whose dims
    concerned are split keeps the layout of its input.
 2. Along an axis of the hierarchy on which a signature takes every input as it is, such a one is
    taken.
@@ -30,6 +31,7 @@ from typing import Any
 
 from oneflow.boxing.parts import parts_layouts
 from oneflow.boxing.route import boxing_seconds
+from oneflow.boxing.rows import rows_layout
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import SbpError
 from oneflow.core.op import Op, infer_types, signatures
@@ -49,7 +51,7 @@ _PerAxis = list[list[SbpSignature]]
 @dataclass(frozen=True)
 class NdSignature:
     """Layouts of an op's inputs and outputs. by_parts: its kernel cannot work on these shards; it
-    runs as `boxing.parts` plans."""
+    runs as `boxing.parts` plans, or moves rows (`boxing.rows`)."""
 
     inputs: tuple[NdSbp, ...]
     outputs: tuple[NdSbp, ...]
@@ -86,6 +88,9 @@ def choose(
     signature gives these.
     """
     call = _Call(op, types, out_types, sbps, attrs, placement, fixed)
+    rows = rows_layout(op, attrs, placement)
+    if rows is not None and call.keeps_fixed((rows,) * len(out_types)):
+        return NdSignature((rows,) * len(types), (rows,) * len(out_types), True)
     by_parts = parts_layouts(op, types, out_types[0], sbps, attrs, placement) if types else None
     if by_parts is not None and call.keeps_fixed((by_parts[1],)):
         ins, out = by_parts

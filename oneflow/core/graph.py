@@ -35,6 +35,7 @@ STRUCTURAL = frozenset(
         "to_global",
         "boxing",
         "parts",
+        "exchange",
         "unpack",
         "repeat",
         "accumulate",

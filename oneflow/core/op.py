@@ -197,6 +197,10 @@ class Op(metaclass=OpClass):
     """`parts(*types, **attrs)`: where elements go, for ops that pick, place or reorder positions
     along dims that no signature keeps split (core/parts.py)."""
 
+    moves_rows: ClassVar[bool] = False
+    """True of an op that, on as many ranks as it has parts (`num_parts`), runs no kernel but moves
+    rows between them (boxing/rows.py); its tensors then are split along dim 0."""
+
     uniform: ClassVar[Callable[..., Collection[int]] | None] = None
     """`uniform(*types, **attrs)`: the dims of the output along which all elements are equal,
     whatever the inputs hold; for ops that fill or repeat."""

@@ -18,6 +18,7 @@ from oneflow.ops import (  # noqa: F401
     ctc,
     depend,
     dropout,
+    exchange_rows,
     factoring,
     fft,
     gather,

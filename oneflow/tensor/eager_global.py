@@ -38,6 +38,7 @@ from oneflow.kernels.quiet import run_quietly
 from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts
+from oneflow.tensor.global_rows import BoundRows
 from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap, wrap_global
 from oneflow.tensor.views import link_view, refresh
@@ -58,8 +59,8 @@ class GlobalCall:
     bound: BoundOp | None = None  # None outside the placement
     written_back: tuple[int, ...] = ()
     """Mutated outputs that are computed in another layout than their input's."""
-    parts: BoundParts | None = None
-    """Set if the op runs on parts of shards (global_parts.py)."""
+    parts: BoundParts | BoundRows | None = None
+    """Set if the op runs on parts of shards (global_parts.py), or moves rows (global_rows.py)."""
     moves: tuple[Move, ...] = ()
     """Moves of the inputs that must be boxed first, on the ranks of the placement."""
     plain_device: Device | None = None
@@ -147,7 +148,7 @@ def _compute(
     """This rank's part of the outputs, and whether the only one is a view of the input: one that
     shares its memory, or would if the shards lay otherwise."""
     if call.parts is not None:
-        return [call.parts.run(shards, array_module(placement))], op.is_view
+        return call.parts.run(shards, array_module(placement)), op.is_view
     if call.bound is None:
         return [empty_shard(t, placement) for t in call.out_types], op.is_view
     if call.bound.view is not None:
@@ -401,10 +402,14 @@ def choose_call(
     in_sbps, out_sbps = choice.inputs, choice.outputs
     moves = _moves(types, sbps, in_sbps, placement)
     if choice.by_parts:
-        parts = None
+        parts: BoundParts | BoundRows | None = None
         if world().rank in placement:
             what = f"{op.name} {out_types[0]} {' '.join(map(nd_sbp_str, sbps))} {attrs}"
-            parts = BoundParts(plan_parts(op, types, out_types[0], sbps, attrs, placement), what)
+            if op.moves_rows:
+                parts = BoundRows(types, out_types, attrs, placement, what)
+            else:
+                plan = plan_parts(op, types, out_types[0], sbps, attrs, placement)
+                parts = BoundParts(plan, what)
         return GlobalCall(out_types, in_sbps, out_sbps, parts=parts, moves=moves)
     bound = None
     if world().rank in placement:

@@ -37,11 +37,11 @@ class BoundParts:
         self._into = parts.into(plan.out_boxes[own])
         self._shape, self._dtype = plan.out_boxes[own].shape, plan.out_type.dtype.np
 
-    def run(self, shards: Sequence[Array], xp: ArrayModule) -> Array:
-        """This rank's part of the result. All ranks of the placement must call it."""
+    def run(self, shards: Sequence[Array], xp: ArrayModule) -> list[Array]:
+        """This rank's part of the result, the only one. All ranks of the placement must call it."""
         out = self._start(shards, xp)
         self.fill(out, shards, xp)
-        return out
+        return [out]
 
     def _start(self, shards: Sequence[Array], xp: ArrayModule) -> Array:
         made: Array

@@ -28,8 +28,8 @@ def fused(nodes: list[Node], config: JobConfig) -> list[list[Node]]:
 
 def boxing_kind(node: Node) -> str:
     """A row of the table of transitions; between placements: reduce (of partial sums, to one rank),
-    broadcast (from one rank) or transfer. An op that runs on parts is a transfer too."""
-    if node.op == "parts":
+    broadcast (from one rank) or transfer. An op that runs on parts, or moves rows, is one too."""
+    if node.op in ("parts", "exchange"):
         return "transfer"
     source, target = node.inputs[0], node.outputs[0]
     if source.sbp is None or target.sbp is None:

@@ -38,6 +38,7 @@ _KINDS = {
     "accumulate": ActorKind.ACCUMULATE,
     "boxing": ActorKind.BOXING,
     "parts": ActorKind.BOXING,
+    "exchange": ActorKind.BOXING,
 }
 
 FLAT_TWO_PHASE_NBYTES = 256 * 1024
@@ -78,7 +79,7 @@ def group_segments(
         groups.setdefault(_key(node, level, cluster, is_late), []).append(node)
     parts: list[list[Node]] = []
     for nodes in groups.values():
-        if nodes[0].op in ("boxing", "parts"):
+        if nodes[0].op in ("boxing", "parts", "exchange"):
             # In the order in which what they read is made, and so lies in its register: neighbours
             # stay neighbours.
             nodes.sort(key=lambda n: places[n.inputs[0].node.id])
@@ -236,8 +237,8 @@ def _key(node: Node, level: int, cluster: Cluster, is_late: bool) -> Hashable:
         dtype = source.type.dtype.name if isinstance(way, tuple) else ""
         moves = source.placement, node.placement, node.rate, is_reduction(node)
         return "boxing", level, *moves, way, dtype
-    if node.op == "parts":
-        return "parts", level, node.placement, node.rate
+    if node.op in ("parts", "exchange"):
+        return node.op, level, node.placement, node.rate
     if node.is_structural:
         return node.op, level, node.placement, node.stage
     return "segment", level, node.placement, node.stage, node.rate, is_late

@@ -3,7 +3,8 @@ step of the route.
 
 All readers that want the same share one node; it stands right before the first of them. A to_global
 becomes a boxing node, or goes if its input lies so already. An op that runs on parts of shards
-becomes a `parts` node, which moves what it needs itself.
+becomes a `parts` node, which moves what it needs itself; one that moves rows between ranks becomes
+an `exchange`, whose inputs one node has made for it alone.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from oneflow.boxing.route import choose_route
+from oneflow.boxing.rows import has_rows_of_one_node
 from oneflow.boxing.signatures import NdSignature
 from oneflow.boxing.transitions import RouteStep, make_step
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.op import find_op
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
@@ -46,7 +49,10 @@ def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> N
                 continue
             _box_inputs(graph, node, signature.inputs, moved, cluster)
             if signature.by_parts:
-                node.op, node.attrs = "parts", {"of": node.op, **node.attrs}
+                kind = "exchange" if find_op(node.op).moves_rows else "parts"
+                node.op, node.attrs = kind, {"of": node.op, **node.attrs}
+                if kind == "exchange" and not has_rows_of_one_node(node):
+                    _pack_rows(graph, node)
 
 
 def _settle(graph: LogicalGraph, node: Node, moved: _Moved, cluster: Cluster) -> None:
@@ -114,6 +120,16 @@ def _box_inputs(
             steps = _steps(value, nd_sbp, placement, cluster)
             boxed = moved[key] = _follow(graph, node, value, steps)
         graph.set_input(node, i, boxed)
+
+
+def _pack_rows(graph: LogicalGraph, node: Node) -> None:
+    """Lets an exchange read what is made for it alone."""
+    attrs = {name: node.attrs[name] for name in ("num_parts", "lead")}
+    types, sbps = [v.type for v in node.inputs], [v.sbp for v in node.inputs]
+    given = list(node.inputs)
+    packed = graph.insert(node, "pack_rows", given, types, node.placement, attrs, sbp=sbps)
+    for i, value in enumerate(packed.outputs):
+        graph.set_input(node, i, value)
 
 
 def _known(value: Value) -> NdSbp:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import boxing_bytes
+from oneflow.boxing.rows import likely_nbytes
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op
@@ -91,8 +92,12 @@ def _moved(
     for node, choice in zip(nodes, choices, strict=True):
         if choice.by_parts:
             types = tuple([v.type for v in node.inputs])
-            call = find_op(node.op), types, node.outputs[0].type, choice.inputs, node.attrs
-            moved = plan_parts(*call, node.placement).received_nbytes
+            op = find_op(node.op)
+            if op.moves_rows:
+                moved = likely_nbytes(types, node.placement)
+            else:
+                call = op, types, node.outputs[0].type, choice.inputs, node.attrs
+                moved = plan_parts(*call, node.placement).received_nbytes
             total += weights[node.outputs[0].id] * moved
     return total
 

@@ -16,6 +16,7 @@ from oneflow.boxing.boxes import changed_axes
 from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Link, Network, network_of
 from oneflow.boxing.parts import parts_layouts, plan_parts
 from oneflow.boxing.route import boxing_seconds
+from oneflow.boxing.rows import likely_nbytes, rows_layout
 from oneflow.boxing.signatures import NdSignature, choose, runs_on_shards
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError, SbpError
@@ -232,9 +233,24 @@ def _choices(node: Node) -> tuple[Choice, ...]:
                 continue
             seconds += EMPTY_SECONDS
         found.setdefault((inputs, outputs), Choice(inputs, outputs, seconds))
-    for choice in _parts_choices(node, types, results):
+    for choice in (*_rows_choices(node, types, results), *_parts_choices(node, types, results)):
         found.setdefault((choice.inputs, choice.outputs), choice)
     return tuple(found.values())
+
+
+def _rows_choices(
+    node: Node, types: tuple[TensorType, ...], results: tuple[TensorType, ...]
+) -> Iterator[Choice]:
+    """An op that moves rows between the ranks does so if its tensors are split over them."""
+    if node.is_structural:
+        return
+    nd_sbp = rows_layout(find_op(node.op), node.attrs, node.placement)
+    if nd_sbp is None:
+        return
+    inputs, outputs = (nd_sbp,) * len(types), (nd_sbp,) * len(results)
+    moved = likely_nbytes(types, node.placement) / node.placement.size
+    seconds = _seconds(node, types + results, inputs + outputs, False)
+    yield Choice(inputs, outputs, seconds + _move_seconds(node, moved), by_parts=True)
 
 
 def _parts_choices(
@@ -259,9 +275,14 @@ def _parts_choices(
         plan = plan_parts(*call, sbps, node.attrs, node.placement)
         moved = plan.received_nbytes / node.placement.size
         seconds = _seconds(node, types + results, (*layouts[0], layouts[1]), False)
-        near = DEVICE if node.placement.type == "cuda" else SHARED_MEMORY
-        seconds += MOVE_SECONDS + near.latency_s + moved / near.bytes_per_s
+        seconds += _move_seconds(node, moved)
         yield Choice(layouts[0], (layouts[1],), seconds, by_parts=True)
+
+
+def _move_seconds(node: Node, nbytes: float) -> float:
+    """Time in which a rank reads so many bytes of others."""
+    near = DEVICE if node.placement.type == "cuda" else SHARED_MEMORY
+    return MOVE_SECONDS + near.latency_s + nbytes / near.bytes_per_s
 
 
 def _per_tensor(rows: Sequence[tuple[Sbp, ...]], num_tensors: int) -> tuple[NdSbp, ...]:

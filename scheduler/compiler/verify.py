@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 
 from oneflow.boxing.parts import node_plan
+from oneflow.boxing.rows import has_rows_of_one_node, rows_layout
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, STRUCTURAL, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster
@@ -127,8 +128,18 @@ class _Checker:
         if node.op == "parts":
             node_plan(node)  # raises if the layouts are not those of the op
             return
+        if node.op == "exchange":
+            self._check_exchange(node, inputs + outputs)
+            return
         self._check_signature(node, inputs, outputs)
         self._agreed.add(key)
+
+    def _check_exchange(self, node: Node, layouts: tuple[NdSbp, ...]) -> None:
+        wanted = rows_layout(find_op(node.attrs["of"]), node.attrs, node.placement)
+        if any(nd_sbp != wanted for nd_sbp in layouts):
+            raise self.fail(f"{node.describe()} moves rows of tensors that are not split over them")
+        if not has_rows_of_one_node(node):
+            raise self.fail(f"{node.describe()} reads what was not made for it alone")
 
     def _check_signature(
         self, node: Node, inputs: tuple[NdSbp, ...], outputs: tuple[NdSbp, ...]
@@ -171,7 +182,7 @@ def _structural_types(
         return actual
     if node.op == "output":
         return ()
-    if node.op == "parts":
+    if node.op in ("parts", "exchange"):
         attrs = {k: v for k, v in node.attrs.items() if k != "of"}
         types = tuple(v.type for v in node.inputs)
         return infer_types(find_op(node.attrs["of"]), types, attrs)

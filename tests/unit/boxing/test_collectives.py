@@ -19,8 +19,9 @@ from oneflow.boxing.collectives.spanning import SpanningCollectives
 from oneflow.boxing.collectives.tcp import TcpCollectives
 from oneflow.boxing.execute import run_route
 from oneflow.boxing.route import boxing_bytes, choose_route
+from oneflow.boxing.row_moves import exchange_rows
 from oneflow.core.dtype import float32
-from oneflow.core.errors import DesyncError, HangError
+from oneflow.core.errors import DesyncError, HangError, PositionError
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 
@@ -99,6 +100,48 @@ def test_overflows_are_infinities_whatever_numpy_is_told(
     for found in run(2, work):
         for one in found:
             assert one.size and np.isposinf(one).all()
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_uneven_rows_go_to_whom_they_are_for(run: Any, p: int) -> None:
+    sizes = np.random.default_rng(p).integers(0, 40, (p, p))
+    sizes[0, -1] = 0
+    rooms = [int(n) + 3 for n in sizes.sum(0)]
+
+    def sent(rank: int) -> tuple[Any, Any]:
+        count = int(sizes[rank].sum()) + 2  # two that are for nobody
+        return data(rank, (count, 5), np.float32), data(rank, (count, 1), np.int64)
+
+    def work(c: Collectives) -> Any:
+        came = np.empty(p, np.int64)
+        into = [np.empty((rooms[c.rank], x.shape[1]), x.dtype) for x in sent(c.rank)]
+        before = c.received_nbytes
+        exchange_rows(c, np, sizes[c.rank], sent(c.rank), came, into, rooms)
+        return came, into, c.received_nbytes - before
+
+    for rank, (came, into, nbytes) in enumerate(run(p, work)):
+        np.testing.assert_array_equal(came, sizes[:, rank])
+        for k, found in enumerate(into):
+            ends = sizes.cumsum(1)[:, rank]
+            parts = [sent(r)[k][ends[r] - sizes[r, rank] : ends[r]] for r in range(p)]
+            whole = np.concatenate([*parts, np.zeros((3, found.shape[1]))])
+            np.testing.assert_array_equal(found, whole)
+        others = int(sizes[:, rank].sum() - sizes[rank, rank])
+        assert nbytes == others * (5 * 4 + 8) + (p - 1) * p * 8
+
+
+def test_all_ranks_refuse_rows_that_have_no_room_on_one(run: Any) -> None:
+    def work(c: Collectives) -> str:
+        into = [np.empty((2 - c.rank, 1))]
+        try:
+            exchange_rows(
+                c, np, np.array([1, 1]), [np.ones((2, 1))], np.empty(2, np.int64), into, [2, 1]
+            )
+        except PositionError as error:
+            return str(error)
+        return ""
+
+    assert all("there is room for 1" in text for text in run(2, work))
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])

@@ -17,6 +17,7 @@ from .activation_samples import ACTIVATION_SAMPLES
 from .nn_samples import NN_SAMPLES
 from .one_embedding_samples import ONE_EMBEDDING_SAMPLES
 from .recurrent_samples import RECURRENT_SAMPLES
+from .row_samples import ROW_SAMPLES
 from .sample import Sample, between, booleans, distinct, integers, normal
 from .special_samples import SPECIAL_SAMPLES
 
@@ -606,5 +607,5 @@ ARITHMETIC: list[Sample] = [
 
 SAMPLES = [
     *ARITHMETIC, *ACTIVATION_SAMPLES, *NN_SAMPLES, *ONE_EMBEDDING_SAMPLES, *RECURRENT_SAMPLES,
-    *SPECIAL_SAMPLES,
+    *ROW_SAMPLES, *SPECIAL_SAMPLES,
 ]  # fmt: skip

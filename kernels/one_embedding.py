@@ -5,12 +5,18 @@ Tables lie in host memory and on disks: what a GPU looks up or adds is copied fr
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.exchange_rows import parts_of
 from oneflow.kernels.linalg import on_host
-from oneflow.kernels.open_tables import Rule, loops, open_table
+from oneflow.kernels.open_tables import OpenTable, Rule, count_asked, open_table
 from oneflow.kernels.registry import kernel
+from oneflow.kernels.row_forms import decoded, encoded_of
+from oneflow.kernels.row_ids import Request, described, loops
+from oneflow.ops.one_embedding import BUCKETS
 
 
 @kernel("one_embedding_fused_lookup")
@@ -87,3 +93,177 @@ def update(
 
 def _on_host(xp: ArrayModule, x: Array | None) -> Array | None:
     return None if x is None else on_host(xp, x)
+
+
+# ---- over ranks ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _owners(num_parts: int) -> Array:
+    """The part that owns each bucket."""
+    counts = [len(part) for part in np.array_split(np.arange(BUCKETS), num_parts)]
+    return np.repeat(np.arange(num_parts), counts)
+
+
+def _counts(xp: ArrayModule, sizes: Array, num_parts: int) -> list[int]:
+    """Rows that lie in each part that is here."""
+    counts: list[int] = on_host(xp, sizes).reshape(-1, num_parts).sum(axis=1).tolist()
+    return counts
+
+
+def _filled(xp: ArrayModule, x: Array, counts: list[int], lead: int) -> Array:
+    """The rows that are there of all parts that are here: (rows, elements of one)."""
+    parts = zip(parts_of(np, on_host(xp, x), len(counts), lead), counts, strict=True)
+    found = [part[:count] for part, count in parts]
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _fill(xp: ArrayModule, out: Array, rows: Array, counts: list[int], lead: int) -> None:
+    """Put rows at the beginning of each part."""
+    first = 0
+    for part, count in zip(parts_of(xp, out, len(counts), lead), counts, strict=True):
+        part[:count] = xp.asarray(rows[first : first + count])
+        first += count
+
+
+@kernel("one_embedding_unique")
+def unique(
+    xp: ArrayModule,
+    sizes: Array,
+    keys: Array,
+    tables: Array,
+    inverse: Array,
+    ids: Array,
+    table_ids: Array | None = None,
+    *,
+    table: str,
+    num_parts: int,
+    num_tables: int,
+    padding_idx: int | None,
+) -> None:
+    known, owners = described(table), _owners(num_parts)
+    count = sizes.size // num_parts
+    made = [np.empty(x.shape, x.dtype) for x in (sizes, keys, tables, inverse)]
+    outs = made if xp is not np else [sizes, keys, tables, inverse]
+    given = np.array_split(on_host(xp, ids), count)
+    tabled = [None] * count if table_ids is None else np.array_split(on_host(xp, table_ids), count)
+    for k, (part, of_part) in enumerate(zip(given, tabled, strict=True)):
+        known.check(part, of_part, padding_idx)
+        asked = known.number(part, of_part, padding_idx)
+        count_asked(asked)
+        lists = [np.array_split(x, count)[k].reshape(-1) for x in outs]
+        loops().to_owners(
+            owners, asked.buckets, asked.keys.view(np.int64), asked.tables, asked.inverse, *lists
+        )
+    if xp is not np:
+        for out, host in zip((sizes, keys, tables, inverse), outs, strict=True):
+            out[...] = xp.asarray(host)
+
+
+@kernel("one_embedding_lookup")
+def lookup(
+    xp: ArrayModule,
+    sizes: Array,
+    out: Array,
+    shadow: Array,
+    came: Array,
+    keys: Array,
+    tables: Array,
+    *,
+    table: str,
+    size: int,
+    num_parts: int,
+    communication: str,
+    first: int | None = None,
+    last: int | None = None,
+) -> None:
+    rows, counts = open_table(table, first, last), _counts(xp, came, num_parts)
+    sizes[...] = came
+    asked = _request(xp, rows, keys, tables, counts)
+    sent = encoded_of(table, "rows", rows.look_up(asked, counts_ids=False), communication)
+    if (asked.inverse < 0).any():  # of other ranks
+        sent = np.concatenate([sent, np.zeros_like(sent, shape=(1, sent.shape[1]))])
+    _fill(xp, out, sent[asked.inverse], counts, keys.ndim)
+
+
+@kernel("one_embedding_gather")
+def gather(
+    xp: ArrayModule,
+    out: Array,
+    shadow: Array,
+    rows: Array,
+    inverse: Array,
+    sizes: Array,
+    keys: Array,
+    tables: Array,
+    *,
+    table: str,
+    size: int,
+    num_parts: int,
+    communication: str,
+) -> None:
+    counts, lead = _counts(xp, sizes, num_parts), inverse.ndim
+    targets, numbers = parts_of(xp, out, len(counts), lead), _parts(xp, inverse, counts)
+    sources = parts_of(np, on_host(xp, rows), len(counts), lead)
+    for source, count, places, target in zip(sources, counts, numbers, targets, strict=True):
+        found = target if xp is np else np.empty(target.shape, target.dtype)
+        loops().pick(decoded(source[:count], communication), places, found)
+        if found is not target:
+            target[...] = xp.asarray(found)
+
+
+@kernel("one_embedding_sums")
+def sums(
+    xp: ArrayModule,
+    sent_sizes: Array,
+    out: Array,
+    d: Array,
+    inverse: Array,
+    sizes: Array,
+    *,
+    table: str,
+    num_parts: int,
+    communication: str,
+) -> None:
+    counts, lead = _counts(xp, sizes, num_parts), inverse.ndim
+    sent_sizes[...] = sizes
+    given = parts_of(np, np.ascontiguousarray(on_host(xp, d), np.float32), len(counts), lead)
+    added = []
+    for part, count, places in zip(given, counts, _parts(xp, inverse, counts), strict=True):
+        total = np.zeros((count, d.shape[-1]), np.float32)
+        loops().sum_rows(part, places, total)
+        added.append(encoded_of(table, "gradients", total, communication))
+    _fill(xp, out, np.concatenate(added), counts, lead)
+
+
+@kernel("one_embedding_keep")
+def keep(
+    xp: ArrayModule,
+    out: Array,
+    shadow: Array,
+    came: Array,
+    keys: Array,
+    tables: Array,
+    sums: Array,
+    *,
+    table: str,
+    num_parts: int,
+    communication: str,
+    first: int | None = None,
+    last: int | None = None,
+) -> None:
+    rows, counts = open_table(table, first, last), _counts(xp, came, num_parts)
+    asked = _request(xp, rows, keys, tables, counts)
+    d = decoded(_filled(xp, sums, counts, keys.ndim), communication)
+    out[...] = xp.asarray(rows.keep(asked, d))
+
+
+def _request(
+    xp: ArrayModule, rows: OpenTable, keys: Array, tables: Array, counts: list[int]
+) -> Request:
+    keys, tables = (_filled(xp, x, counts, x.ndim)[:, 0] for x in (keys, tables))
+    return rows.request(keys, tables, None)
+
+
+def _parts(xp: ArrayModule, inverse: Array, counts: list[int]) -> list[Array]:
+    return [x.reshape(-1) for x in parts_of(np, on_host(xp, inverse), len(counts), inverse.ndim)]

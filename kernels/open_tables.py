@@ -12,20 +12,20 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from oneflow.core.dtype import DType, float32, float64, int64
-from oneflow.core.errors import ArgumentError, OneFlowError, PositionError
+from oneflow.core.errors import ArgumentError, OneFlowError
 from oneflow.core.metrics import METRICS
 from oneflow.core.op import find_op
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 from oneflow.kernels.registry import select
+from oneflow.kernels.row_forms import forget_losses
+from oneflow.kernels.row_ids import Request, described, loops
 from oneflow.one_embedding.store.initial import Column, InitialRows
 from oneflow.one_embedding.store.row_store import RowStore, open_store
 from oneflow.ops.one_embedding import BUCKETS
@@ -34,38 +34,6 @@ _KEPT_REQUESTS = 8
 """Batches of ids whose numbering is kept: the gradient of a look-up asks for them again."""
 _MOST_WAITING = 4096
 """Gradients that may wait for one update: more than any number of micro-batches."""
-UNSIGNED = ("uint64", "uint32")
-
-
-def loops() -> ModuleType:
-    """Compiled loops; numba takes a moment to import."""
-    return import_module("oneflow.kernels.fused.rows")
-
-
-@dataclass(frozen=True)
-class Request:
-    """The ids of a batch that this rank holds the rows of, each once.
-
-    keys: uint64[n].  tables, buckets: of each.  inverse: int64, for each id of the batch its place
-    among them, or -1.
-    """
-
-    ids: Array
-    table_ids: Array | None
-    keys: Array
-    tables: Array
-    buckets: Array
-    inverse: Array
-
-    @property
-    def num_ids(self) -> int:
-        """Ids of the batch that this rank holds the rows of, padding aside."""
-        return int(np.count_nonzero(self.inverse >= 0))
-
-    def is_for(self, ids: Array, table_ids: Array | None) -> bool:
-        if self.table_ids is None or table_ids is None:
-            return self.table_ids is table_ids and np.array_equal(self.ids, ids)
-        return np.array_equal(self.ids, ids) and np.array_equal(self.table_ids, table_ids)
 
 
 @dataclass(frozen=True)
@@ -87,12 +55,10 @@ class Counts:
     distinct: int = 0
     updated: int = 0
 
-    def looked_up(self, ids: int, distinct: int) -> None:
-        """Count a batch, here and for the metrics of this process."""
-        self.ids += ids
-        self.distinct += distinct
-        METRICS.row_ids["asked"] += ids
-        METRICS.row_ids["distinct"] += distinct
+
+def count_asked(request: Request) -> None:
+    """Count the ids of a batch for the metrics of this process."""
+    METRICS.row_ids["asked"] += request.num_ids
 
 
 class OpenTable:
@@ -101,11 +67,10 @@ class OpenTable:
     def __init__(self, text: str, first: int, last: int) -> None:
         told = json.loads(text)
         self.text = text
-        self.name: str = told["name"]
+        self.ids = described(text)
+        self.name = self.ids.name
         self.size: int = sum(width for _, width in _widths(told["columns"]))
         self.line_size: int = told["line_size"]
-        self.num_tables = len(told["columns"])
-        self.is_signed = told["key_type"] not in UNSIGNED
         self.first, self.last = first, last
         num_ranks = round(BUCKETS / (last - first))
         if num_ranks * (last - first) != BUCKETS:
@@ -139,57 +104,24 @@ class OpenTable:
         for known in self._requests:
             if known.is_for(ids, table_ids):
                 return known
-        self._check(ids, table_ids, padding_idx)
-        made = self._number(ids, table_ids, padding_idx)
+        self.ids.check(ids, table_ids, padding_idx)
+        made = self.ids.number(ids, table_ids, padding_idx, self.first, self.last)
         self._requests.append(made)
         return made
 
-    def _number(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> Request:
-        keys = np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
-        if table_ids is None:
-            tables = np.arange(self.num_tables, dtype=np.int32)
-        else:
-            tables = np.ascontiguousarray(table_ids).reshape(-1)
-        tables = tables.astype(np.int32, copy=False)
-        n = keys.size
-        slots = np.zeros(1 << max(4, (2 * n - 1).bit_length()), np.int32)
-        found, inverse = np.empty(n, np.int64), np.empty(n, np.int64)
-        found_tables, buckets = np.empty(n, np.int32), np.empty(n, np.int32)
-        count = loops().number(
-            keys, tables, padding_idx is not None, padding_idx or 0, self.first, self.last, BUCKETS,
-            slots, found, found_tables, buckets, inverse,
-        )  # fmt: skip
-        return Request(
-            ids.copy(),
-            None if table_ids is None else table_ids.copy(),
-            found[:count].view(np.uint64),
-            found_tables[:count],
-            buckets[:count],
-            inverse,
-        )
+    def look_up(self, request: Request, *, counts_ids: bool = True) -> Array:
+        """float32[n, size]: the rows of the distinct ids, without their states.
 
-    def _check(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> None:
-        if self.is_signed and ids.size and ids.min() < 0:
-            negative = ids[(ids < 0) & (ids != padding_idx)]
-            if negative.size:
-                raise PositionError(
-                    f"embedding {self.name!r}: the id {int(negative[0])} is negative; hashed ids "
-                    "of 64 bits need key_type 'uint64'"
-                )
-        if table_ids is None or not table_ids.size:
-            return
-        if table_ids.min() < 0 or table_ids.max() >= self.num_tables:
-            raise PositionError(
-                f"embedding {self.name!r}: table ids are {int(table_ids.min())} to "
-                f"{int(table_ids.max())}, but there are {self.num_tables} tables, from 0"
-            )
-
-    def look_up(self, request: Request) -> Array:
-        """float32[n, size]: the rows of the distinct ids, without their states."""
+        counts_ids: the metrics are to count the ids as asked for; else that was done before.
+        """
         lines = np.empty((request.keys.size, self.size), np.float32)
         with self._lock:
             self.store.get(request.keys, request.tables, lines)
-            self.counts.looked_up(request.num_ids, request.keys.size)
+        self.counts.ids += request.num_ids
+        self.counts.distinct += request.keys.size
+        METRICS.row_ids["distinct"] += request.keys.size
+        if counts_ids:
+            count_asked(request)
         return lines
 
     # ---- gradients -------------------------------------------------------------------------------
@@ -237,7 +169,7 @@ class OpenTable:
     def _merged(self, waiting: list[Waiting]) -> tuple[Request, Array]:
         keys = np.concatenate([w.request.keys for w in waiting])
         tables = np.concatenate([w.request.tables for w in waiting])
-        request = self._number(keys.view(np.int64), tables, None)
+        request = self.ids.number(keys.view(np.int64), tables, None, self.first, self.last)
         sums = np.zeros((request.keys.size, self.size), np.float32)
         loops().sum_rows(np.concatenate([w.sums for w in waiting]), request.inverse, sums)
         return request, sums
@@ -375,5 +307,6 @@ def close_tables(text: str) -> None:
     """Close the tables of a description: rows that no snapshot holds are lost."""
     with _LOCK:
         closing = [_OPEN.pop(key) for key in list(_OPEN) if key[0] == text]
+    forget_losses(text)
     for table in closing:
         table.store.close()

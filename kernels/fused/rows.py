@@ -118,3 +118,44 @@ def _add_squares(sums: Array, buckets: Array, first: int, squares: Array) -> Non
 
 
 add_squares = compiled(_add_squares, nogil=True)
+
+
+def _to_owners(
+    owner_of: Array,
+    buckets: Array,
+    found: Array,
+    found_tables: Array,
+    numbers: Array,
+    sizes: Array,
+    keys: Array,
+    tables: Array,
+    inverse: Array,
+) -> None:
+    """Group distinct ids by the owner of their bucket, in order; sizes[i] = ids of owner i.
+
+    numbers: of each id of the batch, as `number` writes them; inverse: of each its place in `keys`
+    and `tables`, or -1. What lies beyond the ids in these is 0.
+    """
+    count = found.shape[0]
+    sizes[:] = 0
+    for i in range(count):
+        sizes[owner_of[buckets[i]]] += 1
+    following = np.empty(sizes.shape[0], np.int64)
+    total = 0
+    for i in range(sizes.shape[0]):
+        following[i] = total
+        total += sizes[i]
+    places = np.empty(count, np.int64)
+    for i in range(count):
+        owner = owner_of[buckets[i]]
+        place = following[owner]
+        following[owner] = place + 1
+        places[i] = place
+        keys[place], tables[place] = found[i], found_tables[i]
+    keys[count:] = 0
+    tables[count:] = 0
+    for i in range(numbers.shape[0]):
+        inverse[i] = places[numbers[i]] if numbers[i] >= 0 else -1
+
+
+to_owners = compiled(_to_owners, nogil=True)

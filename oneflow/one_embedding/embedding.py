@@ -28,10 +28,12 @@ from oneflow.distributed.world import world
 from oneflow.functional.creation import zeros
 from oneflow.functional.from_data import tensor
 from oneflow.kernels.open_tables import OpenTable, close_tables, open_table, opened
+from oneflow.kernels.row_forms import loss_of
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import RowTable
+from oneflow.one_embedding.looking_up import Tables, look_up
 from oneflow.one_embedding.tables import Initializer, columns_of
-from oneflow.ops.one_embedding import BUCKETS, one_embedding_fused_lookup
+from oneflow.ops.one_embedding import BUCKETS, COMMUNICATIONS
 from oneflow.tensor.tensor import Tensor
 
 _NAMES: weakref.WeakValueDictionary[str, OneEmbeddingHandler] = weakref.WeakValueDictionary()
@@ -124,6 +126,8 @@ class Embedding(Module):
     tables: `make_table_options` of each.  store_options: `make_..._store_options`, whose
     size_factor leaves room for an optimizer's states: 1 + their number.  padding_idx: this id gives
     zeros and learns nothing.  seed: of the first values, which depend on it, table and id alone.
+    communication: the form in which rows and their gradients travel between ranks: float32,
+    float16, or int8 with a scale for each row; `statistics()` shows what that loses.
     """
 
     def __init__(
@@ -137,6 +141,7 @@ class Embedding(Module):
         default_initializer: Initializer | None = None,
         padding_idx: int | None = None,
         seed: int = 0,
+        communication: str = "float32",
     ) -> None:
         super().__init__()
         widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
@@ -153,7 +158,13 @@ class Embedding(Module):
         if not listed:
             raise ArgumentError(f"embedding {name!r} has no tables: list make_table_options(...)")
         self.embedding_dim, self.num_tables = sum(widths), len(listed)
+        if communication not in COMMUNICATIONS:
+            raise ArgumentError(
+                f"embedding {name!r}: communication is {communication!r}, must be one of "
+                f"{', '.join(COMMUNICATIONS)}"
+            )
         self.dtype, self.padding_idx, self.seed = dtype, padding_idx, seed
+        self.communication = communication
         self.one_embedding = OneEmbeddingHandler(
             {
                 "name": name,
@@ -176,16 +187,13 @@ class Embedding(Module):
                 f"embedding {self.one_embedding.name!r}: ids are {ids.meta}, but its key_type is "
                 f"{self.key_name}: give {wanted.name}"
             )
-        given = () if table_ids is None else (table_ids,)
-        rows = one_embedding_fused_lookup(
-            self.shadow,
-            ids,
-            *given,
-            table=self.one_embedding.text,
-            size=self.embedding_dim,
-            num_tables=self.num_tables,
-            padding_idx=self.padding_idx,
-        )
+        tables: Tables = {
+            "table": self.one_embedding.text,
+            "size": self.embedding_dim,
+            "num_tables": self.num_tables,
+            "padding_idx": self.padding_idx,
+        }
+        rows = look_up(self.shadow, ids, table_ids, tables, self.communication)
         return rows if self.dtype is float32 else rows.to(self.dtype)
 
     def save_snapshot(self, snapshot_name: str) -> None:
@@ -197,14 +205,17 @@ class Embedding(Module):
         self.one_embedding.load_snapshot(snapshot_name)
 
     def statistics(self) -> dict[str, float]:
-        """Counts of this rank since its rows were opened: `ids` whose rows were looked up here, the
-        `distinct` ones among them by batch, rows `updated`, `rows` that are there, and what the
-        store counts (store/statistics.py): hits and bytes by tier, rows that wait to be written,
-        stalls. Padding is not counted.
+        """Counts of this rank since its rows were opened: `ids` whose rows were looked up here (of
+        several ranks the distinct ones of each), the `distinct` ones among them by batch, rows
+        `updated`, `rows` that are there, and what the store counts (store/statistics.py): hits and
+        bytes by tier, rows that wait to be written, stalls. Padding is not counted. `row_error` and
+        `gradient_error`: root mean square of what this rank lost of rows and gradients that it sent
+        (`communication`), as a share of theirs.
         """
-        rows = self.one_embedding.rows
+        rows, text = self.one_embedding.rows, self.one_embedding.text
         counts = {**asdict(rows.counts), **asdict(rows.store.statistics)}
-        return {**counts, "rows": len(rows.store)}
+        lost = {f"{kind}_error": loss_of(text, f"{kind}s").relative for kind in ("row", "gradient")}
+        return {**counts, **lost, "rows": len(rows.store)}
 
     def get_extra_state(self) -> dict[str, str]:
         """The name of a snapshot of the rows, which a state dict holds in their place."""
@@ -239,6 +250,7 @@ class MultiTableEmbedding(Embedding):
         default_initializer: Initializer | None = None,
         padding_idx: int | None = None,
         seed: int = 0,
+        communication: str = "float32",
     ) -> None:
         if not isinstance(embedding_dim, int):
             raise ArgumentError(
@@ -247,7 +259,7 @@ class MultiTableEmbedding(Embedding):
             )
         super().__init__(
             name, embedding_dim, dtype, key_type, tables, store_options, default_initializer,
-            padding_idx, seed,
+            padding_idx, seed, communication,
         )  # fmt: skip
 
 

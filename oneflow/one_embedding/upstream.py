@@ -5,7 +5,7 @@ from __future__ import annotations
 from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError
 from oneflow.one_embedding.embedding import handler_of
-from oneflow.ops.one_embedding import one_embedding_fused_lookup as look_up
+from oneflow.one_embedding.looking_up import Tables, look_up
 from oneflow.tensor.tensor import Tensor
 
 
@@ -34,14 +34,10 @@ def one_embedding_fused_lookup(
             f"embedding {embedding_name!r} has lines of {known[0]} numbers, rows of {known[1]} and "
             f"{known[2]} tables, not {line_size}, {embedding_size} and {num_tables}"
         )
-    given = () if table_ids is None else (table_ids,)
-    rows = look_up(
-        shadow,
-        ids,
-        *given,
-        table=handler.text,
-        size=embedding_size,
-        num_tables=num_tables,
-        padding_idx=padding_idx,
-    )
-    return rows.to(dtype)
+    tables: Tables = {
+        "table": handler.text,
+        "size": embedding_size,
+        "num_tables": num_tables,
+        "padding_idx": padding_idx,
+    }
+    return look_up(shadow, ids, table_ids, tables).to(dtype)

@@ -15,12 +15,15 @@ to the rows.
 
 from __future__ import annotations
 
-from oneflow.core.dtype import float32, int32, int64
-from oneflow.core.errors import DTypeError, ShapeError
+from typing import Any
+
+from oneflow.core.dtype import float16, float32, int8, int32, int64
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.op import Boxes, Op, declare
 from oneflow.core.operand import Attr, Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops.exchange_rows import are_cut_alike, check_sizes, exchange_rows
 
 BUCKETS = 5040
 """Parts into which ids are hashed: divisible by 1 to 10, 12, 14 and 16 ranks."""
@@ -29,6 +32,10 @@ BUCKETS = 5040
 def _check_ids(name: str, shadow: Operand, ids: Operand, table_ids: Operand | None) -> None:
     if shadow.shape != (BUCKETS,) or shadow.dtype is not float32:
         raise ShapeError(f"{name}: the shadow must be float32[{BUCKETS}], got {shadow.meta}")
+    _check_table_ids(name, ids, table_ids)
+
+
+def _check_table_ids(name: str, ids: Operand, table_ids: Operand | None) -> None:
     for what, x in (("ids", ids), ("table ids", table_ids)):
         if x is not None and x.dtype not in (int32, int64):
             raise DTypeError(f"{name}: {what} must be int32 or int64, got {x.meta}; cast them")
@@ -203,3 +210,284 @@ class OneEmbeddingUpdate(Op):
 
 
 one_embedding_update = declare(OneEmbeddingUpdate)
+
+
+# ---- over ranks ----------------------------------------------------------------------------------
+#
+# A batch that is split over ranks is looked up in steps, each an op, with exchanges between them:
+# unique ids, grouped by owner -> exchange_rows -> look-up by the owners -> exchange_rows back ->
+# gather; and backward sums per unique id -> exchange_rows -> kept by the owners for the update.
+
+COMMUNICATIONS = ("float32", "float16", "int8")
+"""Forms in which rows and their gradients travel. int8: each row divided by a scale of its own, a
+bfloat16 in its last two bytes."""
+SCALE_NBYTES = 2
+
+
+def _sent(shape: tuple[int, ...], size: int, communication: str) -> TensorType:
+    """Type of rows on their way."""
+    if communication == "int8":
+        return TensorType((*shape, size + SCALE_NBYTES), int8)
+    return TensorType((*shape, size), float32 if communication == "float32" else float16)
+
+
+def _check_sent(name: str, sizes: Operand, num_parts: int, communication: str) -> None:
+    check_sizes(name, sizes, num_parts)
+    if communication not in COMMUNICATIONS:
+        raise ArgumentError(
+            f"{name}: communication is {communication!r}, must be one of "
+            f"{', '.join(COMMUNICATIONS)}"
+        )
+
+
+def _all_split(num_inputs: int, num_outputs: int) -> list[SbpSignature]:
+    return [SbpSignature((Split(0),) * num_inputs, (Split(0),) * num_outputs)]
+
+
+class OneEmbeddingUnique(Op):
+    """The distinct ids of each part of a batch, grouped by the part that owns their rows.
+
+    Returns sizes, int64[p * p], as exchange_rows takes them; ids and their tables, in the shape of
+    the batch, those that are there first, then 0; and for each id of the batch its place among
+    them, -1 for `padding_idx`. table: the description of the tables.
+    """
+
+    name = "one_embedding_unique"
+
+    @staticmethod
+    def infer(
+        ids: Operand,
+        table_ids: Operand | None = None,
+        *,
+        table: str,
+        num_parts: int,
+        num_tables: int = 1,
+        padding_idx: int | None = None,
+    ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+        _check_table_ids("one_embedding_unique", ids, table_ids)
+        if table_ids is None and num_tables > 1 and (ids.ndim < 2 or ids.shape[-1] != num_tables):
+            raise ShapeError(
+                f"one_embedding_unique: ids {ids.meta} must be rows of an id for each of "
+                f"{num_tables} tables; give table_ids for ids of other shapes"
+            )
+        long = TensorType(ids.shape, int64)
+        return TensorType((num_parts**2,), int64), long, TensorType(ids.shape, int32), long
+
+    @staticmethod
+    def sbp_for(
+        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
+    ) -> list[SbpSignature]:
+        if not are_cut_alike(num_ranks, num_parts, *types):
+            return []
+        return _all_split(len(types), 4)
+
+
+one_embedding_unique = declare(OneEmbeddingUnique)
+
+
+class OneEmbeddingLookup(Op):
+    """The rows of ids that came to each part, in the order in which they came.
+
+    came: int64[p * p], ids from each part.  keys, tables: the ids and their tables.  table, size:
+    as of one_embedding_fused_lookup. Returns `came` as sizes of the way back, and the rows in the
+    form that `communication` names. Rows that are not there yet are made.
+    """
+
+    name = "one_embedding_lookup"
+    may_repeat = False
+
+    @staticmethod
+    def infer(
+        shadow: Operand,
+        came: Operand,
+        keys: Operand,
+        tables: Operand,
+        *,
+        table: str,
+        size: int,
+        num_parts: int,
+        communication: str = "float32",
+    ) -> tuple[TensorType, TensorType]:
+        _check_ids("one_embedding_lookup", shadow, keys, tables)
+        _check_sent("one_embedding_lookup", came, num_parts, communication)
+        return came.meta, _sent(keys.shape, size, communication)
+
+    @staticmethod
+    def sbp_for(
+        num_ranks: int,
+        shadow: TensorType,
+        came: TensorType,
+        keys: TensorType,
+        tables: TensorType,
+        *,
+        num_parts: int,
+        communication: str,
+        **_: Attr,
+    ) -> list[SbpSignature]:
+        if are_cut_alike(num_ranks, num_parts, keys):
+            return _all_split(4, 2)
+        if communication != "float32":
+            return []  # no sums of such rows
+        return [SbpSignature((Split(0), *(BROADCAST,) * 3), (BROADCAST, PARTIAL))]
+
+    @staticmethod
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
+        return _own_buckets(attrs, in_boxes)
+
+
+one_embedding_lookup = declare(OneEmbeddingLookup)
+
+
+class OneEmbeddingGather(Op):
+    """out[*i] = the row that came back for the unique id inverse[*i]; zeros where that is -1.
+
+    rows, sizes: as they came back.  keys, tables: the ids that came to each part, with which the
+    gradients of their rows go to the shadow.
+    """
+
+    name = "one_embedding_gather"
+
+    @staticmethod
+    def infer(
+        shadow: Operand,
+        rows: Operand,
+        inverse: Operand,
+        sizes: Operand,
+        keys: Operand,
+        tables: Operand,
+        *,
+        table: str,
+        size: int,
+        num_parts: int,
+        communication: str = "float32",
+    ) -> TensorType:
+        _check_ids("one_embedding_gather", shadow, keys, tables)
+        _check_sent("one_embedding_gather", sizes, num_parts, communication)
+        if rows.meta != _sent(inverse.shape, size, communication):
+            raise ShapeError(
+                f"one_embedding_gather: {rows.meta} are no rows of {size} numbers for "
+                f"{inverse.meta}"
+            )
+        return TensorType((*inverse.shape, size), float32)
+
+    @staticmethod
+    def sbp_for(
+        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
+    ) -> list[SbpSignature]:
+        if not are_cut_alike(num_ranks, num_parts, types[1], types[4]):
+            return []
+        return _all_split(6, 1)
+
+    @staticmethod
+    def grad(
+        d_out: Tensor,
+        shadow: Tensor,
+        rows: Tensor,
+        inverse: Tensor,
+        sizes: Tensor,
+        keys: Tensor,
+        tables: Tensor,
+        out: Tensor,
+        *,
+        table: str,
+        num_parts: int,
+        communication: str,
+        **_: Attr,
+    ) -> Gradients:
+        told: dict[str, Any] = {
+            "table": table,
+            "num_parts": num_parts,
+            "communication": communication,
+        }
+
+        def norms() -> Tensor:
+            sent, sums = one_embedding_sums(d_out, inverse, sizes, **told)
+            came, there = exchange_rows(
+                sent,
+                sums,
+                num_parts=num_parts,
+                lead=len(keys.meta.shape),
+                rows=keys.meta.shape[0],
+                is_padded=False,
+            )
+            return one_embedding_keep(shadow, came, keys, tables, there, **told)
+
+        return (norms, None, None, None, None, None)
+
+
+one_embedding_gather = declare(OneEmbeddingGather)
+
+
+class OneEmbeddingSums(Op):
+    """(d, inverse, sizes) -> (sizes, the sums of d over equal numbers in `inverse`, in the form in
+    which they travel)."""
+
+    name = "one_embedding_sums"
+
+    @staticmethod
+    def infer(
+        d: Operand,
+        inverse: Operand,
+        sizes: Operand,
+        *,
+        table: str,
+        num_parts: int,
+        communication: str = "float32",
+    ) -> tuple[TensorType, TensorType]:
+        _check_sent("one_embedding_sums", sizes, num_parts, communication)
+        if d.shape[:-1] != inverse.shape:
+            raise ShapeError(
+                f"one_embedding_sums: the gradient {d.meta} does not fit {inverse.meta}"
+            )
+        return sizes.meta, _sent(inverse.shape, d.shape[-1], communication)
+
+    @staticmethod
+    def sbp_for(
+        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
+    ) -> list[SbpSignature]:
+        if not are_cut_alike(num_ranks, num_parts, types[0]):
+            return []
+        return _all_split(3, 2)
+
+
+one_embedding_sums = declare(OneEmbeddingSums)
+
+
+class OneEmbeddingKeep(Op):
+    """The norms, per bucket, of the sums of gradients over equal ids that came from several parts;
+    the sums are kept for the update. sums: of keys, in the form in which they travelled."""
+
+    name = "one_embedding_keep"
+    may_repeat = False
+
+    @staticmethod
+    def infer(
+        shadow: Operand,
+        came: Operand,
+        keys: Operand,
+        tables: Operand,
+        sums: Operand,
+        *,
+        table: str,
+        num_parts: int,
+        communication: str = "float32",
+    ) -> TensorType:
+        _check_ids("one_embedding_keep", shadow, keys, tables)
+        _check_sent("one_embedding_keep", came, num_parts, communication)
+        if sums.shape[:-1] != keys.shape:
+            raise ShapeError(f"one_embedding_keep: sums {sums.meta} do not fit the ids {keys.meta}")
+        return shadow.meta
+
+    @staticmethod
+    def sbp_for(
+        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
+    ) -> list[SbpSignature]:
+        rest = Split(0) if are_cut_alike(num_ranks, num_parts, types[2]) else BROADCAST
+        return [SbpSignature((Split(0), *(rest,) * 4), (Split(0),))]
+
+    @staticmethod
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
+        return _own_buckets(attrs, in_boxes)
+
+
+one_embedding_keep = declare(OneEmbeddingKeep)

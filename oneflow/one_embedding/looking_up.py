@@ -15,8 +15,11 @@ from oneflow.tensor.tensor import Tensor
 
 
 class Tables(TypedDict):
-    """table: the description of the tables.  size: numbers of a row.  num_tables, padding_idx: see
-    `Embedding`."""
+    """Attributes of every look-up.
+
+    table: the description of the tables.  size: numbers of a row.  num_tables, padding_idx: see
+    `Embedding`.
+    """
 
     table: str
     size: int

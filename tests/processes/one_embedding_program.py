@@ -1,6 +1,6 @@
 """Run on several ranks: embeddings whose rows are split over them train as those of one rank do.
 
-argv: a folder for snapshots.
+argv: a folder for snapshots, and names of scenes; without any, all are played.
 """
 
 from __future__ import annotations
@@ -166,13 +166,13 @@ def snapshots_go_from_many_ranks_to_one_and_back() -> None:
     np.testing.assert_array_equal(model.rows(spread(ids)).numpy(), wanted)
 
 
+SCENES = (
+    curves_are_one,
+    rows_may_travel_in_fewer_bytes,
+    rows_are_split,
+    snapshots_fit_other_numbers_of_ranks,
+    snapshots_go_from_many_ranks_to_one_and_back,
+)
+
 if __name__ == "__main__":
-    play(
-        [
-            curves_are_one,
-            rows_may_travel_in_fewer_bytes,
-            rows_are_split,
-            snapshots_fit_other_numbers_of_ranks,
-            snapshots_go_from_many_ranks_to_one_and_back,
-        ]
-    )
+    play([scene for scene in SCENES if not sys.argv[2:] or scene.__name__ in sys.argv[2:]])

@@ -95,6 +95,13 @@ def test_far_ranks_train_alike_over_tls(alone: list[float], tmp_path: Path) -> N
     np.testing.assert_allclose(losses(report), alone, rtol=1e-5)
 
 
+def test_rows_of_embeddings_travel_between_hosts(tmp_path: Path) -> None:
+    scene = "rows_may_travel_in_fewer_bytes"
+    ended = far("-m", "tests.processes.one_embedding_program", str(tmp_path), scene)
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert all(f"{scene} done" in out for _, out, _ in ended)
+
+
 def test_a_rank_in_the_clear_does_not_join_ranks_with_tls() -> None:
     port = free_port()
     words = {"ONEFLOW_HOST_IDENTITY": "host", "ONEFLOW_RDZV_TIMEOUT_SECONDS": "4"}

@@ -61,19 +61,22 @@ class Batch:
 
 
 class Truth:
-    """The law of the clicks: a weight for each id, products of neighbouring fields, and numbers."""
+    """The law of the clicks: a weight for each id, products of neighbouring fields, and numbers.
 
-    def __init__(self, seed: int) -> None:
+    num_ids: in each field.
+    """
+
+    def __init__(self, seed: int, num_ids: int = IDS) -> None:
         rng = np.random.default_rng([seed, 0])
-        self.seed = seed
-        self.weights = rng.normal(0.0, 0.8, (FIELDS, IDS))
-        self.vectors = rng.normal(0.0, 0.3, (FIELDS, IDS, WIDTH))
+        self.seed, self._num_ids = seed, num_ids
+        self.weights = rng.normal(0.0, 0.8, (FIELDS, num_ids))
+        self.vectors = rng.normal(0.0, 0.3, (FIELDS, num_ids, WIDTH))
         self.slopes = rng.normal(0.0, 0.5, NUMBERS)
 
     def draw(self, rows: int, part: int) -> Batch:
         """Part number `part` of the log; a part depends on its number alone."""
         rng = np.random.default_rng([self.seed, 1, part])
-        ids = (rng.zipf(ZIPF, (rows, FIELDS)) - 1) % IDS
+        ids = (rng.zipf(ZIPF, (rows, FIELDS)) - 1) % self._num_ids
         numbers = rng.normal(size=(rows, NUMBERS)).astype(np.float32)
         fields = np.arange(FIELDS)
         vectors = self.vectors[fields, ids]
@@ -88,13 +91,20 @@ class Truth:
         )  # fmt: skip
 
 
-def write(path: Path, rows: int, seed: int, first_part: int = 0, part_rows: int = 8192) -> None:
+def write(
+    path: Path,
+    rows: int,
+    seed: int,
+    first_part: int = 0,
+    part_rows: int = 8192,
+    num_ids: int = IDS,
+) -> None:
     """Write a log of clicks: Parquet if the name ends so (it needs pyarrow), else CSV.
 
     first_part: logs of one seed that begin at parts far from each other have one law, and no rows
     in common.
     """
-    truth, parts = Truth(seed), -(-rows // part_rows)
+    truth, parts = Truth(seed, num_ids), -(-rows // part_rows)
     sizes = [min(part_rows, rows - i * part_rows) for i in range(parts)]
     batches = (truth.draw(size, first_part + i) for i, size in enumerate(sizes))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,8 +153,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--ids", type=int, default=IDS, help="in each field")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    write(args.file, args.rows, args.seed)
+    write(args.file, args.rows, args.seed, num_ids=args.ids)
     test = args.file.with_stem(args.file.stem + "-test")
-    write(test, max(args.rows // 5, 4096), args.seed, first_part=1_000_000)
+    write(test, max(args.rows // 5, 4096), args.seed, first_part=1_000_000, num_ids=args.ids)

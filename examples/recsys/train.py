@@ -3,6 +3,11 @@
 On several ranks batches are cut between them and each rank holds its part of the rows; the losses
 are those of one rank. The AUC on rows that no step saw stands beside that of the true
 probabilities, which is the most that any model can reach.
+
+Tables may be larger than the memory given to them, here 20 times, with their rows on a disk:
+
+    python examples/recsys/dlrm.py --ids 21000 --rows 400000 --steps 400 --batch-size 1000 \
+        --budget-mb 1
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import numpy as np
-from clicks import Array, Batch, auc, read, write
+from clicks import IDS, Array, Batch, auc, read, write
 from layers import Store
 
 import oneflow as flow
@@ -93,6 +98,7 @@ def main(make_model: Callable[[Store], nn.Module]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--log", type=Path, help="a file of clicks.py; default: one is written")
     parser.add_argument("--rows", type=int, default=80_000, help="of the log that is written")
+    parser.add_argument("--ids", type=int, default=IDS, help="in each field of that log")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--batch-size", type=int, default=512, help="of one step, all ranks")
     parser.add_argument("--lr", type=float, default=0.05)
@@ -125,14 +131,14 @@ def log_files(args: argparse.Namespace) -> tuple[Path, Path]:
         return args.log, args.log.with_stem(args.log.stem + "-test")
     folder = Path(gettempdir()) / "oneflow-clicks"
     found = tuple(
-        folder / f"{args.seed}-{args.rows}{kind}-{flow.env.get_rank()}.csv"
+        folder / f"{args.seed}-{args.rows}-{args.ids}{kind}-{flow.env.get_rank()}.csv"
         for kind in ("", "-test")
     )
     for number, path in enumerate(found):
         if not path.exists():
             rows = args.rows if number == 0 else 16_384
             part = path.with_suffix(".part")
-            write(part, rows, args.seed, first_part=number * 1_000_000)
+            write(part, rows, args.seed, first_part=number * 1_000_000, num_ids=args.ids)
             part.rename(path)
     return found
 
@@ -156,5 +162,20 @@ def report(
         f"AUC {found:.4f} (of the truth {best:.4f}), "
         f"{len(losses) * args.batch_size / seconds:.0f} rows a second"
     )
+    if args.budget_mb:
+        print(beyond_memory(model, args.budget_mb))
     if args.json is not None:
         args.json.write_text(json.dumps({"losses": losses, "auc": found, "best": best}))
+
+
+def beyond_memory(model: nn.Module, budget_mb: int) -> str:
+    """How much more than the memory given the rows of this rank are."""
+    rows = [m for m in model.modules() if isinstance(m, flow.one_embedding.Embedding)]
+    counted = [(m.statistics(), m.one_embedding.sizes[0]) for m in rows]
+    mib = sum(said["rows"] * 4 * line for said, line in counted) / 2**20
+    looked_up = sum(said["lookups"] for said, _ in counted)
+    from_disk = sum(said["disk_hits"] for said, _ in counted)
+    return (
+        f"{mib:.1f} MiB of rows, {mib / (budget_mb * len(rows)):.1f} times the memory given; "
+        f"{from_disk / looked_up:.0%} of look-ups read the disk"
+    )

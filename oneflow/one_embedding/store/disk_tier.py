@@ -32,8 +32,10 @@ _NO_SLOT, _EMPTY = -1, -2
 _LEAST_LINES = 64
 _LINE_NBYTES = 21
 """Memory of a line besides its row: id, table, slot, state."""
-_USED, _PINNED = 1, 2
-"""States of lines: used since the clock's hand last passed; needed by the look-up under way."""
+_PINNED, _MOST_USES = 64, 7
+"""Bits of a line's state: needed by the look-up under way; and how often it was looked up since it
+was read, less the times that the clock's hand has passed. So rows that come once leave at the first
+turn, and frequent ones outlive many of those."""
 _MOST_STALE = 2.0
 """Slots over rows from which files with the fewest rows in use are emptied."""
 _KEPT_FILES = 4
@@ -71,16 +73,20 @@ class DiskTier:
     def find(self, keys: Array, tables: Array) -> Array:
         return self._index.find(keys, tables)
 
-    def get(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
+    def get(
+        self, keys: Array, tables: Array, places: Array, out: Array, *, is_use: bool = True
+    ) -> None:
         for some in self._pieces(keys, tables, places):
-            lines = self._in_lines(keys[some], tables[some], places[some], is_read=True)
+            ids = keys[some], tables[some], places[some]
+            lines = self._in_lines(*ids, is_read=True, is_use=is_use)
             self._rows.fetch(lines, out[some])
             self._empty_files()
         self._statistics.memory_nbytes_read += out.nbytes
 
     def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
         for some in self._pieces(keys, tables, places):
-            lines = self._in_lines(keys[some], tables[some], places[some], is_read=False)
+            ids = keys[some], tables[some], places[some]
+            lines = self._in_lines(*ids, is_read=False, is_use=False)
             self._rows.store(lines, rows[some])
             self._change(lines)
             self._empty_files()
@@ -101,17 +107,20 @@ class DiskTier:
         self._log.release(slots[slots != _NO_SLOT])
         self._slots[lines] = _NO_SLOT
 
-    def _in_lines(self, keys: Array, tables: Array, lines: Array, *, is_read: bool) -> Array:
+    def _in_lines(
+        self, keys: Array, tables: Array, lines: Array, *, is_read: bool, is_use: bool
+    ) -> Array:
         """Bring ids to lines of the cache: `lines`, their places, are all lines then. is_read: are
         their rows read or made? Else the caller writes them."""
         away = np.flatnonzero((lines < 0) | (lines >= _ON_DISK))
         if not away.size:
-            self._states[lines] = _USED
+            self._count_uses(lines, is_use)
             self._statistics.memory_hits += keys.size if is_read else 0
             return lines
-        there = np.ones(keys.size, bool)
-        there[away] = False
-        self._states[lines[there]] = _PINNED
+        is_there = np.ones(keys.size, bool)
+        is_there[away] = False
+        there = lines[is_there]
+        self._states[there] |= _PINNED
         places = lines[away]
         slots = np.where(places >= 0, places - _ON_DISK, _NO_SLOT)
         try:
@@ -120,12 +129,18 @@ class DiskTier:
                 self._fill(taken, slots, keys[away], tables[away])
             self._index.assign(keys[away], tables[away], taken)
         except BaseException:
-            self._states &= _USED
+            self._states &= _MOST_USES
             raise
         self._keys[taken], self._tables[taken], self._slots[taken] = keys[away], tables[away], slots
-        self._states[lines] = _USED
+        self._states[taken] = 0
+        self._states[there] &= _MOST_USES
+        self._count_uses(there, is_use)
         self._statistics.memory_hits += keys.size - away.size if is_read else 0
         return lines
+
+    def _count_uses(self, lines: Array, is_use: bool) -> None:
+        if is_use:
+            self._states[lines] = np.minimum(self._states[lines] + 1, _MOST_USES)
 
     def _fill(self, lines: Array, slots: Array, keys: Array, tables: Array) -> None:
         on_disk = np.flatnonzero(slots != _NO_SLOT)
@@ -152,7 +167,7 @@ class DiskTier:
         wanted = count - fresh
         if wanted:
             numbers = [wanted, self._states.ctypes.data, self.num_lines]
-            numbers += [self._hand.ctypes.data, old.ctypes.data]
+            numbers += [self._hand.ctypes.data, old.ctypes.data, _PINNED]
             run(function_of(write_sweep), [numbers])
             self._evict(old[:wanted])
         self._num_used += fresh

@@ -266,13 +266,13 @@ def write_mark() -> Program:
 
 
 def write_sweep() -> Program:
-    """Find lines of a cache that may go, as a clock does: from `hand` on, a line that was used
-    since the hand last passed gets another turn. states: bytes; bit 0 of a used line, and a line
-    with bit 1 stays, as those that were found do.
+    """Find lines of a cache that may go, as a clock does: from `hand` on, a line of state 0 is
+    found, and others get another turn, each for one of their uses. states: bytes; a line whose bit
+    `pinned` is set stays as it is, and those that are found get it.
 
     The numbers of `wanted` lines go to `found`, the hand to `hand`.
     """
-    p = Program(("wanted", "states", "lines", "hand", "found"))
+    p = Program(("wanted", "states", "lines", "hand", "found", "pinned"))
 
     def is_short(values: Values) -> Value:
         return values[1].compare("lt", p["wanted"])
@@ -282,7 +282,8 @@ def write_sweep() -> Program:
         at_line = p["states"] + line
         state = p.integer(at_line, "i8")
         p.store(line, p["found"] + count * INT_NBYTES)
-        following = state.compare("eq", 0).choose(p.number(2), state & ~1)
+        is_pinned = (state & p["pinned"]).compare("ne", 0)
+        following = state.compare("eq", 0).choose(p["pinned"], is_pinned.choose(state, state - 1))
         p.store(following.to("i8"), at_line)
         after = line + 1
         after = after.compare("eq", p["lines"]).choose(p.number(0), after)

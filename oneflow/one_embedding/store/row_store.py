@@ -140,14 +140,14 @@ class RowStore:
                 out[:] = rows
             self._tell()
 
-    def _get(self, keys: Array, tables: Array, out: Array) -> Array:
+    def _get(self, keys: Array, tables: Array, out: Array, *, is_use: bool = True) -> Array:
         """Returns the places of the rows."""
         places = self._found(keys, tables)
         self._counted.lookups += keys.size
         if self.options.is_read_only and (places < 0).any():
             self._get_there(keys, tables, places, out)
         else:
-            self._tier.get(keys, tables, places, out)
+            self._tier.get(keys, tables, places, out, is_use=is_use)
         return places
 
     def _get_there(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
@@ -168,7 +168,7 @@ class RowStore:
         self._check(keys, tables, rows)
         keys, tables = _ready(keys, tables)
         with self._guard:
-            places = self._get(keys, tables, rows)
+            places = self._get(keys, tables, rows, is_use=False)
             change(rows)
             self._tier.put(keys, tables, places, rows)
             self._tell()

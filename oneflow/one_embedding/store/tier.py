@@ -35,9 +35,12 @@ class Tier(Protocol):
     def find(self, keys: Array, tables: Array) -> Array:
         """Return int64[n], the place of each id, -1 of those that are not there."""
 
-    def get(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
+    def get(
+        self, keys: Array, tables: Array, places: Array, out: Array, *, is_use: bool = True
+    ) -> None:
         """Write rows into `out`; those that are not there are created. `out` may have fewer
-        columns than rows have numbers."""
+        columns than rows have numbers. is_use: counts it to keep rows that are used often? The
+        update of rows that were looked up before does not."""
 
     def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
         """Replace or add rows."""
@@ -86,7 +89,9 @@ class MemoryTier:
     def find(self, keys: Array, tables: Array) -> Array:
         return self._index.find(keys, tables)
 
-    def get(self, keys: Array, tables: Array, places: Array, out: Array) -> None:
+    def get(
+        self, keys: Array, tables: Array, places: Array, out: Array, *, is_use: bool = True
+    ) -> None:
         missing = np.flatnonzero(places < 0)
         if missing.size:
             made = np.empty((missing.size, self._initial.line_size), np.float32)

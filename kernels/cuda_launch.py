@@ -1,8 +1,9 @@
 """Hand-written GPU kernels: CUDA C beside the topic's other kernels, compiled at the first launch.
 
-A topic gives its functions as one text for T = float or double (`cuda_source`) and launches them by
-name. Rows: one block of THREADS threads works on one row, with reductions through warp shuffles.
-Flat arrays: grid-stride loops. The functions are extern "C" and get their sizes as long long.
+A topic gives its functions as one text (`cuda_source`) and launches them by name. It is written for
+numbers S as they are stored, which `read` makes a T = float or double, and `written` an S again.
+Rows: one block of THREADS threads works on one row, with reductions through warp shuffles. Flat
+arrays: grid-stride loops. The functions are extern "C" and get their sizes as long long.
 
 This module imports CuPy only to compile and launch, so that registering costs no GPU.
 """
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.kernels.array import Array
+from oneflow.kernels.expressions.cuda_form import HALVES
 
 THREADS = 256
 MAX_BLOCKS = 4096  # of a flat kernel: enough for every GPU; the loops stride over the rest
@@ -54,10 +56,23 @@ BLOCK_REDUCE(block_sum, plus, T(0))
 BLOCK_REDUCE(block_max, larger, lowest())
 """
 
+_SINGLE = "typedef float T;\n#define INFINITY_T __int_as_float(0x7f800000)\n"
+_DOUBLE = "typedef double T;\n#define INFINITY_T __longlong_as_double(0x7ff0000000000000ll)\n"
+_AS_IT_IS = """typedef T S;
+__device__ T read(S x) { return x; }
+__device__ S written(T x) { return x; }
+"""
+_HALF = """typedef unsigned short S;
+__device__ T read(S x) { return from_FORMAT(x); }
+__device__ S written(T x) { return to_FORMAT(x); }
+"""
 C_TYPES = {
-    "float32": "typedef float T;\n#define INFINITY_T __int_as_float(0x7f800000)\n",
-    "float64": "typedef double T;\n#define INFINITY_T __longlong_as_double(0x7ff0000000000000ll)\n",
+    "float32": _SINGLE + _AS_IT_IS,
+    "float64": _DOUBLE + _AS_IT_IS,
+    "float16": HALVES + _SINGLE + _HALF.replace("FORMAT", "float16"),
+    "bfloat16": HALVES + _SINGLE + _HALF.replace("FORMAT", "bfloat16"),
 }
+"""The types T and S of each dtype, and how to go from one to the other."""
 
 SOURCES: dict[str, str] = {}
 """Topic -> its CUDA C."""
@@ -71,7 +86,7 @@ def cuda_source(topic: str, text: str) -> None:
 
 
 def source_of(topic: str, dtype: str) -> str:
-    """The whole text of one topic for T = `dtype` ("float32" or "float64")."""
+    """The whole text of one topic for numbers of `dtype`."""
     return C_TYPES[dtype] + PRELUDE + SOURCES[topic]
 
 
@@ -87,7 +102,7 @@ def by_row(name: str, rows: int, out: Array, *args: object) -> None:
 
 
 def flat(name: str, out: Array, *args: object) -> None:
-    """Launch as many threads as help with the elements of `out`, whose dtype is T."""
+    """Launch as many threads as help with the elements of `out`, whose dtype is S."""
     if out.size:
         blocks = min(MAX_BLOCKS, -(-out.size // THREADS))
         launch(name, (blocks,), (THREADS,), out, *args)

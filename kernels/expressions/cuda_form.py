@@ -52,23 +52,35 @@ _COMPUTED = {**_STORED, "float16": "float", "bfloat16": "float"}
 THREADS, MAX_BLOCKS = 256, 4096
 LANES, GROUPS = 32, 8  # threads of a sum over rows: columns, and rows at once
 
-PRELUDE = r"""
+HALVES = r"""
+__device__ float from_float16(unsigned short x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
+__device__ unsigned short to_float16(float x) {
+  unsigned short y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+__device__ float from_bfloat16(unsigned short x) { return __uint_as_float((unsigned)x << 16); }
+__device__ unsigned short to_bfloat16(float x) {
+  unsigned bits = (unsigned)__float_as_int(x);
+  if (x != x) return (unsigned short)((bits >> 16) | 0x40);
+  return (unsigned short)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+"""
+
+PRELUDE = (
+    HALVES
+    + r"""
 typedef long long i64;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 
-__device__ float from_float16(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
-__device__ u16 to_float16(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-__device__ float from_bfloat16(u16 x) { return __int_as_float((int)((u32)x << 16)); }
-__device__ u16 to_bfloat16(float x) {
-  u32 bits = (u32)__float_as_int(x);
-  if (x != x) return (u16)((bits >> 16) | 0x40);
-  return (u16)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-
-// Reductions over the block; every thread gets the result. They lead and end with a barrier, so that
-// they may follow each other.
+// Reductions over the block; every thread gets the result. They lead and end with a barrier, so
+// that they may follow each other.
 #define BLOCK_REDUCE(name, combine)                                                 \
   template <class T> __device__ T name(T value) {                                   \
     __shared__ T part[32];                                                          \
@@ -114,7 +126,8 @@ __device__ i64 first_word(u64 index, u64 seed) {
   }
   return (i64)left;
 }
-"""  # noqa: E501 (C lines)
+"""
+)
 
 _SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=",

@@ -27,7 +27,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule, data_address
 from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
-from oneflow.kernels.expressions.loops import LoopArray, Spec
+from oneflow.kernels.expressions.loops import VECTOR_ELEMENTS, LoopArray, Spec
 from oneflow.kernels.expressions.numpy_form import ARRAY, Plan, Planner, Scalar, Writer
 from oneflow.kernels.threads import allowed
 
@@ -185,7 +185,8 @@ class CompiledKernel:
                 self.formula.arrays, self.dtypes[count:], layout.inner[count:], strict=False
             )
         )
-        return compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth))
+        whole = layout.sizes[-1] % VECTOR_ELEMENTS == 0
+        return compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth, whole))
 
     def __call__(
         self, xp: ArrayModule, *arrays: Array, rng: Rng | None = None, **_: object
@@ -201,7 +202,10 @@ class CompiledKernel:
             self._run_summing(used, scalars, arrays)
             return
         if self.is_large and (threads := allowed(_cores())) > 1:
-            ends = [self.rows * i // threads for i in range(threads + 1)]
+            # What is one long row is cut into whole vectors.
+            unit = VECTOR_ELEMENTS if self.layout.depth == 1 else 1
+            ends = [self.rows * i // (threads * unit) * unit for i in range(threads)]
+            ends.append(self.rows)
             pool = _pool(threads - 1)
             others = [
                 pool.submit(self.function, *used, *scalars, self.address, 1, ends[i], ends[i + 1])

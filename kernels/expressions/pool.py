@@ -159,7 +159,8 @@ def _write_max_gradient() -> Program:
 
         # Nothing but the windows that hold element 0 gives it a share.
         zero = p.code.constant(0.0, "float")
-        p.store(*p.loop(0, corner_height, of_row, carried=[zero]), target)
+        (share,) = p.loop(0, corner_height, of_row, carried=[zero])
+        p.store(share, target)
 
     positions = p["out_height"] * p["out_width"]
     corner_height = p.least(p["top"] // p["stride_h"] + 1, p["out_height"])

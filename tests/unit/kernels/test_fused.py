@@ -185,6 +185,15 @@ def test_sums_over_rows_are_right_and_do_not_depend_on_threads(
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("beyond", [16, 7])
+def test_threads_share_a_long_row_in_whole_vectors(
+    beyond: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = normal(rng, binding.ALONE + beyond)
+    monkeypatch.setattr(binding, "allowed", lambda _: 3)
+    np.testing.assert_allclose(run("silu", x)[0], x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(40, 33), (1100, 500)])
 def test_sums_over_rows_of_arrays_that_are_not_contiguous(
     shape: tuple[int, int], rng: np.random.Generator

@@ -24,7 +24,7 @@ from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.describe import describe, describe_module, input_names
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.laying_out import take_layouts
-from oneflow.graph.memory_limit import costs_of, fit_memory, report_of
+from oneflow.graph.memory_limit import costs_in, costs_of, fit_memory, report_of
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
@@ -94,8 +94,6 @@ def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         )
     seconds = perf_counter() - start
     _say(graph, 0, f"traced {len(trace.graph)} nodes in {seconds:.3f} s; compiling")
-    for part in trace.forgotten if graph._debug_v_level >= 0 else ():
-        _say(graph, 0, f"{part.path} is computed again: {part.nbytes} bytes are not kept")
     return Built((args, kwargs), trace, outputs)
 
 
@@ -103,7 +101,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     """Compiles what was traced, and binds it."""
     trace = built.trace
     start = perf_counter()
-    recomputed = costs_of(trace)
+    costs = costs_of(trace)
     text = str(trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
     arrays = partial(take_layouts, variables=trace.variables)
     index = next((x._device.index for x in trace.variables.values()), 0)
@@ -112,6 +110,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     with collector_paused():
         job = compile_and_bind(trace.graph, config_of(graph), arrays, index)
     job.step = steps
+    recomputed = costs_in(job.bound.plan, costs, config_of(graph))
     values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
     graph._compiled = compiled = Compiled(
         job,
@@ -126,6 +125,8 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
         recomputed,
     )
     _say_compiled(graph, job, perf_counter() - start, text)
+    for cost in recomputed:
+        _say(graph, 0, f"{cost.module} is computed again: {cost.saved_nbytes} bytes are not kept")
     _say_memory(graph, compiled)
     return compiled
 

@@ -3,20 +3,24 @@
 For each depth of the module tree the modules of that depth are tried: what each saves and costs
 follows from a trace in which all of them are computed again, and the plan of that trace says
 whether the depth can fit at all. Of a depth that can, those with the least cost for each byte are
-taken, as few as fit; of the depths, the one that costs least. Every decision rests on the bytes of
-a whole plan, worked out without allocating, so the plan that runs fits too.
+taken, as few as fit, on each set of ranks (a pipeline stage) that does not fit without; of the
+depths, the one that costs least. Every decision rests on the bytes of a whole plan, worked out
+without allocating, so the plan that runs fits too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oneflow.actors.device import hardware_for, is_on_gpu
 from oneflow.actors.rank_memory import plan_memory
 from oneflow.core.errors import GraphError
+from oneflow.core.graph import Value
 from oneflow.core.job_config import JobConfig
+from oneflow.core.plan import Plan
+from oneflow.core.sbp import NdSbp
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_alone
 from oneflow.graph.memory_report import (
@@ -29,7 +33,8 @@ from oneflow.graph.names import paths_of
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import Tree
-from oneflow.scheduler.compiler.signatures import compute_seconds
+from oneflow.scheduler.compiler.phases import Phases, late_nodes
+from oneflow.scheduler.compiler.signatures import compute_seconds, num_parts
 
 if TYPE_CHECKING:
     from oneflow.graph.compiling import Compiled
@@ -41,14 +46,19 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class Trial:
-    """The fullest rank's memory if some modules are computed again.
+    """The memory of each rank if some modules are computed again.
 
     modules: their ids.  costs: what each saves and costs, by its path.
     """
 
     modules: frozenset[int]
-    report: MemoryReport
+    reports: dict[int, MemoryReport]
     costs: tuple[Recomputed, ...]
+
+    @property
+    def report(self) -> MemoryReport:
+        """That of the fullest rank."""
+        return max(self.reports.values(), key=lambda r: r.arena_nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -57,6 +67,10 @@ class Trial:
     @property
     def seconds(self) -> float:
         return sum(cost.extra_seconds for cost in self.costs)
+
+    def exceeds(self, limit: int, ranks: Collection[int]) -> bool:
+        """Does one of the ranks take more?"""
+        return any(self.reports[r].arena_nbytes > limit for r in ranks if r in self.reports)
 
 
 def fit_memory(graph: Graph, given: Tree, config: JobConfig) -> None:
@@ -74,7 +88,7 @@ def fit_memory(graph: Graph, given: Tree, config: JobConfig) -> None:
     tried = [attempt(())]
     if tried[0].nbytes > limit:
         for modules in _depths(graph):
-            tried += _fewest(modules, limit, attempt)
+            tried += _fewest(modules, limit, attempt, tried[0])
     fitting = [t for t in tried if t.nbytes <= limit]
     if not fitting:
         raise _lacks(graph, limit, tried)
@@ -90,25 +104,39 @@ def _depths(graph: Graph) -> list[dict[str, int]]:
 
 
 def _fewest(
-    modules: dict[str, int], limit: int, attempt: Callable[[Collection[int]], Trial]
+    modules: dict[str, int],
+    limit: int,
+    attempt: Callable[[Collection[int]], Trial],
+    plain: Trial,
 ) -> list[Trial]:
-    """The trial of all modules, and if that fits the one of the fewest of them that does."""
+    """The trial of all modules, and if that fits those of the fewest of each set of ranks.
+
+    plain: the trial of none.
+    """
     everything = attempt(modules.values())
     useful = [c for c in everything.costs if c.saved_nbytes and c.module in modules]
     useful.sort(key=lambda c: (c.extra_seconds / c.saved_nbytes, c.module))
-    names = list(dict.fromkeys(c.module for c in useful))
-    if everything.nbytes > limit or not names:
-        return [everything]
+    names: dict[tuple[int, ...], list[str]] = {}
+    for cost in useful:
+        of_ranks = names.setdefault(cost.ranks, [])
+        if plain.exceeds(limit, cost.ranks) and cost.module not in of_ranks:
+            of_ranks.append(cost.module)
     found = [everything]
-    low, high = 1, len(names)
-    while low <= high:
-        middle = (low + high) // 2
-        trial = attempt([modules[name] for name in names[:middle]])
-        if trial.nbytes <= limit:
-            found.append(trial)
-            high = middle - 1
-        else:
-            low = middle + 1
+    if everything.nbytes > limit:
+        return found
+    for ranks in names:
+        others = [name for r, some in names.items() if r != ranks for name in some]
+        low, high = 0, len(names[ranks])
+        while low < high:
+            middle = (low + high) // 2
+            taken = names[ranks][:middle]
+            trial = attempt([modules[name] for name in (*others, *taken)])
+            if trial.nbytes <= limit:
+                found.append(trial)
+                high = middle
+            else:
+                low = middle + 1
+        names[ranks] = names[ranks][:high]
     return found
 
 
@@ -123,25 +151,48 @@ def _try(graph: Graph, given: Tree, config: JobConfig, modules: frozenset[int]) 
     plan = compile_alone(trace.graph, config, world().rank)
     hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", 0)
     ranks = sorted({rank for actor in plan.actors for rank in actor.placement.rank_ids})
-    reports = [
-        report_memory(plan, rank, plan_memory(plan, rank, hardware, config.binding))
+    reports = {
+        rank: report_memory(plan, rank, plan_memory(plan, rank, hardware, config.binding))
         for rank in ranks
-    ]
-    return Trial(modules, max(reports, key=lambda r: r.arena_nbytes), costs)
+    }
+    return Trial(modules, reports, costs_in(plan, costs, config))
 
 
 def costs_of(trace: Trace) -> tuple[Recomputed, ...]:
-    """Savings and costs of the modules that a trace computes again, before it is compiled."""
-    if not trace.forgotten:
+    """Savings and costs of the modules that a trace computes again, before it is compiled; savings
+    of one micro-batch.
+    """
+    parts = [part for part in trace.forgotten if part.is_found]
+    if not parts:
         return ()
-    nodes = {node.id: node for node in trace.graph if not node.is_structural}
+    nodes = {n.id: n for n in trace.graph if not (n.is_structural or n.op == "depend")}
+
+    def seconds(first: int, last: int) -> float:
+        found = [nodes[i] for i in range(first, last) if i in nodes]
+        return sum(compute_seconds(node, trace.expected) for node in found)
+
+    found = []
+    for part in parts:
+        saved = sum(_local_nbytes(value, trace.expected(value)) for value in part.values)
+        extra = trace.graph.num_pieces * seconds(*part.span)
+        ranks = part.last.placement.rank_ids
+        found.append(Recomputed(part.path, saved, extra, saved, part.last.stage, ranks))
+    return tuple(found)
+
+
+def _local_nbytes(value: Value, nd_sbp: NdSbp) -> int:
+    return value.type.nbytes // num_parts(nd_sbp, value.placement.hierarchy)
+
+
+def costs_in(plan: Plan, costs: Sequence[Recomputed], config: JobConfig) -> tuple[Recomputed, ...]:
+    """The same with the savings of all micro-batches that a stage has under way."""
+    if not costs:
+        return ()
+    late = late_nodes(plan.graph, config)
+    phases = Phases(plan.actors, plan.graph.num_pieces, late, config)
     return tuple(
-        Recomputed(
-            part.path,
-            part.nbytes,
-            sum(compute_seconds(nodes[i]) for i in range(*part.span) if i in nodes),
-        )
-        for part in trace.forgotten
+        replace(cost, saved_nbytes=cost.again_nbytes * phases.pieces_kept(cost.stage))
+        for cost in costs
     )
 
 
@@ -166,6 +217,6 @@ def report_of(graph: Graph, compiled: Compiled) -> MemoryReport:
         bound.rank,
         bound.memory,
         variable_nbytes=sum(array.nbytes for array in arrays),
-        recomputed=compiled.recomputed,
+        recomputed=[cost for cost in compiled.recomputed if bound.rank in cost.ranks],
         limit=graph.config.memory_limit,
     )

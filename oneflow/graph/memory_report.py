@@ -48,12 +48,18 @@ class Block:
 class Recomputed:
     """A module that is computed again in the backward pass.
 
-    saved_nbytes: of all ranks, that are not kept.  extra_seconds: estimated, of one step.
+    saved_nbytes: of each of its ranks, that are not kept, of all micro-batches whose backward pass
+    is to come.  extra_seconds: of each of its ranks, estimated, in one step.  again_nbytes: of one
+    micro-batch, that are there again until its backward pass is through: so of several modules all
+    but the largest is saved at least.  stage: of the pipeline.
     """
 
     module: str
     saved_nbytes: int
     extra_seconds: float
+    again_nbytes: int = 0
+    stage: int = 0
+    ranks: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True)
@@ -120,8 +126,8 @@ class MemoryReport:
         if self.recomputed:
             lines.append("computed again:")
             lines += [
-                f"  {r.saved_nbytes:>14,} bytes saved, {1e3 * r.extra_seconds:.3f} ms more: "
-                f"{r.module}"
+                f"  {r.saved_nbytes:>14,} bytes saved, of which {r.again_nbytes:,} come back for a "
+                f"while; {1e3 * r.extra_seconds:.3f} ms more: {r.module}"
                 for r in self.recomputed
             ]
         return "\n".join(lines)

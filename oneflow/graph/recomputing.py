@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.autograd.graph import saved_tensors_hooks
 from oneflow.core.dispatch import current_mode, use_mode
-from oneflow.core.errors import AutogradError
+from oneflow.core.errors import AutogradError, InternalError
 from oneflow.core.op import find_op
 from oneflow.functional.random_state import default_generator
 from oneflow.graph.tree import map_tensors, tensors_of
@@ -29,7 +29,7 @@ from oneflow.tensor.grad_mode import enable_grad, no_grad, state
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from oneflow.core.graph import Value
+    from oneflow.core.graph import Node, Value
     from oneflow.graph.trace import Trace
     from oneflow.nn.module import Module
 
@@ -96,7 +96,8 @@ class Part:
         self.span = 0, 0
         """First node and the one behind the last, by id, of the second trace."""
         self._found: list[Tensor] = []
-        self._is_found = False
+        self._last: Node | None = None
+        """The last node of it."""
 
     def first(self) -> Any:
         """Trace the module without keeping anything."""
@@ -106,8 +107,7 @@ class Part:
             result = call_forward(self._module, args, kwargs)
         written = [b for _, _, b, version in self._buffers if b._version[0] != version]
         self._values = [(b, self._trace.copied_before(b, start)) for b in written]
-        if not self._trace.is_in_backward:
-            self._trace.forgotten.append(self)
+        self._trace.forgotten.append(self)
         return result
 
     def _number(self, x: Tensor) -> int:
@@ -120,8 +120,20 @@ class Part:
         return self._place[0]
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of what the backward pass reads and would have been kept, on all ranks together."""
+    def is_found(self) -> bool:
+        """Whether the module was computed again."""
+        return self._last is not None
+
+    @property
+    def last(self) -> Node:
+        """The last node of the second trace."""
+        if self._last is None:
+            raise InternalError(f"{self.path} is asked for what it computes again, and does not")
+        return self._last
+
+    @property
+    def values(self) -> list[Value]:
+        """The values that the backward pass reads and that would have been kept."""
         first, last = self.span
         roots: dict[int, Value] = {}
         for value in (x.value for x in self._found if x.value is not None):
@@ -129,11 +141,10 @@ class Part:
                 root = _root(value)
                 if root.node.id >= first:
                     roots[root.id] = root
-        return sum(root.type.nbytes for root in roots.values())
+        return list(roots.values())
 
     def _recall(self, number: int) -> Tensor:
-        if not self._is_found:
-            self._is_found = True
+        if self._last is None:
             self._again()
         if len(self._found) != self._num_saved:
             raise AutogradError(
@@ -166,6 +177,7 @@ class Part:
             ):
                 call_forward(self._module, args, kwargs)
             self.span = start, trace.graph.node_id_bound
+            self._last = trace.mark()
         finally:
             default_generator.move_to(draws)
             trace.module_path, trace.stage = place

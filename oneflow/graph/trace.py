@@ -398,12 +398,16 @@ class Trace(Mode):
         node.outputs[0].sbp = nd_sbp
         return wrap_traced(node.outputs[0], value.type, placement=placement, sbp=nd_sbp)
 
+    def expected(self, value: Value) -> NdSbp:
+        """The layout that eager execution would give to a value."""
+        return self._layouts.expected(value)
+
     def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
         """The layout that eager execution would give to `x`, whose layout nobody has chosen yet.
         is_fixed: the compiler has to keep to it.
         """
         value = self.value_of(x)
-        nd_sbp = self._layouts.expected(value)
+        nd_sbp = self.expected(value)
         if is_fixed and self._layouts.can_be_fixed(value):
             value.sbp = nd_sbp
         elif is_fixed:

@@ -234,6 +234,18 @@ class Phases:
         """The task in which an actor handles each piece; None where nothing overlaps."""
         return self._tasks.get(actor.id)
 
+    def pieces_kept(self, stage: int) -> int:
+        """The most micro-batches of which a stage keeps something for its backward pass. 0: what
+        that reads stays for the gradients of weights, which follow later.
+        """
+        if self._schedule is None or stage not in self._index:
+            return 1
+        i = self._index[stage]
+        forward, backward = (Phase.FORWARD, i), (Phase.BACKWARD, i)
+        if backward not in self._schedule.begins:
+            return 0 if (Phase.WEIGHTS, i) in self._schedule.begins else 1
+        return self._schedule.most_kept(forward, [(backward, True)])
+
     # ---- slots -----------------------------------------------------------------------------------
 
     def num_slots(self, register: RegisterSpec) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -366,13 +366,18 @@ def _is_product(
     )
 
 
-def compute_seconds(node: Node) -> float:
-    """Estimated time of computing a node whose layouts are not known, on one rank alone."""
+def compute_seconds(node: Node, layout_of: Callable[[Value], NdSbp] | None = None) -> float:
+    """Estimated time of computing a node on each rank.
+
+    layout_of: tells how its values lie; None: nobody knows, and one rank does all of it.
+    """
     types, results = ([v.type for v in values] for values in (node.inputs, node.outputs))
     listed = axis_signatures(node, 1)
-    whole = ((BROADCAST,) * len(node.placement.hierarchy),) * (len(types) + len(results))
+    whole = (BROADCAST,) * len(node.placement.hierarchy)
+    values = [*node.inputs, *node.outputs]
+    layouts = tuple([whole if layout_of is None else layout_of(value) for value in values])
     is_product = _is_product(listed, tuple(types), tuple(results))
-    return _seconds(node, (*types, *results), whole, is_product)
+    return _seconds(node, (*types, *results), layouts, is_product)
 
 
 def _seconds(

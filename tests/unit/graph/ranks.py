@@ -28,7 +28,7 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed import world as worlds
 from oneflow.graph.compiling import config_of
-from oneflow.graph.memory_limit import fit_memory
+from oneflow.graph.memory_limit import costs_in, costs_of, fit_memory
 from oneflow.graph.names import states_by_name
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from oneflow.tensor.tensor import Tensor, wrap_global
@@ -116,7 +116,9 @@ class Ranks:
         ]
         given = {str(n.attrs["name"]): n.outputs[0].sbp for n in trace.graph.of_kind("variable")}
         config = config_of(self.graph)
+        costs = costs_of(trace)
         self.plan = compile_graph(trace.graph, config, Cluster(size))
+        self.recomputed = costs_in(self.plan, costs, config)
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
         self.held = self._laid_out(held, given)
         self.inputs = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("input")}

@@ -6,7 +6,10 @@ import argparse
 import json
 import os
 import platform
+import socket
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,6 +54,18 @@ def paired(times: Mapping[str, list[float]], ours: str, theirs: str) -> dict[str
         "ratio_p10": ratios[len(ratios) // 10],
         "ratio_p90": ratios[-1 - len(ratios) // 10],
     }
+
+
+def launch_ranks(file: str, ranks: int, argv: list[str]) -> int:
+    """Run a benchmark with both sides in the same processes; returns the exit code. PyTorch's store
+    is to be on TORCH_PORT, a port of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {**os.environ, "TORCH_PORT": str(port)}
+    command = [sys.executable, "-m", "oneflow.distributed.launch", "--standalone"]
+    command += ["--nproc_per_node", str(ranks), file, *argv]
+    return subprocess.run(command, env=env).returncode
 
 
 def report(title: str, rows: list[dict[str, Any]], path: Path | None) -> None:

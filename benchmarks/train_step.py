@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ import time
 from typing import Any
 
 import numpy as np
-from measure import arguments, in_turns, paired, report
+from measure import arguments, in_turns, launch_ranks, paired, report
 from models import MODELS, TEXTS, batch, make_optimizer, start_values
 from vision_models import IMAGES
 
@@ -269,17 +268,6 @@ def measure_ranks(
     return [row | paired(times, "graph", "torch")]
 
 
-def launch(ranks: int, argv: list[str]) -> int:
-    """Both sides in the same processes: PyTorch's store on a port of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    env = {**os.environ, "TORCH_PORT": str(port)}
-    command = [sys.executable, "-m", "oneflow.distributed.launch", "--standalone"]
-    command += ["--nproc_per_node", str(ranks), __file__, *argv]
-    return subprocess.run(command, env=env).returncode
-
-
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--models", default="mlp,cnn,gpt,gpt6x384,lstm")
@@ -291,7 +279,7 @@ def main() -> None:
     args = parser.parse_args()
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if args.ranks > 1 and world_size == 1:
-        raise SystemExit(launch(args.ranks, sys.argv[1:]))
+        raise SystemExit(launch_ranks(__file__, args.ranks, sys.argv[1:]))
     if args.serve or world_size > 1:
         import torch
 

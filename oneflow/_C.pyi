@@ -700,7 +700,18 @@ from oneflow.nn.modules.recurrent_calls import lstm as lstm
 from oneflow.nn.modules.recurrent_calls import pack_padded_sequence as pack_padded_sequence
 from oneflow.nn.modules.recurrent_calls import rnn_relu as rnn_relu
 from oneflow.nn.modules.recurrent_calls import rnn_tanh as rnn_tanh
+from oneflow.one_embedding.upstream import one_embedding_adagrad_update as one_embedding_adagrad_update
+from oneflow.one_embedding.upstream import one_embedding_adam_update as one_embedding_adam_update
+from oneflow.one_embedding.upstream import one_embedding_embedding_gradient_shuffle as one_embedding_embedding_gradient_shuffle
+from oneflow.one_embedding.upstream import one_embedding_embedding_put as one_embedding_embedding_put
+from oneflow.one_embedding.upstream import one_embedding_embedding_shuffle as one_embedding_embedding_shuffle
+from oneflow.one_embedding.upstream import one_embedding_ftrl_update as one_embedding_ftrl_update
 from oneflow.one_embedding.upstream import one_embedding_fused_lookup as one_embedding_fused_lookup
+from oneflow.one_embedding.upstream import one_embedding_fused_lookup_grad as one_embedding_fused_lookup_grad
+from oneflow.one_embedding.upstream import one_embedding_id_shuffle as one_embedding_id_shuffle
+from oneflow.one_embedding.upstream import one_embedding_lookup as one_embedding_lookup
+from oneflow.one_embedding.upstream import one_embedding_sgd_update as one_embedding_sgd_update
+from oneflow.one_embedding.upstream import one_embedding_unique_key_value_pair as one_embedding_unique_key_value_pair
 from oneflow.tensor.tensor import Tensor
 from oneflow.upstream.collectives import comm_broadcast as comm_broadcast
 from oneflow.upstream.collectives import local_all_gather as local_all_gather

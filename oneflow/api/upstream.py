@@ -80,7 +80,14 @@ ROWS: tuple[Row, ...] = (
         "upsample_nearest_1d upsample_nearest_2d upsample_nearest_3d upsample_trilinear_3d "
         "vector_matrix_product",
     ),
-    *_upstream_only("one_embedding.upstream", "one_embedding_fused_lookup"),
+    *_upstream_only(
+        "one_embedding.upstream",
+        "one_embedding_adagrad_update one_embedding_adam_update "
+        "one_embedding_embedding_gradient_shuffle one_embedding_embedding_put "
+        "one_embedding_embedding_shuffle one_embedding_ftrl_update one_embedding_fused_lookup "
+        "one_embedding_fused_lookup_grad one_embedding_id_shuffle one_embedding_lookup "
+        "one_embedding_sgd_update one_embedding_unique_key_value_pair",
+    ),
     *_upstream_only(
         "functional.upstream_training",
         "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from oneflow.boxing.boxes import shard_box
+from oneflow.core.dtype import float32
 from oneflow.core.errors import RowStoreError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.jobs.errors import JobFileError
 from oneflow.kernels.open_tables import OpenTable, close_tables, open_table, opened
+from oneflow.ops.one_embedding import BUCKETS
 
 Told: TypeAlias = dict[str, Any]
 """The description of tables."""
@@ -33,7 +35,15 @@ def _nodes(graph: LogicalGraph) -> list[Node]:
 
 def is_shadow(value: Value) -> bool:
     """Whether a value stands for rows of tables (oneflow/ops/one_embedding.py)."""
-    return any(n.op.startswith(_OPS) and n.inputs[0] is value for n in value.users)
+    return any(_shadow_of(node) is value for node in value.users)
+
+
+def _shadow_of(node: Node) -> Value | None:
+    """The shadow that a node reads; None of those that work on ids alone, and of other ops."""
+    if not node.op.startswith(_OPS) or not node.inputs:
+        return None
+    first = node.inputs[0]
+    return first if first.type.shape == (BUCKETS,) and first.type.dtype is float32 else None
 
 
 def tables_of(graph: LogicalGraph) -> dict[str, Told]:
@@ -144,9 +154,9 @@ class Tables:
         """Open the rows that a rank has of a plan's graph. Raises RowStoreError, ArgumentError."""
         told, found = tables_of(graph), dict[str, OpenTable]()
         for node in _nodes(graph):
-            text, shadow = str(node.attrs["table"]), node.inputs[0]
+            text, shadow = str(node.attrs["table"]), _shadow_of(node)
             name = told[text]["name"]
-            if rank not in node.placement or name in found or shadow.sbp is None:
+            if rank not in node.placement or name in found or not shadow or not shadow.sbp:
                 continue
             box = shard_box(shadow.type.shape, shadow.sbp, node.placement, rank)
             found[name] = open_table(text, box.starts[0], box.stops[0])

@@ -271,10 +271,14 @@ def _line_size(store_options: Mapping[str, Any], width: int) -> int:
     """Numbers of a row: its states, and where there is room for Adam's, the step in which it last
     got a gradient."""
     try:
-        factor = int(store_options["size_factor"])
+        size = int(store_options.get("storage_dim", -1))
+        if size <= 0:
+            size = width * int(store_options["size_factor"])
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"store options {store_options!r} have no size_factor; make them by "
             "make_device_mem_store_options and the like"
         ) from error
-    return width * factor + (factor >= 3)
+    if size < width:
+        raise ArgumentError(f"storage_dim is {size}, but a row alone has {width} numbers")
+    return size + (size >= 3 * width)

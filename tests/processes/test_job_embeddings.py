@@ -17,6 +17,7 @@ from oneflow import nn
 from oneflow.core.errors import RowStoreError
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.saving import saved_steps
+from tests.support.launching import launch
 from tests.support.simulated.worker_peer import INFERENCE, Attempt
 from tests.unit.one_embedding.making import embedding, one
 
@@ -70,11 +71,15 @@ def data() -> Any:
     return flow.jobs.data.arrays(x=IDS, y=TARGETS).shuffle(3).batch(BATCH).repeat()
 
 
+def options_of() -> dict[str, Any]:
+    return {"data": data(), "steps": STEPS, "checkpoint_every": 2}
+
+
 def export_training(folder: Path, kind: str = "memory") -> Path:
     """A job file whose rows lie in `folder`/rows."""
     path = folder / "train.job"
     train = Train(Model(str(folder / "rows"), kind))
-    train.export(path, data=data(), steps=STEPS, checkpoint_every=2)
+    train.export(path, **options_of())
     return path
 
 
@@ -175,3 +180,13 @@ def test_rows_lie_where_jobs_may_write(tmp_path: Path) -> None:
     assert not (tmp_path / "rows").exists()
     with pytest.raises(flow.jobs.JobFileError, match="needs a persistent_path"):
         Train(Model("", "memory")).export(tmp_path / "a.job", data=data())
+
+
+@pytest.mark.slow
+def test_a_graph_whose_ranks_exchange_ids_is_a_job(tmp_path: Path, expected: list[float]) -> None:
+    result = launch(2, "job_embeddings_program", tmp_path)
+    assert result.returncode == 0, result.stderr[-4000:]
+    job = Attempt(tmp_path / "split.job", tmp_path / "job", 2, env=allowing(tmp_path)).succeeds()
+    np.testing.assert_allclose(values(job), expected, rtol=1e-5)
+    for rank in range(2):
+        assert list((tmp_path / "rows" / f"{rank}-2" / "snapshots").glob("job1-end.json"))

@@ -21,18 +21,24 @@ BLOCK_SIZES = (512, 4096)
 
 
 def make_device_mem_store_options(
-    persistent_path: Paths, capacity: int, size_factor: int = 1, physical_block_size: int = 4096
+    persistent_path: Paths,
+    capacity: int,
+    size_factor: int = 1,
+    storage_dim: int = -1,
+    physical_block_size: int = 4096,
 ) -> Options:
     """Options of a store whose rows all lie in the memory of the device; snapshots go to the
     persistent path.
 
     persistent_path: a folder, in which each rank has one of its own, or a list with one for each
     rank; "": a temporary one, which goes with the store.  capacity: most rows of all ranks
-    together.  size_factor: numbers of a row over those of its embedding, optimizer states included.
-    physical_block_size: of the disk, bytes.
+    together.  size_factor: numbers of a row with its optimizer states over those of its embedding.
+    storage_dim: numbers of a row instead, if it is more than 0.  physical_block_size: of the disk,
+    bytes.
     """
     full = {"policy": "full", "capacity": _capacity(capacity), "value_memory_kind": "device"}
-    return _options([full], persistent_path, capacity, size_factor, physical_block_size)
+    sizes = size_factor, storage_dim
+    return _options([full], persistent_path, capacity, sizes, physical_block_size)
 
 
 def make_cached_ssd_store_options(
@@ -40,6 +46,7 @@ def make_cached_ssd_store_options(
     persistent_path: Paths,
     capacity: int | None = None,
     size_factor: int = 1,
+    storage_dim: int = -1,
     physical_block_size: int = 4096,
     host_cache_budget_mb: int = 0,
 ) -> Options:
@@ -59,7 +66,8 @@ def make_cached_ssd_store_options(
         for kind, budget_mb in (("device", cache_budget_mb), ("host", host_cache_budget_mb))
         if budget_mb
     ]
-    return _options(caches, persistent_path, capacity or 0, size_factor, physical_block_size)
+    sizes = size_factor, storage_dim
+    return _options(caches, persistent_path, capacity or 0, sizes, physical_block_size)
 
 
 def make_cached_host_mem_store_options(
@@ -67,6 +75,7 @@ def make_cached_host_mem_store_options(
     persistent_path: Paths,
     capacity: int,
     size_factor: int = 1,
+    storage_dim: int = -1,
     physical_block_size: int = 4096,
 ) -> Options:
     """Options of a store whose rows all lie in the memory of the host, with a cache in that of the
@@ -83,7 +92,8 @@ def make_cached_host_mem_store_options(
         "policy": "lru", "cache_memory_budget_mb": cache_budget_mb, "value_memory_kind": "device",
     }  # fmt: skip
     full = {"policy": "full", "capacity": _capacity(capacity), "value_memory_kind": "host"}
-    return _options([cache, full], persistent_path, capacity, size_factor, physical_block_size)
+    sizes = size_factor, storage_dim
+    return _options([cache, full], persistent_path, capacity, sizes, physical_block_size)
 
 
 def _capacity(capacity: int) -> int:
@@ -96,7 +106,7 @@ def _options(
     caches: list[dict[str, object]],
     persistent_path: Paths,
     capacity: int,
-    size_factor: int,
+    sizes: tuple[int, int],
     physical_block_size: int,
 ) -> Options:
     made: Options = {
@@ -108,7 +118,8 @@ def _options(
                 "capacity_hint": int(capacity),
             },
         },
-        "size_factor": size_factor,
+        "size_factor": sizes[0],
+        "storage_dim": sizes[1],
     }
     StoreOptions.of(made, 0, 1 if isinstance(persistent_path, str) else len(persistent_path))
     return made

@@ -429,6 +429,16 @@ def test_states_without_room_beside_the_row_are_refused() -> None:
         flow.optim.Adam(module.parameters()).step()
 
 
+def test_numbers_of_a_row_may_be_given_instead_of_a_factor() -> None:
+    options = one.make_device_mem_store_options("", 100, storage_dim=8)
+    module = embedding(store_options=options)
+    assert module.one_embedding.sizes == (8, 4, 2)
+    module(flow.tensor(IDS[0])).sum().backward()
+    flow.optim.Adagrad(module.parameters(), lr=0.1).step()
+    with pytest.raises(ArgumentError, match="storage_dim is 3, but a row alone has 4 numbers"):
+        embedding(store_options=one.make_device_mem_store_options("", 100, storage_dim=3))
+
+
 def test_optimizers_that_look_at_whole_tensors_are_refused() -> None:
     module = embedding()
     module(flow.tensor(IDS[0])).sum().backward()
@@ -501,21 +511,6 @@ def test_each_rank_counts_the_ids_of_its_own_rows_and_no_padding(num_ranks: int)
         part.look_up(part.request(np.array([5, 0, 7, 5, 9, 0, 5]), None, 0))
         asked, distinct = asked + part.counts.ids, distinct + part.counts.distinct
     assert (asked, distinct) == (5, 3)
-
-
-def test_upstreams_look_up_by_name_gives_the_rows_of_the_module() -> None:
-    module = embedding(name="by name", size_factor=2)
-    ids = flow.tensor(IDS[0])
-    sizes = {"line_size": 8, "embedding_size": 4, "num_tables": 2}
-    given = {"dtype": flow.float, "is_full_cache": True, "seed": 7}
-    look_up = flow._C.one_embedding_fused_lookup
-    rows = look_up(module.shadow, ids, None, embedding_name="by name", **sizes, **given)
-    np.testing.assert_array_equal(rows.detach().numpy(), module(ids).detach().numpy())
-    with pytest.raises(ArgumentError, match="rows of 4 and 2 tables, not 8, 5 and 2"):
-        sizes["embedding_size"] = 5
-        look_up(module.shadow, ids, None, embedding_name="by name", **sizes, **given)
-    with pytest.raises(ArgumentError, match="no embedding named 'nobody'"):
-        look_up(module.shadow, ids, None, embedding_name="nobody", **sizes, **given)
 
 
 def test_owners_of_ids_are_the_ranks_whose_kernels_find_them(rng: np.random.Generator) -> None:

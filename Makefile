@@ -53,7 +53,7 @@ gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GP
 	$(EMULATED)/bin/python -m pip install -q -e '.[test]'
 	tests/cuda_emulation/build.sh $(EMULATED)
 	tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu -rs
-	EMU_DEVICES=2 tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu/test_gpu_ranks.py -rs
+	EMU_DEVICES=2 tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu/test_gpu_ranks.py tests/gpu/test_two_gpus.py -rs
 
 clients: ## packages from the index that use the library, unchanged; installs them into build/clients
 	timeout 5400 $(PYTHON) -m pytest -m client tests/clients -rs

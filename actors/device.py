@@ -15,13 +15,14 @@ from oneflow.kernels.cuda_device import use_device
 class Hardware(Protocol):
     """One device of this process.
 
-    xp: its array module.  allocate: zeroed bytes as a uint8 array of xp.  synchronize: returns when
-    all launched kernels have finished.
+    xp: its array module.  use: makes it this thread's current device.  allocate: zeroed bytes as a
+    uint8 array of xp.  synchronize: returns when all launched kernels have finished.
     """
 
     kind: str
     xp: ArrayModule
 
+    def use(self) -> None: ...
     def allocate(self, nbytes: int) -> Array: ...
     def copy(self, target: Array, source: Array) -> None: ...
     def synchronize(self) -> None: ...
@@ -32,6 +33,9 @@ class Cpu:
 
     kind = "cpu"
     xp: ArrayModule = np
+
+    def use(self) -> None:
+        return
 
     def allocate(self, nbytes: int) -> Array:
         return aligned_buffer(nbytes)
@@ -44,8 +48,8 @@ class Cpu:
 
 
 class Cuda:
-    """CuPy arrays on one GPU, which stays this thread's current device. Not run on a GPU yet
-    (docs/GPU.md).
+    """CuPy arrays on one GPU, which is made the current device of the thread that makes or uses it.
+    Not run on a GPU yet (docs/GPU.md).
 
     Kernels run on the thread's current stream, as eager code does: so what one of them launched the
     other sees,
@@ -55,7 +59,11 @@ class Cuda:
     kind = "cuda"
 
     def __init__(self, index: int) -> None:
+        self._index = index
         self.xp: ArrayModule = use_device(index)
+
+    def use(self) -> None:
+        use_device(self._index)
 
     def allocate(self, nbytes: int) -> Array:
         zeros: Array = self.xp.zeros(nbytes, dtype=self.xp.uint8)

@@ -69,7 +69,7 @@ class Job:
         device_index: int = 0,
         options: BindOptions = DEFAULT,
     ) -> None:
-        hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
+        self._hardware = hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
         self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(
             plan, rank, hardware, self._fabric.peers, variables, options=options
@@ -87,6 +87,7 @@ class Job:
         """
         if self._is_broken:
             raise GraphError("a graph that failed in an earlier step cannot go on: make a new one")
+        self._hardware.use()
         self.bound.feed.arrays = feeds
         self.bound.fetch.arrays = {}
         self._is_broken = True

@@ -182,7 +182,7 @@ def why_not(ranks: int) -> str:
     if count == 0:
         return "no CUDA device"
     if not nccl.available:
-        return "CuPy finds no NCCL (pip install nvidia-nccl-cu12)"
+        return "CuPy finds no NCCL (pip install oneflow-actors[cuda] or [cuda13])"
     version = int(nccl.get_version())
     if count < ranks and version < SHARING_VERSION:
         return f"{ranks} ranks on {count} GPUs need NCCL 2.30 ({SHARING_VERSION}), not {version}"

@@ -9,14 +9,17 @@ from importlib import metadata
 from oneflow import __version__
 from oneflow.core.config import Config
 
-DEPENDENCIES = ("numpy", "numba", "grpcio", "protobuf", "ml_dtypes", "safetensors", "cupy-cuda12x")
+DEPENDENCIES = ("numpy", "numba", "grpcio", "protobuf", "ml_dtypes", "safetensors")
+MISSING = "not installed"
+CUPY = ("cupy-cuda12x", "cupy-cuda13x")
 
 
 def doctor() -> list[str]:
     """Versions, devices and hosts, a line each: what a report of a defect should contain."""
     config = Config.from_env()
     lines = [f"oneflow-actors {__version__}", f"python {platform.python_version()}"]
-    lines += [f"{name} {_version(name)}" for name in DEPENDENCIES]
+    installed = [name for name in CUPY if _version(name) != MISSING]
+    lines += [f"{name} {_version(name)}" for name in (*DEPENDENCIES, *(installed or CUPY[:1]))]
     lines.append(f"host {socket.gethostname()} ({platform.platform()})")
     lines.append(f"rank {config.rank} of {config.world_size}, scheduler at {config.master_address}")
     return lines + _devices()
@@ -26,7 +29,7 @@ def _version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return MISSING
 
 
 def _devices() -> list[str]:

@@ -77,7 +77,8 @@ def own_ability(cupy: Any, config: Config) -> Ability:
         from cupy.cuda import nccl
 
         if not nccl.available:
-            return Ability(0, "CuPy finds no NCCL (pip install nvidia-nccl-cu12)", gpu, False)
+            package = f"nvidia-nccl-cu{runtime.runtimeGetVersion() // 1000}"
+            return Ability(0, f"CuPy finds no NCCL (pip install {package})", gpu, False)
         version = int(nccl.get_version())
     except (ImportError, RuntimeError, AttributeError) as error:
         return Ability(0, f"CuPy cannot use NCCL: {error}", gpu, False)

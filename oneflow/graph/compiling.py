@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -97,6 +98,14 @@ def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return Built((args, kwargs), trace, outputs)
 
 
+def gpu_index(tensors: Iterable[Tensor]) -> int:
+    """The index of the GPU that a graph of these tensors runs on, if it runs on one: theirs, or
+    without any there this rank's own.
+    """
+    own = current_config().local_rank
+    return next((x._device.index for x in tensors if x._device.type == "cuda"), own)
+
+
 def compile_built(graph: Graph, built: Built) -> Compiled:
     """Compiles what was traced, and binds it."""
     trace = built.trace
@@ -104,7 +113,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     costs = costs_of(trace)
     text = str(trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
     arrays = partial(take_layouts, variables=trace.variables)
-    index = next((x._device.index for x in trace.variables.values()), 0)
+    index = gpu_index([*trace.variables.values(), *tensors_of(built.given)])
     spanned = ranks_that_draw_together(trace.graph)
     steps = graph._steps_done
     with collector_paused():

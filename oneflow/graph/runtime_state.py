@@ -22,7 +22,7 @@ from oneflow.distributed.world import world
 from oneflow.functional.random_state import default_generator
 from oneflow.graph.arguments import Arguments, Meta
 from oneflow.graph.binding import open_plan
-from oneflow.graph.compiling import Compiled, config_of, ranks_that_draw_together
+from oneflow.graph.compiling import Compiled, config_of, gpu_index, ranks_that_draw_together
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.laying_out import take_layout, take_layouts
 from oneflow.graph.names import model_names, model_tensors, names_of, states_by_name
@@ -206,7 +206,7 @@ def _take(graph: Graph, name: str, mine: Tensor, x: Tensor | None, node: Node) -
 def _bind(graph: Graph, plan: Plan, data: bytes, variables: dict[str, Tensor]) -> Job:
     options = config_of(graph).binding
     arrays = take_layouts(plan, variables)
-    index = next((x._device.index for x in variables.values()), 0)
+    index = gpu_index(variables.values())
     if len(plan.graph.rank_ids) == 1:
         return Job(plan, world().rank, arrays, device_index=index, options=options)
     return open_plan(plan, plan_digest(data), graph.name, arrays, index, options=options)

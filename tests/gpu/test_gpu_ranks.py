@@ -41,7 +41,7 @@ def _nccl_env() -> dict[str, str]:
     from cupy.cuda import nccl
 
     if not nccl.available:
-        pytest.skip("this CuPy finds no NCCL: install nvidia-nccl-cu12")
+        pytest.skip("this CuPy finds no NCCL: install oneflow-actors[cuda] or [cuda13]")
     if cupy.cuda.runtime.getDeviceCount() >= 2:
         return {}
     if nccl.get_version() < SHARING_VERSION:

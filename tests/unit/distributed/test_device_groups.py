@@ -67,7 +67,9 @@ def test_a_gpu_is_shared_only_if_nccl_can_and_may() -> None:
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with stand_in_cupy.installed() as module:
         module.cuda.runtime = types.SimpleNamespace(
-            getDevice=lambda: 0, getDeviceProperties=lambda n: {"uuid": b"0123456789abcdef"}
+            getDevice=lambda: 0,
+            runtimeGetVersion=lambda: 13000,
+            getDeviceProperties=lambda n: {"uuid": b"0123456789abcdef"},
         )
         for where in (cuda_device, eager_global):
             monkeypatch.setattr(where, "own_device", lambda: module)
@@ -131,7 +133,8 @@ def test_a_set_of_one_rank_needs_no_nccl() -> None:
 def test_a_cupy_without_nccl_says_so(cupy: Any) -> None:
     assert own_ability(cupy, Config()).version == 23005
     cupy.cuda.nccl.available = False
-    assert "finds no NCCL" in own_ability(cupy, Config()).hindrance
+    hindrance = own_ability(cupy, Config()).hindrance
+    assert "finds no NCCL" in hindrance and "nvidia-nccl-cu13" in hindrance
 
     def broken() -> int:
         raise RuntimeError("libnccl.so.2: wrong version")

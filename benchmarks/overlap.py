@@ -1,6 +1,6 @@
 """Communication and input that a training step waits for, beside the computing and without.
 
-    python benchmarks/overlap.py [--layers 20] [--pace 16] [--rounds 3] [--batches 40]
+    python benchmarks/overlap.py [--layers 20] [--pace 16] [--rounds 3] [--batches 20]
                                  [--only exchanges|loading] [--trace DIR] [--json FILE]
 
 Exchanges.
@@ -254,46 +254,44 @@ def step_seconds(step: Callable[[], object], steps: int) -> float:
 
 
 def loading(
-    name: str, load: Callable[[], Any], loader: Callable[[], Any], steps: int, *, reads: bool
+    name: str, load: Callable[[], Any], loader: Callable[[], Any], options: Any, *, reads: bool
 ) -> dict[str, float | str]:
     """load: a batch, at once.  loader: gives what loads beside the computing; a reader that the
     graph calls, if it `reads`, else an iterator.
     """
+    steps = options.batches
     seconds = step_seconds(load, steps)
     graph, batch = Loads(seconds), load()
-    alone = step_seconds(lambda: graph(batch), steps)
-    without = step_seconds(lambda: graph(load()), steps)
-    if reads:
-        inside = Loads(seconds, loader())
-        beside = step_seconds(lambda: inside(), steps)
-    else:
-        batches = loader()
-        beside = step_seconds(lambda: graph(next(batches)), steps)
+    inside = Loads(seconds, loader()) if reads else None
+    times: dict[str, list[float]] = {"alone": [], "without": [], "with": []}
+    for _ in range(options.rounds):
+        times["alone"].append(step_seconds(lambda: graph(batch), steps))
+        times["without"].append(step_seconds(lambda: graph(load()), steps))
+        batches = iter(()) if reads else loader()
+        step = inside or (lambda batches=batches: graph(next(batches)))
+        times["with"].append(step_seconds(step, steps))
+    found = {key: statistics.median(some) for key, some in times.items()}
     return {
         "case": name,
         "moves_s": seconds,
-        "alone_s": alone,
-        "without_s": without,
-        "with_s": beside,
-        "ratio_without": (without - alone) / seconds,
-        "ratio": (beside - alone) / seconds,
+        **{f"{key}_s": some for key, some in found.items()},
+        "ratio_without": (found["without"] - found["alone"]) / seconds,
+        "ratio": (found["with"] - found["alone"]) / seconds,
     }
 
 
 def measure_loading(options: Any) -> None:
-    steps = options.batches
-
     def batches(workers: int) -> Any:
-        return iter(DataLoader(Slow(5 * (steps + 3) * ROWS), ROWS, num_workers=workers))
+        return iter(DataLoader(Slow(1000 * ROWS), ROWS, num_workers=workers))
 
     at_once = batches(0)
-    rows = [loading("DataLoader", lambda: next(at_once), lambda: batches(1), steps, reads=False)]
+    rows = [loading("DataLoader", lambda: next(at_once), lambda: batches(1), options, reads=False)]
     with tempfile.TemporaryDirectory() as folder:
         numbers = ({"x": np.full(WIDTH, i, np.float32)} for i in range(ROWS))
         records.write(Path(folder) / "part-0", numbers)
         reader = SlowReader(folder)
-        rows.append(loading("records", reader, lambda: reader, steps, reads=True))
-    report(f"{steps} batches", rows, options.json)
+        rows.append(loading("records", reader, lambda: reader, options, reads=True))
+    report(f"{options.batches} batches", rows, options.json)
 
 
 def main() -> None:
@@ -302,17 +300,20 @@ def main() -> None:
     parser.add_argument("--pace", type=int, default=16, help="MB/s of the link")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace", type=Path, help="a folder")
-    parser.add_argument("--batches", type=int, default=40, help="that are loaded")
+    parser.add_argument("--batches", type=int, default=20, help="of a round of loading")
     parser.add_argument("--only", choices=("exchanges", "loading"))
     options = parser.parse_args()
     if "RANK" in os.environ:
         run_rank(options)
         return
+    if os.environ.get("OMP_NUM_THREADS") != "1":  # threads of products would disturb each other
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], env)
     if options.only != "exchanges":
         measure_loading(options)
     if options.only == "loading":
         return
-    env = {**os.environ, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
     env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     env["ONEFLOW_JOB_TOKEN"] = uuid.uuid4().hex * 2
     command = [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]]

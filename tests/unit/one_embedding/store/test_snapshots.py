@@ -7,13 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oneflow.core.errors import ArgumentError, RowStoreError
-from oneflow.one_embedding.store import row_memory
+from oneflow.core.errors import ArgumentError, RowDiskFullError, RowStoreError
+from oneflow.one_embedding.store import row_log, row_memory
 from oneflow.one_embedding.store.initial import Column, InitialRows
 from oneflow.one_embedding.store.owners import owners_of
 from oneflow.one_embedding.store.row_store import open_store
 
-from .stores import INITIAL, KINDS, LINE, Expected, keys_of, opened, options_of, rows_of, train
+from .stores import (
+    CACHE_LINES,
+    INITIAL,
+    KINDS,
+    LINE,
+    Expected,
+    keys_of,
+    opened,
+    options_of,
+    rows_of,
+    train,
+)
 
 BOTH = pytest.mark.parametrize("kind", KINDS)
 
@@ -236,6 +247,34 @@ def test_a_full_disk_is_named_and_the_next_try_succeeds(
     expected.check(store)
     store.load_snapshot("a")
     before.check(store)
+
+
+def test_a_disk_that_fills_up_in_training_loses_no_row(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_log, "WRITE_NBYTES", 1 << 10)  # rows go to the disk a few at a time
+    store, expected = opened("disk", tmp_path), Expected()
+    train(store, expected, rng, steps=5)
+    with monkeypatch.context() as patched:
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr(os, "pwrite", full)
+        first = np.zeros(CACHE_LINES // 2, np.int32)
+        with pytest.raises(RowDiskFullError, match=r"the disk of .* is full.* make room"):
+            for begin in range(10_000, 20_000, first.size):  # for which others must leave
+                new = np.arange(begin, begin + first.size, dtype=np.uint64)
+                rows_of(store, new)
+                expected.get(new, first)
+        for _ in range(2):
+            with pytest.raises(RowDiskFullError, match="is full"):
+                rows_of(store, new)
+    expected.check(store)
+    train(store, expected, rng, steps=5)
+    store.save_snapshot("a")
+    store.load_snapshot("a")
+    expected.check(store)
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path, rng: np.random.Generator) -> None:

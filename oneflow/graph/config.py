@@ -34,6 +34,7 @@ class GraphConfig:
         self.bucket_nbytes = BUCKET_NBYTES
         self.best_offsets = True
         self.batch_updates: bool | None = None
+        self.fused_update_cast = False
         self.unfused: set[str] = set()
         self.hints: dict[str, object] = {}
         self._training = False
@@ -258,6 +259,15 @@ class GraphConfig:
         """
         self.batch_updates = bool(mode)
 
+    def enable_fused_model_update_cast(self, mode: bool = True) -> None:
+        """With `enable_amp`: keep half floats of parameters from step to step, which their updates
+        write in the same pass, instead of casting each at the start of a step.
+
+        They take two bytes for each number. SGD, Adam and AdamW do it in one kernel (without a
+        fed momentum), other optimizers with a cast after the update.
+        """
+        self.fused_update_cast = bool(mode)
+
     def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
         """Place the temporaries of a step in several orders and keep the best, as is done unless it
         is switched off. False: in one order.
@@ -284,11 +294,6 @@ class GraphConfig:
         """Changes nothing here: an update is one op that scales, decays and writes, always."""
         why = "an update is always one op that scales, decays and writes in one pass"
         self._note("allow_fuse_model_update_ops", not mode, why)
-
-    def enable_fused_model_update_cast(self, mode: bool = True) -> None:
-        """Changes nothing here: with `enable_amp` a weight is cast once a step, by its own op."""
-        why = "with enable_amp a weight is cast once a step, by an op of its own"
-        self._note("enable_fused_model_update_cast", mode, why)
 
     def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
         """Changes nothing here: convolutions do not call cuDNN."""

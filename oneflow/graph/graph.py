@@ -88,6 +88,8 @@ class Graph:
     """Layouts in which ZeRO holds parameters or their states, by the parameter's id."""
     _gathered: dict[int, NdSbp]
     """The layouts that those parameters had which ZeRO has split."""
+    _halves: dict[int, tuple[Tensor, Tensor]]
+    """Parameters and their copies in half precision, by the parameter's id; see half_copies.py."""
     _debugged: dict[str, tuple[Module, int, int | list[int] | None]]
     """Modules that are printed once compiled, by path: how much of them, and on which ranks."""
 
@@ -114,6 +116,7 @@ class Graph:
         set_(self, "_split", {})
         set_(self, "_gathered", {})
         set_(self, "_debugged", {})
+        set_(self, "_halves", {})
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
         self._built: Built | None = None
@@ -296,6 +299,7 @@ class Graph:
             optimizer.feed(step, feeds)
         if randomness is not None:
             job.draw(randomness.now())
+        compiled.halves.refresh()
         results = job.run(feeds)
         if randomness is not None:
             randomness.skip_step()
@@ -303,6 +307,7 @@ class Graph:
             optimizer.advance()
         for x in compiled.variables.values():
             x._version[0] += 1
+        compiled.halves.keep()
         if self.training:
             samples = inputs[0].meta.shape[0] if inputs and inputs[0].meta.shape else 0
             METRICS.step(self.name, perf_counter() - start, samples, job.step - 1)

@@ -112,12 +112,14 @@ class Marks:
 
     inside: ids of nodes of the forward pass, also of one that is computed again.  calls: the number
     on the tape of the call whose gradient a node is part of.  makers: the node of each call.
+    copies: values that are read instead of casts of variables, by the id of the variable's value.
     """
 
     def __init__(self) -> None:
         self.inside: set[int] = set()
         self.calls: dict[int, int] = {}
         self.makers: dict[int, Node] = {}
+        self.copies: dict[int, Value] = {}
         self.is_inside = False
         self.call = -1
 
@@ -129,13 +131,19 @@ class Marks:
             self.calls[node.id] = self.call
 
 
-def lower(graph: LogicalGraph, marks: Marks, dtype: DType) -> None:
-    """Choose the nodes that run in `dtype`, give their results their types, and insert casts."""
-    nodes = list(graph)
-    lowered = _colour([n for n in nodes if n.id in marks.inside and _can(n, dtype)])
+def lowered_nodes(graph: LogicalGraph, marks: Marks, dtype: DType, results: set[int]) -> set[int]:
+    """Ids of the forward nodes that run in `dtype`.
+
+    results: ids of the values that `build` returned.
+    """
+    return _colour([n for n in graph if n.id in marks.inside and _can(n, dtype)], results)
+
+
+def lower(graph: LogicalGraph, marks: Marks, dtype: DType, lowered: set[int]) -> None:
+    """Give the results of nodes that run in `dtype` their types, and insert casts."""
     following = _Following(marks, lowered, dtype)
-    editor = _Editor(graph, dtype)
-    for node in nodes:
+    editor = _Editor(graph, dtype, marks.copies)
+    for node in list(graph):
         editor.convert(node, node.id in lowered or following(node))
 
 
@@ -162,7 +170,7 @@ def _is_too_large(value: object, dtype: DType) -> bool:
     return abs(value) > FLOAT16_MAX
 
 
-def _colour(nodes: list[Node]) -> set[int]:
+def _colour(nodes: list[Node], results: set[int]) -> set[int]:
     """Ids of the nodes that run in half precision, of those that have a colour."""
     known = {node.id for node in nodes}
     before = {n.id: [v.node.id for v in n.inputs if v.node.id in known] for n in nodes}
@@ -196,9 +204,8 @@ def _colour(nodes: list[Node]) -> set[int]:
     def ends(node: Node) -> bool:
         if is_white(node):
             return True
-        readers = [user for v in node.outputs for user in v.users]
-        is_last = bool(readers) and all(user.op == "output" for user in readers)
-        return is_soft(node) and is_free(node) and is_last
+        first = node.outputs[0]
+        return is_soft(node) and is_free(node) and first.id in results and not first.users
 
     leading = spread(back, after, ends, lambda n: is_soft(n) and is_free(n), set())
     white = spread(nodes, before, is_white, lambda n: n.id in leading, set())
@@ -280,12 +287,12 @@ def _reads_any(node: Node, index: int) -> bool:
 class _Editor:
     """Casts inputs of nodes; of each value once."""
 
-    def __init__(self, graph: LogicalGraph, dtype: DType) -> None:
+    def __init__(self, graph: LogicalGraph, dtype: DType, copies: dict[int, Value]) -> None:
         self._graph = graph
         self._dtype = dtype
         self._types: dict[int, TensorType] = {}
         """Types of results before, by the value's id, where they have changed."""
-        self._casts: dict[tuple[int, DType], Value] = {}
+        self._casts = {(i, dtype): copy for i, copy in copies.items()}
 
     def convert(self, node: Node, is_half: bool) -> None:
         """Let a node run in half precision, or in the dtypes in which it was traced. Everything

@@ -24,6 +24,7 @@ from oneflow.graph.arguments import Arguments, Meta
 from oneflow.graph.binding import open_plan
 from oneflow.graph.compiling import Compiled, config_of, gpu_index, ranks_that_draw_together
 from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.half_copies import HalfCopies
 from oneflow.graph.laying_out import take_layout, take_layouts
 from oneflow.graph.names import model_names, model_tensors, names_of, states_by_name
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
@@ -67,6 +68,7 @@ def _plan_state(graph: Graph, compiled: Compiled, known: dict[int, str]) -> dict
     return {
         "plan": wrap(np.frombuffer(data, np.uint8).copy()),
         "captured": {n: x for n, x in compiled.variables.items() if id(x) not in known},
+        "halves": compiled.halves.names(compiled.variables),
         "paths": list(compiled.arguments.paths),
         "constants": _plain_constants(graph, compiled),
         "is_global": [placement is not None for _, placement, _ in compiled.arguments.metas],
@@ -160,6 +162,7 @@ def _loaded(
         _rebuilt(state["outputs"], made),
         outputs,
         _randomness(graph, plan, state["draws"]),
+        halves=HalfCopies([(variables[x], variables[copy]) for x, copy in state["halves"]]),
     )
     if warm_up and not _has_effects(plan) and compiled.randomness is None:
         job.run({f"input.{i}": _zeros(nodes[f"input.{i}"]) for i in range(len(metas))})

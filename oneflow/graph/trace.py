@@ -22,6 +22,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
+from oneflow.graph.half_copies import run_and_cast
 from oneflow.graph.laying_out import may_lay_out
 from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
@@ -121,8 +122,11 @@ class Trace(Mode):
         self._newest: dict[Placement, Value] = {}
         self.forgotten: list[Part] = []
         """The parts that are computed again in the backward pass."""
-        self._condition: Callable[[Tensor], Tensor] | None = None
+        self.condition: Callable[[Tensor], Tensor] | None = None
+        """Gives the bool[] that says whether ops overwrite a tensor; see `writing_if`."""
         self._gathers: dict[tuple[Placement, int], Gathers] = {}
+        self.copies: dict[int, Tensor] = {}
+        """Half floats of parameters that ops overwrite with them, by the parameter's id."""
         self.marks: Marks | None = None
         """The parts that nodes play, if the graph runs in mixed precision."""
 
@@ -137,10 +141,12 @@ class Trace(Mode):
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         attrs = op.defaults | attrs
         if op.mutates:
+            if id(inputs[0]) in self.copies:
+                return run_and_cast(self, op, inputs, attrs)
             if parts := self._parts_written(op, inputs):
                 return write_moved(self, op, inputs, attrs, parts)
-            if self._condition is not None:
-                return self._run_if(self._condition, op, inputs, attrs)
+            if self.condition is not None:
+                return self._run_if(self.condition, op, inputs, attrs)
         values = [self.value_of(x) for x in inputs]
         if sums := sums_written(op, values, attrs):
             return write_moved(self, op, inputs, attrs, sums)
@@ -177,11 +183,11 @@ class Trace(Mode):
         """Let ops overwrite tensors only where `condition(tensor)`, bool[] beside it, is true when
         the graph runs; None: always.
         """
-        before, self._condition = self._condition, condition
+        before, self.condition = self.condition, condition
         try:
             yield
         finally:
-            self._condition = before
+            self.condition = before
 
     @contextmanager
     def writing_parts(self, wanted: bool = True) -> Iterator[None]:

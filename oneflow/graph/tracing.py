@@ -9,8 +9,9 @@ from oneflow.core.errors import GraphError, OneFlowError
 from oneflow.core.location import locate, user_stack
 from oneflow.core.placement import Placement
 from oneflow.distributed.world import world
+from oneflow.graph.half_copies import take_copies
 from oneflow.graph.names import buffers_of, names_of, owners_of, paths_of
-from oneflow.graph.precision import lower, precision
+from oneflow.graph.precision import lower, lowered_nodes, precision
 from oneflow.graph.proxy import Stage
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
@@ -77,6 +78,7 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
             "call backward() on the loss inside build()"
         )
     trace.end_build()
+    lowered = _lowered(graph, trace, outputs)
     for optimizer in graph._optimizers:
         optimizer.trace(trace, scaler)
     if scaler is not None:
@@ -85,8 +87,21 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
     if trace.marks is not None and graph.config.amp_dtype is not None:
-        lower(trace.graph, trace.marks, graph.config.amp_dtype)
+        lower(trace.graph, trace.marks, graph.config.amp_dtype, lowered)
     return outputs
+
+
+def _lowered(graph: Graph, trace: Trace, outputs: Any) -> set[int]:
+    """Ids of the forward nodes that run in half precision; copies of what they read are taken."""
+    marks, dtype = trace.marks, graph.config.amp_dtype
+    if marks is None or dtype is None:
+        return set()
+    results = {trace.value_of(x).id for x in tensors_of(outputs)}
+    lowered = lowered_nodes(trace.graph, marks, dtype, results)
+    if graph.config.fused_update_cast:
+        updated = [p for o in graph._optimizers for p in o.parameters() if p.grad is not None]
+        take_copies(trace, lowered, dtype, updated, graph._halves)
+    return lowered
 
 
 def _keep_buffer(module: Module, name: str, buffer: Tensor) -> None:

@@ -41,5 +41,6 @@ from oneflow.ops import (  # noqa: F401
     special,
     unary,
     update,
+    update_and_cast,
     where,
 )

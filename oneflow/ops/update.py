@@ -37,7 +37,7 @@ from oneflow.ops.checks import require_float
 from oneflow.ops.scalar import scalar_mul
 
 Formulas = tuple[Expression, ...]
-NUMBERS = ("lr", "step", "mu_product", "eta", "mu", "momentum", "beta1")
+NUMBERS = ("lr", "step", "mu_product", "eta", "mu", "momentum", "beta1", "is_wanted")
 """Operands that are one number, whole on every rank."""
 PARAM, GRAD = symbols("param grad")
 LR, STEP = scalar("lr"), scalar("step")

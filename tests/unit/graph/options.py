@@ -149,6 +149,7 @@ def dynamic() -> GradScaler:
 
 BFLOAT16: dict[str, Any] = {"is_rough": True, "tolerance": 3e-2}
 FLOAT16: dict[str, Any] = {"is_rough": True, "tolerance": 4e-3}
+CASTS_IN_UPDATES = setting("enable_fused_model_update_cast")
 OPTIONS: dict[str, Option] = {
     "none": Option(),
     "none, pieces": Option(pieces=2),
@@ -186,6 +187,16 @@ OPTIONS: dict[str, Option] = {
     ),
     "auto parallel, zero 1, pieces": Option(auto(zero(1)), pieces=2),
     "amp bfloat16": Option(amp(flow.bfloat16), **BFLOAT16),
+    "amp, casts in updates": Option(both(amp(flow.bfloat16), CASTS_IN_UPDATES), **BFLOAT16),
+    "amp, casts in updates, zero 2": Option(
+        both(amp(flow.bfloat16), CASTS_IN_UPDATES, zero(2)), **BFLOAT16, pieces=2
+    ),
+    "amp, casts in updates, zero 3": Option(
+        both(amp(flow.bfloat16), CASTS_IN_UPDATES, zero(3)), **BFLOAT16, pieces=2
+    ),
+    "amp float16, casts in updates, scaler, inf": Option(
+        both(amp(flow.float16), CASTS_IN_UPDATES), **FLOAT16, scaler=dynamic, bad=BAD
+    ),
     "amp float16, pieces": Option(amp(flow.float16), **FLOAT16, pieces=2),
     "static scaler": Option(scaler=lambda: StaticGradScaler(64.0)),
     "scaler": Option(scaler=dynamic),

@@ -20,7 +20,6 @@ from .options import OPTIONS, Model, Option, Train, local
 
 CHANGE_NOTHING: dict[str, object] = {
     "allow_fuse_model_update_ops": False,
-    "enable_fused_model_update_cast": True,
     "enable_cudnn_conv_heuristic_search_algo": True,
     "set_outputs_buffer_size": 3,
 }
@@ -32,6 +31,7 @@ WORK = (
     *("enable_auto_parallel_trunk_algo", "enable_auto_parallel_sbp_collector"),
     *("set_pipeline_schedule", "enable_overlap", "enable_choose_best_memory_allocation"),
     *("allow_fuse_add_to_output", "allow_fuse_cast_scale", "enable_multi_tensor_update"),
+    "enable_fused_model_update_cast",
 )
 
 

@@ -16,7 +16,7 @@ from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.op import REGISTRY
 from oneflow.graph.precision import BLACK, CLEAR, GRAY, KEPT, READS, WHITE
 from oneflow.nn.graph import GraphModule
-from oneflow.optim import SGD
+from oneflow.optim import SGD, Adagrad, Adam, AdamW
 
 WIDTH, HEADS, WORDS = 8, 2, 11
 
@@ -328,3 +328,57 @@ def test_a_function_with_a_gradient_of_its_own() -> None:
         graph = Train(between(Twice.apply), dtype)
         found.append([graph(flow.ones(2, 4), flow.tensor([0, 1])).item() for _ in range(3)])
     np.testing.assert_allclose(found[0], found[1], rtol=3e-2)
+
+
+class Fused(Train):
+    def __init__(self, optimizer: Any, mode: bool, dtype: Any, model: Any) -> None:
+        nn.Graph.__init__(self)
+        self.model = model
+        self.add_optimizer(optimizer(model.parameters()))
+        self.config.enable_amp(True, dtype=dtype)
+        self.config.enable_fused_model_update_cast(mode)
+        if dtype is float16:
+            self.set_grad_scaler(flow.amp.GradScaler(init_scale=1024.0))
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float16])
+@pytest.mark.parametrize(
+    ("optimizer", "op"),
+    [
+        (lambda p: SGD(p, lr=0.1), "sgd_update_and_cast"),
+        (lambda p: SGD(p, lr=0.1, momentum=0.9), "momentum_update_and_cast"),
+        (lambda p: AdamW(p, lr=0.01, weight_decay=0.1), "adam_update_and_cast"),
+        (lambda p: Adam(p, lr=0.01, amsgrad=True), "amsgrad_update_and_cast"),
+        (lambda p: Adagrad(p, lr=0.1), "assign"),
+    ],
+)
+def test_updates_write_half_floats_in_the_same_pass(optimizer: Any, op: str, dtype: Any) -> None:
+    """To the bit as with casts, of which none is left; also when somebody else has written."""
+    losses = []
+    for mode in (False, True):
+        graph = Fused(optimizer, mode, dtype, Gpt().eval())
+        found = [graph(words(), words()).item() for _ in range(3)]
+        with flow.no_grad():
+            graph.model.head.weight.origin.mul_(0.5)
+        losses.append([*found, *(graph(words(), words()).item() for _ in range(2))])
+        assert graph._compiled is not None
+        ops = Counter(n.op for n in graph._compiled.job.bound.plan.graph)
+        casts = crossings(graph._compiled.job.bound.plan.graph, dtype)
+        assert casts["variable to half"] == (0 if mode else 13)
+        assert ops[op] >= 13 or not mode
+    assert losses[0] == losses[1]
+
+
+def test_a_loaded_plan_keeps_its_half_floats() -> None:
+    def made(scale: float) -> Fused:
+        graph = Fused(lambda p: SGD(p, lr=0.1), True, bfloat16, Gpt().eval())
+        graph.model.head.weight.origin.data.mul_(scale)
+        return graph
+
+    graph, again = made(1.0), made(0.5)
+    graph(words(), words())
+    state = graph.runtime_state_dict(with_eager=True)
+    wanted = Fused(lambda p: SGD(p, lr=0.1), True, bfloat16, graph.model.origin)
+    again.load_runtime_state_dict(state)
+    expected = [wanted(words(), words()).item() for _ in range(2)]
+    assert [again(words(), words()).item() for _ in range(2)] == expected

@@ -696,6 +696,29 @@ def _ftrl(p: Array, g: Array, n: Array, z: Array, lr: Array, **a: Any) -> tuple[
     return np.where(np.abs(z) <= a["l1"], 0.0, (np.sign(z) * a["l1"] - z) / scale), n, z
 
 
+CASTING = ("sgd_update", "momentum_update", "adam_update", "amsgrad_update")
+"""Updates of which there is a form that casts, too."""
+
+
+def _with_copy(sample: Sample, is_wanted: bool | None = None) -> Sample:
+    """The sample of an update that also writes the parameter elsewhere."""
+    arrays = sum(x.ndim > 0 for x in sample.inputs)
+    given = [*sample.inputs[:arrays], np.zeros((5, 4)), *sample.inputs[arrays:]]
+    if is_wanted is not None:
+        given.append(np.array(int(is_wanted)))
+
+    def reference(*inputs: Any, **attrs: Any) -> tuple[Array, ...]:
+        own = [*inputs[:arrays], *inputs[arrays + 1 : len(sample.inputs) + 1]]
+        assert sample.reference is not None
+        new = sample.reference(*own, **attrs)
+        listed = new if isinstance(new, tuple) else (new,)
+        if is_wanted is False:
+            listed = (own[0], *own[2:arrays])
+        return (*listed, listed[0])
+
+    return Sample(f"{sample.op}_and_cast", tuple(given), sample.attrs, reference)
+
+
 def _update_samples() -> list[Sample]:
     p, g = normal(5, 4), normal(5, 4, seed=1)
     m, v = normal(5, 4, seed=2), between(2.0, 3.0, 5, 4, seed=3)
@@ -731,6 +754,9 @@ def _update_samples() -> list[Sample]:
         result.append(Sample("rmsprop_update", (p, g, v, small, g * 0.5, lr), attrs, _rmsprop))
     attrs = {"rho": 0.9, "eps": 1e-6, **common}
     result.append(Sample("adadelta_update", (p, g, v, v * 0.5, lr), attrs, _adadelta))
+    result += [_with_copy(s) for s in result if s.op in CASTING]
+    one = next(s for s in result if s.op == "adam_update")
+    result += [_with_copy(one, wanted) for wanted in (True, False)]
     result += _kin_samples(p, g, m, v)
     attrs = {"lr_power": -0.5, "l1": 0.7, "l2": 0.1, "beta": 1.0, **common}
     result.append(Sample("ftrl_update", (p, g, v, m, lr), attrs, _ftrl))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ class Compiled:
     name.  arguments: of the first call.  outputs: what build returned.  output_values: of the plan,
     by the number of the output.  randomness: None if the graph calls no generator.  sources: input
     that the graph reads itself, if it does.  recomputed: modules that the backward pass computes
-    again.  halves: copies of parameters in half precision.
+    again.  halves: copies of parameters in half precision, if there are any.
     """
 
     job: Job
@@ -61,7 +61,7 @@ class Compiled:
     randomness: GraphRandomness | None
     sources: Sources | None = None
     recomputed: tuple[Recomputed, ...] = ()
-    halves: HalfCopies = field(default_factory=lambda: HalfCopies(()))
+    halves: HalfCopies | None = None
 
     def assemble(self, results: dict[int, Array]) -> Any:
         """The outputs of a step in the structure that `build` returned."""
@@ -134,7 +134,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
         _randomness(trace, spanned),
         Sources(trace.sources) if trace.sources else None,
         recomputed,
-        HalfCopies([pair for key, pair in graph._halves.items() if key in trace.copies]),
+        HalfCopies.of([pair for key, pair in graph._halves.items() if key in trace.copies]),
     )
     _say_compiled(graph, job, perf_counter() - start, text)
     for cost in recomputed:

@@ -260,11 +260,12 @@ class GraphConfig:
         self.batch_updates = bool(mode)
 
     def enable_fused_model_update_cast(self, mode: bool = True) -> None:
-        """With `enable_amp`: keep half floats of parameters from step to step, which their updates
-        write in the same pass, instead of casting each at the start of a step.
+        """Keep half floats of parameters from step to step, if `enable_amp` is on: their updates
+        write them in the same pass, instead of a cast of each at the start of a step.
 
         They take two bytes for each number. SGD, Adam and AdamW do it in one kernel (without a
-        fed momentum), other optimizers with a cast after the update.
+        fed momentum), other optimizers with a cast after the update. Whatever writes to a parameter
+        between two steps is seen, but not what writes to an array that shares its memory (`numpy`).
         """
         self.fused_update_cast = bool(mode)
 

@@ -13,6 +13,7 @@ class Train(nn.Graph):
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -171,7 +172,16 @@ class Graph:
         The graph works out the learning rate of each step from `lr_sch`, which it does not step:
         `optim.param_groups[i]["lr"]` and `lr_sch.get_last_lr()` stay as they are, and calling
         `lr_sch.step()` is neither needed nor has an effect on the graph.
+
+        is_sparse: warns that gradients are dense here; a row that no index named is updated, too.
         """
+        if is_sparse:
+            warnings.warn(
+                "add_optimizer(is_sparse=True) changes nothing here: gradients are dense, so rows "
+                "of an embedding that no index names take part in each update; "
+                "flow.one_embedding updates those alone that were looked up",
+                stacklevel=2,
+            )
         if self.is_compiled:
             raise GraphError(f"add_optimizer: graph {self.name} is compiled already")
         bound = {id(p) for o in self._optimizers for p in o.parameters()}
@@ -299,7 +309,8 @@ class Graph:
             optimizer.feed(step, feeds)
         if randomness is not None:
             job.draw(randomness.now())
-        compiled.halves.refresh()
+        if compiled.halves is not None:
+            compiled.halves.refresh()
         results = job.run(feeds)
         if randomness is not None:
             randomness.skip_step()
@@ -307,7 +318,8 @@ class Graph:
             optimizer.advance()
         for x in compiled.variables.values():
             x._version[0] += 1
-        compiled.halves.keep()
+        if compiled.halves is not None:
+            compiled.halves.keep()
         if self.training:
             samples = inputs[0].meta.shape[0] if inputs and inputs[0].meta.shape else 0
             METRICS.step(self.name, perf_counter() - start, samples, job.step - 1)
@@ -408,7 +420,7 @@ class Graph:
             self._modules[name] = graph._modules[name]
         if self._optimizers:
             self._optimizers = graph._optimizers
-        for shared in ("_stages", "_recomputed", "_scaler", "_split", "_gathered"):
+        for shared in ("_stages", "_recomputed", "_scaler", "_split", "_gathered", "_halves"):
             setattr(self, shared, getattr(graph, shared))
         self._initial_step = graph._steps_done
 

@@ -18,7 +18,7 @@ from oneflow.core.operand import Attrs
 from oneflow.graph.precision import KEPT
 from oneflow.ops.assign import assign
 from oneflow.ops.cast import cast
-from oneflow.ops.update_and_cast import AND_CAST, with_copy
+from oneflow.ops.update import AND_CAST, with_copy
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import wrap, wrap_global
 
@@ -35,8 +35,13 @@ class HalfCopies:
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs
-        self._seen: list[int] = []
+        self._seen: list[tuple[int, ...]] = []
         """Versions of the parameters that the copies have."""
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> HalfCopies | None:
+        """Those of some parameters; None of none."""
+        return cls(pairs) if pairs else None
 
     def names(self, variables: Mapping[str, Tensor]) -> list[list[str]]:
         """The names of each parameter and its copy. variables: by name."""
@@ -47,15 +52,15 @@ class HalfCopies:
         """Bring copies up to date of whose parameters something outside of the graph has written
         to. Ranks of a global parameter call it alike.
         """
-        seen = self._seen or [-1] * len(self._pairs)
+        seen = self._seen or [()] * len(self._pairs)
         for version, (x, copy) in zip(seen, self._pairs, strict=True):
-            if version != x._version[0]:
+            if version != tuple(x._version):
                 with no_grad():
                     copy.copy_(x)
 
     def keep(self) -> None:
         """The graph has run a step: all copies are up to date."""
-        self._seen = [x._version[0] for x, _ in self._pairs]
+        self._seen = [tuple(x._version) for x, _ in self._pairs]
 
 
 def take_copies(
@@ -79,9 +84,10 @@ def take_copies(
             continue  # or build() has written to it
         if any(s.is_partial for s in x._sbp or ()):
             continue
-        if id(x) not in known:
-            known[id(x)] = x, _copied(x, dtype)
-        copy = known[id(x)][1]
+        now = _copied(x, dtype)
+        copy = known.setdefault(id(x), (x, now))[1]
+        if copy is not now:  # of an earlier trace: what is exported has to be up to date
+            copy._array[...] = now._array
         trace.names[id(copy)] = f"{name}-{dtype.name}"
         if id(x) in trace.split:
             trace.split = {**trace.split, id(copy): trace.split[id(x)]}

@@ -68,7 +68,7 @@ def _plan_state(graph: Graph, compiled: Compiled, known: dict[int, str]) -> dict
     return {
         "plan": wrap(np.frombuffer(data, np.uint8).copy()),
         "captured": {n: x for n, x in compiled.variables.items() if id(x) not in known},
-        "halves": compiled.halves.names(compiled.variables),
+        "halves": compiled.halves.names(compiled.variables) if compiled.halves else [],
         "paths": list(compiled.arguments.paths),
         "constants": _plain_constants(graph, compiled),
         "is_global": [placement is not None for _, placement, _ in compiled.arguments.metas],
@@ -162,7 +162,7 @@ def _loaded(
         _rebuilt(state["outputs"], made),
         outputs,
         _randomness(graph, plan, state["draws"]),
-        halves=HalfCopies([(variables[x], variables[copy]) for x, copy in state["halves"]]),
+        halves=HalfCopies.of([(variables[x], variables[copy]) for x, copy in state["halves"]]),
     )
     if warm_up and not _has_effects(plan) and compiled.randomness is None:
         job.run({f"input.{i}": _zeros(nodes[f"input.{i}"]) for i in range(len(metas))})

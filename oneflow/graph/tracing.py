@@ -91,7 +91,7 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     return outputs
 
 
-def _lowered(graph: Graph, trace: Trace, outputs: Any) -> set[int]:
+def _lowered(graph: Graph, trace: Trace, outputs: Tree) -> set[int]:
     """Ids of the forward nodes that run in half precision; copies of what they read are taken."""
     marks, dtype = trace.marks, graph.config.amp_dtype
     if marks is None or dtype is None:

@@ -41,6 +41,5 @@ from oneflow.ops import (  # noqa: F401
     special,
     unary,
     update,
-    update_and_cast,
     where,
 )

@@ -31,6 +31,7 @@ from oneflow.ops.update import (
     Formulas,
     Update,
     average,
+    cast_too,
     check_update,
     with_decay,
 )
@@ -98,6 +99,7 @@ class AdamUpdate(Update):
 
 
 adam_update = declare(AdamUpdate)
+cast_too(AdamUpdate)
 
 
 class CycledAdamUpdate(Update):
@@ -170,6 +172,7 @@ class AmsgradUpdate(Update):
 
 
 amsgrad_update = declare(AmsgradUpdate)
+cast_too(AmsgradUpdate)
 
 
 class LambUpdate(Update):

@@ -18,6 +18,7 @@ from oneflow.core.dtype import float32
 from oneflow.core.errors import ShapeError
 from oneflow.core.expression import (
     Expression,
+    eq,
     maximum,
     minimum,
     scalar,
@@ -27,7 +28,8 @@ from oneflow.core.expression import (
     symbols,
     where,
 )
-from oneflow.core.op import Op, declare
+from oneflow.core.expression import cast as narrowed
+from oneflow.core.op import Op, declare, register
 from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
@@ -86,6 +88,65 @@ def average(state: Expression, value: Expression, decay: str) -> Expression:
     return scalar(decay) * state + (1 - scalar(decay)) * value
 
 
+COPY, IS_WANTED = "copy", "is_wanted"
+AND_CAST: dict[type[Op], type[Update]] = {}
+"""The form of an update that also writes the new parameter in another dtype: the half floats that
+the next step of a graph in mixed precision reads, in the same pass over the elements."""
+
+
+def cast_too(base: type[Update]) -> None:
+    """Declare `<name>_and_cast`: `base` with two operands more.
+
+    copy: before the numbers; it is overwritten by the new parameter, in its own dtype.
+    is_wanted: last and optional, int64[]; if it is 0 nothing changes.
+    """
+    names = base.operands
+    arrays = sum(name not in NUMBERS for name in names)
+    states = [names[i] for i in base.mutates.values()]
+
+    def split(types: tuple[Operand, ...]) -> tuple[tuple[Operand, ...], Operand]:
+        return (*types[:arrays], *types[arrays + 1 : len(names) + 1]), types[arrays]
+
+    def infer(*types: Operand, **attrs: Attr) -> tuple[TensorType, ...]:
+        given, copy = split(types)
+        require_float(made.name, copy)
+        outputs = base.infer(*given, **attrs)
+        listed = outputs if isinstance(outputs, tuple) else (outputs,)
+        return (*listed, copy.meta)
+
+    def formula(*types: TensorType, **attrs: Attr) -> tuple[Expression, ...]:
+        given, copy = split(types)
+        assert base.formula is not None
+        new = base.formula(*given, **attrs)
+        if len(types) > len(names) + 1:
+            keeps = eq(scalar(IS_WANTED), 0)
+            new = tuple(where(keeps, symbol(n), e) for e, n in zip(new, states, strict=True))
+        return (*new, narrowed(new[0], copy.dtype))
+
+    members = {
+        "name": f"{base.name}_and_cast",
+        "__doc__": f"{base.name}, which also writes the new parameter into `copy`.",
+        "infer": staticmethod(infer),
+        "formula": staticmethod(formula),
+        "declared_by": staticmethod(base.infer),
+        "mutates": {**base.mutates, len(states): arrays},
+    }
+    made: type[Update] = type(f"{base.__name__}AndCast", (base,), members)
+    register(made)
+    made.num_outputs = len(states) + 1
+    made.operands = (*names[:arrays], COPY, *names[arrays:], IS_WANTED)
+    AND_CAST[base] = made
+
+
+def with_copy(
+    op: type[Op], inputs: tuple[Tensor, ...], copy: Tensor
+) -> tuple[type[Op], tuple[Tensor, ...]]:
+    """The form of an update that casts, too, and its operands."""
+    made = AND_CAST[op]
+    at = made.operands.index(COPY)
+    return made, (*inputs[:at], copy, *inputs[at:])
+
+
 class SgdUpdate(Update):
     """param -= lr * (grad + weight_decay * param)."""
 
@@ -110,6 +171,7 @@ class SgdUpdate(Update):
 
 
 sgd_update = declare(SgdUpdate)
+cast_too(SgdUpdate)
 
 
 class MomentumUpdate(Update):
@@ -143,6 +205,7 @@ class MomentumUpdate(Update):
 
 
 momentum_update = declare(MomentumUpdate)
+cast_too(MomentumUpdate)
 
 
 class CycledMomentumUpdate(Update):

@@ -67,6 +67,23 @@ class Extra:
         self.later: Later | None = None
 
 
+class UnseenVersion(list[int]):
+    """The version of an alias whose writes autograd does not see: they are counted for it, and
+    besides, behind the version of the tensor, for those who keep what follows from the values.
+    """
+
+    def __init__(self, seen: list[int]) -> None:
+        super().__init__((0,))
+        self._seen = seen
+
+    def __setitem__(self, index: object, value: object) -> None:
+        assert isinstance(index, int) and isinstance(value, int)
+        super().__setitem__(index, value)
+        if len(self._seen) == 1:
+            self._seen.append(0)
+        self._seen[1] += 1
+
+
 class Tensor(TableMethods):
     """An n-dimensional array of one element type.
 
@@ -177,7 +194,7 @@ class Tensor(TableMethods):
         seen by later uses of that object alone. Write to `p` itself inside no_grad() instead.
         """
         other = alias(self)
-        other._version = [0]
+        other._version = UnseenVersion(self._version)
         return other
 
     @data.setter

@@ -350,3 +350,9 @@ def test_the_gradient_of_a_change_of_hierarchy_comes_back_in_the_old_one() -> No
     y = x @ np.ones((3, 3))
     np.testing.assert_allclose(loss.numpy(), np.square(y).sum(), rtol=1e-6)
     np.testing.assert_allclose(w.numpy(), 1 - 0.1 * x.T @ (2 * y), rtol=1e-5)
+
+
+def test_a_sparse_optimizer_says_that_gradients_are_dense() -> None:
+    model = nn.Linear(2, 2)
+    with pytest.warns(UserWarning, match=r"is_sparse=True\) changes nothing here"):
+        nn.Graph().add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1), is_sparse=True)

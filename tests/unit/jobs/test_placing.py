@@ -29,6 +29,26 @@ def test_losses_do_not_depend_on_the_number_of_ranks(
     np.testing.assert_allclose(losses_of(path, num_ranks), expected, rtol=2e-5)
 
 
+def in_half_precision(fused: bool) -> Train:
+    graph = Train()
+    graph.config.enable_amp(True, dtype=flow.bfloat16)
+    graph.config.enable_fused_model_update_cast(fused)
+    return graph
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_job_has_the_half_floats_of_a_trained_graph(tmp_path: Path, num_ranks: int) -> None:
+    """Up to date, though the parameters have changed since the graph was called."""
+    found = []
+    for fused in (False, True):
+        graph = in_half_precision(fused)
+        losses_here(graph, data(), 3)
+        graph.model[0].weight.origin.data.mul_(0.5)
+        path = export(tmp_path / f"{fused}.job", graph, steps=3)
+        found.append(losses_of(path, num_ranks, 3))
+    assert found[0] == found[1]
+
+
 def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
     path = export(tmp_path / "a.job")
     with pytest.raises(PlacementError, match="a batch of 8 rows cannot be divided evenly"):

@@ -4,13 +4,17 @@ A group of ops runs where its last member stood. So nobody else may read what an
 before that, and nobody may overwrite what it reads. All members run over the same elements; a
 member with reductions over rows makes the whole group go over rows. What is not read outside of the
 group is never stored.
+
+Nodes that can join in part come in parts: a dense layer as its product and the addition of its
+bias, a reduction as that of each row, and that of the rows' results. They stay whole where the part
+that could join has no neighbour.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -35,6 +39,7 @@ from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.elementwise import can_fuse
 from oneflow.kernels.expressions.formula import COSTLY, Formula, formula_of
+from oneflow.kernels.registry import find_view
 from oneflow.ops.elementwise import Fused, FusedRandom
 
 if TYPE_CHECKING:
@@ -43,6 +48,8 @@ if TYPE_CHECKING:
 MOST_OPERANDS = 26
 """Arrays that a group reads: each has a letter in its expressions."""
 MOST_MEMBERS = 24
+LEAST_OF_ROW = 32
+"""Elements of a row from which its sum is worth a loop of its own."""
 FULL, PER_ROW, PER_COLUMN = "full", "per row", "per column"
 
 
@@ -72,6 +79,15 @@ class Member:
     def shapes(self) -> dict[str, str]:
         """The way in which each input's values lie along the elements."""
         return {n: PER_ROW if n in self.formula.per_row else FULL for n in self.formula.arrays}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A node in parts. joins: the number of the part that may join a group."""
+
+    whole: BoundNode
+    parts: tuple[BoundNode, ...]
+    joins: int
 
 
 @dataclass
@@ -145,9 +161,9 @@ class _Fusing(Line):
         unfused: Sequence[str],
     ) -> None:
         self._published, self._device, self._unfused = published, device, unfused
-        self._linear: dict[int, BoundNode] = {}
-        """Layers in two halves, by the position of the first."""
-        super().__init__(self._halved(nodes))
+        self._parted: dict[int, Parts] = {}
+        """Nodes in parts, by the position of the part that may join."""
+        super().__init__(self._in_parts(nodes))
         self._members: dict[int, Member] = {}
         self._groups: dict[int, Group] = {}
         self._reasons: dict[int, str] = {}
@@ -158,18 +174,16 @@ class _Fusing(Line):
                 self._place(i, member)
         self.facts = self._make_facts()
 
-    def _halved(self, nodes: Sequence[BoundNode]) -> list[BoundNode]:
-        """Dense layers as a product and the addition of the bias, which others may join. A product
-        of half precision on a CPU is computed in float32, to which the bias is better added."""
+    def _in_parts(self, nodes: Sequence[BoundNode]) -> list[BoundNode]:
         found: list[BoundNode] = []
         for bound in nodes:
-            type_ = bound.call.out_types[0] if bound.call.out_types else None
-            wide = self._device != "cpu" or (type_ is not None and type_.dtype.bytes >= 4)
-            if bound.node.op == "linear" and wide:
-                self._linear[len(found)] = bound
-                found += _halves(bound, self._device)
-            else:
+            split = _SPLITS.get(bound.node.op)
+            parts = split(bound, self._device) if split is not None else None
+            if parts is None:
                 found.append(bound)
+            else:
+                self._parted[len(found) + parts.joins] = parts
+                found += parts.parts
         return found
 
     # ---- groups ----------------------------------------------------------------------------------
@@ -264,14 +278,21 @@ class _Fusing(Line):
 
     def _repeated(self, members: list[int]) -> str:
         """Whether a costly function would be computed again in each pass over a row: an output that
-        is stored is read back instead."""
+        is stored is read back instead, and a reduction that ends the chain needs one pass alone."""
+        is_rounded = any(
+            self._is_result(v, members) and v.type.dtype.bytes < 4
+            for m in members
+            for v in self._nodes[m].node.outputs
+            if self._members[m].formula.single == frozenset()
+        )
         costly: dict[int, str] = {}
         for m in members:
             bound, formula = self._nodes[m], self._members[m].formula
             nodes = list(walk(*formula.outputs))
             own = next((n.function for n in nodes if n.function in COSTLY), "")
             read = next((costly[v.id] for v in bound.node.inputs if v.id in costly), "")
-            if read and any(n.function in REDUCTIONS for n in nodes):
+            is_end = len(formula.single) == len(formula.outputs) and not is_rounded
+            if read and not is_end and any(n.function in REDUCTIONS for n in nodes):
                 return f"{read} would be computed again in each pass over a row"
             for value in bound.node.outputs:
                 is_kept = self._is_result(value, members) and value.type.dtype.bytes >= 4
@@ -288,19 +309,24 @@ class _Fusing(Line):
     # ---- the nodes -------------------------------------------------------------------------------
 
     def result(self) -> Iterator[BoundNode]:
-        whole: set[int] = set()  # additions of layers that stay in one piece
+        whole = {
+            i - parts.joins: parts for i, parts in self._parted.items() if not self._is_joined(i)
+        }
+        skipped = {i + k for i, parts in whole.items() for k in range(1, len(parts.parts))}
         for i, bound in enumerate(self._nodes):
             group = self._groups.get(i)
-            addition = self._groups.get(i + 1)
-            if i in self._linear and (addition is None or len(addition.members) == 1):
-                whole.add(i + 1)
-                yield self._linear[i]
-            elif i in whole:
+            if i in whole:
+                yield whole[i].whole
+            elif i in skipped:
                 continue
             elif group is None or len(group.members) == 1:
                 yield bound
             elif group.members[-1] == i:
                 yield self._fused(group)
+
+    def _is_joined(self, i: int) -> bool:
+        group = self._groups.get(i)
+        return group is not None and len(group.members) > 1
 
     def _fused(self, group: Group) -> BoundNode:
         nodes = self._nodes
@@ -380,7 +406,7 @@ class _Fusing(Line):
         found = []
         for i, member in self._members.items():
             group, bound = self._groups[i], self._nodes[i]
-            if len(group.members) == 1 and i - 1 in self._linear:
+            if len(group.members) == 1 and i in self._parted and i not in self._reasons:
                 continue
             type_ = str(TensorType(member.whole, bound.call.out_types[0].dtype))
             is_alone = len(group.members) == 1
@@ -418,27 +444,72 @@ def _member_of(bound: BoundNode, device: str) -> Member | None:
 
 
 _OTHER_IDS = 1 << 40
-"""Added to the ids of a layer for those of its second half."""
+"""Added to the ids of a node for those of its second part."""
 
 
-def _halves(bound: BoundNode, device: str) -> tuple[BoundNode, BoundNode]:
-    """The product of a dense layer, and the addition of its bias."""
-    node, call = bound.node, bound.call
+def _two(bound: BoundNode, first: BoundOp, second: BoundOp, joins: int) -> Parts:
+    """A node as two calls, of which the second reads the first one's result before what is left of
+    the node's inputs."""
+    node, taken = bound.node, len(first.in_types)
+    name = node.op if first.op is Fused else first.op.name
+    one = Node(node.id, name, node.placement, first.attrs)
+    other = Node(node.id + _OTHER_IDS, second.op.name, node.placement, second.attrs)
+    between = Value(node.outputs[0].id + _OTHER_IDS, first.out_types[0], one, 0, None)
+    between.users = [other]
+    one.inputs, one.outputs = node.inputs[:taken], [between]
+    other.inputs, other.outputs = [between, *node.inputs[taken:]], node.outputs
+    for part in (one, other):
+        part.rate, part.stage = node.rate, node.stage
+        part.location, part.module = node.location, node.module
+    view = find_view(second.op.name) if second.op.is_alias else None
+    parts = replace(bound, node=one, call=first), replace(bound, node=other, call=second, view=view)
+    return Parts(bound, parts, joins)
+
+
+def _layer(bound: BoundNode, device: str) -> Parts | None:
+    """A dense layer. A product of half precision on a CPU is computed in float32, to which the bias
+    is better added: such a layer stays whole."""
+    types, out = bound.call.in_types, bound.call.out_types
+    if device == "cpu" and out[0].dtype.bytes < 4:
+        return None
     transposed = {"transpose_a": False, "transpose_b": True}
-    types, out = call.in_types, call.out_types
-    product = Node(node.id, "matmul", node.placement, transposed)
-    addition = Node(node.id + _OTHER_IDS, "add", node.placement, {})
-    between = Value(node.outputs[0].id + _OTHER_IDS, node.outputs[0].type, product, 0, None)
-    between.users = [addition]
-    product.inputs, product.outputs = node.inputs[:2], [between]
-    addition.inputs, addition.outputs = [between, node.inputs[2]], node.outputs
-    for half in (product, addition):
-        half.rate, half.stage = node.rate, node.stage
-        half.location, half.module = node.location, node.module
-    return (
-        replace(bound, node=product, call=bind_alike("matmul", types[:2], out, transposed, device)),
-        replace(bound, node=addition, call=bind_alike("add", (*out, types[2]), out, {}, device)),
-    )
+    product = bind_alike("matmul", types[:2], out, transposed, device)
+    return _two(bound, product, bind_alike("add", (*out, types[2]), out, {}, device), 1)
+
+
+def _reduction(bound: BoundNode, device: str) -> Parts | None:
+    """A sum or maximum over the last dim, or over more. A sum of half precision over more stays
+    whole, because those of the rows would be rounded."""
+    call = bound.call
+    (x,), (out,) = call.in_types, call.out_types
+    *others, last = sorted(call.attrs["dims"]) or [-1]
+    if last != x.ndim - 1 or x.shape[last] < LEAST_OF_ROW or not x.dtype.is_floating_point:
+        return None
+    if others and (call.attrs["keepdim"] or x.dtype.bytes < 4):
+        return None
+    function = {"reduce_sum": "total", "reduce_max": "largest"}[call.op.name]
+    row = out.with_shape(x.shape[:-1])
+    attrs: Attrs = {
+        "steps": (f"{function}(a)",),
+        "results": (0,),
+        "dtypes": (out.dtype,),
+        "per_row": (),
+    }
+    of_rows = bind_alike(Fused.name, (x,), (row,), attrs, device)
+    if row.shape == out.shape:
+        return Parts(bound, (replace(bound, call=of_rows),), 0)
+    if others:
+        rest = bind_alike(
+            call.op.name, (row,), (out,), {"dims": tuple(others), "keepdim": False}, device
+        )
+    else:
+        rest = bind_alike("reshape", (row,), (out,), {"shape": out.shape}, device)
+    return _two(bound, of_rows, rest, 0)
+
+
+_SPLITS: dict[str, Callable[[BoundNode, str], Parts | None]] = {
+    "linear": _layer, "reduce_sum": _reduction, "reduce_max": _reduction,
+}  # fmt: skip
 
 
 _bound: dict[tuple[object, ...], BoundOp] = {}

@@ -125,6 +125,72 @@ def test_chains_are_one_kernel_with_the_values_of_their_ops(name: str) -> None:
         np.testing.assert_allclose(one, exact, rtol=1e-5, atol=1e-5)
 
 
+REDUCED: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[str, ...]]]] = {
+    "all": (
+        lambda a, b: ((a - b) * a).sum(),
+        lambda a, b: ((a - b) * a).sum(),
+        [("sub", "mul", "reduce_sum")],
+    ),
+    "rows": (
+        lambda a, b: flow.tanh(a * b).sum(-1),
+        lambda a, b: np.tanh(a * b).sum(-1),
+        [("mul", "tanh", "reduce_sum")],
+    ),
+    "kept dim": (
+        lambda a, b: (a + b).amax(-1, keepdim=True),
+        lambda a, b: (a + b).max(-1, keepdims=True),
+        [("add", "reduce_max")],
+    ),
+    "mean, and what it is of": (
+        lambda a, b: (lambda y: (y, y.mean(), y.sum(1)))(F.relu(a) + b),
+        lambda a, b: (lambda y: (y, y.mean(), y.sum(1)))(np.maximum(a, 0) + b),
+        [("relu", "add", "reduce_sum")],
+    ),
+    "three dims": (
+        lambda a, b: (a * b).reshape(4, 6, -1).square().sum((0, 2)),
+        lambda a, b: np.square((a * b).reshape(4, 6, -1)).sum((0, 2)),
+        [("square", "reduce_sum")],
+    ),
+    "a norm of a norm": (
+        lambda a, b: F.layer_norm(a * b, (COLUMNS,)).square().sum(-1),
+        lambda a, b: np.square(normal(a * b, np.ones(1), np.zeros(1))).sum(-1),
+        [("mul", "layer_norm", "square", "reduce_sum")],
+    ),
+    "columns": (lambda a, b: (a * b).sum(0), lambda a, b: (a * b).sum(0), []),
+    "nothing to join": (lambda a, b: a.sum() + b.amax(), lambda a, b: a.sum() + b.max(), []),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", REDUCED)
+def test_a_reduction_ends_a_chain(name: str, dtype: str) -> None:
+    build, reference, joined = REDUCED[name]
+    inputs = arrays(2)
+    kind = getattr(flow, dtype)
+    fused, facts = run(build, inputs, True, kind)
+    plain, _ = run(build, inputs, False, kind)
+    assert groups(facts) == joined
+    made = reference(*(x.astype(dtype).astype(np.float64) for x in inputs))
+    wanted = made if isinstance(made, tuple) else (made,)
+    for one, other, exact in zip(fused, plain, wanted, strict=True):
+        assert one.shape == other.shape == np.shape(exact)
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(one, exact, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_half_precision_are_rounded_once(dtype: str) -> None:
+    def build(a: Any, b: Any) -> Any:
+        return (a * b).sum(-1), (a * b).sum()
+
+    kind = getattr(flow, dtype)
+    (rows, _), facts = run(build, arrays(2), True, kind)
+    assert groups(facts) == [("mul", "reduce_sum")]
+    exact = [flow.tensor(x, dtype=kind).double().numpy() for x in arrays(2)]
+    unit = 2.0**-10 if dtype == "float16" else 2.0**-7
+    np.testing.assert_allclose(rows, (exact[0] * exact[1]).sum(-1), rtol=unit, atol=COLUMNS * unit)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", CHAINS)
 def test_half_precision_is_rounded_at_the_end_only(name: str, dtype: str) -> None:

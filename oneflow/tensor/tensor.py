@@ -350,9 +350,13 @@ class Tensor(TableMethods):
                 "only one element tensors can be converted to Python scalars, "
                 f"but got {self.meta} with {self.meta.numel} elements"
             )
+        if self.value is not None:
+            needs_data(self, "item()")
         return self.numpy().item()
 
     def tolist(self) -> Any:
+        if self.value is not None:
+            needs_data(self, "tolist()")
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
@@ -362,6 +366,8 @@ class Tensor(TableMethods):
                 if self.meta.numel
                 else "bool value of Tensor with no values is ambiguous"
             )
+        if self.value is not None:
+            needs_data(self, "a condition (`if x`; flow.where chooses in a graph)")
         return bool(self.item())
 
     def __int__(self) -> int:

@@ -204,9 +204,25 @@ def test_inputs_must_stay_as_they_were() -> None:
     assert graph(flow.ones(2, 3)).shape == (2, 3)  # no harm was done
 
 
-def test_values_are_not_there_while_a_graph_is_traced() -> None:
-    text = fails(GraphError, lambda: Run(lambda x: flow.relu(x).numpy())(flow.ones(2)))
-    assert "numpy() needs the values" in text and text.endswith(")") and f"{HERE}:" in text
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda x: flow.relu(x).numpy(), r"numpy\(\)"),
+        (lambda x: x * x.sum().item(), r"item\(\)"),
+        (lambda x: x.tolist(), r"tolist\(\)"),
+        (lambda x: x if x.sum() > 0 else -x, r"a condition \(`if x`; flow.where chooses"),
+        (lambda x: flow.nonzero(x), r"nonzero\(\)"),
+    ],
+)
+def test_values_are_not_there_while_a_graph_is_traced(build: Any, name: str) -> None:
+    text = fails(GraphError, lambda: Run(build)(flow.ones(2)))
+    assert re.match(f"{name}.* needs the values", text)
+    assert text.endswith(")") and f"{HERE}:" in text
+
+
+def test_a_shape_that_depends_on_values_names_the_line() -> None:
+    text = fails(GraphError, lambda: Run(lambda x: x[x > 0].sum())(flow.ones(2)))
+    assert "x[mask] has a shape that depends on values" in text and f"{HERE}:" in text
 
 
 class Train(nn.Graph):

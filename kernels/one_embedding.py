@@ -1,6 +1,7 @@
 """Kernels of oneflow/ops/one_embedding.py, over the tables that are open in this process.
 
-Tables lie in host memory and on disks: what a GPU looks up or adds is copied from there and back.
+Tables lie in host memory and on disks. A GPU is sent the distinct rows of a batch and hands them
+out, and adds up the gradients of equal ids before they leave it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ def fused_lookup(
 ) -> None:
     rows = open_table(table, first, last)
     request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
-    found = out if xp is np else np.empty(out.shape, out.dtype)
-    loops().pick(rows.look_up(request), request.inverse, found.reshape(-1, size))
-    if found is not out:
-        out[...] = xp.asarray(found)
+    lines = rows.look_up(request)
+    if xp is np:
+        loops().pick(lines, request.inverse, out.reshape(-1, size))
+        return
+    lines = np.concatenate([lines, np.zeros((1, size), np.float32)])  # the last for -1, no row
+    xp.take(xp.asarray(lines), xp.asarray(request.inverse), axis=0, out=out.reshape(-1, size))
 
 
 @kernel("one_embedding_fused_lookup_grad")
@@ -59,8 +62,13 @@ def fused_lookup_grad(
 ) -> None:
     rows = open_table(table, first, last)
     request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
-    sums = np.ascontiguousarray(on_host(xp, d), np.float32).reshape(-1, d.shape[-1])
-    out[...] = xp.asarray(rows.keep(request, sums))
+    flat = xp.ascontiguousarray(d, np.float32).reshape(-1, d.shape[-1])
+    if xp is np:
+        out[...] = rows.keep(request, flat)
+        return
+    sums = xp.zeros((request.keys.size + 1, d.shape[-1]), np.float32)  # the last of -1, no row
+    xp.add.at(sums, xp.asarray(request.inverse), flat)
+    out[...] = xp.asarray(rows.keep_sums(request, on_host(xp, sums[:-1])))
 
 
 @kernel("one_embedding_update")

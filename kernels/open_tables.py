@@ -131,6 +131,10 @@ class OpenTable:
         per bucket."""
         sums = np.zeros((request.keys.size, self.size), np.float32)
         loops().sum_rows(d, request.inverse, sums)
+        return self.keep_sums(request, sums)
+
+    def keep_sums(self, request: Request, sums: Array) -> Array:
+        """Keep gradients, float32[n, size], of the distinct ids: see `keep`."""
         squares = np.zeros(self.last - self.first)
         loops().add_squares(sums, request.buckets, self.first, squares)
         norms = np.sqrt(squares).astype(np.float32)

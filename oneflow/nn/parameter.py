@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike, float32
-from oneflow.core.errors import DeviceError
 from oneflow.core.sbp import Split
 from oneflow.functional.creation import empty
 from oneflow.functional.from_data import tensor
 from oneflow.tensor.grad_mode import no_grad
-from oneflow.tensor.tensor import Tensor, adopt, device_type
+from oneflow.tensor.tensor import Tensor, adopt
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -54,11 +53,9 @@ class RowTable(Parameter):
 
 
 def _split(new: object) -> object:
-    """A shadow as it is to lie: in the memory of hosts, each rank its part. Raises DeviceError."""
+    """A shadow as it is to lie: each rank its part."""
     if not isinstance(new, Tensor):
         return new
-    if device_type(new) != "cpu":
-        raise DeviceError("rows of a OneEmbedding lie in the memory of hosts, not of GPUs")
     whole = new.to(float32)
     if whole.is_global:
         whole = whole.to_global(sbp=tuple(Split(0) for _ in range(whole.placement.ndim)))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from oneflow.actors.device import hardware_for, is_on_gpu
 from oneflow.actors.rank_memory import plan_memory
 from oneflow.core.errors import GraphError
-from oneflow.core.graph import Value
+from oneflow.core.graph import Node, Value
 from oneflow.core.job_config import JobConfig
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp
@@ -33,6 +33,7 @@ from oneflow.graph.names import paths_of
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import Tree
+from oneflow.scheduler.compiler.dedupe import live_nodes
 from oneflow.scheduler.compiler.phases import Phases, late_nodes
 from oneflow.scheduler.compiler.signatures import compute_seconds, num_parts
 
@@ -165,7 +166,8 @@ def costs_of(trace: Trace) -> tuple[Recomputed, ...]:
     parts = [part for part in trace.forgotten if part.is_found]
     if not parts:
         return ()
-    nodes = {n.id: n for n in trace.graph if not (n.is_structural or n.op == "depend")}
+    live = live_nodes(trace.graph)
+    nodes = {n.id: n for n in trace.graph if n.id in live and not _only_moves(n)}
 
     def seconds(first: int, last: int) -> float:
         found = [nodes[i] for i in range(first, last) if i in nodes]
@@ -178,6 +180,10 @@ def costs_of(trace: Trace) -> tuple[Recomputed, ...]:
         ranks = part.last.placement.rank_ids
         found.append(Recomputed(part.path, saved, extra, saved, part.last.stage, ranks))
     return tuple(found)
+
+
+def _only_moves(node: Node) -> bool:
+    return node.is_structural or node.op == "depend"
 
 
 def _local_nbytes(value: Value, nd_sbp: NdSbp) -> int:

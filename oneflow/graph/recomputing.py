@@ -169,6 +169,7 @@ class Part:
         default_generator.move_to(self._draws)
         try:
             with (
+                trace.computing_again(),
                 trace.standing_for(self._values),
                 self._first_buffers(),
                 enable_grad(),

@@ -120,6 +120,7 @@ class Trace(Mode):
         """The latest readers of each placement, stage and pass."""
         self.is_in_backward = False
         self._newest: dict[Placement, Value] = {}
+        self._computes_again = False
         self.forgotten: list[Part] = []
         """The parts that are computed again in the backward pass."""
         self.condition: Callable[[Tensor], Tensor] | None = None
@@ -313,9 +314,20 @@ class Trace(Mode):
     # ---- computing again -------------------------------------------------------------------------
 
     def newest(self, x: Tensor) -> Tensor | None:
-        """The last value that backward passes have made where `x` lies."""
+        """The last value that backward passes have made where `x` lies, but for what they compute
+        again: of that some is read by nobody, and so is not computed.
+        """
         value = self._newest.get(self.value_of(x).placement)
         return None if value is None else self._wrap(value, (x,))
+
+    @contextmanager
+    def computing_again(self) -> Iterator[None]:
+        """Record ops that were computed in the forward pass, too."""
+        before, self._computes_again = self._computes_again, True
+        try:
+            yield
+        finally:
+            self._computes_again = before
 
     def mark(self) -> Node | None:
         """The last node so far."""
@@ -684,7 +696,7 @@ class Trace(Mode):
             node = self.graph.append(op, values, types, placement, attrs)
             if self._first is None and not at_front:
                 self._first = node
-            if self.is_in_backward and node.outputs:
+            if self.is_in_backward and node.outputs and not self._computes_again:
                 self._newest[placement] = node.outputs[0]
         node.stage = self._stage_on(placement, values)
         node.module, node.location = self.module_path, self.locate()

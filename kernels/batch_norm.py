@@ -23,11 +23,12 @@ def _like_input(index: int, count: int, dtype: DType | None = None) -> Workspace
     return types
 
 
-def _sample_dims(x: Array) -> tuple[int, ...]:
+def sample_dims(x: Array) -> tuple[int, ...]:
+    """All but the channels'."""
     return (0, *range(2, x.ndim))
 
 
-def _column(per_channel: Array, x: Array) -> Array:
+def column(per_channel: Array, x: Array) -> Array:
     """(C,) as (C, 1, ...), to broadcast against x."""
     return per_channel.reshape(-1, *(1,) * (x.ndim - 2))
 
@@ -35,9 +36,9 @@ def _column(per_channel: Array, x: Array) -> Array:
 @kernel("batch_sums", workspace=_like_input(0, 1, dtypes.float64))
 def batch_sums(xp: ArrayModule, total: Array, squares: Array, x: Array, wide: Array) -> None:
     wide[...] = x
-    xp.sum(wide, axis=_sample_dims(x), out=total)
+    xp.sum(wide, axis=sample_dims(x), out=total)
     xp.multiply(wide, wide, out=wide)
-    xp.sum(wide, axis=_sample_dims(x), out=squares)
+    xp.sum(wide, axis=sample_dims(x), out=squares)
 
 
 @kernel("batch_moments")
@@ -117,10 +118,10 @@ def batch_norm_apply(
 ) -> None:
     *affine, spare = rest
     scale = inv_std * affine[0] if affine else inv_std
-    xp.subtract(x, _column(mean, x), out=spare, dtype=spare.dtype, casting="same_kind")
-    xp.multiply(spare, _column(scale.astype(spare.dtype), x), out=spare)
+    xp.subtract(x, column(mean, x), out=spare, dtype=spare.dtype, casting="same_kind")
+    xp.multiply(spare, column(scale.astype(spare.dtype), x), out=spare)
     if affine:
-        xp.add(spare, _column(affine[1].astype(spare.dtype), x), out=spare)
+        xp.add(spare, column(affine[1].astype(spare.dtype), x), out=spare)
     y[...] = spare
 
 
@@ -135,11 +136,11 @@ def batch_norm_grad_sums(
     inv_std: Array,
     spare: Array,
 ) -> None:
-    xp.subtract(x, _column(mean, x), out=spare)
+    xp.subtract(x, column(mean, x), out=spare)
     xp.multiply(spare, d_y, out=spare)
-    xp.sum(spare, axis=_sample_dims(x), out=d_gamma)
+    xp.sum(spare, axis=sample_dims(x), out=d_gamma)
     xp.multiply(d_gamma, inv_std, out=d_gamma)
-    xp.sum(d_y, axis=_sample_dims(x), dtype=d_beta.dtype, out=d_beta)
+    xp.sum(d_y, axis=sample_dims(x), dtype=d_beta.dtype, out=d_beta)
 
 
 @kernel("batch_norm_grad_apply", workspace=_like_input(1, 1))
@@ -161,14 +162,14 @@ def batch_norm_grad_apply(
     if gamma:
         a = a * gamma[0]
     if count == 0:
-        xp.multiply(d_y, _column(a.astype(spare.dtype), x), out=spare)
+        xp.multiply(d_y, column(a.astype(spare.dtype), x), out=spare)
         d_x[...] = spare
         return
     slope = -a * inv_std * d_gamma / count
     shift = -a * d_beta / count
-    xp.subtract(x, _column(mean, x), out=spare, dtype=spare.dtype, casting="same_kind")
-    xp.multiply(spare, _column(slope.astype(spare.dtype), x), out=spare)
-    xp.add(spare, _column(shift.astype(spare.dtype), x), out=spare)
+    xp.subtract(x, column(mean, x), out=spare, dtype=spare.dtype, casting="same_kind")
+    xp.multiply(spare, column(slope.astype(spare.dtype), x), out=spare)
+    xp.add(spare, column(shift.astype(spare.dtype), x), out=spare)
     d_x[...] = spare
-    xp.multiply(d_y, _column(a.astype(spare.dtype), x), out=spare)
+    xp.multiply(d_y, column(a.astype(spare.dtype), x), out=spare)
     d_x += spare.astype(d_x.dtype, copy=False)

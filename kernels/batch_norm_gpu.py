@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.batch_norm import column, sample_dims
 from oneflow.kernels.registry import kernel
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -43,22 +44,13 @@ def _sum(name: str, takes: str, code: str) -> Any:
     return cupy.ReductionKernel(takes, "Y y", code, "a + b", "y = a", "0", f"batch_norm_{name}")
 
 
-def _over_samples(x: Array) -> tuple[int, ...]:
-    return (0, *range(2, x.ndim))
-
-
-def _column(per_channel: Array, x: Array) -> Array:
-    """(C,) as (C, 1, ...), to broadcast against x."""
-    return per_channel.reshape(-1, *(1,) * (x.ndim - 2))
-
-
 @kernel("batch_sums", device="cuda", dtypes=FLOATS)
 def batch_sums(xp: ArrayModule, total: Array, squares: Array, x: Array) -> None:
     if not x.size:
         total[...], squares[...] = 0, 0
         return
-    _sum("sum", "X x", "(double)x")(x, total, axis=_over_samples(x))
-    _sum("squares", "X x", "(double)x * (double)x")(x, squares, axis=_over_samples(x))
+    _sum("sum", "X x", "(double)x")(x, total, axis=sample_dims(x))
+    _sum("squares", "X x", "(double)x * (double)x")(x, squares, axis=sample_dims(x))
 
 
 @kernel("batch_moments", device="cuda", dtypes=("float64",))
@@ -122,7 +114,7 @@ def batch_norm_average(
 def batch_norm_apply(
     xp: ArrayModule, y: Array, x: Array, mean: Array, inv_std: Array, *affine: Array, count: int
 ) -> None:
-    columns = [_column(a, x) for a in (mean, inv_std, *affine)]
+    columns = [column(a, x) for a in (mean, inv_std, *affine)]
     takes, code = "X x, M mean, V inv_std", "((M)x - mean) * (M)inv_std"
     if affine:
         takes, code = f"{takes}, G gamma, B beta", f"{code} * (M)gamma + (M)beta"
@@ -142,11 +134,11 @@ def batch_norm_grad_sums(
     if not x.size:
         d_beta[...], d_gamma[...] = 0, 0
         return
-    axis = _over_samples(x)
+    axis = sample_dims(x)
     _sum("sum", "X x", "(double)x")(d_y, d_beta, axis=axis)
     code = "((double)x - (double)mean) * (double)inv_std * (double)d_y"
     run = _sum("products", "D d_y, X x, M mean, V inv_std", code)
-    run(d_y, x, _column(mean, x), _column(inv_std, x), d_gamma, axis=axis)
+    run(d_y, x, column(mean, x), column(inv_std, x), d_gamma, axis=axis)
 
 
 @kernel("batch_norm_grad_apply", device="cuda", dtypes=FLOATS)
@@ -163,7 +155,7 @@ def batch_norm_grad_apply(
     count: int,
 ) -> None:
     """a * (d_y - (d_beta + (x - mean) * inv_std * d_gamma) / count); count 0: a * d_y."""
-    columns = [_column(a, x) for a in (mean, inv_std, d_beta, d_gamma, *gamma)]
+    columns = [column(a, x) for a in (mean, inv_std, d_beta, d_gamma, *gamma)]
     takes = "float64 count, D d_y, X x, M mean, V inv_std, B d_beta, C d_gamma"
     code = "double a = (double)inv_std;"
     if gamma:

@@ -33,7 +33,7 @@ class Attention(nn.Module):
         rows, length, _ = x.shape
         parts = self.qkv(self.norm(x)).chunk(3, -1)
         q, k, v = (y.view(rows, length, HEADS, -1).transpose(1, 2) for y in parts)
-        later = flow.tril(flow.ones(length, length)) == 0
+        later = flow.tril(flow.ones(length, length, device=x.device)) == 0
         scores = (q @ k.transpose(-1, -2) * 0.5).masked_fill(later, -1e4)
         y = (F.softmax(scores, -1) @ v).transpose(1, 2).reshape(rows, length, WIDTH)
         return x + self.drop(self.out(y))

@@ -6,7 +6,8 @@ Each depth in a process of its own, with one thread: forward, backward and AdamW
 seconds and resident memory of tracing, compiling, binding and the first run. To reach: each layer
 after the first two costs at most 2 ms of compiling. Beside, in the same process after it: a second
 equal graph, and a graph of one op; and the deepest as the first call of two processes, before and
-after kernels and plans were kept on disk.
+after kernels, plans and traces were kept on disk. `again_ratio` compares what making the graph
+costs; to reach: 0.1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from measure import arguments, report
 from models import gpt, make_optimizer
 
 TOKENS = 8
-PHASES = ("trace_s", "compile_s", "bind_s", "first_run_s", "all_s")
+PHASES = ("trace_s", "compile_s", "bind_s", "first_run_s", "start_s", "all_s")
 
 
 def training(layers: int) -> Any:
@@ -62,7 +63,7 @@ def measure(layers: int) -> dict[str, Any]:
     row["resident_mib"] = resident_mib()
     again = phases(training(layers), x, y)
     row |= {f"again_{name}": again[name] for name in PHASES}
-    row["again_ratio"] = again["all_s"] / row["all_s"]
+    row["again_ratio"] = again["start_s"] / row["start_s"]
     ones = [phases(One(), flow.ones(4, 4))["all_s"] for _ in range(20)]
     row["one_op_ms"] = min(ones) * 1e3
     return row
@@ -93,6 +94,7 @@ def main() -> None:
         for name in ("empty caches", "second process"):
             started = alone(__file__, "--one", depths[-1], "--at-once", caches=caches)
             rows.append({"caches": name, **started})
+        rows[-1]["again_ratio"] = rows[-1]["start_s"] / rows[-2]["start_s"]
     report("compile of a GPT by depth", rows, args.json)
 
 

@@ -56,7 +56,14 @@ def _bind_alone(
     device_index: int,
 ) -> Job:
     plan = compile_alone(graph, config, rank)
-    return Job(plan, rank, arrays(plan), device_index=device_index, options=config.binding)
+    return bind_alone(plan, config, rank, arrays(plan), device_index)
+
+
+def bind_alone(
+    plan: Plan, config: JobConfig, rank: int, arrays: Mapping[str, Any], device_index: int
+) -> Job:
+    """A job of a plan of one rank."""
+    return Job(plan, rank, arrays, device_index=device_index, options=config.binding)
 
 
 def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:

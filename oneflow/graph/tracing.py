@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oneflow.core.errors import GraphError, OneFlowError
-from oneflow.core.location import locate, user_stack
+from oneflow.core.location import locate, package_file, user_location, user_stack
 from oneflow.core.placement import Placement
 from oneflow.distributed.world import world
 from oneflow.graph.half_copies import take_copies
@@ -64,12 +64,19 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
 
 def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     """Runs `build` and the optimizers, and returns what `build` returned."""
+    # Ops of build stand in lines of its own, all others in the line where it begins: that the graph
+    # was called in another line makes no other graph of it.
+    inside, place = trace.locate, place_of_build(graph)
+    outside = inside if graph._stack is not None else lambda: place
+    trace.locate = outside
     traced = iter([trace.pieces_of(f"input.{i}", x) for i, x in enumerate(tensors_of(given))])
     args, kwargs = map_tensors(given, lambda _: next(traced))
     buffers = buffers_of(graph)
     scaler = graph._scaler.attach(trace, graph._optimizers) if graph._scaler else None
+    trace.locate = inside
     with precision(trace, graph.config.amp_dtype):
         outputs = graph.build(*args, **kwargs)
+    trace.locate = outside
     for module, name, buffer in buffers:
         _keep_buffer(module, name, buffer)
     if graph._optimizers and not any(o.has_gradients() for o in graph._optimizers):
@@ -102,6 +109,14 @@ def _lowered(graph: Graph, trace: Trace, outputs: Tree) -> set[int]:
         updated = [p for o in graph._optimizers for p in o.parameters() if p.grad is not None]
         take_copies(trace, lowered, dtype, updated, graph._halves)
     return lowered
+
+
+def place_of_build(graph: Graph) -> str:
+    """`file:line` where `build` begins; of the user's call, if it is no function of the user's."""
+    code = getattr(getattr(graph.build, "__func__", graph.build), "__code__", None)
+    if code is None or package_file(code.co_filename):
+        return user_location()
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _keep_buffer(module: Module, name: str, buffer: Tensor) -> None:

@@ -37,7 +37,7 @@ def _layer(name: str) -> type[Module]:
     function = find("F", row.names[0])
     parameters = tuple(signature(function).parameters.values())[1:]
     calls = "".join(f", self.{p.name}" for p in parameters)
-    space: dict[str, Any] = {"function": function}
+    space: dict[str, Any] = {"function": function, "__name__": __name__}
     source = f"def forward(self, x): return function(x{calls})"
     exec(compile(source, __file__, "exec"), space)  # a file of ours: the user's line is above it
 

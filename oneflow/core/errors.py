@@ -92,8 +92,15 @@ class RowStoreError(OneFlowError):
     """Rows of OneEmbedding that cannot be kept or read: too many, a path in use, a full disk, files
     of another table or torn ones."""
 
-    exit_code = 70
-    reason = "INTERNAL"
+    exit_code = 65
+    reason = "USER_ERROR"
+
+
+class RowsInUseError(RowStoreError):
+    """A folder of rows that another run has."""
+
+    exit_code = 78
+    reason = "UNSATISFIABLE"
 
 
 class RowDiskFullError(RowStoreError):

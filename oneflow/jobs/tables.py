@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.dtype import float32
-from oneflow.core.errors import RowStoreError
+from oneflow.core.errors import OneFlowError, RowStoreError
 from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.op import Box
 from oneflow.jobs.errors import JobFileError
 from oneflow.kernels.open_tables import OpenTable, close_tables, open_table, opened
 from oneflow.ops.one_embedding import BUCKETS
@@ -159,7 +160,7 @@ class Tables:
             if rank not in node.placement or name in found or not shadow or not shadow.sbp:
                 continue
             box = shard_box(shadow.type.shape, shadow.sbp, node.placement, rank)
-            found[name] = open_table(text, box.starts[0], box.stops[0])
+            found[name] = _opened(name, text, box)
         return cls(found, sorted(each["name"] for each in told.values()))
 
     def __bool__(self) -> bool:
@@ -190,6 +191,16 @@ class Tables:
         for table in self._open.values():
             close_tables(table.text)
         self._open = {}
+
+
+def _opened(name: str, text: str, box: Box) -> OpenTable:
+    """The rows of a rank, of a description that may come from anyone."""
+    try:
+        return open_table(text, box.starts[0], box.stops[0])
+    except OneFlowError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise JobFileError(f"the description of embedding {name!r} is damaged: {error}") from error
 
 
 NO_TABLES = Tables({}, ())

@@ -140,7 +140,7 @@ def test_a_job_takes_over_rows_and_inference_reads_those_that_it_left(
     wanted = train_here(model, first=0, steps=4)  # what the job begins with
     trained = model.rows(flow.tensor(IDS)).detach().numpy()
     with_owner = Attempt(tmp_path / "more.job", tmp_path / "a", 1, env=allowing(tmp_path))
-    assert with_owner.wait() == [70]
+    assert with_owner.wait() == [78]
     assert f"in use by another run, process {os.getpid()} on" in with_owner.workers[0].failed.cause
     del model, graph
     gc.collect()

@@ -15,7 +15,7 @@ import time
 import weakref
 from pathlib import Path
 
-from oneflow.core.errors import RowStoreError
+from oneflow.core.errors import RowsInUseError
 from oneflow.one_embedding.store.direct_file import as_disk_error
 
 _NAME = "lock"
@@ -27,7 +27,7 @@ _HELD: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 class FolderLock:
     """The right to write a folder, which is made if there is none.
 
-    Raises RowStoreError, naming process and host, while another one has it.
+    Raises RowsInUseError, naming process and host, while another one has it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,7 +41,7 @@ class FolderLock:
             self.release()
             if error.errno not in _TAKEN:
                 raise as_disk_error(error, path) from error
-            raise RowStoreError(
+            raise RowsInUseError(
                 f"{folder} is in use by another run, {_owner(path)}; stop it, give another "
                 "persistent_path, or open the store read-only"
             ) from None

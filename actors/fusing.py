@@ -482,7 +482,7 @@ def _reduction(bound: BoundNode, device: str) -> Parts | None:
     whole, because those of the rows would be rounded."""
     call = bound.call
     (x,), (out,) = call.in_types, call.out_types
-    *others, last = sorted(call.attrs["dims"]) or [-1]
+    *others, last = sorted(call.attrs["dims"]) or [x.ndim]
     if last != x.ndim - 1 or x.shape[last] < LEAST_OF_ROW or not x.dtype.is_floating_point:
         return None
     if others and (call.attrs["keepdim"] or x.dtype.bytes < 4):

@@ -156,6 +156,7 @@ REDUCED: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[str,
         lambda a, b: np.square(normal(a * b, np.ones(1), np.zeros(1))).sum(-1),
         [("mul", "layer_norm", "square", "reduce_sum")],
     ),
+    "no dim": (lambda a, b: (a[0, 0] * b[0, 0]).sum(), lambda a, b: a[0, 0] * b[0, 0], []),
     "columns": (lambda a, b: (a * b).sum(0), lambda a, b: (a * b).sum(0), []),
     "nothing to join": (lambda a, b: a.sum() + b.amax(), lambda a, b: a.sum() + b.max(), []),
 }

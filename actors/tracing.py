@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.actors.acts import Acts, continued
 from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
+from oneflow.core.side_work import side_work_since
 from oneflow.services.traces import (
     FORMAT,
     MAX_NBYTES,
@@ -50,6 +51,8 @@ PAUSE_S = 0.0002
 """The writer leaves the interpreter to the actors after each batch of acts, if no ring waits."""
 GRAPHS_APART = 1_000_000  # between the thread ids of two graphs of one process
 WAITS = GRAPHS_APART - 1  # the row that says what was waited for, behind those of the actors
+SIDE_WORK = 1000 * GRAPHS_APART
+"""The rows of what other threads did begin here."""
 WAITED_US = 20.0
 """A rest between two acts from which it is an event of that row."""
 
@@ -97,6 +100,7 @@ class Trace:
         self._last_us = 0.0
         origin = clock_origin()
         self.origin_s = origin["monotonic_ns"] * 1e-9
+        self._begin_s = time.perf_counter()
         self._header = {"format": FORMAT, "rank": rank, "pid": os.getpid(), **origin}
         self._header |= {"offset_ns": None, "offset_error_ns": None, **(header or {})}
         self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
@@ -174,6 +178,7 @@ class Trace:
                 self._write_chunk(writer, chunk)
                 self.nbytes = writer.nbytes
                 chunk.recorder.empty.put(chunk.ring)
+            writer.add(self._side_work())
             writer.commit(self._summary(), self._last_event())
         except BaseException:
             writer.abort()
@@ -193,6 +198,18 @@ class Trace:
         self.acts += acts
         self._lost += chunk.ring.count - acts
         self.is_truncated = writer.is_full
+
+    def _side_work(self) -> list[str]:
+        """Events of the work that other threads did beside the actors, a row for each name."""
+        done = side_work_since(self._begin_s)
+        rows = {name: SIDE_WORK + i for i, name in enumerate(dict.fromkeys(d[0] for d in done))}
+        events = [self._name("thread_name", row, name) for name, row in rows.items()]
+        for name, begin, end in done:
+            at, length = (begin - self.origin_s) * 1e6, (end - begin) * 1e6
+            where = {"pid": self.rank, "tid": rows[name], "ts": round(at, 3)}
+            event = {"ph": "X", "cat": "beside", "name": name, **where, "dur": round(length, 3)}
+            events.append(json.dumps(event))
+        return events
 
     def _name(self, kind: str, tid: int, name: str) -> str:
         event = {"ph": "M", "name": kind, "pid": self.rank, "tid": tid, "args": {"name": name}}

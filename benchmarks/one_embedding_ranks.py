@@ -281,6 +281,7 @@ def measure_auc() -> list[dict[str, Any]]:
                 "to reach": "AUC within 0.0005",
             }
         )
+        del model, optimizer  # the next one has tables of the same name
     return found
 
 

@@ -266,6 +266,31 @@ def keep(
     out[...] = xp.asarray(rows.keep(asked, d))
 
 
+@kernel("one_embedding_prefetch")
+def prefetch(
+    xp: ArrayModule,
+    out: Array,
+    shadow: Array,
+    ids: Array,
+    table_ids: Array | None = None,
+    came: Array | None = None,
+    *,
+    table: str,
+    num_parts: int,
+    padding_idx: int | None,
+    first: int | None = None,
+    last: int | None = None,
+) -> None:
+    out[...] = shadow
+    rows = open_table(table, first, last)
+    if came is None or table_ids is None:
+        rows.read_ahead(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
+        return
+    counts = _counts(xp, came, num_parts)
+    keys, tables = (_filled(xp, x, counts, x.ndim)[:, 0] for x in (ids, table_ids))
+    rows.read_ahead(keys, tables, None)
+
+
 def _request(
     xp: ArrayModule, rows: OpenTable, keys: Array, tables: Array, counts: list[int]
 ) -> Request:

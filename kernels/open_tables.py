@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from oneflow.kernels.array import Array
 from oneflow.kernels.registry import select
 from oneflow.kernels.row_forms import forget_losses
 from oneflow.kernels.row_ids import Request, described, loops
+from oneflow.kernels.rows_ahead import RowsAhead
 from oneflow.one_embedding.store.initial import Column, InitialRows
 from oneflow.one_embedding.store.row_store import RowStore, open_store
 from oneflow.ops.one_embedding import BUCKETS
@@ -96,33 +98,67 @@ class OpenTable:
         self._lock = threading.RLock()
         self._requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self._waiting: list[Waiting] = []
+        self._now: Request | None = None
+        self.ahead = RowsAhead(self.ids, self.store.get, self._lock, self.size)
 
     # ---- looking up ------------------------------------------------------------------------------
 
     def request(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> Request:
         """The distinct ids of a batch. Raises PositionError for ids that no table has."""
-        for known in self._requests:
-            if known.is_for(ids, table_ids):
-                return known
-        self.ids.check(ids, table_ids, padding_idx)
-        made = self.ids.number(ids, table_ids, padding_idx, self.first, self.last)
+        made = self.ahead.numbered(ids, table_ids)
+        if made is None:
+            for known in self._requests:
+                if known.is_for(ids, table_ids):
+                    return known
+            made = self._numbered(ids, table_ids, padding_idx)
         self._requests.append(made)
         return made
+
+    def _numbered(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> Request:
+        self.ids.check(ids, table_ids, padding_idx)
+        return self.ids.number(ids, table_ids, padding_idx, self.first, self.last)
+
+    def read_ahead(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> None:
+        """Begin to read the rows of a batch that will be looked up, on a thread of its own."""
+        number = partial(self._numbered, padding_idx=padding_idx)
+        self.ahead.begin(ids, table_ids, number, self._now)
 
     def look_up(self, request: Request, *, counts_ids: bool = True) -> Array:
         """float32[n, size]: the rows of the distinct ids, without their states.
 
         counts_ids: the metrics are to count the ids as asked for; else that was done before.
         """
-        lines = np.empty((request.keys.size, self.size), np.float32)
         with self._lock:
-            self.store.get(request.keys, request.tables, lines)
+            lines = self._lines(request)
+        self._now = request
         self.counts.ids += request.num_ids
         self.counts.distinct += request.keys.size
         METRICS.row_ids["distinct"] += request.keys.size
         if counts_ids:
             count_asked(request)
         return lines
+
+    def _lines(self, request: Request) -> Array:
+        found = self.ahead.take(request)
+        if found is None:
+            lines = np.empty((request.keys.size, self.size), np.float32)
+            self.store.get(request.keys, request.tables, lines)
+            return lines
+        lines, missing = found
+        rows = np.empty((missing.size, self.size), np.float32)
+        self.store.get(request.keys[missing], request.tables[missing], rows)
+        lines[missing] = rows
+        return lines
+
+    def load_snapshot(self, name: str) -> None:
+        """Replace the rows by those of a snapshot."""
+        self.ahead.give_up()
+        self.store.load_snapshot(name)
+
+    def close(self) -> None:
+        """Close the store: rows that no snapshot holds are lost."""
+        self.ahead.close()
+        self.store.close()
 
     # ---- gradients -------------------------------------------------------------------------------
 
@@ -187,6 +223,7 @@ class OpenTable:
             rule.apply(self, lines, sums, lr, step)
 
         with self._lock:
+            self.ahead.note_change(request)
             self.store.update(request.keys, request.tables, change)
             self.counts.updated += request.keys.size
 
@@ -313,4 +350,4 @@ def close_tables(text: str) -> None:
         closing = [_OPEN.pop(key) for key in list(_OPEN) if key[0] == text]
     forget_losses(text)
     for table in closing:
-        table.store.close()
+        table.close()

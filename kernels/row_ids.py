@@ -43,9 +43,15 @@ class Request:
         return int(np.count_nonzero(self.inverse >= 0))
 
     def is_for(self, ids: Array, table_ids: Array | None) -> bool:
-        if self.table_ids is None or table_ids is None:
-            return self.table_ids is table_ids and np.array_equal(self.ids, ids)
-        return np.array_equal(self.ids, ids) and np.array_equal(self.table_ids, table_ids)
+        return are_same_ids((self.ids, self.table_ids), (ids, table_ids))
+
+
+def are_same_ids(a: tuple[Array, Array | None], b: tuple[Array, Array | None]) -> bool:
+    """Whether two batches (ids, table_ids) are equal."""
+    (ids, tables), (other_ids, other_tables) = a, b
+    if tables is None or other_tables is None:
+        return tables is other_tables and np.array_equal(ids, other_ids)
+    return np.array_equal(ids, other_ids) and np.array_equal(tables, other_tables)
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,8 @@ def _sums(path: Path) -> Sums:
                 waits[event["name"]] += seconds
             else:
                 acts[event["name"]].append(seconds)
-                steps.add(event["args"]["step"])
+                if event["cat"] != "beside":
+                    steps.add(event["args"]["step"])
     finally:
         reader.close()
     actors = [ActorTime(name, len(all_), sum(all_)) for name, all_ in acts.items()]

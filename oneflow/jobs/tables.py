@@ -178,7 +178,7 @@ class Tables:
                 f"rows of embeddings {sorted(snapshots)} are saved, the job has {list(self.names)}"
             )
         for name, table in self._open.items():
-            table.store.load_snapshot(snapshots[name])
+            table.load_snapshot(snapshots[name])
 
     def remove(self, is_old: Callable[[str], bool]) -> None:
         """Remove snapshots of this rank by their names."""

@@ -31,7 +31,7 @@ from oneflow.kernels.open_tables import OpenTable, close_tables, open_table, ope
 from oneflow.kernels.row_forms import loss_of
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import RowTable
-from oneflow.one_embedding.looking_up import Tables, look_up
+from oneflow.one_embedding.looking_up import Tables, look_up, prefetch
 from oneflow.one_embedding.tables import Initializer, columns_of
 from oneflow.ops.one_embedding import BUCKETS, COMMUNICATIONS
 from oneflow.tensor.tensor import Tensor
@@ -81,7 +81,7 @@ class OneEmbeddingHandler:
 
     def load_snapshot(self, snapshot_name: str) -> None:
         """Replace the rows by those of a snapshot, also of another number of ranks."""
-        self.rows.store.load_snapshot(snapshot_name)
+        self.rows.load_snapshot(snapshot_name)
 
     @property
     def rows(self) -> OpenTable:
@@ -181,20 +181,34 @@ class Embedding(Module):
         """The rows of ids. table_ids: the table of each; None: one table, or a table for each
         position of the last dim.
         """
+        self._check_ids(ids)
+        rows = look_up(self.shadow, ids, table_ids, self._tables, self.communication)
+        return rows if self.dtype is float32 else rows.to(self.dtype)
+
+    def prefetch(self, ids: Tensor, table_ids: Tensor | None = None) -> None:
+        """Begin to read the rows of ids that are looked up next, on a thread beside what goes on;
+        in `build` of a graph, the ids of the next step. Changes no result: a row that is updated
+        after it was read is read again. ids, table_ids: as the look-up will be given them.
+        """
+        self._check_ids(ids)
+        prefetch(self.shadow, ids, table_ids, self._tables)
+
+    def _check_ids(self, ids: Tensor) -> None:
         wanted = _KEYS[self.key_name]
         if ids.dtype is not wanted and not (wanted is int64 and ids.dtype is int32):
             raise DTypeError(
                 f"embedding {self.one_embedding.name!r}: ids are {ids.meta}, but its key_type is "
                 f"{self.key_name}: give {wanted.name}"
             )
-        tables: Tables = {
+
+    @property
+    def _tables(self) -> Tables:
+        return {
             "table": self.one_embedding.text,
             "size": self.embedding_dim,
             "num_tables": self.num_tables,
             "padding_idx": self.padding_idx,
         }
-        rows = look_up(self.shadow, ids, table_ids, tables, self.communication)
-        return rows if self.dtype is float32 else rows.to(self.dtype)
 
     def save_snapshot(self, snapshot_name: str) -> None:
         """Keep the rows as they are under a name, beside the persistent path. Every rank calls."""
@@ -210,12 +224,13 @@ class Embedding(Module):
         `updated`, `rows` that are there, and what the store counts (store/statistics.py): hits and
         bytes by tier, rows that wait to be written, stalls. Padding is not counted. `row_error` and
         `gradient_error`: root mean square of what this rank lost of rows and gradients that it sent
-        (`communication`), as a share of theirs.
+        (`communication`), as a share of theirs. `ahead`: rows that look-ups found read
+        (`prefetch`).
         """
         rows, text = self.one_embedding.rows, self.one_embedding.text
         counts = {**asdict(rows.counts), **asdict(rows.store.statistics)}
         lost = {f"{kind}_error": loss_of(text, f"{kind}s").relative for kind in ("row", "gradient")}
-        return {**counts, **lost, "rows": len(rows.store)}
+        return {**counts, **lost, "ahead": rows.ahead.used, "rows": len(rows.store)}
 
     def get_extra_state(self) -> dict[str, str]:
         """The name of a snapshot of the rows, which a state dict holds in their place."""

@@ -9,6 +9,7 @@ from oneflow.ops.one_embedding import (
     one_embedding_fused_lookup,
     one_embedding_gather,
     one_embedding_lookup,
+    one_embedding_prefetch,
     one_embedding_unique,
 )
 from oneflow.tensor.tensor import Tensor
@@ -38,27 +39,63 @@ def look_up(
     gradients travel between ranks.
     """
     given = () if table_ids is None else (table_ids,)
-    num_parts = shadow.placement.size if shadow.is_global else 1
-    if num_parts == 1 or not _can_be_split(ids, table_ids, tables, num_parts):
+    num_parts = _parts_of(shadow, ids, table_ids, tables)
+    if num_parts == 1:
         return one_embedding_fused_lookup(shadow, ids, *given, **tables)
-    of_ids: dict[str, Any] = {"table": tables["table"], "num_parts": num_parts}
-    of_rows = {**of_ids, "size": tables["size"], "communication": communication}
-    moved: dict[str, Any] = {"num_parts": num_parts, "lead": ids.ndim, "is_padded": False}
-    sizes, keys, found_tables, inverse = one_embedding_unique(
+    told: dict[str, Any] = {
+        "table": tables["table"],
+        "size": tables["size"],
+        "num_parts": num_parts,
+        "communication": communication,
+    }
+    came, keys, of_keys, inverse = _brought_to_owners(ids, table_ids, tables, num_parts)
+    back, rows = one_embedding_lookup(shadow, came, keys, of_keys, **told)
+    sizes, rows = exchange_rows(
+        back, rows, num_parts=num_parts, lead=ids.ndim, rows=ids.shape[0], is_padded=False
+    )
+    return one_embedding_gather(shadow, rows, inverse, sizes, keys, of_keys, **told)
+
+
+def prefetch(shadow: Tensor, ids: Tensor, table_ids: Tensor | None, tables: Tables) -> None:
+    """Begin to read the rows of ids that the next step looks up."""
+    num_parts = _parts_of(shadow, ids, table_ids, tables)
+    table = tables["table"]
+    if num_parts > 1:
+        came, keys, of_keys, _ = _brought_to_owners(ids, table_ids, tables, num_parts)
+        one_embedding_prefetch(shadow, keys, of_keys, came, table=table, num_parts=num_parts)
+        return
+    given = () if table_ids is None else (table_ids,)
+    padding = tables["padding_idx"]
+    one_embedding_prefetch(shadow, ids, *given, table=table, padding_idx=padding)
+
+
+def _brought_to_owners(
+    ids: Tensor, table_ids: Tensor | None, tables: Tables, num_parts: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Send the distinct ids of a batch to the parts that own their rows.
+
+    Returns the numbers of ids that came to each part from each, those ids and their tables, and for
+    each id of the batch its place among those that its part has sent.
+    """
+    given = () if table_ids is None else (table_ids,)
+    sizes, keys, of_keys, inverse = one_embedding_unique(
         ids,
         *given,
-        **of_ids,
+        table=tables["table"],
+        num_parts=num_parts,
         num_tables=tables["num_tables"],
         padding_idx=tables["padding_idx"],
     )
-    came, keys, found_tables = exchange_rows(sizes, keys, found_tables, **moved)
-    back, rows = one_embedding_lookup(shadow, came, keys, found_tables, **of_rows)
-    sizes, rows = exchange_rows(back, rows, **moved, rows=ids.shape[0])
-    return one_embedding_gather(shadow, rows, inverse, sizes, keys, found_tables, **of_rows)
+    came, keys, of_keys = exchange_rows(
+        sizes, keys, of_keys, num_parts=num_parts, lead=ids.ndim, is_padded=False
+    )
+    return came, keys, of_keys, inverse
 
 
-def _can_be_split(ids: Tensor, table_ids: Tensor | None, tables: Tables, num_parts: int) -> bool:
-    """Whether a batch has something for each rank: of few ids each rank looks up those it has, and
-    the results are added up."""
+def _parts_of(shadow: Tensor, ids: Tensor, table_ids: Tensor | None, tables: Tables) -> int:
+    """Number of ranks between which a batch is split. Of few ids each rank looks up those it has,
+    and the results are added up: then 1, as on one rank."""
+    num_parts: int = shadow.placement.size if shadow.is_global else 1
     is_listed = table_ids is not None or tables["num_tables"] == 1
-    return ids.ndim > (not is_listed) and ids.shape[0] >= num_parts
+    can_be_split = ids.ndim > (not is_listed) and ids.shape[0] >= num_parts
+    return num_parts if can_be_split else 1

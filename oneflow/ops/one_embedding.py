@@ -491,3 +491,47 @@ class OneEmbeddingKeep(Op):
 
 
 one_embedding_keep = declare(OneEmbeddingKeep)
+
+
+class OneEmbeddingPrefetch(Op):
+    """Begins to read the rows of ids that the next step looks up, beside what this step computes;
+    returns the shadow. What a step changes the look-up of the next one reads again.
+
+    table_ids, num_tables, padding_idx: as of one_embedding_fused_lookup.  came: given for ids that
+    came to each part, as to one_embedding_lookup.
+    """
+
+    name = "one_embedding_prefetch"
+    may_repeat = False
+    has_effect = True
+
+    @staticmethod
+    def infer(
+        shadow: Operand,
+        ids: Operand,
+        table_ids: Operand | None = None,
+        came: Operand | None = None,
+        *,
+        table: str,
+        num_parts: int = 1,
+        padding_idx: int | None = None,
+    ) -> TensorType:
+        _check_ids("one_embedding_prefetch", shadow, ids, table_ids)
+        if came is not None:
+            check_sizes("one_embedding_prefetch", came, num_parts)
+        return shadow.meta
+
+    @staticmethod
+    def sbp_for(
+        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
+    ) -> list[SbpSignature]:
+        is_cut = len(types) == 4 and are_cut_alike(num_ranks, num_parts, types[1])
+        rest = Split(0) if is_cut else BROADCAST
+        return [SbpSignature((Split(0), *(rest,) * (len(types) - 1)), (Split(0),))]
+
+    @staticmethod
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
+        return _own_buckets(attrs, in_boxes)
+
+
+one_embedding_prefetch = declare(OneEmbeddingPrefetch)

@@ -108,6 +108,38 @@ def rows_may_travel_in_fewer_bytes() -> None:
         assert wide > half > byte and (wide - half) * 10 == (wide - byte) * 8, received
 
 
+class Ahead(Training):
+    """A step that reads the rows of the next one ahead."""
+
+    def build(self, ids: Any, target: Any, following: Any) -> Any:  # type: ignore[override]
+        self.model.rows.prefetch(following)
+        return super().build(ids, target)
+
+
+def rows_may_be_read_ahead() -> None:
+    """Losses are, to the last bit, those of ranks that read at once."""
+    given = [(spread(flow.tensor(ids)), spread(flow.tensor(y))) for ids, y in batches()]
+    for is_graph in (False, True):
+        wanted = curve(Model().to_global(placement=EVERYONE, sbp=B), spread, is_graph)
+        model = Model().to_global(placement=EVERYONE, sbp=B)
+        optimizer = flow.optim.Adam(model.parameters(), lr=0.05)
+        graph = Ahead(model, optimizer) if is_graph else None
+        losses = []
+        for k, (ids, y) in enumerate(given):
+            following = given[min(k + 1, STEPS - 1)][0]
+            if graph is not None:
+                losses.append(graph(ids, y, following).numpy().item())
+                continue
+            loss = ((model(ids) - y) ** 2).mean()
+            model.rows.prefetch(following)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.numpy().item())
+        assert losses == wanted, is_graph
+        assert model.rows.statistics()["ahead"] > 0
+
+
 def received_nbytes() -> int:
     """Bytes that this rank has read of others, eagerly and in graphs."""
     return sum(counted.nbytes for counted in METRICS.collectives.values())
@@ -169,6 +201,7 @@ def snapshots_go_from_many_ranks_to_one_and_back() -> None:
 SCENES = (
     curves_are_one,
     rows_may_travel_in_fewer_bytes,
+    rows_may_be_read_ahead,
     rows_are_split,
     snapshots_fit_other_numbers_of_ranks,
     snapshots_go_from_many_ranks_to_one_and_back,

@@ -11,6 +11,7 @@ from tests.support.launching import check_done, launch
 SCENES = (
     "curves_are_one",
     "rows_may_travel_in_fewer_bytes",
+    "rows_may_be_read_ahead",
     "rows_are_split",
     "snapshots_fit_other_numbers_of_ranks",
     "snapshots_go_from_many_ranks_to_one_and_back",

@@ -190,6 +190,12 @@ def _samples_over_ranks() -> list[Sample]:
             ),
             Sample("one_embedding_sums", (d, inverse, sizes), told, _summed),
             Sample("one_embedding_keep", (*ask, rows), told, _kept),
+            Sample(
+                "one_embedding_prefetch",
+                (shadow, keys, of_keys, sizes),
+                {"table": _description(3), "num_parts": parts, "padding_idx": None},
+                lambda shadow, *_, **__: shadow,
+            ),
         ]
     return listed
 

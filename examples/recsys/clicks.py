@@ -113,7 +113,9 @@ def write(
             lines = csv.writer(file)
             lines.writerow(NAMES)
             for batch in batches:
-                lines.writerows(batch.table().tolist())
+                table = batch.table().astype(object)
+                table[:, NUMBERS : NUMBERS + FIELDS] = batch.ids  # else 7 would be 7.0
+                lines.writerows(table.tolist())
         return
     import pyarrow
     import pyarrow.parquet

@@ -8,6 +8,12 @@ Tables may be larger than the memory given to them, here 20 times, with their ro
 
     python examples/recsys/dlrm.py --ids 21000 --rows 400000 --steps 400 --batch-size 1000 \
         --budget-mb 1
+
+A cluster trains them as well: `--job` writes the job, whose rows go to a data root of its hosts.
+
+    oneflow cluster up --data-root /data
+    python examples/recsys/dlrm.py --path /data/rows --job dlrm.job
+    oneflow job submit dlrm.job --devices 2 --wait
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import numpy as np
-from clicks import IDS, Array, Batch, auc, read, write
+from clicks import FIELDS, IDS, NUMBERS, Array, Batch, auc, read, write
 from layers import Store
 
 import oneflow as flow
@@ -107,6 +113,7 @@ def main(make_model: Callable[[Store], nn.Module]) -> None:
     parser.add_argument("--path", default="", help="folder of the rows; default: a temporary one")
     parser.add_argument("--budget-mb", type=int, default=0, help="MiB of rows in memory, 0: all")
     parser.add_argument("--json", type=Path, help="write losses and figures here")
+    parser.add_argument("--job", type=Path, help="write a job file here instead of training")
     args = parser.parse_args()
     if args.batch_size % flow.env.get_world_size():
         parser.error(f"--batch-size must be a multiple of {flow.env.get_world_size()} ranks")
@@ -117,12 +124,27 @@ def main(make_model: Callable[[Store], nn.Module]) -> None:
         everyone = flow.placement("cpu", list(range(flow.env.get_world_size())))
         model = model.to_global(everyone, flow.sbp.broadcast)
     optimizer = flow.optim.Adagrad(model.parameters(), lr=args.lr)
+    if args.job is not None:
+        data = job_data(train_log, model.tasks).batch(args.batch_size).repeat()
+        Step(model, optimizer).export(args.job, data=data, steps=args.steps, checkpoint_every=50)
+        return
     begin = time.perf_counter()
     losses = train(
         model, optimizer, batches(train_log, args.batch_size, args.steps), not args.eager
     )
     seconds = time.perf_counter() - begin
     report(args, model, losses, seconds, test_log)
+
+
+def job_data(log: Path, tasks: int) -> flow.jobs.data.Data:
+    """A log of clicks, put into a job file as what `Step` is fed with."""
+    return flow.jobs.data.csv(
+        log,
+        numbers=[f"number_{i}" for i in range(NUMBERS)],
+        ids=[f"field_{i}" for i in range(FIELDS)],
+        labels=["click", "buy"][:tasks],
+        types={"ids": flow.int64},
+    )
 
 
 def log_files(args: argparse.Namespace) -> tuple[Path, Path]:

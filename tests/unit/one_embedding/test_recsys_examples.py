@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import oneflow as flow
+from oneflow.jobs.sources import Access
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "recsys"
 MODELS = {
@@ -55,6 +56,23 @@ def test_models_learn_alike_in_eager_mode_and_in_graphs(name: str, example: Any)
         del model, optimizer
     np.testing.assert_allclose(curves[0], curves[1], rtol=2e-4)
     assert np.mean(curves[0][-5:]) < np.mean(curves[0][:5])
+
+
+def test_jobs_are_fed_as_scripts_are(example: Any, tmp_path: Path) -> None:
+    clicks, layers, train = (example(n) for n in ("clicks", "layers", "train"))
+    clicks.write(tmp_path / "clicks.csv", 64, seed=3)
+    model = example("mmoe").Mmoe(layers.Store(str(tmp_path / "rows")))
+    optimizer = flow.optim.Adagrad(model.parameters(), lr=0.05)
+    data = train.job_data(tmp_path / "clicks.csv", model.tasks).batch(16)
+    train.Step(model, optimizer).export(tmp_path / "mmoe.job", data=data)
+    (batch,) = clicks.read(tmp_path / "clicks.csv", 64)
+    with flow.jobs.load(tmp_path / "mmoe.job") as file:
+        assert [told["name"] for told in file.tables] == ["fields"]
+        found = file.open_data(Access())
+    wanted = {"numbers": batch.numbers, "ids": batch.ids, "labels": train.labels_of(batch, 2)}
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
 
 
 def test_logs_are_read_as_they_were_drawn(example: Any, tmp_path: Path) -> None:

@@ -209,7 +209,10 @@ class BuildKey:
             )
         )
         self.tensors.append(x)
-        self._visit(x.grad)
+        if x.grad is None:
+            self._tokens.append(None)
+        else:
+            self._visit(x.grad)
 
     def _text(self, x: object) -> str:
         """The text of a device or placement, of which many tensors share one."""

@@ -439,6 +439,11 @@ class Looks(nn.Module):
         return x + float(self.by)
 
 
+class Shows(Looks):
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        return x + len(str(self.by))
+
+
 class Gets(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -473,7 +478,7 @@ class Orders(nn.Module):
 
 @pytest.mark.parametrize(
     "kind",
-    [Counts, Appends, Prints, Rolls, Asks, Looks, Gets, Holds, Made, Orders],
+    [Counts, Appends, Prints, Rolls, Asks, Looks, Shows, Gets, Holds, Made, Orders],
 )
 def test_what_cannot_be_keyed_is_traced_each_time(
     kind: type[nn.Module], capsys: pytest.CaptureFixture[str]

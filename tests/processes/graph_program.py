@@ -355,14 +355,28 @@ def local_graphs() -> None:
     check(out.numpy(), np.full((RANK + 1, 3), 2.0 * RANK + 1))
 
 
+def split() -> None:
+    """Scenes in which memory is used in turns and parameters are gathered ahead."""
+    data_parallel_split(3)
+    pipeline(True, 3)
+
+
 def main() -> None:
+    if sys.argv[2:] == ["split"]:
+        split()
+    else:
+        everything()
+    print(f"rank {RANK} done", flush=True)
+
+
+def everything() -> None:
     data_parallel()
     lowered()
     tensor_parallel()
-    for stage in (1, 2, 3):
+    for stage in (1, 2):
         data_parallel_split(stage)
     pipeline(False, 0)
-    pipeline(True, 3)
+    split()
     pipeline(False, 2, "zero_bubble")
     pipeline(True, 0, "zero_bubble")
     pipeline(False, 0, dealt=IN_ROUNDS)
@@ -378,7 +392,6 @@ def main() -> None:
     graph_layout_scenes.transformer_layer((SIZE,) if SIZE == 2 else (2, 2))
     graph_layout_scenes.moves_alone()
     dropout()
-    print(f"rank {RANK} done", flush=True)
 
 
 if __name__ == "__main__":

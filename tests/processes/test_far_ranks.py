@@ -21,6 +21,7 @@ import pytest
 
 from oneflow.scheduler.ports import free_port
 from tests.support.jobs import QUICK, without_pauses
+from tests.support.launching import PROCESSES, ROOT
 from tests.support.waiting import WAIT_S
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
@@ -39,7 +40,12 @@ def run_both(commands: list[list[str]], envs: list[dict[str, str]]) -> list[tupl
     """(exit code, stdout, stderr) of both ranks."""
     ranks = [
         subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=env,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for command, env in zip(commands, envs, strict=True)
     ]
@@ -84,6 +90,13 @@ def test_far_ranks_train_alike(layout: str, alone: list[float], tmp_path: Path) 
     ended = far(str(DIGITS), "--epochs", "1", "--parallel", layout, "--json", str(report))
     assert [(code, err) for code, _, err in ended] == [(0, ""), (0, "")]
     np.testing.assert_allclose(losses(report), alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scenes", ["split", pytest.param("", marks=pytest.mark.slow)])
+def test_graphs_of_far_ranks_compute_what_eager_code_does(scenes: str, tmp_path: Path) -> None:
+    ended = far("-m", f"{PROCESSES}.graph_program", str(tmp_path), *scenes.split())
+    found = [(code, out.strip().splitlines()[-1:]) for code, out, _ in ended]
+    assert found == [(0, ["rank 0 done"]), (0, ["rank 1 done"])]
 
 
 def test_far_ranks_train_alike_over_tls(alone: list[float], tmp_path: Path) -> None:

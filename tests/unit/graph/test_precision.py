@@ -18,6 +18,8 @@ from oneflow.graph.precision import BLACK, CLEAR, GRAY, KEPT, READS, WHITE
 from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD, Adagrad, Adam, AdamW
 
+from .test_every_module import CASES
+
 WIDTH, HEADS, WORDS = 8, 2, 11
 
 
@@ -385,3 +387,50 @@ def test_a_loaded_plan_keeps_its_half_floats() -> None:
     again.load_runtime_state_dict(state)
     expected = [wanted(words(), words()).item() for _ in range(2)]
     assert [again(words(), words()).item() for _ in range(2)] == expected
+
+
+class Surrounded(nn.Module):
+    """A module between two products, if it takes floats."""
+
+    def __init__(self, module: nn.Module, x: Any) -> None:
+        super().__init__()
+        self.module = module
+        self.first = nn.Linear(x.shape[-1], x.shape[-1]) if x.dtype == np.float32 else None
+
+    def forward(self, x: Any, *others: Any) -> Any:
+        out = self.module(x if self.first is None else self.first(x).sigmoid(), *others)
+        while isinstance(out, tuple):
+            out = out[0]
+        flat = out.reshape(1, -1)
+        return out, (flat @ flat.t()).mean() / flat.numel()
+
+
+class TrainAny(nn.Graph):
+    def __init__(self, model: Any, dtype: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(SGD(model.parameters(), lr=0.1))
+        if dtype is not None:
+            self.config.enable_amp(True, dtype=dtype)
+
+    def build(self, *inputs: Any) -> Any:
+        out, loss = self.model(*inputs)
+        loss.backward()
+        return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "tolerance"), [(bfloat16, 0.1), (float16, 0.02)])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case[0]()).__name__)
+def test_every_module_trains_in_mixed_precision(case: Any, dtype: Any, tolerance: float) -> None:
+    make, arrays = case
+    found = []
+    for kind in (dtype, None):
+        flow.manual_seed(1)
+        graph = TrainAny(Surrounded(make(), arrays[0]).eval(), kind)
+        for _ in range(2):
+            out = graph(*map(flow.tensor, arrays))
+        assert out.dtype is flow.float32
+        found.append([out.numpy(), *(p.numpy() for p in graph.model.parameters())])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * (np.abs(b).max() + 1e-2))

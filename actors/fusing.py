@@ -5,6 +5,9 @@ before that, and nobody may overwrite what it reads. All members run over the sa
 member with reductions over rows makes the whole group go over rows. What is not read outside of the
 group is never stored.
 
+Ops over what has one value per row, with the last dim kept, join a group that makes it: so the norm
+that a user writes is one kernel. Such values leave the group without that dim, as views with it.
+
 Nodes that can join in part come in parts: a dense layer as its product and the addition of its
 bias, a reduction as that of each row, and that of the rows' results. They stay whole where the part
 that could join has no neighbour.
@@ -12,6 +15,7 @@ that could join has no neighbour.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,22 +27,20 @@ from typing import TYPE_CHECKING
 from oneflow.boxing.bound_op import BoundOp, bind
 from oneflow.core.expression import (
     COLUMN_TOTAL,
-    REDUCTIONS,
     Expression,
     constant,
     scalar,
     substitute,
     symbol,
     to_text,
-    walk,
 )
 from oneflow.core.graph import Node, Value, find_root
 from oneflow.core.job_config import ADD_TO_OUTPUT, CAST_SCALE
 from oneflow.core.op import find_op, operand_names
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.elementwise import can_fuse
-from oneflow.kernels.expressions.formula import COSTLY, Formula, formula_of
+from oneflow.kernels.elementwise import LEAST, can_fuse
+from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.registry import find_view
 from oneflow.ops.elementwise import Fused, FusedRandom
 
@@ -70,10 +72,14 @@ class Fact:
 
 @dataclass(frozen=True)
 class Member:
-    """A node that may be part of a group. whole: the shape that it goes over."""
+    """A node that may be part of a group.
+
+    whole: the shape that it goes over.  is_small: alone it would better be done by NumPy.
+    """
 
     formula: Formula
     whole: tuple[int, ...]
+    is_small: bool = False
 
     @cached_property
     def shapes(self) -> dict[str, str]:
@@ -198,14 +204,14 @@ class _Fusing(Line):
                 self._reasons.setdefault(i, reason)
             else:
                 merged = Group(
-                    merged.whole,
+                    _joint(merged.whole, group.whole) or (),
                     min(merged.until, group.until),
                     sorted((*group.members, *merged.members)),
                     merged.draws or group.draws,
                     merged.sums or group.sums,
                 )
-        for m in merged.members:
-            self._groups[m] = merged
+        if len(merged.members) > 1 or not member.is_small:
+            self._groups.update((m, merged) for m in merged.members)
 
     def _makers(self, i: int) -> list[Group]:
         """The latest first."""
@@ -219,7 +225,8 @@ class _Fusing(Line):
 
     def _refusal(self, group: Group, joined: Group, i: int) -> str:
         """The reason why `joined`, of which node `i` is the last, cannot take in `group`; or ""."""
-        if group.whole != joined.whole:
+        whole = _joint(group.whole, joined.whole)
+        if whole is None or (group.whole != joined.whole and (group.sums or joined.sums)):
             return f"its input is made over {list(group.whole)}"
         if len(group.members) + len(joined.members) > MOST_MEMBERS:
             return f"a kernel has at most {MOST_MEMBERS} ops"
@@ -233,7 +240,7 @@ class _Fusing(Line):
         reader = self.reader_before(i, group.members, members)
         if reader:
             return f"{reader} reads its input before it"
-        return self._switched_off(members) or self._misfit(sorted(members))
+        return self._switched_off(members) or self._misfit(sorted(members), whole)
 
     def _switched_off(self, members: list[int]) -> str:
         """The kind of fusion between two members that the user does not want; or ""."""
@@ -245,17 +252,22 @@ class _Fusing(Line):
                     return f"{kind} is switched off"
         return ""
 
-    def _misfit(self, members: list[int]) -> str:
+    def _misfit(self, members: list[int], whole: tuple[int, ...]) -> str:
         """The reason why the values between members do not fit, or are too many; or ""."""
-        made = self._made(members)
+        made = self._made(members, whole)
         read: dict[int, str] = {}
         for m in members:
             bound, member = self._nodes[m], self._members[m]
             names = operand_names(bound.call.op, len(bound.node.inputs))
-            for name, value in zip(names, bound.node.inputs, strict=True):
+            operands = zip(names, bound.node.inputs, bound.call.in_types, strict=True)
+            for name, value, type_ in operands:
                 wanted = member.shapes.get(name)
                 if wanted is None:
                     continue
+                if type_.shape == _narrow(whole) != whole and made.get(value.id) == PER_ROW:
+                    continue
+                if member.whole != whole:
+                    return "it reads what has one value per row and is made before"
                 if value.id in made:
                     if made[value.id] != wanted:
                         return f"its input has one value {made[value.id]}"
@@ -263,42 +275,52 @@ class _Fusing(Line):
                     return "it reads an array both per row and element by element"
         if len(read) > MOST_OPERANDS:
             return f"a kernel reads at most {MOST_OPERANDS} arrays"
-        return self._repeated(members) if self._device == "cpu" else ""
+        return self._repeated(members, whole) if self._device == "cpu" else ""
 
-    def _made(self, members: list[int]) -> dict[int, str]:
+    def _made(self, members: list[int], whole: tuple[int, ...]) -> dict[int, str]:
         """Values that members make, and how they lie along the elements."""
         found: dict[int, str] = {}
         for m in members:
-            formula = self._members[m].formula
+            member = self._members[m]
             for k, value in enumerate(self._nodes[m].node.outputs):
-                root = formula.outputs[k]
+                root = member.formula.outputs[k]
                 own = PER_COLUMN if root.function == COLUMN_TOTAL else FULL
-                found[value.id] = PER_ROW if k in formula.single else own
+                is_single = k in member.formula.single or member.whole != whole
+                found[value.id] = PER_ROW if is_single else own
         return found
 
-    def _repeated(self, members: list[int]) -> str:
-        """Whether a costly function would be computed again in each pass over a row: an output that
-        is stored is read back instead, and a reduction that ends the chain needs one pass alone."""
-        is_rounded = any(
-            self._is_result(v, members) and v.type.dtype.bytes < 4
-            for m in members
-            for v in self._nodes[m].node.outputs
-            if self._members[m].formula.single == frozenset()
-        )
+    def _repeated(self, members: list[int], whole: tuple[int, ...]) -> str:
+        """Whether a costly function would be computed again in a later pass over a row. What is
+        stored is read back instead, and an array that is written in the last pass holds one value
+        until then."""
+        kinds = self._made(members, whole)
+        level: dict[int, int] = {}  # the passes after which a value is known
         costly: dict[int, str] = {}
+        again: dict[int, str] = {}
+        stored: list[Value] = []
         for m in members:
             bound, formula = self._nodes[m], self._members[m].formula
-            nodes = list(walk(*formula.outputs))
-            own = next((n.function for n in nodes if n.function in COSTLY), "")
-            read = next((costly[v.id] for v in bound.node.inputs if v.id in costly), "")
-            is_end = len(formula.single) == len(formula.outputs) and not is_rounded
-            if read and not is_end and any(n.function in REDUCTIONS for n in nodes):
-                return f"{read} would be computed again in each pass over a row"
+            known = max((level.get(v.id, 0) for v in bound.node.inputs), default=0)
+            read = {v.id: costly[v.id] for v in bound.node.inputs if v.id in costly}
+            if read and formula.passes and not formula.is_end:
+                return _again(read)
+            again |= {v: name for v, name in read.items() if level[v] < known}
+            name = formula.costly or next(iter(read.values()), "")
             for value in bound.node.outputs:
-                is_kept = self._is_result(value, members) and value.type.dtype.bytes >= 4
-                if (own or read) and not is_kept:
-                    costly[value.id] = own or read
-        return ""
+                level[value.id] = known + formula.passes
+                if kinds[value.id] != FULL:
+                    continue
+                is_result = self._is_result(value, members)
+                is_held = is_result and value.type.dtype.bytes >= 4
+                stored += [value] if is_held else []
+                if name and not is_held:
+                    costly[value.id] = name
+                    if is_result:
+                        again[value.id] = name
+        last = max(level.values())
+        again = {v: name for v, name in again.items() if level[v] < last}
+        room = sum(level[value.id] == last for value in stored)
+        return _again(again) if len(again) > room else ""
 
     def _is_result(self, value: Value, members: list[int]) -> bool:
         """Is it read outside of the group?"""
@@ -322,14 +344,16 @@ class _Fusing(Line):
             elif group is None or len(group.members) == 1:
                 yield bound
             elif group.members[-1] == i:
-                yield self._fused(group)
+                yield from self._fused(group)
 
     def _is_joined(self, i: int) -> bool:
         group = self._groups.get(i)
         return group is not None and len(group.members) > 1
 
-    def _fused(self, group: Group) -> BoundNode:
-        nodes = self._nodes
+    def _fused(self, group: Group) -> Iterator[BoundNode]:
+        """The kernel of a group, then views with the last dim of what has one value per row."""
+        nodes, kinds = self._nodes, self._made(group.members, group.whole)
+        views: list[tuple[Value, TensorType]] = []
         steps: list[str] = []
         names: dict[int, str] = {}  # of what is read or made, by value
         reads: list[tuple[Value, TensorType]] = []
@@ -353,13 +377,16 @@ class _Fusing(Line):
             for n, number in member.formula.numbers.items():
                 if n not in ("columns", "rows"):
                     new[scalar(n)] = constant(number)
-            made = zip(
-                member.formula.converted, bound.node.outputs, bound.call.out_types, strict=True
-            )
+            made = zip(member.formula.converted, bound.node.outputs, self._types(m), strict=True)
             for root, value, type_ in made:
                 names[value.id] = f"v{len(steps)}"
                 if self._is_result(value, group.members):
-                    outputs.append((value, type_, len(steps)))
+                    stored, shape = value, group.whole[:-1]
+                    if kinds[value.id] == PER_ROW and type_.shape != shape:
+                        views.append((value, type_))
+                        type_ = type_.with_shape(shape)
+                        stored = Value(value.id + 2 * _OTHER_IDS, type_, bound.node, 0, None)
+                    outputs.append((stored, type_, len(steps)))
                 steps.append(to_text(substitute(root, new)))
         attrs: Attrs = {
             "steps": tuple(steps),
@@ -367,7 +394,28 @@ class _Fusing(Line):
             "dtypes": tuple(t.dtype for _, t, _ in outputs),
             "per_row": tuple(per_row),
         }
-        return self._bound(group, attrs, reads, [(v, t) for v, t, _ in outputs])
+        kernel = self._bound(group, attrs, reads, [(v, t) for v, t, _ in outputs])
+        yield kernel
+        stored_of = {v.id: v for v in kernel.node.outputs}
+        for value, type_ in views:
+            yield self._view(kernel, stored_of[value.id + 2 * _OTHER_IDS], value, type_)
+
+    def _types(self, m: int) -> tuple[TensorType, ...]:
+        """Types of the arrays that the readers of node `m` take."""
+        parts = self._parted.get(m)
+        is_one = parts is not None and len(parts.parts) == 1
+        call = parts.whole.call if parts is not None and is_one else self._nodes[m].call
+        return call.out_types
+
+    def _view(self, made: BoundNode, stored: Value, value: Value, type_: TensorType) -> BoundNode:
+        """`value`: a result `stored` of a kernel, in the shape of `type_`."""
+        attrs: Attrs = {"shape": type_.shape}
+        call = bind_alike("reshape", (stored.type,), (type_,), attrs, self._device)
+        node = Node(value.id + 2 * _OTHER_IDS, "reshape", made.node.placement, attrs)
+        node.inputs, node.outputs, stored.users = [stored], [value], [node]
+        node.rate, node.stage = made.node.rate, made.node.stage
+        node.location, node.module = made.node.location, made.node.module
+        return replace(made, node=node, call=call, view=find_view("reshape"))
 
     def _bound(
         self,
@@ -405,7 +453,9 @@ class _Fusing(Line):
         """One for each group, and one for each op that is alone or apart from what it reads."""
         found = []
         for i, member in self._members.items():
-            group, bound = self._groups[i], self._nodes[i]
+            group, bound = self._groups.get(i), self._nodes[i]
+            if group is None:
+                continue
             if len(group.members) == 1 and i in self._parted and i not in self._reasons:
                 continue
             type_ = str(TensorType(member.whole, bound.call.out_types[0].dtype))
@@ -438,9 +488,26 @@ def _member_of(bound: BoundNode, device: str) -> Member | None:
     if not can_fuse(op, call.in_types, call.attrs, device):
         return None
     formula = formula_of(op, call.in_types, call.attrs)
-    if not formula.is_row and any(t.shape != formula.whole for t in call.out_types):
+    whole = formula.whole
+    if not formula.is_row and any(t.shape != whole for t in call.out_types):
         return None
-    return Member(formula, formula.whole)
+    is_small = device == "cpu" and math.prod(whole) < LEAST
+    if is_small and (formula.is_row or formula.draws or whole != _narrow(whole)):
+        return None
+    return Member(formula, whole, is_small)
+
+
+def _narrow(whole: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what has one value per row, with the last dim kept."""
+    return (*whole[:-1], 1) if whole else whole
+
+
+def _joint(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape that a kernel of two groups goes over; None if there is none."""
+    for wide, other in ((a, b), (b, a)):
+        if other == wide or (other == _narrow(wide) and wide[-1] >= LEAST_OF_ROW):
+            return wide
+    return None
 
 
 _OTHER_IDS = 1 << 40
@@ -461,8 +528,7 @@ def _two(bound: BoundNode, first: BoundOp, second: BoundOp, joins: int) -> Parts
     for part in (one, other):
         part.rate, part.stage = node.rate, node.stage
         part.location, part.module = node.location, node.module
-    view = find_view(second.op.name) if second.op.is_alias else None
-    parts = replace(bound, node=one, call=first), replace(bound, node=other, call=second, view=view)
+    parts = replace(bound, node=one, call=first), replace(bound, node=other, call=second)
     return Parts(bound, parts, joins)
 
 
@@ -496,15 +562,14 @@ def _reduction(bound: BoundNode, device: str) -> Parts | None:
         "per_row": (),
     }
     of_rows = bind_alike(Fused.name, (x,), (row,), attrs, device)
-    if row.shape == out.shape:
+    if not others:
         return Parts(bound, (replace(bound, call=of_rows),), 0)
-    if others:
-        rest = bind_alike(
-            call.op.name, (row,), (out,), {"dims": tuple(others), "keepdim": False}, device
-        )
-    else:
-        rest = bind_alike("reshape", (row,), (out,), {"shape": out.shape}, device)
-    return _two(bound, of_rows, rest, 0)
+    left: Attrs = {"dims": tuple(others), "keepdim": False}
+    return _two(bound, of_rows, bind_alike(call.op.name, (row,), (out,), left, device), 0)
+
+
+def _again(values: dict[int, str]) -> str:
+    return f"{next(iter(values.values()))} would be computed again in each pass over a row"
 
 
 _SPLITS: dict[str, Callable[[BoundNode, str], Parts | None]] = {

@@ -71,7 +71,7 @@ def can_fuse(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any], device: str
 ) -> bool:
     """May a call of `op` become a part of a larger kernel on a device? Reductions must be over the
-    last dim. What a CPU would do in NumPy stays there, as does what it checks first.
+    last dim. What a CPU checks first stays alone.
     """
     made = formula_of(op, types, attrs)
     if made.fed or made.row_dims > 1 or not made.can_compile or not math.prod(made.whole):
@@ -80,7 +80,7 @@ def can_fuse(
         return False
     if device != "cpu":
         return _fits_cuda(made)
-    if math.prod(made.whole) < LEAST or is_checked(op.name):
+    if is_checked(op.name):
         return False
     return computes_half() or not made.has_half()
 

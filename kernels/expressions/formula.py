@@ -28,6 +28,7 @@ from oneflow.core.op import Op, infer_types, operand_names
 from oneflow.core.operand import attrs_key
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
+from oneflow.kernels.expressions.passes import Passes
 
 _COMPUTED = frozenset(
     (
@@ -160,6 +161,21 @@ class Formula:
             root if types[root] is t.dtype or root.function == COLUMN_TOTAL else cast(root, t.dtype)
             for root, t in pairs
         )
+
+    @cached_property
+    def passes(self) -> int:
+        """Number of passes over a row that end in a reduction."""
+        return Passes(self.outputs, self.per_row).last
+
+    @cached_property
+    def is_end(self) -> bool:
+        """Does it reduce what it reads in one pass, and nothing else?"""
+        return self.passes == 1 and len(self.single) == len(self.outputs)
+
+    @cached_property
+    def costly(self) -> str:
+        """A function that it computes which takes longer than to read what it gave; or ""."""
+        return next((n.function for n in walk(*self.outputs) if n.function in COSTLY), "")
 
     def has_half(self) -> bool:
         return any(t.dtype.name == "float16" for t in (*self.out_types, *self.array_types))

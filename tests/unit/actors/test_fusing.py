@@ -179,6 +179,69 @@ def test_a_reduction_ends_a_chain(name: str, dtype: str) -> None:
         np.testing.assert_allclose(one, exact, rtol=2e-5, atol=2e-5)
 
 
+def rms_norm(x: Any, weight: Any) -> Any:
+    """A norm that users write, with its factors, which the backward pass reads."""
+    factors = flow.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+    return x * factors * weight, factors
+
+
+def standardized(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / flow.sqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def exact_rms_norm(x: Array, weight: Array) -> tuple[Array, Array]:
+    factors = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    return x * factors * weight, factors
+
+
+def written_softmax(x: Any) -> Any:
+    e = flow.exp(x - x.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+
+WRITTEN: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
+    "root mean square": (
+        lambda a, b: rms_norm(a + b, b[0]),
+        lambda a, b: exact_rms_norm(a + b, b[0]),
+        1,
+    ),
+    "standardized": (
+        lambda a, b: standardized(a * b),
+        lambda a, b: normal(a * b, np.ones(1), np.zeros(1)),
+        1,
+    ),
+    "softmax": (lambda a, b: written_softmax(a + b), lambda a, b: softmax(a + b), 1),
+    "softmax of a softmax": (  # two, because each would compute the other's exp again
+        lambda a, b: written_softmax(written_softmax(a + b)),
+        lambda a, b: softmax(softmax(a + b)),
+        2,
+    ),
+    "factors from outside": (
+        lambda a, b: (a * b) * (b[:, :1] * 2.0 + (a * b).sum(-1, keepdim=True)),
+        lambda a, b: (a * b) * (b[:, :1] * 2.0 + (a * b).sum(-1, keepdims=True)),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_norms_as_users_write_them_are_one_kernel(name: str, dtype: str) -> None:
+    build, reference, count = WRITTEN[name]
+    inputs = arrays(2)
+    kind = getattr(flow, dtype)
+    fused, facts = run(build, inputs, True, kind)
+    plain, _ = run(build, inputs, False, kind)
+    assert len(groups(facts)) == count
+    made = reference(*(x.astype(dtype).astype(np.float64) for x in inputs))
+    wanted = made if isinstance(made, tuple) else (made,)
+    for one, other, exact in zip(fused, plain, wanted, strict=True):
+        assert one.shape == other.shape == exact.shape
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(one, exact, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sums_of_half_precision_are_rounded_once(dtype: str) -> None:
     def build(a: Any, b: Any) -> Any:
@@ -211,15 +274,19 @@ def test_half_precision_is_rounded_at_the_end_only(name: str, dtype: str) -> Non
         assert worst <= np.abs(other - exact).max() * 1.5 + 1e-6
 
 
+def layers() -> Any:
+    nn = flow.nn
+    return nn.Sequential(
+        nn.Linear(COLUMNS, 96), nn.LayerNorm(96), nn.GELU(), nn.Dropout(0.3),
+        nn.Linear(96, 96), nn.Tanh(), nn.LayerNorm(96), nn.Linear(96, 10),
+    )  # fmt: skip
+
+
 class Train(flow.nn.Graph):  # type: ignore[misc,name-defined]
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], Any] = layers) -> None:
         super().__init__()
         flow.manual_seed(0)
-        nn = flow.nn
-        self.model = nn.Sequential(
-            nn.Linear(COLUMNS, 96), nn.LayerNorm(96), nn.GELU(), nn.Dropout(0.3),
-            nn.Linear(96, 96), nn.Tanh(), nn.LayerNorm(96), nn.Linear(96, 10),
-        )  # fmt: skip
+        self.model = make()
         self.add_optimizer(flow.optim.AdamW(self.model.parameters(), lr=1e-2))
 
     def build(self, x: Any, y: Any) -> Any:
@@ -228,11 +295,26 @@ class Train(flow.nn.Graph):  # type: ignore[misc,name-defined]
         return loss
 
 
-def test_a_step_of_training_is_that_of_the_ops_one_by_one() -> None:
+class Written(flow.nn.Module):  # type: ignore[misc,name-defined]
+    """A block with norms and a softmax of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = flow.nn.Linear(COLUMNS, COLUMNS)
+        self.last = flow.nn.Linear(COLUMNS, 10)
+        self.weight = flow.nn.Parameter(flow.ones(COLUMNS))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.first(rms_norm(x, self.weight)[0])
+        return self.last(F.silu(x) * written_softmax(standardized(x)))
+
+
+@pytest.mark.parametrize("make", [layers, Written])
+def test_a_step_of_training_is_that_of_the_ops_one_by_one(make: Callable[[], Any]) -> None:
     losses = []
     for fuses in (False, True):
         set_config(replace(current_config(), fuses_kernels=fuses))
-        graph = Train()
+        graph = Train(make)
         x = flow.tensor(arrays(1)[0], dtype=flow.float32)
         y = flow.tensor(np.arange(ROWS) % 10)
         losses.append([float(graph(x, y).numpy()) for _ in range(6)])

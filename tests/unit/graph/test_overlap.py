@@ -11,14 +11,20 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
+from oneflow.core.dtype import float32
 from oneflow.core.errors import ConfigError
+from oneflow.core.graph import LogicalGraph
+from oneflow.core.placement import Placement
 from oneflow.core.plan import ActorKind, ActorSpec
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import Split
+from oneflow.core.tensor_type import TensorType
+from oneflow.graph.zero import Ahead
 
 from .spread import Spread, placed
 
 S0 = Split(0)
+PLACE = Placement("cpu", [0])
 DEPTH, WIDTH, ROWS = 6, 32, 8
 LAYER = 4 * WIDTH * WIDTH
 REDUCES = {ActorKind.FLAT_REDUCE, ActorKind.FLAT_REDUCE_SCATTER}
@@ -88,6 +94,18 @@ def test_parameters_are_sent_two_ops_ahead(bucket: int) -> None:
     """Forward, and back to the second layer, whose input needs a gradient."""
     found = segments_of_gathers(spread(bucket, stage=3))
     assert found == [(max(i - 3, -1), i) for i in range(2 * DEPTH - 1)]
+
+
+def test_small_parameters_do_not_shorten_the_way_ahead() -> None:
+    """Ops of a transformer with the bytes of their parameters: each is gathered from the input of
+    the op two before on, or of one before that if no more than twice its bytes lie between."""
+    ops = ["up 9", "down 9", "norm 1", "qkv 7", "out 2", "norm' 1", "up' 9", "down' 9"]
+    ahead, inputs, found = Ahead(), LogicalGraph("g", 1), {}
+    for name, nbytes in (op.split() for op in ops):
+        node = inputs.append("input", [], [TensorType((1,), float32)], PLACE, {"name": name})
+        (after,) = ahead.start(node.outputs, int(nbytes))
+        found[name] = after.node.attrs["name"]
+    assert list(found.values()) == ["up", "up", "up", "down", "norm", "qkv", "qkv", "out"]
 
 
 def test_without_overlap_each_op_asks_for_its_own() -> None:

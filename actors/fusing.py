@@ -173,8 +173,13 @@ class _Fusing(Line):
         self._members: dict[int, Member] = {}
         self._groups: dict[int, Group] = {}
         self._reasons: dict[int, str] = {}
+        alike: dict[int, Member | None] = {}  # by call, which the nodes of repeated blocks share
         for i, bound in enumerate(self._nodes):
-            member = _member_of(bound, device)
+            if bound.call.op.formula is None or bound.view is not None:
+                continue
+            if id(bound.call) not in alike:
+                alike[id(bound.call)] = _member_of(bound.call, device)
+            member = alike[id(bound.call)]
             if member is not None:
                 self._members[i] = member
                 self._place(i, member)
@@ -479,11 +484,10 @@ def kind_of(maker: str, reader: str) -> str:
 _CASTS_AND_SCALES = ({"cast", "scalar_mul"}, {"cast", "scalar_div"})
 
 
-def _member_of(bound: BoundNode, device: str) -> Member | None:
-    """The part of a group that a node may be; None if it can be none."""
-    call = bound.call
+def _member_of(call: BoundOp, device: str) -> Member | None:
+    """The part of a group that the node of a call may be; None if it can be none."""
     op = call.op
-    if op.formula is None or op.mutates or op.is_alias or bound.view is not None:
+    if op.mutates or op.is_alias:
         return None
     if not can_fuse(op, call.in_types, call.attrs, device):
         return None

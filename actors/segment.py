@@ -146,14 +146,14 @@ class Segment:
     # ---- first sweep: what is a view of what, and how long does it live --------------------------
 
     def _sweep(self) -> list[Lifetime]:
-        stand_ins: dict[int, Array] = {}
+        stand_ins: dict[int, Array | TensorType] = {}  # arrays where a view was asked for
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         sizes: dict[int, int] = {}
         for i, bound in enumerate(self.nodes):
             for value, type_ in zip(bound.node.inputs, bound.call.in_types, strict=True):
                 if value.id not in stand_ins:
-                    stand_ins[value.id] = np.empty(type_.shape, type_.dtype.np)
+                    stand_ins[value.id] = type_
                 self._touch(value.id, i, last)
             self._sweep_outputs(i, bound, stand_ins, first, sizes)
             for value in bound.node.outputs:
@@ -170,7 +170,7 @@ class Segment:
         self,
         i: int,
         bound: BoundNode,
-        stand_ins: dict[int, Array],
+        stand_ins: dict[int, Array | TensorType],
         first: dict[int, int],
         sizes: dict[int, int],
     ) -> None:
@@ -178,17 +178,22 @@ class Segment:
         for k, (value, type_) in enumerate(zip(node.outputs, bound.call.out_types, strict=True)):
             mutated = bound.call.op.mutates.get(k)
             source = node.inputs[mutated] if mutated is not None else None
-            array = stand_ins[source.id] if source is not None else None
+            array: Array | TensorType | None = None
+            if source is not None:
+                array = stand_ins[source.id]
             view = bound.view
             if array is None and view is not None and value.id not in self._published:
-                array = view(stand_ins[node.inputs[0].id], **bound.call.attrs)
+                seen = stand_ins[node.inputs[0].id]
+                if isinstance(seen, TensorType):
+                    seen = stand_ins[node.inputs[0].id] = np.empty(seen.shape, seen.dtype.np)
+                array = view(seen, **bound.call.attrs)
                 if array is not None:
                     source = node.inputs[0]
                     self._views.add(value.id)
             if source is not None and array is not None:
                 self._roots[value.id] = self._roots.get(source.id, source.id)
             else:
-                array = np.empty(type_.shape, type_.dtype.np)
+                array = type_
                 if value.id not in self._published:
                     first[value.id], sizes[value.id] = i, type_.nbytes
             stand_ins[value.id] = array

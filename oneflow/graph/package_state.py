@@ -30,6 +30,9 @@ _HOMES = frozenset(
 """Packages from which modules of this one have functions, beside the standard library."""
 
 
+_own_files: set[str] = set()
+
+
 class _Space:
     """The names of a module or class of this package, as they were when they were first seen.
 
@@ -138,6 +141,8 @@ def _functions(names: Mapping[str, object]) -> dict[str, object]:
 
 def _is_own(value: object) -> bool:
     """Whether a module of this package may have got a function or class from its own source."""
+    if isinstance(value, FunctionType) and value.__code__.co_filename in _own_files:
+        return True
     if isinstance(value, type):
         return _is_known(value.__module__)
     if isinstance(value, property):
@@ -145,9 +150,12 @@ def _is_own(value: object) -> bool:
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     if not isinstance(function, FunctionType):
         return True  # written in C
+    file = function.__code__.co_filename
+    if package_file(file):
+        _own_files.add(file)
+        return True
     # Not its `__module__`, which a wrapper takes over from what it wraps.
-    home = function.__globals__.get("__name__")
-    return package_file(function.__code__.co_filename) or _is_known(home)
+    return _is_known(function.__globals__.get("__name__"))
 
 
 def _is_known(module: object) -> bool:

@@ -108,6 +108,38 @@ def rows_may_travel_in_fewer_bytes() -> None:
         assert wide > half > byte and (wide - half) * 10 == (wide - byte) * 8, received
 
 
+class Accumulating(Training):
+    """A step of two micro-batches."""
+
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        super().__init__(model, optimizer)
+        self.config.set_gradient_accumulation_steps(2)
+
+
+def batches_may_lie_otherwise() -> None:
+    """Copies on all ranks, micro-batches, and of four ranks a grid: one curve."""
+    alone = curve(Model(), lambda x: x, is_graph=False)
+    model = Model().to_global(placement=EVERYONE, sbp=B)
+    got = curve(model, lambda x: x.to_global(placement=EVERYONE, sbp=B), is_graph=True)
+    np.testing.assert_allclose(got, alone, rtol=1e-5)
+    model = Model().to_global(placement=EVERYONE, sbp=B)
+    graph = Accumulating(model, flow.optim.Adam(model.parameters(), lr=0.05))
+    pieces = [graph(*map(spread, map(flow.tensor, batch))).numpy() for batch in batches()]
+    np.testing.assert_allclose([x.mean() for x in pieces], alone, rtol=1e-5)
+    if RANKS != 4:
+        return
+    grid = flow.placement("cpu", [[0, 1], [2, 3]])
+    for is_graph in (False, True):
+        for layout in ([S0, S0], [S0, B]):
+            model = Model().to_global(placement=grid, sbp=[B, B])
+            got = curve(
+                model,
+                lambda x, to=layout: x.to_global(placement=grid, sbp=[B, B]).to_global(sbp=to),
+                is_graph,
+            )
+            np.testing.assert_allclose(got, alone, rtol=1e-5, err_msg=f"{layout} {is_graph}")
+
+
 class Ahead(Training):
     """A step that reads the rows of the next one ahead."""
 
@@ -202,6 +234,7 @@ SCENES = (
     curves_are_one,
     rows_may_travel_in_fewer_bytes,
     rows_may_be_read_ahead,
+    batches_may_lie_otherwise,
     rows_are_split,
     snapshots_fit_other_numbers_of_ranks,
     snapshots_go_from_many_ranks_to_one_and_back,

@@ -12,6 +12,7 @@ SCENES = (
     "curves_are_one",
     "rows_may_travel_in_fewer_bytes",
     "rows_may_be_read_ahead",
+    "batches_may_lie_otherwise",
     "rows_are_split",
     "snapshots_fit_other_numbers_of_ranks",
     "snapshots_go_from_many_ranks_to_one_and_back",

@@ -84,15 +84,17 @@ def phases(graph: Any, *inputs: Any) -> dict[str, Any]:
     return row
 
 
-def alone(program: str, *args: str, caches: str = "") -> Any:
+def alone(program: str, *args: str, caches: str = "", plans: str = "") -> Any:
     """The JSON that this program prints last, run with these arguments in a process of its own.
 
     One thread: those that spin while they wait would count as work. caches: the folder of kernels
-    and plans, if not the user's.
+    and plans, if not the user's. plans: that of plans and traces alone; "off": none are kept.
     """
     command = [sys.executable, program, *args]
     env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     if caches:
         env |= {"XDG_CACHE_HOME": caches, "NUMBA_CACHE_DIR": caches}
+    if plans:
+        env["ONEFLOW_PLAN_CACHE"] = plans
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
     return json.loads(done.stdout.strip().splitlines()[-1])

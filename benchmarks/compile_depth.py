@@ -84,7 +84,7 @@ def main() -> None:
         print(json.dumps((measure_at_once if args.at_once else measure)(args.one)))
         return
     depths = args.layers.split(",")
-    rows = [{"caches": "warm", **alone(__file__, "--one", n)} for n in depths]
+    rows = [{"caches": "kernels", **alone(__file__, "--one", n, plans="off")} for n in depths]
     first = rows[0]
     for row in rows[1:]:
         added = row["layers"] - first["layers"]

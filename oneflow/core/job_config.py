@@ -56,6 +56,9 @@ class AutoParallel:
     several readers want alike is counted as moved once.  ignores_user: layouts of to_global do not
     bind.  memory_price: seconds that a byte less at the peak is worth; None: as few as are
     needed to fit in `memory_nbytes` on each rank besides variables, or in its share of a host.
+
+    num_stages: of the pipeline that a graph of one placement becomes, each of equally many of its
+    ranks.  grid: hierarchy of the ranks of each stage; (): they are in a row.
     """
 
     computing_ratio: float = 0.05
@@ -65,6 +68,8 @@ class AutoParallel:
     ignores_user: bool = False
     memory_price: float | None = 0.0
     memory_nbytes: int | None = None
+    num_stages: int = 1
+    grid: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from oneflow.core.op import find_op
 from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import bind_alone, compile_and_bind
+from oneflow.graph.choosing import choose
 from oneflow.graph.describe import describe, describe_module, input_names
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.half_copies import HalfCopies
@@ -118,7 +119,7 @@ class Built:
 def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
     """Traces."""
     check_inputs(graph.name, (args, kwargs))
-    fit_memory(graph, (args, kwargs), config_of(graph))
+    choose(graph, (args, kwargs), lambda: fit_memory(graph, (args, kwargs), config_of(graph)))
     _say(graph, 0, "tracing")
     start = perf_counter()
     given = args, kwargs
@@ -130,6 +131,7 @@ def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             _say(graph, 0, f"found a trace of {found.num_nodes} nodes in {seconds:.3f} s")
             return Built(given, found, found.outputs)
         trace, outputs = trace_build(graph, given)
+        graph._read_ahead = ()
         pending = pending_record(graph, given, key, trace, outputs)
     if not trace.graph.num_nodes:
         raise GraphError(

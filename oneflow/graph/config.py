@@ -27,6 +27,9 @@ class GraphConfig:
         self.order_mode = "MemoryFirst"
         self.pipeline = "1f1b"
         self.auto_parallel = False
+        self.chooses_all = False
+        self.stages = 1
+        self.grid: tuple[int, ...] = ()
         self._search = AutoParallel()
         self._fits_memory = False
         self.compress_memory = False
@@ -136,15 +139,27 @@ class GraphConfig:
             )
         self.order_mode = mode
 
-    def enable_auto_parallel(self, mode: bool = True) -> None:
+    def enable_auto_parallel(self, mode: bool = True, *, level: str = "layouts") -> None:
         """Lay out parameters, buffers, optimizer states and the results of ops so that a step takes
         the least time, by bytes moved and estimated time of computing.
 
-        Inputs are taken as they are fed, and what `to_global` fixes stays. The `sbp` of parameters
-        and buffers then changes at the first call, unless another graph works on them already;
-        their values stay.
+        What `to_global` fixes stays, and outputs lie as they would without it. The `sbp` of
+        parameters and buffers then changes at the first call, unless another graph works on them
+        already; their values stay.
+
+        level: "full" also chooses pipeline stages and the hierarchy of the ranks, where the program
+        uses one placement; micro-batches, where the loss is a mean over rows that go their own ways
+        (set_gradient_accumulation_steps sets their number); ZeRO, unless enable_zero sets it; and
+        modules that are computed again, where nothing else fits in the memory. The first call
+        decides, for all that follow; the parameters of a stage then lie on its ranks.
         """
+        if level not in LEVELS:
+            raise ConfigError(
+                f"enable_auto_parallel: level must be one of {', '.join(map(repr, LEVELS))}, "
+                f"got {level!r}"
+            )
         self.auto_parallel = bool(mode)
+        self.chooses_all = self.auto_parallel and level == "full"
 
     def enable_compress_memory(self, mode: bool = True) -> None:
         """Search longer for offsets in the memory of a step, where those found at once need more
@@ -169,9 +184,10 @@ class GraphConfig:
         """The settings of the search for layouts; None: there is none."""
         if not self.auto_parallel:
             return None
+        search = replace(self._search, num_stages=self.stages, grid=self.grid)
         if self._fits_memory:
-            return replace(self._search, memory_price=None, memory_nbytes=self.memory_limit)
-        return self._search
+            return replace(search, memory_price=None, memory_nbytes=self.memory_limit)
+        return search
 
     def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
         """Let the search choose another SBP where the program calls `to_global`; placements stay.
@@ -304,6 +320,9 @@ class GraphConfig:
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphConfig(training={self.training}, ))"
 
+
+LEVELS = ("layouts", "full")
+"""The extents of what auto-parallel chooses."""
 
 AUTO_MEMORY_MODES = {
     "Disable": 0.0,

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import GraphError
-from oneflow.core.job_config import AutoParallel, Cluster
+from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
+from oneflow.core.job_config import AutoParallel
 from oneflow.core.sbp import NdSbp, nd_sbp_str
-from oneflow.distributed.world import world
+from oneflow.graph.choosing import Estimate
+from oneflow.graph.cluster import cluster_of
+from oneflow.scheduler.compiler.place_stages import place_stages
+from oneflow.scheduler.compiler.search_sbp import Allows, Chosen, Search
 
 if TYPE_CHECKING:
     from oneflow.core.graph import LogicalGraph
     from oneflow.graph.graph import Graph
-    from oneflow.scheduler.compiler.search_sbp import Allows, Chosen
 
 SHOWN = 3
 """Layouts besides the chosen one that an explanation has."""
@@ -27,9 +30,10 @@ class Layout:
     """One way to lay out a graph.
 
     name: FOLLOWED by every op as in eager execution, SEARCHED, or searched under a condition on
-    variables, which it names.  seconds: estimated, of a step.  moved_nbytes: between ranks, all of
-    them together.  memory_nbytes: predicted, of the fullest rank, variables included.  variables:
-    their layouts by name.  is_exact: the search has proved that nothing of its kind takes less
+    variables, which it names; or the stages, micro-batches and the like that level "full" tried.
+    seconds: estimated, of a step.  moved_nbytes: between ranks, all of them together.
+    memory_nbytes: predicted, of the fullest rank, variables included.  variables: their layouts by
+    name, where they were kept.  is_exact: the search has proved that nothing of its kind takes less
     time.
     """
 
@@ -76,25 +80,41 @@ def explain(graph: Graph) -> Explanation:
         raise GraphError(
             f"explain: graph {graph.name} was not traced here: call it, or build_graph, first"
         )
-    settings = graph.config.auto_parallel_settings
+    settings, choice = graph.config.auto_parallel_settings, graph._choice
     search = _Search(trace.graph, settings or AutoParallel())
-    followed, searched = search.followed(), search.layout(SEARCHED, None)
+    others = list(map(_estimated, choice.others())) if choice is not None else []
+    name = choice.name if choice is not None and choice.name else SEARCHED
+    followed, searched = search.followed(), search.layout(name, None)
     chosen, other = (followed, searched) if settings is None else (searched, followed)
-    others: list[Layout] = []
-    for layout in sorted([other, *search.conditions(searched)], key=lambda x: x.seconds):
-        known = [chosen, *others]
+    others += [other, *search.conditions(searched)]
+    shown: list[Layout] = []
+    for layout in sorted(others, key=lambda x: x.seconds):
+        known = [chosen, *shown]
         if all((k.seconds, k.variables) != (layout.seconds, layout.variables) for k in known):
-            others.append(layout)
-    return Explanation(graph.name, chosen, tuple(others[:SHOWN]))
+            shown.append(layout)
+    return Explanation(graph.name, chosen, tuple(shown[:SHOWN]))
+
+
+def _estimated(found: Estimate) -> Layout:
+    return Layout(
+        str(found.candidate),
+        found.seconds,
+        found.moved_nbytes,
+        found.memory_nbytes,
+        {},
+        found.is_exact,
+    )
 
 
 class _Search:
     """Searches over one graph, under conditions."""
 
     def __init__(self, graph: LogicalGraph, settings: AutoParallel) -> None:
-        from oneflow.scheduler.compiler.search_sbp import Search
-
-        self._graph, self._search = graph, Search(graph, settings, cluster_of(graph))
+        cluster = cluster_of(graph)
+        if settings.num_stages > 1 or settings.grid:
+            graph = graph_from_bytes(graph_to_bytes(graph))  # it is still to be compiled
+            place_stages(graph, settings)
+        self._graph, self._search = graph, Search(graph, settings, cluster)
 
     def followed(self) -> Layout:
         return _layout(FOLLOWED, self._search.followed())
@@ -125,7 +145,7 @@ def _layout(name: str, found: Chosen) -> Layout:
     held = found.bytes
     return Layout(
         name,
-        found.seconds,
+        found.step_seconds,
         held.moved_nbytes,
         held.memory_nbytes,
         _variables(found),
@@ -139,11 +159,3 @@ def _variables(found: Chosen) -> dict[str, NdSbp]:
         for node, choice in zip(found.nodes, found.choices, strict=True)
         if node.op == "variable"
     }
-
-
-def cluster_of(graph: LogicalGraph) -> Cluster:
-    """The ranks as the compiler of the graph knows them."""
-    here, ranks = world(), graph.rank_ids
-    if len(ranks) == 1:
-        return Cluster(max(*ranks, here.rank) + 1)
-    return Cluster(here.world_size, here.places if here.world_size > 1 else ())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +28,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.arguments import key_of
+from oneflow.graph.choosing import Choice
 from oneflow.graph.compiling import Built, Compiled, compile_built, trace_graph
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
@@ -91,6 +92,12 @@ class Graph:
     """The layouts that those parameters had which ZeRO has split."""
     _halves: dict[int, tuple[Tensor, Tensor]]
     """Parameters and their copies in half precision, by the parameter's id; see half_copies.py."""
+    _choice: Choice | None
+    """The choice of auto-parallel of level "full"; None before it."""
+    _means: frozenset[int]
+    """Outputs that are means over micro-batches, if auto-parallel has cut the batch."""
+    _read_ahead: Sequence[Tensor]
+    """Input that the graph's readers gave while it was tried."""
     _debugged: dict[str, tuple[Module, int, int | list[int] | None]]
     """Modules that are printed once compiled, by path: how much of them, and on which ranks."""
 
@@ -116,6 +123,9 @@ class Graph:
         set_(self, "_recomputed", set())
         set_(self, "_split", {})
         set_(self, "_gathered", {})
+        set_(self, "_choice", None)
+        set_(self, "_means", frozenset())
+        set_(self, "_read_ahead", ())
         set_(self, "_debugged", {})
         set_(self, "_halves", {})
         self.config = GraphConfig()

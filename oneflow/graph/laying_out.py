@@ -1,8 +1,8 @@
 """Variables that the search for layouts lays out: which may be, and the tensors that then follow.
 
-The search is part of compiling, so a plan says how its variables lie. Before it is bound, the eager
-tensors are brought into these layouts; their values stay, and all plans after this one find them
-so: a tensor in a plan stays where it is.
+The search is part of compiling, so a plan says how its variables lie, and on which of their ranks,
+where stages of a pipeline divide these. Before it is bound, the eager tensors are brought there;
+their values stay, and all plans after this one find them so: a tensor in a plan stays where it is.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ def take_layouts(plan: Plan, variables: Mapping[str, Tensor]) -> dict[str, Array
 
 
 def take_layout(x: Tensor, node: Node) -> None:
-    """Lay out a tensor as its variable lies, if the search chose it. All its ranks call it."""
-    nd_sbp = node.outputs[0].sbp
-    if node.attrs.get("free") and x._sbp != nd_sbp:
+    """Lay out a tensor as its variable lies, if the search chose it, or ZeRO splits it with
+    auto-parallel. All its ranks call it.
+    """
+    nd_sbp, placement = node.outputs[0].sbp, node.placement
+    is_ours = node.attrs.get("free") or node.attrs.get("split")
+    if is_ours and (x._sbp != nd_sbp or x._placement != placement):
         with no_grad():
-            x.data = x.detach().to_global(sbp=nd_sbp)
+            x.data = x.detach().to_global(placement, nd_sbp)
 
 
 def contiguous(x: Tensor) -> Array:

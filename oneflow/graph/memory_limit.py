@@ -45,6 +45,12 @@ NAMED = 5
 """Largest blocks that the error names."""
 
 
+class LimitError(GraphError):
+    """A graph does not fit in its memory limit. nbytes: the least that it needs."""
+
+    nbytes: int
+
+
 @dataclass(frozen=True)
 class Trial:
     """The memory of each rank if some modules are computed again.
@@ -76,7 +82,7 @@ class Trial:
 
 def fit_memory(graph: Graph, given: Tree, config: JobConfig) -> None:
     """Choose the modules that are computed again, so that registers and scratch memory of every
-    rank fit in `config.set_memory_limit`. Raises GraphError if no choice fits.
+    rank fit in `config.set_memory_limit`. Raises LimitError if no choice fits.
     """
     limit = graph.config.memory_limit
     if limit is None:
@@ -202,16 +208,18 @@ def costs_in(plan: Plan, costs: Sequence[Recomputed], config: JobConfig) -> tupl
     )
 
 
-def _lacks(graph: Graph, limit: int, tried: list[Trial]) -> GraphError:
+def _lacks(graph: Graph, limit: int, tried: list[Trial]) -> LimitError:
     least = min(tried, key=lambda t: t.nbytes)
     largest = "\n".join("  " + describe_block(b).strip() for b in least.report.largest(NAMED))
     missing = least.nbytes - limit
-    return GraphError(
+    error = LimitError(
         f"graph {graph.name} does not fit in its memory limit of {limit} bytes: it needs "
         f"{tried[0].nbytes} bytes, and {least.nbytes} if as much as possible is computed again: "
         f"{missing} too many on rank {least.report.rank}. The largest blocks are then\n{largest}\n"
         "raise config.set_memory_limit, or make the batch or these tensors smaller"
     )
+    error.nbytes = least.nbytes
+    return error
 
 
 def report_of(graph: Graph, compiled: Compiled) -> MemoryReport:

@@ -18,6 +18,12 @@ class Source:
         self.name, self._read, self._type = name, read, first.meta
         self._first: Tensor | None = first  # what was read while the graph was traced
 
+    @property
+    def first(self) -> Tensor:
+        """The input that was read while the graph was traced, and that no step has used yet."""
+        assert self._first is not None
+        return self._first
+
     def next(self, step: object) -> Array:
         """The numbers of a step. Raises GraphError if they have another shape than at first."""
         x = self._read(step) if self._first is None else self._first

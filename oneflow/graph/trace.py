@@ -7,7 +7,7 @@ in the trace reads that value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,12 @@ class Trace(Mode):
         """See zero.py; by the id of a parameter."""
         self.lays_out = False
         """Whether the search for layouts lays out variables, too."""
+        self.lies: dict[int, NdSbp] = {}
+        """Layouts that parameters and states will have when the plan is bound, by id."""
+        self.means: frozenset[int] = frozenset()
+        """Outputs that are means over the rows of a batch, so also over its micro-batches."""
+        self.read_ahead: Sequence[Tensor] = ()
+        """Input that the readers gave to an earlier trace, which no step has used."""
         self._writes_parts = False
         self._parts: dict[int, NdSbp] = {}
         """Values that are read as a whole, and the layout they then have, by id."""
@@ -119,6 +125,9 @@ class Trace(Mode):
         self._ahead: dict[tuple[Placement, int, bool], Ahead] = {}
         """The latest readers of each placement, stage and pass."""
         self.is_in_backward = False
+        self.num_backward_passes = 0
+        self.forward_last: Node | None = None
+        """The last node before the first backward pass."""
         self._newest: dict[Placement, Value] = {}
         self._computes_again = False
         self.forgotten: list[Part] = []
@@ -222,7 +231,8 @@ class Trace(Mode):
         if not (self._writes_parts and self.split):
             return {}
         found = {i: self.split.get(id(inputs[i])) for i in op.mutates.values()}
-        return {i: s for i, s in found.items() if s is not None and s != inputs[i]._sbp}
+        lies = {i: self.lies.get(id(inputs[i]), inputs[i]._sbp) for i in found}
+        return {i: s for i, s in found.items() if s is not None and s != lies[i]}
 
     def end_build(self) -> None:
         """Optimizers follow: they draw once a step, and read split parameters as they lie."""
@@ -277,6 +287,9 @@ class Trace(Mode):
         """A pass within a pass, as of a checkpoint, goes on with gradients that are scaled."""
         before, self.scale_gradient = self.scale_gradient, None
         was_in, self.is_in_backward = self.is_in_backward, True
+        if not self.num_backward_passes:
+            self.forward_last = self.graph.last
+        self.num_backward_passes += not was_in
         place = self.module_path, self.stage
         try:
             yield
@@ -452,12 +465,15 @@ class Trace(Mode):
 
     def source(self, read: Callable[[object], Any]) -> Any:
         """An input that the graph feeds itself, with what `read` makes of each step."""
-        mode = swap_mode(None)
-        try:
-            first = read(self)
-        finally:
-            swap_mode(mode)
         name = f"source.{len(self.sources)}"
+        if len(self.sources) < len(self.read_ahead):
+            first = self.read_ahead[len(self.sources)]
+        else:
+            mode = swap_mode(None)
+            try:
+                first = read(self)
+            finally:
+                swap_mode(mode)
         self.sources.append(Source(name, read, first))
         return self.pieces_of(name, first)
 
@@ -492,6 +508,8 @@ class Trace(Mode):
         return wrap_traced(node.outputs[0], type_, placement=placement, sbp=sbp)
 
     def output(self, x: Tensor, index: int) -> None:
+        if index in self.means:
+            x = self.structural("accumulate", x, x.meta, {})
         value = self.value_of(x)
         self._append("output", [value], [], value.placement, {"index": index})
 
@@ -567,8 +585,11 @@ class Trace(Mode):
         attrs: Attrs = {"name": name}
         if self.lays_out and id(x) in self.names and id(x) not in self.split and may_lay_out(x):
             attrs = {**attrs, "free": True}
+        if id(x) in self.lies:
+            attrs = {**attrs, "split": True}
         node = self._append("variable", [], [x.meta], placement, attrs, at_front=True)
-        node.outputs[0].sbp = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
+        given = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
+        node.outputs[0].sbp = self.lies.get(id(x), given)
         self._current[id(x)] = node.outputs[0]
         stage = self.stage_of.get(id(x))
         node.stage = node.stage if stage is None else stage.id

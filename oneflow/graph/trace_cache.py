@@ -53,7 +53,8 @@ MOST = 128
 _OWN = frozenset(
     ("_name", "_modules", "_stages", "_optimizers", "_scaler", "_recomputed", "_split",
      "_gathered", "_debugged", "config", "_compiled", "_built", "_plans", "_profile",
-     "_halves", "_lets_share", "_initial_step", "_stack", "_debug_v_level", "_debug_ranks")
+     "_halves", "_lets_share", "_initial_step", "_stack", "_debug_v_level", "_debug_ranks",
+     "_choice", "_means", "_read_ahead")
 )  # fmt: skip
 """Attributes of every graph."""
 

@@ -15,7 +15,9 @@ from oneflow.graph.precision import lower, lowered_nodes, precision
 from oneflow.graph.proxy import Stage
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
+from oneflow.graph.zero import layouts_to_come
 from oneflow.nn.module import Module
+from oneflow.scheduler.compiler.place_stages import assign_stages, the_placement
 from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
 from oneflow.tensor.tensor import Tensor
 
@@ -46,6 +48,8 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
     trace.gathers_ahead = graph.config.bucket_nbytes > 0
     trace.splits_gradients = zero is not None and zero.stage >= 2
     trace.lays_out = graph.config.auto_parallel
+    trace.lies = layouts_to_come(graph)
+    trace.means, trace.read_ahead = graph._means, graph._read_ahead
     trace.stages = _stages_by_placement(stages)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():
@@ -95,6 +99,10 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
         trace.output(x, i)
     if trace.marks is not None and graph.config.amp_dtype is not None:
         lower(trace.graph, trace.marks, graph.config.amp_dtype, lowered)
+    settings = graph.config.auto_parallel_settings
+    stages = 1 if settings is None else settings.num_stages
+    if stages > 1 and the_placement(trace.graph) is not None:
+        assign_stages(trace.graph, stages, trace.forward_last)
     return outputs
 
 

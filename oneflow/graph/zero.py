@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.graph import Value
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
+from oneflow.graph.laying_out import may_lay_out
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -97,27 +98,52 @@ def _dim_to_split(x: Tensor, sbp: list[Sbp], size: int) -> int:
 def split_copies(graph: Graph) -> None:
     """Lays out the optimizers' states, and in stage 3 the parameters, as `graph.config` says.
 
-    Their values stay; the eager tensors hold parts from here on.
+    Their values stay; the eager tensors hold parts from here on. With auto-parallel they do so when
+    the plan is bound, which says how its variables lie.
     """
-    zero = graph.config.zero
+    zero, later = graph.config.zero, graph.config.auto_parallel
     if zero is None:
         return
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():
             layout = split_layout(parameter, zero.min_size)
+            if later and not may_lay_out(parameter):
+                layout = None
             if layout is not None and id(parameter) not in graph._split:
                 graph._split[id(parameter)] = layout
                 if zero.stage == 3:
                     graph._gathered[id(parameter)] = parameter.sbp
-                    parameter.data = parameter.detach().to_global(sbp=layout)
+                    if not later:
+                        parameter.data = parameter.detach().to_global(sbp=layout)
             layout = graph._split.get(id(parameter))
-            if layout is not None:
+            if layout is not None and not later:
                 _split_states(optimizer.state_of(parameter), parameter, layout)
 
 
+def layouts_to_come(graph: Graph) -> dict[int, NdSbp]:
+    """The layouts that parameters and states will have when the plan is bound, by id."""
+    zero = graph.config.zero
+    if zero is None or not graph.config.auto_parallel:
+        return {}
+    found: dict[int, NdSbp] = {}
+    for optimizer in graph._optimizers:
+        for parameter in optimizer.parameters():
+            layout = graph._split.get(id(parameter))
+            if layout is not None:
+                states = _like(optimizer.state_of(parameter), parameter)
+                found.update({id(state): layout for state in states.values()})
+                if zero.stage == 3:
+                    found[id(parameter)] = layout
+    return found
+
+
 def _split_states(states: dict[str, object], parameter: Tensor, layout: NdSbp) -> None:
-    for key, state in states.items():
-        if not isinstance(state, Tensor) or state.meta.shape != parameter.meta.shape:
-            continue
+    for key, state in _like(states, parameter).items():
         if state._sbp != layout:
             states[key] = state.detach().to_global(sbp=layout)
+
+
+def _like(states: dict[str, object], parameter: Tensor) -> dict[str, Tensor]:
+    """The states that are as large as their parameter."""
+    found = {key: state for key, state in states.items() if isinstance(state, Tensor)}
+    return {k: s for k, s in found.items() if s.meta.shape == parameter.meta.shape}

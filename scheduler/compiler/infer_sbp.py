@@ -4,7 +4,8 @@ What the user fixed (variables, inputs, to_global) stays, and is followed: node 
 results lie as in eager execution, for the same chooser decides (boxing/signatures.py). So a program
 has the same layouts in a graph as outside, and a batch that was split stays split even where
 gathering it would move fewer bytes. With auto_parallel only what is fixed stays; the rest is what a
-search over the whole graph finds (search_sbp.py).
+search over the whole graph finds (search_sbp.py), after the ranks were divided into the stages of a
+pipeline, if auto-parallel has made some (place_stages.py).
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _pack(graph: LogicalGraph, node: Node, packed: dict[int, Value], piece: Valu
         return
     whole = packed.get(value.id)
     if whole is None:
-        nd_sbp = packed_layout(value, piece)
+        nd_sbp = packed_layout(value, value.sbp or (), piece, piece.sbp if piece else None)
         source = value if nd_sbp == value.sbp else _box_piece(graph, node, value, nd_sbp)
         type_ = packed_type(value.type, graph.num_pieces)
         pack = graph.insert(node, "pack", [source], [type_], value.placement, sbp=[nd_sbp])

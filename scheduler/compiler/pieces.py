@@ -50,20 +50,21 @@ def rows_may_stay_split(graph: LogicalGraph) -> bool:
     return len(parts) <= 1
 
 
-def packed_layout(value: Value, piece: Value | None) -> NdSbp:
-    """Return how `value` must lie before `pack` so that its rows come out in the order of the
-    batch.
+def packed_layout(
+    value: Value, nd_sbp: NdSbp, piece: Value | None, of_piece: NdSbp | None
+) -> NdSbp:
+    """Return how `value`, which lies as `nd_sbp`, must lie before `pack` so that its rows come out
+    in the order of the batch.
 
-    piece: the result of an unpack in the same graph, if there is one; a value with as many rows as
-    it is taken for rows of the batch and lies as it does along dim 0; any other is whole along dim
-    0.
+    piece, of_piece: the result of an unpack in the same graph, if there is one, and how it lies; a
+    value with as many rows as it is taken for rows of the batch and lies as it does along dim 0;
+    any other is whole along dim 0.
     """
-    nd_sbp = value.sbp or ()
     if value.type.ndim == 0:
         return nd_sbp
     rows: NdSbp = (BROADCAST,) * len(nd_sbp)
-    if piece is not None and piece.sbp is not None and _is_batch(value, piece):
-        rows = piece.sbp
+    if piece is not None and of_piece is not None and _is_batch(value, piece):
+        rows = of_piece
     return tuple(
         ROWS if r is ROWS else BROADCAST if s is ROWS else s
         for s, r in zip(nd_sbp, rows, strict=True)

@@ -1,9 +1,9 @@
-"""Bytes that a step moves and holds, predicted from the layouts that a search has chosen."""
+"""Time and bytes of a step, predicted from the layouts that a search has chosen."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oneflow.boxing.parts import plan_parts
@@ -21,6 +21,7 @@ from oneflow.scheduler.compiler.signatures import (
     plan_network,
     same_layout,
 )
+from oneflow.scheduler.compiler.trunk import node_seconds
 
 Copy = tuple[int, NdSbp, Placement]
 """A value by its id, and the layout and the place to which it is moved."""
@@ -31,7 +32,8 @@ class Prediction:
     """Costs of a step.
 
     moved_nbytes: between ranks, of all of them together.  memory_nbytes: the most that a rank holds
-    at a time, with the nodes in the order of the graph; `variable_nbytes` of it are variables.
+    at a time, with the nodes in the order of the graph; `variable_nbytes` of it are variables. A
+    stage of a pipeline holds as many micro-batches as there are stages from it on.
     """
 
     moved_nbytes: int
@@ -49,14 +51,74 @@ def predict(
         for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True)
     }
     copies = _copies(nodes, choices, layouts)
-    moved = _moved(graph, nodes, choices, layouts, copies, cluster)
-    stored = sum(
-        local_nbytes(v, layouts[v.id], v.placement)
+    weights = edge_weights(graph)
+    moved = _moved(nodes, choices, layouts, copies, cluster, weights)
+    held = [
+        _memory(nodes, layouts, copies, places, _slots(nodes, places, weights, graph.num_pieces))
+        for places in _profiles(nodes)
+    ]
+    return Prediction(moved, *max(held))
+
+
+Busy = Mapping[Placement, tuple[float, float]]
+"""Seconds of a step in which the ranks of a placement are busy with micro-batches, all together,
+and with what is done once a step."""
+
+
+def step_seconds(busy: Busy, num_pieces: int) -> float:
+    """The time of a step: of ranks that all do the same it is what they are busy for; stages of a
+    pipeline (1F1B) wait while the first micro-batch comes and the last one leaves.
+    """
+    ranks = {r: None for place in busy for r in place.rank_ids}
+    each: dict[tuple[Placement, ...], None] = {}
+    for rank in ranks:
+        each[tuple([place for place in busy if rank in place.rank_ids])] = None
+    sums = [[sum(busy[place][i] for place in places) for i in (0, 1)] for places in each]
+    if num_pieces == 1:  # one stage after the other
+        return sum(piece + once for piece, once in sums)
+    pieces = [piece / num_pieces for piece, _ in sums]
+    rest = max((once for _, once in sums), default=0.0)
+    return sum(pieces) + (num_pieces - 1) * max(pieces, default=0.0) + rest
+
+
+def least_seconds(graph: LogicalGraph) -> float:
+    """A time that no layouts of a step stay below: that of computing, which all ranks share."""
+    seconds, weights = node_seconds(graph), edge_weights(graph)
+    busy: dict[Placement, tuple[float, float]] = {}
+    for node in graph:
+        weight = weights[node.outputs[0].id] if node.outputs else 1
+        each, once = busy.get(node.placement, (0.0, 0.0))
+        spent = weight * seconds[node.id]
+        busy[node.placement] = (each + spent, once) if weight > 1 else (each, once + spent)
+    return step_seconds(busy, graph.num_pieces)
+
+
+def _profiles(nodes: Iterable[Node]) -> list[frozenset[Placement]]:
+    """Sets of placements, each of those that some rank belongs to."""
+    found = {node.placement: None for node in nodes}
+    ranks = {r: None for place in found for r in place.rank_ids}
+    return list(dict.fromkeys(frozenset(p for p in found if rank in p.rank_ids) for rank in ranks))
+
+
+def _slots(
+    nodes: Sequence[Node],
+    places: frozenset[Placement],
+    weights: Mapping[int, int],
+    num_pieces: int,
+) -> dict[int, int]:
+    """Micro-batches of which a value is held at a time, by its id, where they are several."""
+    stages = {node.placement: node.stage for node in nodes if not node.is_structural}
+    behind = max(stages.values(), default=0) - max((stages.get(p, 0) for p in places), default=0)
+    if num_pieces == 1 or not behind:
+        return {}
+    slots = min(num_pieces, behind + 1)
+    return {
+        v.id: slots
         for node in nodes
-        if node.op == "variable"
+        if node.placement in places and not node.is_structural
         for v in node.outputs
-    )
-    return Prediction(moved, _memory(nodes, layouts, copies), stored)
+        if weights[v.id] > 1
+    }
 
 
 def _copies(
@@ -73,14 +135,13 @@ def _copies(
 
 
 def _moved(
-    graph: LogicalGraph,
     nodes: Sequence[Node],
     choices: Sequence[Choice],
     layouts: dict[int, NdSbp],
     copies: dict[Copy, tuple[Value, list[int]]],
     cluster: Cluster,
+    weights: Mapping[int, int],
 ) -> int:
-    weights = edge_weights(graph)
     total = 0
     for (_, wanted, placement), (value, _) in copies.items():
         source, had = value.placement, layouts[value.id]
@@ -106,23 +167,31 @@ def _memory(
     nodes: Sequence[Node],
     layouts: dict[int, NdSbp],
     copies: dict[Copy, tuple[Value, list[int]]],
-) -> int:
+    places: frozenset[Placement],
+    slots: Mapping[int, int],
+) -> tuple[int, int]:
+    """Bytes that a rank holds at the most, and those of its variables."""
     lives = Lives(nodes)
     begins, ends = Counter[int](), Counter[int]()
+    stored = 0
     for position, value in lives.made:
-        nbytes = local_nbytes(value, layouts[value.id], value.placement)
-        begins[position] += nbytes
-        ends[lives.last[value.id]] += nbytes
+        if value.placement in places:
+            nbytes = local_nbytes(value, layouts[value.id], value.placement)
+            nbytes *= slots.get(value.id, 1)
+            begins[position] += nbytes
+            ends[lives.last[value.id]] += nbytes
+            stored += nbytes if value.node.op == "variable" else 0
     for (_, wanted, placement), (value, readers) in copies.items():
-        nbytes = local_nbytes(value, wanted, placement)
-        begins[readers[0]] += nbytes
-        ends[readers[-1]] += nbytes
+        if placement in places:
+            nbytes = local_nbytes(value, wanted, placement)
+            begins[readers[0]] += nbytes
+            ends[readers[-1]] += nbytes
     live = most = 0
     for position in range(len(nodes)):
         live += begins[position]
         most = max(most, live)
         live -= ends[position]
-    return most
+    return most, stored
 
 
 def local_nbytes(value: Value, nd_sbp: NdSbp, placement: Placement) -> int:

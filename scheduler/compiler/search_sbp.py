@@ -19,6 +19,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,14 @@ from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
 from oneflow.scheduler.compiler.infer_sbp import Follower
 from oneflow.scheduler.compiler.min_sum import FORBIDDEN, Factor, Table, Tables, minimize, total
 from oneflow.scheduler.compiler.pieces import gathers_rows, rows_may_stay_split
-from oneflow.scheduler.compiler.prediction import Lives, Prediction, local_nbytes, predict
+from oneflow.scheduler.compiler.place_stages import place_stages
+from oneflow.scheduler.compiler.prediction import (
+    Lives,
+    Prediction,
+    local_nbytes,
+    predict,
+    step_seconds,
+)
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
     Choice,
@@ -68,8 +76,9 @@ Allows = Callable[[Node, NdSbp], bool]
 class Chosen(NamedTuple):
     """The outcome of a search.
 
-    nodes, choices: in the order of the graph.  seconds: estimated, of a step, with the price of its
-    memory.  is_exact: nothing is better.  bytes: moved and held.
+    nodes, choices: in the order of the graph.  seconds: the sum that is least, of the time of all
+    stages and the price of memory.  is_exact: nothing is better.  bytes: moved and held.
+    step_seconds: estimated time of a step, in which stages of a pipeline work beside each other.
     """
 
     nodes: list[Node]
@@ -77,10 +86,15 @@ class Chosen(NamedTuple):
     seconds: float
     is_exact: bool
     bytes: Prediction
+    step_seconds: float
 
 
 def search_sbp(graph: LogicalGraph, settings: AutoParallel, cluster: Cluster) -> Chosen:
-    """The signature of each node. Raises SbpError or PlacementError with the user's line."""
+    """The signature of each node; before, ranks are divided among stages as the settings say.
+
+    Raises SbpError or PlacementError with the user's line.
+    """
+    place_stages(graph, settings)
     return Search(graph, settings, cluster).best()
 
 
@@ -98,7 +112,7 @@ class Search:
             return self._at_price(settings.memory_price, allows)
         for price in PRICES:
             found = self._at_price(price, allows)
-            if _fits(found, settings.memory_nbytes, self._cluster):
+            if fits(found, settings.memory_nbytes, self._cluster):
                 break
         return found
 
@@ -136,10 +150,11 @@ class Search:
     ) -> Chosen:
         choices = model.choices(values)
         held = predict(self._graph, model.nodes, choices, self._cluster)
-        return Chosen(model.nodes, choices, seconds, is_exact, held)
+        step = step_seconds(model.busy(values), self._graph.num_pieces)
+        return Chosen(model.nodes, choices, seconds, is_exact, held, step)
 
 
-def _fits(found: Chosen, limit: int | None, cluster: Cluster) -> bool:
+def fits(found: Chosen, limit: int | None, cluster: Cluster) -> bool:
     """Whether a rank has the memory: `limit` bytes without variables, or its share of a host."""
     held = found.bytes
     if limit is not None:
@@ -187,6 +202,8 @@ class Model:
         self.nodes = list(graph)
         self.tables = Tables()
         self.factors: list[Factor] = []
+        self._moves: list[tuple[int, Placement, int]] = []
+        """Tables of moves: the factor, where the value is wanted, and how often in a step."""
         self.sizes: list[int] = []
         self._settings, self._follower = settings, Follower(graph)
         self._signatures = Signatures(cluster, settings)
@@ -214,6 +231,20 @@ class Model:
     def choices(self, values: Sequence[int]) -> list[Choice]:
         """The signatures of an assignment."""
         return [kind.choices[v] for kind, v in zip(self._of_node, values, strict=False)]
+
+    def busy(self, values: Sequence[int]) -> dict[Placement, tuple[float, float]]:
+        """Seconds of a step that ranks are busy for: see `step_seconds`."""
+        found: dict[Placement, list[float]] = {}
+        scale = self._settings.computing_ratio / MEASURED_RATIO
+        for node, kind, value in zip(self.nodes, self._of_node, values, strict=False):
+            weight = self._weights[node.outputs[0].id] if node.outputs else 1
+            sums = found.setdefault(node.placement, [0.0, 0.0])
+            sums[weight == 1] += weight * scale * kind.choices[value].seconds
+        for factor, placement, weight in self._moves:
+            scope, number = self.factors[factor]
+            sums = found.setdefault(placement, [0.0, 0.0])
+            sums[weight == 1] += float(self.tables[number][tuple([values[v] for v in scope])])
+        return {placement: (each, once) for placement, (each, once) in found.items()}
 
     # ---- nodes -----------------------------------------------------------------------------------
 
@@ -275,7 +306,8 @@ class Model:
             mask = tuple([allows(node, c.outputs[0]) for c in kind.choices])
             if any(mask) and not all(mask):
                 table = np.where(mask, 0.0, FORBIDDEN)
-                found.append(((i,), self.tables.number(("allowed", mask), lambda t=table: t)))
+                number = self.tables.number(("allowed", mask), partial(np.array, table))
+                found.append(((i,), number))
         return found
 
     def _is_free(self, node: Node) -> bool:
@@ -363,6 +395,7 @@ class Model:
             had = [m.outputs[value.index] for m in maker.choices]
             return _finite([[weight * sum(edge[h, w] for w in ws) for ws in wanted] for h in had])
 
+        self._moves.append((len(self.factors), placement, weight))
         self._add_pair(value, reader, ("move", placement, waits, weight, places), make)
 
     def _edge(
@@ -434,6 +467,7 @@ class Model:
             len(shared.members),
         )
         number = self.tables.number(("making", key), making)
+        self._moves.append((len(self.factors), placement, weight))
         self.factors.append(((self._index[value.node.id], variable), number))
         for node, places in uses:
             self._add_wish(variable, shared, node, places)

@@ -52,6 +52,8 @@ MOVE_SECONDS = 2e-5
 own."""
 SKEW_SECONDS = 3e-5
 """Time by which the slowest rank comes later to an exchange than the others."""
+CALL_SECONDS = 1e-6
+"""Least time of an op, however few bytes it reads and writes."""
 EMPTY_SECONDS = 1.0
 """Cost of leaving ranks without elements: paid only where the user left no other choice."""
 RELABEL_SECONDS = 1e-9
@@ -403,7 +405,7 @@ def _seconds(
     if is_product:
         flops = 2.0 * math.sqrt(numels[0] * numels[1] * numels[-1])
         seconds = max(seconds, flops / FLOPS_PER_SECOND[device])
-    return seconds
+    return seconds + CALL_SECONDS
 
 
 def num_parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:

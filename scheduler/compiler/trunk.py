@@ -17,7 +17,7 @@ class Trunk:
 
     def __init__(self, graph: LogicalGraph) -> None:
         nodes = list(graph)
-        seconds = _seconds(nodes)
+        seconds = node_seconds(nodes)
         self._until: dict[int, float] = {}
         self._after: dict[int, float] = {}
         for node in nodes:
@@ -36,7 +36,7 @@ class Trunk:
         return self.seconds - self._until[value.node.id] - rest
 
 
-def _seconds(nodes: list[Node]) -> dict[int, float]:
+def node_seconds(nodes: Iterable[Node]) -> dict[int, float]:
     """The time of each node, by id, if its ranks divide the work."""
     known: dict[Hashable, float] = {}
     result = {}

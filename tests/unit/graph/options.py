@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -143,6 +144,20 @@ def auto(*settings: Callable[[Any], None]) -> Callable[[Any], None]:
     return both(setting("enable_auto_parallel"), *settings)
 
 
+def divided(stages: int, grid: tuple[int, ...] = ()) -> Callable[[nn.Graph], None]:
+    """Divides the ranks of one placement among stages, or into a grid, where there are as many, as
+    auto-parallel of level "full" does with what it chooses.
+    """
+
+    def configure(graph: Any) -> None:
+        first = next(graph.model.parameters())
+        graph.config.enable_auto_parallel()
+        if first.is_global and first.placement.size % (stages * math.prod(grid)) == 0:
+            graph.config.stages, graph.config.grid = stages, grid
+
+    return configure
+
+
 def dynamic() -> GradScaler:
     return GradScaler(init_scale=1024.0, growth_interval=2)
 
@@ -186,6 +201,13 @@ OPTIONS: dict[str, Option] = {
         auto(setting("enable_auto_memory"), setting("set_memory_limit", 1 << 16))
     ),
     "auto parallel, zero 1, pieces": Option(auto(zero(1)), pieces=2),
+    "auto parallel, zero 2, pieces": Option(auto(zero(2)), pieces=2),
+    "auto parallel, zero 3": Option(auto(zero(3))),
+    "auto parallel, stages": Option(divided(2), pieces=2),
+    "auto parallel, stages, again, scaler, inf": Option(
+        both(divided(2), again(0, 1)), scaler=dynamic, pieces=4, bad=BAD
+    ),
+    "auto parallel, a grid of ranks": Option(divided(1, (2, 2)), pieces=2),
     "amp bfloat16": Option(amp(flow.bfloat16), **BFLOAT16),
     "amp, casts in updates": Option(both(amp(flow.bfloat16), CASTS_IN_UPDATES), **BFLOAT16),
     "amp, casts in updates, zero 2": Option(

@@ -114,7 +114,7 @@ class Ranks:
         held = [
             {name: np.array(x._array) for name, x in trace.variables.items()} for _, trace in made
         ]
-        given = {str(n.attrs["name"]): n.outputs[0].sbp for n in trace.graph.of_kind("variable")}
+        given = {name: (x._placement, x._sbp) for name, x in trace.variables.items()}
         config = config_of(self.graph)
         costs = costs_of(trace)
         self.plan = compile_graph(trace.graph, config, Cluster(size))
@@ -135,14 +135,12 @@ class Ranks:
             fit_memory(graph, given, config_of(graph))
             return graph, graph._trace_apart(given)[0]
 
-    def _laid_out(
-        self, held: list[dict[str, Array]], given: dict[str, NdSbp | None]
-    ) -> list[dict[str, Array]]:
+    def _laid_out(self, held: list[dict[str, Array]], given: dict[str, Any]) -> list[Any]:
         """The variables as the plan wants them: a search may have chosen other layouts."""
         for name, node in self.nodes.items():
-            value = node.outputs[0]
-            if value.sbp != given[name]:
-                array = whole(value, [own[name] for own in held], given[name])
+            value, lies = node.outputs[0], given[name]
+            if lies[0] is not None and (value.placement, value.sbp) != lies:
+                array = whole(value, [own[name] for own in held], lies)
                 for rank, own in enumerate(held):
                     own[name] = part_of(array, value.sbp or (), value.placement, rank)
         return held

@@ -100,14 +100,16 @@ class Spread:
         return whole(self.nodes[name].outputs[0], [held.get(name) for held in self.held])
 
 
-def whole(value: Value, parts: Sequence[Array], nd_sbp: NdSbp | None = None) -> Array:
-    """A value, of the parts of all ranks. nd_sbp: how they lie; None: as the plan says."""
-    nd_sbp = nd_sbp or value.sbp or ()
+def whole(
+    value: Value, parts: Sequence[Array], lie: tuple[Placement, NdSbp] | None = None
+) -> Array:
+    """A value, of the parts of all ranks. lie: where and how; None: as the plan says."""
+    placement, nd_sbp = lie or (value.placement, value.sbp or ())
     made = np.zeros(value.type.shape, value.type.dtype.np)
-    for rank in value.placement.rank_ids:
-        box = shard_box(made.shape, nd_sbp, value.placement, rank)
+    for rank in placement.rank_ids:
+        box = shard_box(made.shape, nd_sbp, placement, rank)
         if P in nd_sbp:  # of copies of a summand one counts
-            at = value.placement.coordinate(rank)
+            at = placement.coordinate(rank)
             if not any(i for i, s in zip(at, nd_sbp, strict=True) if s is B):
                 made[box.slices] += parts[rank]
         else:

@@ -1,0 +1,84 @@
+"""means_of: when a batch may be cut. That a graph then trains as with the whole batch is tested in
+tests/processes/auto_parallel_full_program.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import oneflow as flow
+import oneflow.nn.functional as F
+from oneflow import nn
+from oneflow.graph.micro_batches import means_of
+
+ROWS, PIECES = 8, 4
+
+
+class Computes(nn.Graph):
+    """The results that a function makes of a linear layer's and of the labels; the first is the
+    loss.
+    """
+
+    def __init__(self, function: Callable[..., Any], pieces: int, *modules: nn.Module) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+        self.function = function
+        for i, module in enumerate(modules):
+            setattr(self, f"module{i}", module)
+        self.config.set_gradient_accumulation_steps(pieces)
+        self.add_optimizer(flow.optim.SGD(self.linear.parameters(), lr=0.1))
+
+    def build(self, x: Any, y: Any) -> Any:
+        extra = [getattr(self, name) for name in self._modules if name.startswith("module")]
+        results = self.function(self.linear(x), y, *extra)
+        results[0].backward()
+        return results
+
+
+def found(function: Callable[..., Any], *modules: nn.Module) -> frozenset[int] | None:
+    given: Any = ((flow.ones(ROWS, 6), flow.zeros(ROWS, dtype=flow.int64)), {})
+    graphs = [Computes(function, pieces, *modules) for pieces in (1, PIECES)]
+    return means_of(*(graph._trace_apart(given).trace for graph in graphs))
+
+
+@pytest.mark.parametrize(
+    "function, means",
+    [
+        (lambda h, y: [F.cross_entropy(h, y)], {0}),
+        (lambda h, y: [F.cross_entropy(h, y), h, h.softmax(1)], {0}),
+        (lambda h, y: [h.square().mean(), h.mean(0)], {0, 1}),
+        (lambda h, y: [h.square().sum() / 8.0], None),  # 8 is not the number of rows to us
+        (lambda h, y: [h.square().mean() * 3.0 + 1.0], {0}),
+        (lambda h, y: [h.square().mean() + h.mean()], {0}),
+        (lambda h, y: [h.square().sum()], None),
+        (lambda h, y: [h.square().mean(), h.sum(0)], None),
+        (lambda h, y: [h.square().mean().sqrt()], None),  # no mean of roots
+        (lambda h, y: [(h - h.mean(0)).square().mean()], None),  # rows know of each other
+        (lambda h, y: [h.flip(0).square().mean()], None),
+        (lambda h, y: [F.cross_entropy(h, y), h.T], None),
+        (lambda h, y: [(h.T @ h).mean()], None),
+    ],
+)
+def test_only_means_of_rows_that_lie_apart_let_a_batch_be_cut(function: Any, means: Any) -> None:
+    kept = found(function)
+    assert kept == means
+
+
+def test_modules_that_mix_rows_or_draw_keep_the_batch_whole() -> None:
+    def through(h: Any, y: Any, module: Any) -> list[Any]:
+        return [F.cross_entropy(module(h), y)]
+
+    assert found(through, nn.LayerNorm(4)) == frozenset({0})
+    assert found(through, nn.BatchNorm1d(4)) is None
+    assert found(through, nn.Dropout(0.5)) is None
+
+
+def test_two_backward_passes_keep_the_batch_whole() -> None:
+    def twice(h: Any, y: Any) -> list[Any]:
+        h.square().mean().backward(retain_graph=True)
+        return [h.mean()]
+
+    assert found(twice) is None

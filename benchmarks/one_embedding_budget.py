@@ -1,9 +1,10 @@
 """OneEmbedding with 20 times more rows than its budget of memory, beside all rows in memory.
 
     python benchmarks/one_embedding_budget.py [--rows 200000] [--times 20] [--folder DIR]
+                                              [--prefetch]
 
 A click model: 26 tables, rows of 32 numbers with their Adagrad, ids by Zipf's law of exponent 1.05,
-batches of 4,096, dense layers of 512 and 256. Sides take turns; a turn is a training step, as a
+batches of 4,096, dense layers of 512 and 256. Sides take turns; a turn is four training steps, as a
 graph. Every row is there before the clock starts, and each step draws ids that it has not seen.
 """
 
@@ -28,7 +29,8 @@ from oneflow.one_embedding.store.options import (
 )
 from oneflow.one_embedding.tables import make_constant_initializer, make_table_options
 
-ROUNDS, FIRST = 30, 8
+ROUNDS, FIRST, STEPS = 8, 2, 4
+"""Turns that count, those before them, and the steps of a turn."""
 HIDDEN = (512, 256)
 Options = dict[str, Any]
 
@@ -69,13 +71,19 @@ def made(name: str, options: Options, rows: int) -> Clicks:
     return model
 
 
-def side(model: Clicks, rows: int) -> Callable[[], None]:
+def side(model: Clicks, rows: int, reads_ahead: bool) -> Callable[[], None]:
     step, rng = Step(model), np.random.default_rng(0)
-    batches = iter([zipf(rng, (BATCH, TABLES), rows) for _ in range(FIRST + ROUNDS)])
+    drawn = [zipf(rng, (BATCH, TABLES), rows) for _ in range((FIRST + ROUNDS) * STEPS + 1)]
+    batches = iter([flow.from_numpy(ids) for ids in drawn])
     clicks = flow.from_numpy(rng.integers(0, 2, (BATCH, 1)).astype(np.float32))
+    coming = next(batches)
 
     def run() -> None:
-        step(flow.from_numpy(next(batches)), clicks).numpy()
+        nonlocal coming
+        ids, coming = coming, next(batches)
+        if reads_ahead:
+            model.fields.prefetch(coming)
+        step(ids, clicks).numpy()
 
     return run
 
@@ -85,6 +93,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000, help="of each table")
     parser.add_argument("--times", type=int, default=20, help="rows over the budget of memory")
     parser.add_argument("--folder", type=Path, help="on the disk to use; else the temporary one")
+    parser.add_argument("--prefetch", action="store_true", help="read rows beside the step before")
     given = parser.parse_args()
     count, nbytes = TABLES * given.rows, TABLES * given.rows * 2 * WIDTH * 4
     budget_mb = max(1, nbytes // given.times >> 20)
@@ -95,14 +104,18 @@ def main() -> None:
             "disk": made("disk", on_disk, given.rows),
         }
         before = models["disk"].fields.statistics()
-        sides = {name: side(model, given.rows) for name, model in models.items()}
-        times = in_turns(sides, ROUNDS, warm_up=FIRST)
+        sides = {
+            name: side(model, given.rows, given.prefetch and name == "disk")
+            for name, model in models.items()
+        }
+        times = in_turns(sides, ROUNDS, warm_up=FIRST, repeat=STEPS)
         after = models["disk"].fields.statistics()
     found = paired(times, "disk", "memory")
     moved = {name: after[name] - before[name] for name in before}
-    steps = ROUNDS + FIRST
+    steps = (ROUNDS + FIRST) * STEPS
     row = {
-        "what": f"{count:,} rows of {2 * WIDTH}, {nbytes >> 20:,} MiB, {budget_mb} in memory",
+        "what": f"{count:,} rows of {2 * WIDTH}, {nbytes >> 20:,} MiB, {budget_mb} in memory"
+        + (", read ahead" if given.prefetch else ""),
         "disk ms": f"{found['ours_s'] * 1e3:.1f}",
         "memory ms": f"{found['theirs_s'] * 1e3:.1f}",
         "ratio": f"{found['ratio']:.2f}",

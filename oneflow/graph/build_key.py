@@ -21,7 +21,6 @@ import builtins
 import enum
 import functools
 import hashlib
-import inspect
 import marshal
 import sys
 import types
@@ -238,11 +237,11 @@ class BuildKey:
     def _items(self, x: dict[Any, Any]) -> None:
         tokens, visit = self._tokens, self._visit
         for key, value in x.items():
-            if key.__class__ is str:
+            if type(key) is str:
                 tokens.append(key)
             else:
                 visit(key)
-            if value.__class__ in PLAIN:
+            if type(value) in PLAIN:
                 tokens.append(value)
             else:
                 visit(value)
@@ -326,25 +325,19 @@ class BuildKey:
         self._note(x)
         self._tokens.append(("object",))
         self._class(kind, is_called=False)
-        attributes = getattr(x, "__dict__", None)
-        if attributes is not None:
-            if isinstance(x, Module):
-                attributes = {k: v for k, v in attributes.items() if k != _UNSAVED}
-            elif isinstance(x, Optimizer):
-                attributes = {k: v for k, v in attributes.items() if k not in _IDS}
-            self._tokens.append(len(attributes))
-            self._items(attributes)
+        attributes = _attributes_of(x)
+        if issubclass(kind, Module):
+            attributes = {k: v for k, v in attributes.items() if k != _UNSAVED}
+        elif issubclass(kind, Optimizer):
+            attributes = {k: v for k, v in attributes.items() if k not in _IDS}
+        self._tokens.append(len(attributes))
+        self._items(attributes)
         for slot in _slots_of(kind):
             self._visit(_slot_value(slot, x))
-        if isinstance(x, dict):
-            self._tokens.append(len(x))
-            self._items(x)
-        elif isinstance(x, list | tuple):
-            self._tokens.append(len(x))
-            self.add(*x)
-        elif isinstance(x, int | float | str):
-            base = next(b for b in (int, float, str) if isinstance(x, b))
-            self._tokens.append(base(x))
+        for base, content in _CONTENTS:
+            if issubclass(kind, base):
+                self._visit(content(x))
+                break
 
     # ---- code ------------------------------------------------------------------------------------
 
@@ -514,6 +507,25 @@ class BuildKey:
 
 _UNSAVED = "_non_persistent_buffers_set"
 
+# What an object holds as a dict, list or number, asked without calling methods of its own class.
+_CONTENTS: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (OrderedDict, lambda x: list(OrderedDict.items(x))),
+    (dict, lambda x: list(dict.items(x))),
+    (list, lambda x: list(list.__iter__(x))),
+    (tuple, lambda x: list(tuple.__iter__(x))),
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+)
+
+
+def _attributes_of(x: object) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = object.__getattribute__(x, "__dict__")
+    except AttributeError:  # an object of slots alone
+        return {}
+    return found
+
 
 def _content(cell: types.CellType) -> Any:
     try:
@@ -597,7 +609,7 @@ def _reader_of(kind: type) -> Callable[[BuildKey, Any], None]:
         read = BuildKey._type
     elif issubclass(kind, types.ModuleType):
         read = BuildKey._module
-    elif issubclass(kind, Tensor) or inspect.isabstract(kind):
+    elif issubclass(kind, Tensor):
         read = BuildKey._proxy
     elif issubclass(kind, _TEXTS):
         read = BuildKey._written

@@ -186,7 +186,7 @@ def key_of_trace(graph: Graph, given: Tree, config: JobConfig) -> Key | None:
     names = names_of(graph)
     try:
         digest, tensors = _digest(graph, given, config, names)
-    except Unkeyed as error:
+    except (Unkeyed, RecursionError) as error:
         _log.info("graph %s is traced: %s", graph.name, error)
         return None
     return Key(digest, config, names, {names[id(x)]: x for x in tensors if id(x) in names})
@@ -282,7 +282,7 @@ def pending_record(
         described = _described(outputs)
         if _digest(graph, given, key.config, key.names)[0] != key.digest:
             return None
-    except Unkeyed:
+    except (Unkeyed, RecursionError):
         return None
     variables = tuple(trace.variables)
     record = Record("", variables, described, draws, len(trace.graph), package.swaps())

@@ -476,6 +476,47 @@ class Orders(nn.Module):
         return x
 
 
+def _never(self: object, *args: object) -> Any:
+    raise SystemExit("called")
+
+
+METHODS = ("items", "keys", "values", "__iter__", "__len__", "__eq__", "__hash__", "__bool__")
+Strange: Any = type("Strange", (dict,), dict.fromkeys(METHODS, _never))
+"""A dict whose methods end the program, as a key must not call them."""
+
+
+class Deep(nn.Module):
+    """Has attributes that are hard to read, and a list that holds itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        circle: list[Any] = [1]
+        circle.append(circle)
+        self.strange, self.circle = Strange(a=1.0), circle
+        self.text, self.large, self.odd = "\ud800", 1 << 200, (float("nan"), -0.0)
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        return x * 2.0
+
+
+def test_objects_are_read_without_calling_them() -> None:
+    for expected in (False, True):
+        module = net(Deep)
+        was_found, result = run(Run(module))
+        assert was_found == expected
+        assert_eager(module, result)
+
+
+def test_a_chain_too_deep_to_read_is_traced() -> None:
+    module = net()
+    for _ in range(100_000):
+        module.settings = Settings(module.settings)
+    module.forward = lambda x: x * 2.0
+    was_found, result = run(Run(module))
+    assert not was_found
+    assert_eager(module, result)
+
+
 @pytest.mark.parametrize(
     "kind",
     [Counts, Appends, Prints, Rolls, Asks, Looks, Shows, Gets, Holds, Made, Orders],

@@ -133,6 +133,7 @@ class RegisterMemory:
 def array_at(buffer: Array, offset: int, type_: TensorType) -> Array:
     """A typed array in `buffer` (uint8), `offset` bytes from its start."""
     if buffer.__class__ is np.ndarray:  # at once: each graph makes thousands
-        return np.ndarray(type_.shape, type_.dtype.np, buffer, offset)
+        made: Array = np.ndarray(type_.shape, type_.dtype.np, buffer, offset)
+        return made
     flat: Array = buffer[offset : offset + type_.nbytes].view(type_.dtype.np)
     return flat.reshape(type_.shape)

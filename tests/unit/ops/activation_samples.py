@@ -102,5 +102,5 @@ LAYERS = {row.names[0]: row.layer for row in ROWS if row.layer}
 def missing() -> set[str]:
     """Activations of the table, and ops of ops/activation.py, without a row here."""
     of_table = {f for f, layer in LAYERS.items() if f in REGISTRY}
-    declared = {n for n, op in REGISTRY.items() if op.declared_by is not None}
+    declared = {n for n, op in REGISTRY.items() if op.declared_by is not None and not op.mutates}
     return (of_table | declared) - {find_op(name).name for name, *_ in ACTIVATIONS}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from oneflow.boxing.boxes import Pull
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.exchange import Exchange
@@ -73,7 +75,6 @@ def exchange_rows(
     sources: Sequence[Array],
     came: Array,
     targets: Sequence[Array],
-    rooms: Sequence[int],
     *,
     is_padded: bool = True,
     what: str = "exchange_rows",
@@ -82,15 +83,16 @@ def exchange_rows(
 
     sizes: int64[ranks], how many rows of each source go to each rank, in order.  sources: (rows,
     elements of one); all have as many rows.  came: int64[ranks], written: rows from each rank.
-    targets: (rows, elements of one), written.  rooms: rows of a target of each rank. Raises
-    PositionError on all ranks if one has no room.
+    targets: (rows, elements of one), written. Raises PositionError on all ranks if one has no room.
     """
-    matrix = on_host(xp, group.all_gather(sizes, what=f"sizes of {what}"))
-    matrix = matrix.reshape(group.size, group.size)
+    told = np.append(on_host(xp, sizes), len(targets[0]))
+    every = on_host(xp, group.all_gather(xp.asarray(told), what=f"sizes of {what}"))
+    every = every.reshape(group.size, group.size + 1)
+    matrix, rooms = every[:, :-1], every[:, -1].tolist()
+    for room, of_rank in zip(rooms, matrix.T.tolist(), strict=True):  # all ranks fail alike
+        check_room(room, of_rank, what)
     counts = matrix[:, group.index].tolist()
     came[...] = xp.asarray(counts)
-    for room, of_rank in zip(rooms, matrix.T.tolist(), strict=True):
-        check_room(room, of_rank, what)
     for source, target in zip(sources, targets, strict=True):
         exchange = _exchange(group.ranks, matrix, source.shape[1])
         flat = target.reshape(-1)

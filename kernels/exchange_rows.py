@@ -30,8 +30,8 @@ def check_room(room: int, came: Sequence[int], what: str) -> None:
     """Raises PositionError if more rows came than there is room for."""
     if min(came) < 0 or sum(came) > room:
         raise PositionError(
-            f"{what}: {list(came)} rows came from the parts, but there is room for {room}; give "
-            "exchange_rows more `rows`"
+            f"{what}: {list(came)} rows came from the parts, but there is room for {room}: the "
+            "result must have more rows"
         )
 
 

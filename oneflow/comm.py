@@ -24,6 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from oneflow.boxing.collectives.base import Collectives
+from oneflow.boxing.row_moves import exchange_rows
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import DTypeError, ShapeError
@@ -51,6 +52,7 @@ from oneflow.distributed.objects import (
 from oneflow.distributed.pairs import pair_with, pass_on
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
+from oneflow.kernels.exchange_rows import row_list
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -60,6 +62,7 @@ __all__ = [
     "all_gather_object",
     "all_reduce",
     "all_to_all",
+    "all_to_all_single",
     "barrier",
     "broadcast",
     "broadcast_object",
@@ -196,8 +199,8 @@ def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]
     """Sends entry r of the input list to rank r; entry r of the output list comes from rank r.
 
     All entries of all ranks have one shape and dtype: a rank cannot know the sizes of parts between
-    two others, and they are not exchanged. Parts of unequal sizes can be padded, or each sent with
-    `send`. Raises ShapeError or DTypeError for other entries, DesyncError if ranks differ.
+    two others, and they are not exchanged. Parts of unequal sizes go by `all_to_all_single`. Raises
+    ShapeError or DTypeError for other entries, DesyncError if ranks differ.
     """
     first = input_tensor_list[0] if input_tensor_list else None
     mine = array_of(first, "all_to_all")
@@ -209,13 +212,60 @@ def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]
         store(target, part)
 
 
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+) -> None:
+    """Sends the first rows of `input` to rank 0, the next to rank 1 ..., and fills `output` with
+    what came, by rank.
+
+    input_split_sizes, output_split_sizes: rows (of dim 0) for and from each rank; None: as many for
+    each. Raises ShapeError or DTypeError for tensors whose rows differ, or sizes that do not add up
+    or are not those of the other rank; DesyncError if rows differ between ranks.
+    """
+    who = "all_to_all_single"
+    mine, target = array_of(input, who), array_of(output, who)
+    if not mine.ndim or (mine.dtype, mine.shape[1:]) != (target.dtype, target.shape[1:]):
+        raise ShapeError(
+            f"{who}: output {output.meta} and input {input.meta} must have rows of one kind"
+        )
+    here = _everyone()
+    sent = _split_sizes(input_split_sizes, mine, "input")
+    wanted = _split_sizes(output_split_sizes, target, "output")
+    came, made = np.empty_like(sent), np.empty(target.shape, target.dtype)
+    rows = [row_list(np.ascontiguousarray(mine), 1)]
+    what = f"{who} of rows {dtype_of(mine.dtype)}{list(mine.shape[1:])}"
+    exchange_rows(here, np, sent, rows, came, [row_list(made, 1)], what=what)
+    if came.tolist() != wanted.tolist():
+        raise ShapeError(
+            f"{who}: output_split_sizes are {wanted.tolist()}, but {came.tolist()} rows came"
+        )
+    store(output, made)
+
+
+def _split_sizes(given: Sequence[int] | None, x: Array, name: str) -> Array:
+    """Return the rows of each rank, int64. Raises ShapeError."""
+    size, rows = world().world_size, len(x)
+    if given is None:
+        given = [rows // size] * size
+    sizes = np.array([int(n) for n in given], np.int64)
+    if len(sizes) != size or sizes.sum() != rows or (sizes < 0).any():
+        raise ShapeError(
+            f"all_to_all_single: {name}_split_sizes {sizes.tolist()} do not divide {rows} rows "
+            f"between {size} ranks"
+        )
+    return sizes
+
+
 def _check_equal_parts(tensors: Sequence[Tensor], type_: TensorType, name: str) -> Sequence[Tensor]:
     try:
         return check_list(tensors, type_, "all_to_all", name)
     except ShapeError as error:
         raise ShapeError(
-            f"{error}. All parts of all ranks have one shape, because sizes are not exchanged: pad "
-            "the shorter ones, or use send() and recv()"
+            f"{error}. All parts of all ranks have one shape, because sizes are not exchanged: use "
+            "all_to_all_single for others"
         ) from None
 
 

@@ -160,6 +160,20 @@ def all_to_all(
     _comm().all_to_all(output_tensor_list, input_tensor_list)
 
 
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: None = None,
+    async_op: bool = False,
+) -> None:
+    """Sends rows of `input` to each rank, as many as `input_split_sizes` says; `output` gets those
+    that came, by rank."""
+    _check("all_to_all_single", group=group, async_op=async_op)
+    _comm().all_to_all_single(output, input, output_split_sizes, input_split_sizes)
+
+
 def send(tensor: Tensor, dst: int, group: None = None, tag: int = 0) -> None:
     """Sends `tensor` to rank `dst`."""
     _check("send", group=group, tag=tag)

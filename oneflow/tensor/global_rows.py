@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from oneflow.boxing.boxes import local_type
@@ -32,8 +31,6 @@ class BoundRows:
         nd_sbp = (Split(0),) * placement.ndim
         rank = world().rank
         self._made = [local_type(t, nd_sbp, placement, rank) for t in out_types]
-        lists = [local_type(out_types[1], nd_sbp, placement, r).shape for r in self._ranks]
-        self._rooms = [math.prod(shape[: self._lead]) for shape in lists]
 
     def run(self, shards: Sequence[Array], xp: ArrayModule) -> list[Array]:
         """This rank's part of the results. All ranks of the placement must call it."""
@@ -47,7 +44,6 @@ class BoundRows:
             [row_list(xp.ascontiguousarray(x), self._lead) for x in shards[1:]],
             outs[0],
             [row_list(x, self._lead) for x in outs[1:]],
-            self._rooms,
             is_padded=self._is_padded,
             what=self._what,
         )

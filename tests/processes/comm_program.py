@@ -148,7 +148,26 @@ def moves() -> None:
         for r, out in enumerate(outs):
             same(out, given[r][RANK], dtype)
         same(mine, parts[RANK], dtype)
+    uneven_rows()
     comm.barrier()
+
+
+def uneven_rows() -> None:
+    """all_to_all_single: rank r has r + i rows for rank i, but none for the last."""
+    sizes = np.add.outer(np.arange(SIZE), np.arange(SIZE))
+    sizes[:, LAST] = 0
+    for shape, dtype in (((3,), "float32"), ((), "int64"), ((2, 2), "bfloat16")):
+        given = [values(r, (int(sizes[r].sum()), *shape), dtype) for r in range(SIZE)]
+        ends = sizes.cumsum(1)[:, RANK]
+        came = [x[end - n : end] for x, end, n in zip(given, ends, sizes[:, RANK], strict=True)]
+        out = empty((int(sizes[:, RANK].sum()), *shape), dtype)
+        told = sizes[:, RANK].tolist(), sizes[RANK].tolist()
+        flow.distributed.all_to_all_single(out, tensor(given[RANK], dtype), *told)
+        same(out, np.concatenate(came), dtype)
+    even, out = flow.arange(2 * SIZE) + 100 * RANK, flow.zeros(2 * SIZE, dtype=flow.int64)
+    comm.all_to_all_single(out, even)
+    wanted = (2 * RANK + np.arange(2)) + 100 * np.arange(SIZE)[:, None]
+    same(out, wanted.reshape(-1), "int64")
 
 
 def pairs() -> None:
@@ -320,10 +339,20 @@ def mistakes() -> None:
         ),
         (
             ShapeError,
-            r"input_tensor_list\[\d\] is .* one shape, because sizes are not exchanged: pad",
+            r"input_tensor_list\[\d\] is .* one shape, because sizes are not exchanged: use",
             lambda: comm.all_to_all(lists, [*lists[1:], flow.ones(2)]),
         ),
         (DTypeError, "a tensor is needed, got NoneType", lambda: comm.all_to_all(lists, [])),
+        (
+            ShapeError,
+            "do not divide 3 rows",
+            lambda: comm.all_to_all_single(one, one, None, [4] * SIZE),
+        ),
+        (
+            ShapeError,
+            "must have rows of one kind",
+            lambda: comm.all_to_all_single(flow.ones(3, 2), one),
+        ),
         (
             ShapeError,
             "parts float32\\[3\\] of",

@@ -116,7 +116,7 @@ def test_uneven_rows_go_to_whom_they_are_for(run: Any, p: int) -> None:
         came = np.empty(p, np.int64)
         into = [np.empty((rooms[c.rank], x.shape[1]), x.dtype) for x in sent(c.rank)]
         before = c.received_nbytes
-        exchange_rows(c, np, sizes[c.rank], sent(c.rank), came, into, rooms)
+        exchange_rows(c, np, sizes[c.rank], sent(c.rank), came, into)
         return came, into, c.received_nbytes - before
 
     for rank, (came, into, nbytes) in enumerate(run(p, work)):
@@ -127,16 +127,15 @@ def test_uneven_rows_go_to_whom_they_are_for(run: Any, p: int) -> None:
             whole = np.concatenate([*parts, np.zeros((3, found.shape[1]))])
             np.testing.assert_array_equal(found, whole)
         others = int(sizes[:, rank].sum() - sizes[rank, rank])
-        assert nbytes == others * (5 * 4 + 8) + (p - 1) * p * 8
+        assert nbytes == others * (5 * 4 + 8) + (p - 1) * (p + 1) * 8
 
 
 def test_all_ranks_refuse_rows_that_have_no_room_on_one(run: Any) -> None:
     def work(c: Collectives) -> str:
         into = [np.empty((2 - c.rank, 1))]
         try:
-            exchange_rows(
-                c, np, np.array([1, 1]), [np.ones((2, 1))], np.empty(2, np.int64), into, [2, 1]
-            )
+            ones = [np.ones((2, 1))]
+            exchange_rows(c, np, np.array([1, 1]), ones, np.empty(2, np.int64), into)
         except PositionError as error:
             return str(error)
         return ""

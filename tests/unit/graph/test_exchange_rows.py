@@ -141,5 +141,5 @@ def test_gradients_go_back(grid: Any) -> None:
 
 def test_more_rows_than_there_is_room_for() -> None:
     sizes = flow.tensor(np.array([5]))
-    with pytest.raises(PositionError, match=r"room for 4; give exchange_rows more `rows`"):
+    with pytest.raises(PositionError, match="room for 4: the result must have more rows"):
         exchange_rows(sizes, flow.zeros(6, 2), num_parts=1, rows=4)

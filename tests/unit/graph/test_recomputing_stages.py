@@ -17,7 +17,7 @@ from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import NdSbp, Split
 from oneflow.graph.memory_report import Recomputed
 from oneflow.nn.graph import GraphModule
-from oneflow.scheduler.compiler.signatures import BYTES_PER_SECOND, FLOPS_PER_SECOND
+from oneflow.scheduler.compiler.signatures import BYTES_PER_SECOND, CALL_SECONDS, FLOPS_PER_SECOND
 
 from .ranks import Ranks, put
 
@@ -149,7 +149,7 @@ def test_extra_time_is_of_what_the_backward_pass_needs_again() -> None:
         flops = 2 * ROWS * WIDTH * 4 * WIDTH
         up = max(flops / FLOPS_PER_SECOND["cpu"], 4 * WIDTH * (5 * ROWS + 4 * WIDTH) / PACE)
         maps = 2 * 2 * 4 * ROWS * 4 * WIDTH / PACE  # each reads and writes all that it has
-        assert cost.extra_seconds == pytest.approx(up + maps)
+        assert cost.extra_seconds == pytest.approx(up + maps + 3 * CALL_SECONDS)
 
 
 def test_extra_time_is_that_of_a_rank_and_of_all_micro_batches() -> None:

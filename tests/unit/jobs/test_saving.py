@@ -141,7 +141,7 @@ def test_a_full_disk_of_rows_costs_one_checkpoint(
     with open_store(options, key_type="int64", line_size=2, initial=made) as store:
         keys = np.arange(3, dtype=np.uint64), np.zeros(3, np.int32)
         store.put(*keys, np.full((3, 2), 7, np.float32))
-        table: Any = SimpleNamespace(store=store, text="")
+        table: Any = SimpleNamespace(store=store, load_snapshot=store.load_snapshot, text="")
         rows = Tables({"users": table}, ["users"])
         saver = Saver(tmp_path, 2, "key", lambda *_: None, rows=Snapshots(rows, "job"))
         with monkeypatch.context() as patched:

@@ -45,8 +45,10 @@ SOURCES = frozenset({"input", "variable"})
 PICKING = frozenset({"gather", "index_select"})
 """Ops that read no more of their first input than they write."""
 
-BYTES_PER_SECOND = {"cpu": 1e10, "cuda": 1e12}
-FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 1e14}
+BYTES_PER_SECOND = {"cpu": 2.5e10, "cuda": 1e12}
+FLOPS_PER_SECOND = {"cpu": 2e11, "cuda": 1e14}
+"""Paces of one rank. Those of a CPU: with them steps of the four models of
+benchmarks/auto_parallel.py on one core take 0.75 to 1.03 of their estimates."""
 MOVE_SECONDS = 2e-5
 """Least time of an exchange, however few bytes it moves: it is an actor with messages of its
 own."""

@@ -195,6 +195,11 @@ class Embedding(Module):
 
     def _check_ids(self, ids: Tensor) -> None:
         wanted = _KEYS[self.key_name]
+        if not isinstance(ids, Tensor):
+            raise DTypeError(
+                f"embedding {self.one_embedding.name!r}: ids are a {type(ids).__name__}, must be a "
+                f"tensor of {wanted.name}: use flow.tensor or flow.from_numpy"
+            )
         if ids.dtype is not wanted and not (wanted is int64 and ids.dtype is int32):
             raise DTypeError(
                 f"embedding {self.one_embedding.name!r}: ids are {ids.meta}, but its key_type is "

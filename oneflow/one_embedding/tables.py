@@ -107,6 +107,8 @@ def _column(initializer: Initializer | None, width: int) -> dict[str, Any]:
             "make_xavier_uniform_initializer"
         )
     numbers = [float(initializer[name]) for name in names]
+    if any(map(math.isnan, numbers)):
+        raise ArgumentError(f"an initializer of a number that is NaN: {initializer}")
     made: dict[str, Any] = {"width": width, "kind": kind}
     if kind == "constant":
         return made | {"first": numbers[0]}

@@ -67,7 +67,8 @@ def make_cached_ssd_store_options(
         if budget_mb
     ]
     sizes = size_factor, storage_dim
-    return _options(caches, persistent_path, capacity or 0, sizes, physical_block_size)
+    most = _capacity(capacity) if capacity else 0
+    return _options(caches, persistent_path, most, sizes, physical_block_size)
 
 
 def make_cached_host_mem_store_options(
@@ -97,8 +98,8 @@ def make_cached_host_mem_store_options(
 
 
 def _capacity(capacity: int) -> int:
-    if capacity <= 0:
-        raise ArgumentError(f"a store's capacity must be more than 0 rows, not {capacity}")
+    if not isinstance(capacity, (int, float)) or not capacity > 0:
+        raise ArgumentError(f"a store's capacity must be more than 0 rows, not {capacity!r}")
     return int(capacity)
 
 

@@ -389,6 +389,29 @@ def test_half_precision_results_train_float32_rows() -> None:
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "dtype": (lambda: embedding()(flow.zeros(3, 2)), DTypeError, "ids are float32.*int64"),
     "nan": (lambda: embedding()(flow.tensor([np.nan, 1.0])), DTypeError, "ids are float"),
+    "no tensor": (
+        lambda: embedding()([1, 2]),
+        DTypeError,
+        "ids are a list, must be a tensor of int64",
+    ),
+    "capacity": (lambda: embedding(capacity="many"), ArgumentError, "more than 0 rows, not 'many'"),
+    "negative capacity": (
+        lambda: one.make_cached_ssd_store_options(1, "", -5),
+        ArgumentError,
+        "more than 0 rows, not -5",
+    ),
+    "nan initializer": (
+        lambda: one.MultiTableEmbedding(
+            "of nan",
+            4,
+            flow.float,
+            flow.int64,
+            [one.make_table_options(one.make_constant_initializer(np.nan))],
+            one.make_device_mem_store_options("", 10),
+        ),
+        ArgumentError,
+        "a number that is NaN",
+    ),
     "negative": (
         lambda: embedding(tables=1)(flow.tensor([4, -3])),
         PositionError,

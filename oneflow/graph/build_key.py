@@ -17,6 +17,7 @@ trace than before is none.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import enum
 import functools
@@ -54,6 +55,9 @@ from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.tensor import Tensor
 
 PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, type(Ellipsis)))
+_VALUES = PLAIN | {list, tuple, dict}
+_MEMBER = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_"))
+"""Attributes of each member of an enumeration."""
 _ABSENT = object()
 
 _BUILTINS = frozenset(
@@ -98,7 +102,7 @@ _MAKING = frozenset(
      "__dataclass_fields__", "__dataclass_params__", "__match_args__", "__abstractmethods__",
      "__annotate__", "__annotate_func__", "__annotations_cache__", "__type_params__")
 )  # fmt: skip
-"""Entries of classes that calls of an instance do not read."""
+"""Entries of classes that calls of an instance do not read, unless code names them."""
 
 _SAVING = frozenset(
     ("extra_repr", "state_dict", "load_state_dict", "_load_from_state_dict",
@@ -111,6 +115,9 @@ _IDS = frozenset(("_places", "_passes"))
 _HEAP = 1 << 9  # of a class that Python code has made
 _BASES = (object, dict, OrderedDict, list, tuple, int, float, str)
 _TEXTS = (DType, Device, Sbp, TensorType, np.dtype)
+
+_registered = vars(abc)["_get_dump"]
+"""Gives the classes that are registered with an abstract class, and what it has found out."""
 
 package = PackageState()
 
@@ -138,6 +145,8 @@ class BuildKey:
         """Attributes that code in reach reads."""
         self._classes: list[tuple[type, set[str]]] = []
         """Classes in reach, and their entries that were read."""
+        self._own_classes: dict[type, None] = {}
+        """Classes of this package in reach, to which the program may have added values."""
         self._constructs = False
         """Whether code in reach may call the class of any object."""
         self._texts: dict[int, str] = {}
@@ -151,11 +160,13 @@ class BuildKey:
         self._note(x)
         self._class(type(x), is_called=False)
         self._tokens.append(len(attributes))
-        self._items(attributes)
+        self._items(attributes.items())
 
     def digest(self) -> str:
         """Return the key of all that was added."""
         self._read_methods()
+        self._read_values()
+        self._read_methods()  # of objects in those values
         data = marshal.dumps(self._tokens, 0)  # no references: equal for equal tokens
         return hashlib.blake2b(data, digest_size=16).hexdigest()
 
@@ -228,15 +239,13 @@ class BuildKey:
             self._visit(item)
 
     def _dict(self, x: dict[Any, Any]) -> None:
-        self._tokens.append(("dict", len(x)))
-        if not x:
-            return
         self._note(x)
-        self._items(x)
+        self._tokens.append((type(x).__name__, len(x)))
+        self._items(x.items())
 
-    def _items(self, x: dict[Any, Any]) -> None:
+    def _items(self, items: Iterable[tuple[Any, Any]]) -> None:
         tokens, visit = self._tokens, self._visit
-        for key, value in x.items():
+        for key, value in items:
             if type(key) is str:
                 tokens.append(key)
             else:
@@ -265,7 +274,7 @@ class BuildKey:
         self._tokens.append(("array", str(x.dtype), x.shape, x.tobytes()))
 
     def _scalar(self, x: np.generic) -> None:
-        self._tokens.append((type(x).__name__, x.tobytes()))
+        self._tokens.append((type(x).__name__, str(x.dtype), x.tobytes()))
 
     def _written(self, x: object) -> None:
         self._tokens.append((type(x).__name__, str(x)))
@@ -284,6 +293,7 @@ class BuildKey:
         self._note(x)
         self._tokens.append(("enum", x.name))
         self.add(type(x), x.value)
+        self._items((k, v) for k, v in vars(x).items() if k not in _MEMBER)
 
     def _generator(self, x: object) -> None:
         if x is not default_generator:
@@ -331,7 +341,7 @@ class BuildKey:
         elif issubclass(kind, Optimizer):
             attributes = {k: v for k, v in attributes.items() if k not in _IDS}
         self._tokens.append(len(attributes))
-        self._items(attributes)
+        self._items(attributes.items())
         for slot in _slots_of(kind):
             self._visit(_slot_value(slot, x))
         for base, content in _CONTENTS:
@@ -349,6 +359,8 @@ class BuildKey:
             self._own_function(x)
             return
         if home in _STDLIB and x.__globals__ is vars(sys.modules[home]):
+            if home == "copy":
+                raise Unkeyed("copy, which calls methods that no code names")
             self._tokens.append(("function", home, x.__qualname__))
             return
         facts = facts_of(code)
@@ -423,6 +435,8 @@ class BuildKey:
             raise Unkeyed(f"{home}.{name}")
 
     def _ufunc(self, x: np.ufunc) -> None:
+        if vars(np).get(x.__name__) is not x:
+            raise Unkeyed(f"{x.__name__}, a ufunc that is not one of NumPy's")
         self._tokens.append(("ufunc", x.__name__))
 
     def _type(self, x: type) -> None:
@@ -453,6 +467,9 @@ class BuildKey:
         root = home.partition(".")[0]
         if root == ROOT:
             _check_room(home, x.__qualname__)
+            for base in x.__mro__:
+                if base.__module__.partition(".")[0] == ROOT:
+                    self._own_classes[base] = None
             return
         if home == "builtins":
             if x.__name__ not in _BUILTINS and not issubclass(x, BaseException):
@@ -463,6 +480,8 @@ class BuildKey:
                 raise Unkeyed(f"{home}.{x.__qualname__}")
             return
         if home in _STDLIB or home.lstrip("_") in _STDLIB:
+            if home == "operator" and x.__name__ in ("attrgetter", "methodcaller"):
+                raise Unkeyed(f"operator.{x.__name__}, which takes names from strings")
             return
         if root in sys.stdlib_module_names and root != "__main__":
             raise Unkeyed(f"{home}.{x.__qualname__}")
@@ -470,9 +489,13 @@ class BuildKey:
             raise Unkeyed(f"{home}.{x.__qualname__}, which is not written in Python")
         if not _is_plain_metaclass(type(x)):
             raise Unkeyed(f"{x.__qualname__}, whose class is {type(x).__qualname__}")
+        if _has_more_instances(x):
+            raise Unkeyed(f"{x.__qualname__}, of which objects may be that are not derived from it")
         for base in x.__bases__:
             self._class(base, is_called=False)
         self._classes.append((x, set()))
+        if isinstance(x, enum.EnumMeta):
+            self._visit(x._member_map_)
 
     def _read_methods(self) -> None:
         """Reads entries of classes until the code in reach names no more of them."""
@@ -481,6 +504,14 @@ class BuildKey:
             count = len(self._tokens)
             for cls, read in list(self._classes):
                 self._entries(cls, read, [n for n in vars(cls) if self._is_read(cls, n)])
+
+    def _read_values(self) -> None:
+        """Reads plain values of this package's classes, where a program may put its own."""
+        for cls in list(self._own_classes):
+            for name in sorted(self.named & vars(cls).keys()):
+                if type(value := vars(cls)[name]) in _VALUES:
+                    self._tokens.append(("value of", cls.__module__, cls.__qualname__, name))
+                    self._visit(value)
 
     def _entries(self, cls: type, read: set[str], names: Iterable[str]) -> None:
         for name in names:
@@ -495,8 +526,10 @@ class BuildKey:
         """
         if name in _CONSTRUCTORS:
             return self._constructs
-        if name in _MAKING or name == "_abc_impl":
+        if name == "_abc_impl":
             return False
+        if name in _MAKING:
+            return name in self.named and not _is_made_repr(vars(cls)[name])
         if name == "__hash__" and "__dataclass_fields__" in vars(cls):
             return False  # of the fields
         if name in self.named or (name.startswith("__") and name.endswith("__")):
@@ -532,6 +565,21 @@ def _content(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # empty yet
         return "no value"
+
+
+def _is_made_repr(x: object) -> bool:
+    """Whether an entry of a class is a text of its fields that `dataclass` has written."""
+    made = x.__dict__.get("__wrapped__", x) if type(x) is types.FunctionType else None
+    if type(made) is not types.FunctionType:
+        return False
+    return made.__name__ == "__repr__" and made.__code__.co_filename == "<string>"
+
+
+def _has_more_instances(x: type) -> bool:
+    """Whether `isinstance` may ask more than the classes from which an object's is derived."""
+    if vars(x).get("_is_runtime_protocol"):
+        return True
+    return isinstance(x, abc.ABCMeta) and bool(_registered(x)[0])
 
 
 def _is_plain_metaclass(kind: type) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dis
 import hashlib
 import marshal
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -24,12 +25,16 @@ _EFFECTS = {
     "IMPORT_NAME": "imports a module",
     "IMPORT_STAR": "imports names",
     "LOAD_BUILD_CLASS": "makes a class",
+    "MATCH_CLASS": "matches an object's attributes",
     "BUILD_SET": "makes a set, whose order is another one in each process",
     "SET_ADD": "makes a set, whose order is another one in each process",
 }
 """Instructions whose effect, or whose result, a key of what is read cannot show."""
 
 _SET = "a set"
+_FORMATS = frozenset(("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"))
+_TEXT_NAMES = frozenset(("str", "format", "format_map", "join"))
+_FIELD = re.compile(r"\{\w*[.\[]")  # of an object, in a text for str.format
 _CELLS = frozenset(("STORE_DEREF", "DELETE_DEREF"))
 _HIDDEN = frozenset(
     ("__dict__", "__code__", "__globals__", "__closure__", "__subclasses__", "_array",
@@ -89,6 +94,8 @@ def _find(code: CodeType) -> CodeFacts:
     refusals: list[str] = []
     for inner in _all(code):
         names.update(inner.co_names)
+        if _makes_text(inner):
+            names.update(("__str__", "__repr__"))
         refusals += _refusals(inner, code.co_freevars)
         chains |= dict.fromkeys(c for c in _chains(inner) if _is_outer(c, code))
     # Version 0 writes no references, which depend on who else holds a constant.
@@ -113,6 +120,9 @@ def _refusals(code: CodeType, outer: tuple[str, ...]) -> list[str]:
     """Reasons against leaving the call of a code object out. outer: cells of its surroundings."""
     found = [f"reads {name}" for name in code.co_names if name in _HIDDEN]
     makes = code.co_varnames[0] if code.co_name == "__init__" and code.co_argcount else ""
+    if not _TEXT_NAMES.isdisjoint(code.co_names):
+        texts = [x for x in code.co_consts if isinstance(x, str)]
+        found += ["names attributes in a text" for text in texts if _FIELD.search(text)]
     previous = ""
     for step in dis.get_instructions(code):
         effect = _EFFECTS.get(step.opname)
@@ -127,6 +137,16 @@ def _refusals(code: CodeType, outer: tuple[str, ...]) -> list[str]:
         is_set = step.opname == "LOAD_CONST" and isinstance(step.argval, frozenset)
         previous = _SET if is_set else step.argval if step.opname == "LOAD_FAST" else ""
     return [f"{code.co_name} ({code.co_filename}:{code.co_firstlineno}) {x}" for x in found]
+
+
+def _makes_text(code: CodeType) -> bool:
+    """Whether code may call the `__str__` or `__repr__` of any object."""
+    if not _TEXT_NAMES.isdisjoint(code.co_names):
+        return True
+    steps = dis.get_instructions(code)
+    return any(
+        s.opname in _FORMATS or s.opname == "BINARY_MODULO" or s.argrepr == "%" for s in steps
+    )
 
 
 def _chains(code: CodeType) -> Iterator[Chain]:

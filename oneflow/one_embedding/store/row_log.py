@@ -4,7 +4,8 @@ A file of rows has a number; beside `00000007.rows` lies `00000007.keys` with th
 row's slot is the number of its file times the rows that a file can have, plus its number there. A
 row that changes gets a new slot. So whatever a snapshot refers to is never written again, a process
 that is killed tears nothing that was promised, and changed rows go to the disk in one piece however
-scattered their ids are. Rows lie in units, of whole blocks of the disk, that none crosses.
+scattered their ids are. Rows lie in units, of whole blocks of the disk, that none crosses; behind
+the ids of a unit stands the CRC-32 of its bytes, by which changed bytes are found when it is read.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _READ_UNITS = 2048
 ID = np.dtype([("key", "<u8"), ("table", "<i4")])
 NO_ROW = -1
 """Table of a slot that was left out, so that what follows begins a unit."""
+_UNIT_CHECK = -2
+"""Table beside the check of a unit."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,16 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class Extent:
-    """The first `rows` slots of a file. check: CRC-32 of their ids."""
+    """The first `rows` slots of a file, which are whole units.
+
+    check: CRC-32 of what the file of ids has of them.  has_checks: whether that has checks of the
+    units; snapshots of version 1 have none.
+    """
 
     number: int
     rows: int
     check: int
+    has_checks: bool = False
 
 
 def rows_path(folder: Path, number: int) -> Path:
@@ -98,20 +106,34 @@ def numbers_in(folder: Path) -> list[int]:
     return sorted(int(stem) for stem in found if stem.isdigit())
 
 
-def read_ids(folder: Path, extent: Extent) -> Array:
-    """Ids (of ID) of an extent. Raises RowStoreError for a torn file."""
+def read_ids(folder: Path, extent: Extent, unit_rows: int) -> tuple[Array, Array | None]:
+    """Ids (of ID) of an extent, and the checks of its units, uint32[n], if it has them.
+
+    unit_rows: see `RowLayout`.  Raises RowStoreError for a torn file.
+    """
     path = keys_path(folder, extent.number)
+    units = extent.rows // unit_rows
+    nbytes = (extent.rows + units * extent.has_checks) * ID.itemsize
     try:
         with path.open("rb") as file:
-            data = file.read(extent.rows * ID.itemsize)
+            data = file.read(nbytes)
     except FileNotFoundError:
         raise RowStoreError(f"{path} is missing; load another snapshot") from None
-    if len(data) < extent.rows * ID.itemsize or zlib.crc32(data) != extent.check:
+    if len(data) < nbytes or zlib.crc32(data) != extent.check:
         raise RowStoreError(
             f"{path} is torn: its first {extent.rows} ids are not those that the snapshot has; "
             "load another one"
         )
-    return np.frombuffer(data, ID)
+    ids = np.frombuffer(data, ID)
+    if not extent.has_checks:
+        return ids, None
+    by_unit = ids.reshape(units, unit_rows + 1)
+    return by_unit[:, :-1].reshape(-1), by_unit["key"][:, -1].astype(np.uint32)
+
+
+def _checks_of(units: Array) -> Array:
+    """CRC-32 of each unit: uint8 (n, unit_nbytes) -> uint32[n]."""
+    return np.fromiter(map(zlib.crc32, units), np.uint32, len(units))
 
 
 class _OpenFile:
@@ -119,6 +141,11 @@ class _OpenFile:
 
     def __init__(self, folder: Path, number: int, layout: RowLayout, *, create: bool) -> None:
         self.number, self.rows, self.check, self.is_synced = number, 0, 0, True
+        self.has_checks, self._unit_rows = create, layout.unit_rows
+        self.checks: Array | None = None
+        """Checks of the units, uint32, once they are known."""
+        if create:
+            self.checks = np.zeros(layout.file_rows // layout.unit_rows, np.uint32)
         self.ids = -1
         path = rows_path(folder, number)
         try:
@@ -129,18 +156,30 @@ class _OpenFile:
         except OSError as error:
             raise as_disk_error(error, path) from error
 
-    def append_ids(self, ids: Array) -> None:
-        """Write ids (of ID) behind those that are there."""
-        data = ids.tobytes()
+    @property
+    def extent(self) -> Extent:
+        """The part of the file that is written."""
+        return Extent(self.number, self.rows, self.check, self.has_checks)
+
+    def append_ids(self, ids: Array, checks: Array) -> int:
+        """Write the ids (of ID) and checks of whole units behind those that are there; return the
+        number of bytes."""
+        by_unit = np.empty((checks.size, self._unit_rows + 1), ID)
+        by_unit[:, :-1] = ids.reshape(checks.size, self._unit_rows)
+        by_unit["key"][:, -1], by_unit["table"][:, -1] = checks, _UNIT_CHECK
+        data, first = by_unit.tobytes(), self.rows // self._unit_rows
         try:
             # Behind those that belong there: a write that failed may have left some.
-            count = os.pwrite(self.ids, data, self.rows * ID.itemsize)
+            count = os.pwrite(self.ids, data, first * by_unit.itemsize * by_unit.shape[1])
             if count < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise as_disk_error(error, self.file.path) from error
         self.rows += ids.size
         self.check = zlib.crc32(data, self.check)
+        if self.checks is not None:
+            self.checks[first : first + checks.size] = checks
+        return len(data)
 
     def sync(self) -> None:
         if self.is_synced:
@@ -249,10 +288,11 @@ class RowLog:
         self._tail_ids[self._queued : count] = (0, NO_ROW)
         offset = last.rows // self.layout.unit_rows * self.layout.unit_nbytes
         last.is_synced = False
-        last.file.write(offset, self._tail[:units].reshape(-1))
+        written = self._tail[:units]
+        last.file.write(offset, written.reshape(-1))
         failpoint("rows.write")
-        last.append_ids(self._tail_ids[:count])
-        self._counted.disk_nbytes_written += units * self.layout.unit_nbytes + count * ID.itemsize
+        nbytes = last.append_ids(self._tail_ids[:count], _checks_of(written))
+        self._counted.disk_nbytes_written += written.nbytes + nbytes
         self._queued = 0
 
     def sync(self) -> list[Extent]:
@@ -261,9 +301,7 @@ class RowLog:
         for file in self._files.values():
             file.sync()
         return [
-            Extent(file.number, file.rows, file.check)
-            for number, file in sorted(self._files.items())
-            if self.live.get(number)
+            file.extent for number, file in sorted(self._files.items()) if self.live.get(number)
         ]
 
     def begin_file(self) -> int:
@@ -298,7 +336,7 @@ class RowLog:
                 path = rows_path(self.folder, extent.number)
                 raise RowStoreError(f"{path} is missing; load another snapshot") from None
             self._files[extent.number] = file
-            file.rows, file.check = extent.rows, extent.check
+            file.rows, file.check, file.has_checks = extent.rows, extent.check, extent.has_checks
             nbytes = extent.rows // self.layout.unit_rows * self.layout.unit_nbytes
             found = os.fstat(file.file.handle).st_size
             if found < nbytes:
@@ -326,9 +364,8 @@ class RowLog:
         units, which = np.unique(slots // layout.unit_rows, return_inverse=True)
         order = np.argsort(which, kind="stable")
         numbers, inside = np.divmod(units, layout.file_rows // layout.unit_rows)
-        handles = np.array(
-            [self._files[number].file.handle for number in numbers.tolist()], np.int64
-        )
+        files = [self._files[number] for number in numbers.tolist()]
+        handles = np.array([file.file.handle for file in files], np.int64)
         bounds = np.searchsorted(which[order], np.arange(0, units.size + _READ_UNITS, _READ_UNITS))
         for first, begin, end in zip(
             range(0, units.size, _READ_UNITS), bounds[:-1], bounds[1:], strict=False
@@ -337,14 +374,33 @@ class RowLog:
             target = self._read[: units[part].size]
             self._reader.read(handles[part], inside[part] * layout.unit_nbytes, target)
             self._counted.disk_nbytes_read += target.nbytes
+            self._check(files[part], inside[part], target)
             some = order[begin:end]
             found = layout.rows_of(target)
             rows[places[some]] = found[which[some] - first, slots[some] % layout.unit_rows]
 
+    def _check(self, files: list[_OpenFile], units: Array, found: Array) -> None:
+        """Raise RowStoreError for a unit whose bytes are not those that were written.
+
+        files: of each unit.  units: their places there.  found: uint8 (n, unit_nbytes).
+        """
+        for file, place, check in zip(files, units.tolist(), _checks_of(found), strict=True):
+            if file.has_checks and file.checks is None:
+                self.ids(file.number)
+            if file.checks is not None and file.checks[place] != check:
+                begin = place * self.layout.unit_nbytes
+                raise RowStoreError(
+                    f"{file.file.path} is torn: its bytes {begin} to "
+                    f"{begin + self.layout.unit_nbytes} changed since they were written (CRC-32); "
+                    "load another snapshot"
+                )
+
     def ids(self, number: int) -> tuple[Array, Array]:
         """Ids (of ID) of a file that is written, and their slots; left out slots are not in."""
         file = self._files[number]
-        ids = read_ids(self.folder, Extent(number, file.rows, file.check))
+        ids, checks = read_ids(self.folder, file.extent, self.layout.unit_rows)
+        if file.checks is None:
+            file.checks = checks
         there = np.flatnonzero(ids["table"] != NO_ROW)
         return ids[there], there + number * self.layout.file_rows
 

@@ -35,7 +35,9 @@ from oneflow.services.failpoints import failpoint
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_CHECKS = 1
+"""The version before, whose files of rows have no checks; it is read, and goes on as the other."""
 _FOLDER = "snapshots"
 _SUFFIX, _BEFORE = ".json", ".before"
 _BATCH_ROWS = 1 << 15
@@ -113,7 +115,7 @@ def _read(path: Path) -> Snapshot:
     try:
         said = json.loads(data)
         version = said.pop("version")
-        if version != VERSION:
+        if version not in (_WITHOUT_CHECKS, VERSION):
             raise RowStoreError(f"{path} is of version {version}, this program reads {VERSION}")
         said["extents"] = tuple(Extent(**extent) for extent in said["extents"])
         return Snapshot(**said)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from oneflow.core.errors import ArgumentError, RowDiskFullError, RowStoreError
 from oneflow.one_embedding.store import row_log, row_memory
 from oneflow.one_embedding.store.initial import Column, InitialRows
 from oneflow.one_embedding.store.owners import owners_of
+from oneflow.one_embedding.store.persistent_table import make_persistent_table_reader
 from oneflow.one_embedding.store.row_store import open_store
 
 from .stores import (
@@ -222,6 +225,69 @@ def test_changed_ids_are_found_torn(tmp_path: Path) -> None:
         path.write_bytes(bytes(path.stat().st_size))
         with pytest.raises(RowStoreError, match="is torn"):
             store.load_snapshot("a")
+
+
+@BOTH
+@pytest.mark.parametrize("place", [1, -2])
+def test_changed_rows_are_found_where_they_are_read(
+    kind: str, place: int, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    keys = np.arange(200, dtype=np.uint64)
+    with opened(kind, tmp_path) as store:
+        rows_of(store, keys)
+        store.save_snapshot("a")
+    (path,) = tmp_path.glob("0-1/*.rows")
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1 << int(rng.integers(8))
+    path.write_bytes(data)
+    with opened(kind, tmp_path) as store:
+
+        def read() -> None:
+            store.load_snapshot("a")
+            rows_of(store, keys)
+
+        with pytest.raises(RowStoreError, match=r"\.rows is torn: its bytes \d+ to \d+ changed"):
+            read()
+    reader = make_persistent_table_reader(str(tmp_path / "0-1"), "a", "int64", "float32", LINE)
+    with reader, pytest.raises(RowStoreError, match=r"\.rows is torn: its bytes"):
+        list(reader)
+
+
+def as_version_1(folder: Path, name: str) -> None:
+    """Rewrite a snapshot as it was before files of rows had checks."""
+    path = folder / "snapshots" / f"{name}.json"
+    said = json.loads(path.read_text())
+    unit_rows = 512 // (4 * LINE)
+    for extent in said["extents"]:
+        del extent["has_checks"]
+        keys = row_log.keys_path(folder, extent["number"])
+        units = np.fromfile(keys, row_log.ID).reshape(-1, unit_rows + 1)
+        data = units[:, :-1].tobytes()
+        keys.write_bytes(data)
+        extent["check"] = zlib.crc32(data[: extent["rows"] * row_log.ID.itemsize])
+    path.write_text(json.dumps({**said, "version": 1}))
+
+
+@BOTH
+def test_snapshots_without_checks_are_read_and_gone_on_from(
+    kind: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    expected = Expected()
+    with opened(kind, tmp_path) as store:
+        train(store, expected, rng, steps=5)
+        store.save_snapshot("a")
+    as_version_1(tmp_path / "0-1", "a")
+    with opened(kind, tmp_path) as store:
+        store.load_snapshot("a")
+        expected.check(store)
+        train(store, expected, rng, steps=1, num_ids=100)
+        store.save_snapshot("b")
+    said = json.loads((tmp_path / "0-1" / "snapshots" / "b.json").read_text())
+    assert said["version"] == 2
+    assert [extent["has_checks"] for extent in said["extents"]][:1] == [False]
+    with opened(kind, tmp_path) as store:
+        store.load_snapshot("b")
+        expected.check(store)
 
 
 @BOTH

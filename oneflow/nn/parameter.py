@@ -49,6 +49,8 @@ class RowTable(Parameter):
     def __setattr__(self, name: str, value: object) -> None:
         if name == "grad" and value is None and self.forget is not None:
             self.forget()
+        if name == "grad" and isinstance(value, Tensor) and value.dtype is not float32:
+            value = value.to(float32)  # of a module made half or double: the shadow stays float32
         super().__setattr__(name, _split(value) if name == "data" else value)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.dtype import DType, float16, float32, int32, int64
-from oneflow.core.errors import ArgumentError, DTypeError
+from oneflow.core.errors import ArgumentError, CallError, DTypeError
 from oneflow.core.sbp import all_broadcast
 from oneflow.distributed.world import world
 from oneflow.functional.creation import zeros
@@ -251,6 +251,13 @@ class Embedding(Module):
             name = self.one_embedding.name
             raise ArgumentError(f"embedding {name!r}: its state must name a snapshot, not {state}")
         self.load_snapshot(state["snapshot"])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Embedding:
+        """Raises CallError: a copy would need rows of its own, and there is one store of a name."""
+        raise CallError(
+            f"embedding {self.one_embedding.name!r} cannot be copied: its rows lie in the store of "
+            "its name; make another one with a name and a persistent_path of its own"
+        )
 
     def extra_repr(self) -> str:
         return f"{self.one_embedding.name!r}, {self.num_tables} x {self.embedding_dim}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -460,6 +461,30 @@ def test_numbers_of_a_row_may_be_given_instead_of_a_factor() -> None:
     flow.optim.Adagrad(module.parameters(), lr=0.1).step()
     with pytest.raises(ArgumentError, match="storage_dim is 3, but a row alone has 4 numbers"):
         embedding(store_options=one.make_device_mem_store_options("", 100, storage_dim=3))
+
+
+def test_a_copy_is_refused_also_within_a_model() -> None:
+    module = embedding(name="only one")
+    for whole in (module, flow.nn.Sequential(module, flow.nn.Linear(4, 1))):
+        with pytest.raises(CallError, match="'only one' cannot be copied: its rows lie in"):
+            copy.deepcopy(whole)
+
+
+@pytest.mark.parametrize("dtype", ["half", "double", "bfloat16"])
+def test_a_module_of_another_dtype_keeps_gradients_that_others_join(dtype: str) -> None:
+    module, plain = embedding(size_factor=1), embedding(size_factor=1)
+    for each in (module, plain):
+        each(flow.tensor(IDS[0])).sum().backward()
+    if dtype == "bfloat16":
+        module.to(flow.bfloat16)
+    else:
+        getattr(module, dtype)()
+    assert module.shadow.dtype is module.shadow.grad.dtype is flow.float32
+    for each in (module, plain):
+        each(flow.tensor(IDS[0])).sum().backward()
+        flow.optim.SGD(each.parameters(), lr=0.1).step()
+    rows, expected = (each(flow.tensor(IDS[0])).detach().numpy() for each in (module, plain))
+    assert np.array_equal(rows, expected)
 
 
 def test_optimizers_that_look_at_whole_tensors_are_refused() -> None:

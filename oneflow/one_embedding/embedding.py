@@ -144,9 +144,12 @@ class Embedding(Module):
         communication: str = "float32",
     ) -> None:
         super().__init__()
-        widths = [embedding_dim] if isinstance(embedding_dim, int) else list(embedding_dim)
-        if not widths or any(not isinstance(w, int) or w < 1 for w in widths):
-            raise ArgumentError(f"embedding {name!r}: embedding_dim is {embedding_dim}, not widths")
+        widths = list(embedding_dim) if isinstance(embedding_dim, Sequence) else [embedding_dim]
+        if not widths or any(type(w) is not int or w < 1 for w in widths):
+            raise ArgumentError(
+                f"embedding {name!r}: embedding_dim is {embedding_dim!r}, must be a width, or a "
+                "list of widths of columns: whole numbers of at least 1"
+            )
         if dtype not in (float32, float16):
             raise DTypeError(f"embedding {name!r}: dtype is {dtype}, must be float32 or float16")
         self.key_name = key_type if isinstance(key_type, str) else key_type.name
@@ -170,7 +173,7 @@ class Embedding(Module):
                 "name": name,
                 "key_type": self.key_name,
                 "line_size": _line_size(store_options, self.embedding_dim),
-                "columns": [columns_of(table, widths, default_initializer) for table in listed],
+                "columns": _columns(name, listed, widths, default_initializer),
                 "seed": seed,
                 "store": store_options,
             }
@@ -292,6 +295,22 @@ class MultiTableEmbedding(Embedding):
 
 class MultiTableMultiColumnEmbedding(Embedding):
     """Tables whose rows consist of columns with initializers of their own: see `Embedding`."""
+
+
+def _columns(
+    name: str,
+    tables: Sequence[Mapping[str, Any]],
+    widths: Sequence[int],
+    default: Initializer | None,
+) -> list[list[dict[str, Any]]]:
+    """The columns of each table. Raises ArgumentError, which names the table."""
+    found = []
+    for number, table in enumerate(tables):
+        try:
+            found.append(columns_of(table, widths, default))
+        except ArgumentError as error:
+            raise ArgumentError(f"embedding {name!r}, table {number}: {error}") from None
+    return found
 
 
 def _line_size(store_options: Mapping[str, Any], width: int) -> int:

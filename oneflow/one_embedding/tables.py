@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from oneflow.core.errors import ArgumentError
+from oneflow.one_embedding.store.initial import Column
 
 Initializer: TypeAlias = dict[str, Any]
 Options: TypeAlias = dict[str, Any]
@@ -78,7 +79,8 @@ _NUMBERS = {
 def columns_of(
     table: Mapping[str, Any], widths: Sequence[int], default: Initializer | None
 ) -> list[dict[str, Any]]:
-    """The columns of a table, each as `store.initial.Column` takes it. Raises ArgumentError."""
+    """The columns of a table, each as `store.initial.Column` takes it. Raises ArgumentError, also
+    for what that refuses."""
     columns = table.get("columns")
     if columns is None:
         columns = [{"initializer": table.get("initializer", default)}] * len(widths)
@@ -86,10 +88,13 @@ def columns_of(
         raise ArgumentError(
             f"a table has {len(columns)} columns, but embedding_dim gives {len(widths)} widths"
         )
-    return [
+    made = [
         _column(column.get("initializer") or default, width)
         for column, width in zip(columns, widths, strict=True)
     ]
+    for column in made:
+        Column(**column)
+    return made
 
 
 def _column(initializer: Initializer | None, width: int) -> dict[str, Any]:

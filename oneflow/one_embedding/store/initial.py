@@ -42,6 +42,11 @@ class Column:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ArgumentError(f"no initializer {self.kind!r}; there are {', '.join(KINDS)}")
+        if self.kind == "trunc_normal" and not self.low < self.high:
+            raise ArgumentError(
+                f"trunc_normal between a={self.low:g} and b={self.high:g}: no number lies there; "
+                "a must be less than b"
+            )
         if self.kind == "trunc_normal" and self._share_kept() < _LEAST_KEPT:
             raise ArgumentError(
                 f"trunc_normal of mean {self.first:g} and std {self.second:g}: less than 1 % of "
@@ -49,7 +54,7 @@ class Column:
             )
 
     def _share_kept(self) -> float:
-        if not self.second > 0 or not self.low < self.high:
+        if not self.second > 0:
             return 0.0
         ends = [(x - self.first) / (self.second * math.sqrt(2)) for x in (self.low, self.high)]
         return (math.erf(ends[1]) - math.erf(ends[0])) / 2

@@ -6,10 +6,13 @@ them. On a machine without a GPU its memory is the host's: rows that fit in ther
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from oneflow.core.errors import ArgumentError
 
@@ -56,6 +59,8 @@ def make_cached_ssd_store_options(
     0.  capacity: most rows of all ranks; None: as many as the disk holds.  The rest:
     `make_device_mem_store_options`.
     """
+    _check_budget("make_cached_ssd_store_options", "cache_budget_mb", cache_budget_mb)
+    _check_budget("make_cached_ssd_store_options", "host_cache_budget_mb", host_cache_budget_mb)
     if min(cache_budget_mb, host_cache_budget_mb) < 0 or not cache_budget_mb + host_cache_budget_mb:
         raise ArgumentError(
             f"make_cached_ssd_store_options: cache_budget_mb is {cache_budget_mb} and "
@@ -67,7 +72,7 @@ def make_cached_ssd_store_options(
         if budget_mb
     ]
     sizes = size_factor, storage_dim
-    most = _capacity(capacity) if capacity else 0
+    most = 0 if capacity is None else _capacity(capacity)
     return _options(caches, persistent_path, most, sizes, physical_block_size)
 
 
@@ -84,6 +89,7 @@ def make_cached_host_mem_store_options(
 
     cache_budget_mb: MiB of each rank's cache.  The rest: `make_device_mem_store_options`.
     """
+    _check_budget("make_cached_host_mem_store_options", "cache_budget_mb", cache_budget_mb)
     if cache_budget_mb <= 0:
         raise ArgumentError(
             f"make_cached_host_mem_store_options: cache_budget_mb is {cache_budget_mb}, must be "
@@ -97,10 +103,25 @@ def make_cached_host_mem_store_options(
     return _options([cache, full], persistent_path, capacity, sizes, physical_block_size)
 
 
+def is_whole(value: object) -> bool:
+    """Tell whether a value is a number that counts: 3 and 1e6 are, 1.5 and True are not."""
+    if isinstance(value, (float, np.floating)):
+        return float(value).is_integer()
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def _capacity(capacity: int) -> int:
-    if not isinstance(capacity, (int, float)) or not capacity > 0:
-        raise ArgumentError(f"a store's capacity must be more than 0 rows, not {capacity!r}")
+    if not is_whole(capacity) or not capacity > 0:
+        raise ArgumentError(
+            f"a store's capacity must be a whole number of rows, more than 0 rows, not {capacity!r}"
+        )
     return int(capacity)
+
+
+def _check_budget(function: str, name: str, budget_mb: float) -> None:
+    is_number = isinstance(budget_mb, (int, float)) and not isinstance(budget_mb, bool)
+    if not is_number or not math.isfinite(budget_mb):
+        raise ArgumentError(f"{function}: {name} is {budget_mb!r}, must be a number of MiB")
 
 
 def _options(
@@ -123,7 +144,8 @@ def _options(
         "storage_dim": sizes[1],
     }
     StoreOptions.of(made, 0, 1 if isinstance(persistent_path, str) else len(persistent_path))
-    return made
+    # Kernels read the options as JSON, which knows no numbers of NumPy.
+    return made | {"size_factor": int(sizes[0]), "storage_dim": int(sizes[1])}
 
 
 @dataclass(frozen=True)
@@ -175,8 +197,16 @@ class StoreOptions:
         block_nbytes = kept.get("physical_block_size", BLOCK_SIZES[-1])
         if block_nbytes not in BLOCK_SIZES:
             raise ArgumentError(f"physical_block_size is {block_nbytes}, must be 512 or 4096")
-        if size_factor < 1:
-            raise ArgumentError(f"size_factor is {size_factor}, must be at least 1")
+        if not is_whole(size_factor) or size_factor < 1:
+            raise ArgumentError(
+                f"size_factor is {size_factor!r}, must be a whole number, at least 1: 1 and the "
+                "number of the optimizer's states"
+            )
+        if not is_whole(options.get("storage_dim", -1)):
+            raise ArgumentError(
+                f"storage_dim is {options['storage_dim']!r}, must be a whole number, or -1 for "
+                "size_factor times the width of a row"
+            )
         return cls(
             folders=_folders(path, num_ranks),
             rank=rank,

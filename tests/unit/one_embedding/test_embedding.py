@@ -427,6 +427,34 @@ WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "key": (lambda: embedding(key_type=flow.float32), DTypeError, "key_type"),
     "result": (lambda: embedding(dtype=flow.int32), DTypeError, "dtype is"),
     "width": (lambda: embedding(dim=[2, 3]), ArgumentError, "MultiTableMultiColumnEmbedding"),
+    "width of a bool": (lambda: embedding(dim=True), ArgumentError, "embedding_dim is True, must"),
+    "width of a float": (
+        lambda: one.Embedding(
+            "of a float",
+            1.5,
+            flow.float,
+            flow.int64,
+            [{}],
+            one.make_device_mem_store_options("", 9),
+        ),
+        ArgumentError,
+        r"embedding_dim is 1\.5, must be a width",
+    ),
+    "bounds": (
+        lambda: one.MultiTableEmbedding(
+            "of bounds",
+            4,
+            flow.float,
+            flow.int64,
+            [
+                one.make_table_options(one.make_constant_initializer(0.0)),
+                one.make_table_options(one.make_trunc_normal_initializer(0.0, 1.0, 2.0, -2.0)),
+            ],
+            one.make_device_mem_store_options("", 10),
+        ),
+        ArgumentError,
+        "'of bounds', table 1: trunc_normal between a=2 and b=-2: no number lies there",
+    ),
     "none": (lambda: embedding(tables=0), ArgumentError, "has no tables"),
     "options": (lambda: embedding(store_options={}), ArgumentError, "no size_factor"),
     "initializer": (

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import DType, float32, float64, int64
-from oneflow.core.errors import ArgumentError, OneFlowError
+from oneflow.core.errors import ArgumentError, OneFlowError, RowStoreError
 from oneflow.core.metrics import METRICS
 from oneflow.core.op import find_op
 from oneflow.core.operand import Attrs
@@ -80,18 +80,22 @@ class OpenTable:
                 f"embedding {self.name!r}: rows cannot be shared evenly by {num_ranks} ranks; use "
                 f"a number of ranks that divides {BUCKETS}: 1 to 10, 12, 14, 15, 16, 18, 20 ..."
             )
-        self.store: RowStore = open_store(
-            told["store"],
-            key_type=told["key_type"],
-            line_size=self.line_size,
-            initial=InitialRows(
-                told["seed"],
-                [[Column(**column) for column in columns] for columns in told["columns"]],
-                (0.0,) * (self.line_size - self.size),
-            ),
-            rank=round(first * num_ranks / BUCKETS),
-            num_ranks=num_ranks,
+        initial = InitialRows(
+            told["seed"],
+            [[Column(**column) for column in columns] for columns in told["columns"]],
+            (0.0,) * (self.line_size - self.size),
         )
+        try:
+            self.store: RowStore = open_store(
+                told["store"],
+                key_type=told["key_type"],
+                line_size=self.line_size,
+                initial=initial,
+                rank=round(first * num_ranks / BUCKETS),
+                num_ranks=num_ranks,
+            )
+        except RowStoreError as error:
+            raise type(error)(f"embedding {self.name!r}: {error}") from error
         if told.get("snapshot"):
             self.store.load_snapshot(told["snapshot"])
         self.counts = Counts()

@@ -15,8 +15,8 @@ import time
 import weakref
 from pathlib import Path
 
-from oneflow.core.errors import RowsInUseError
-from oneflow.one_embedding.store.direct_file import as_disk_error
+from oneflow.core.errors import RowsInUseError, RowStoreError
+from oneflow.one_embedding.store.direct_file import FULL, as_disk_error
 
 _NAME = "lock"
 _MOST_NBYTES = 512
@@ -27,7 +27,8 @@ _HELD: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 class FolderLock:
     """The right to write a folder, which is made if there is none.
 
-    Raises RowsInUseError, naming process and host, while another one has it.
+    Raises RowsInUseError, naming process and host, while another one has it; RowStoreError where no
+    folder can be or none that this process may write.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,9 +39,16 @@ class FolderLock:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            is_open = self._handle >= 0
             self.release()
-            if error.errno not in _TAKEN:
+            if error.errno in FULL:
                 raise as_disk_error(error, path) from error
+            if not is_open or error.errno not in _TAKEN:
+                raise RowStoreError(
+                    f"{folder} cannot be a folder of rows ({error.strerror}); give a "
+                    "persistent_path that is a folder in which this process may write, or none for "
+                    "a temporary one"
+                ) from error
             raise RowsInUseError(
                 f"{folder} is in use by another run, {_owner(path)}; stop it, give another "
                 "persistent_path, or open the store read-only"

@@ -100,7 +100,7 @@ class PersistentTableReader:
         for path in paths:
             try:
                 part = read_snapshot(path, name)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 raise RowStoreError(f"{path_of(path, name)}: there is no such snapshot") from None
             check_fits(name, part, key_type, line_size)
             self._parts.append((path, part))

@@ -240,8 +240,8 @@ class RowStore:
         """Replace all rows by those of a snapshot.
 
         Of a snapshot that a run on another number of ranks saved, this rank takes the ids that
-        it owns (owners.py). Raises RowStoreError where there is none, or of other rows, or a torn
-        one; the rows are what they were then.
+        it owns (owners.py). Raises RowStoreError where there is none, or of other rows, a torn one,
+        or one with more rows than the capacity; the rows are what they were then.
         """
         folder, options = self.options.folder, self.options
         parts = find_snapshot(options.folders, name)
@@ -258,6 +258,7 @@ class RowStore:
                     self._tier.load(own[0])
                 else:
                     self._load_parts(parts)
+                self._check_room(name)
             except BaseException:
                 self._tier.close()
                 self._tier, self._log = before, log
@@ -271,7 +272,16 @@ class RowStore:
                 owners = owners_of(keys, tables, len(self.options.folders))
                 mine = np.flatnonzero(owners == self.options.rank)
                 ids = keys[mine], tables[mine]
-                self._tier.put(*ids, self._found(*ids), rows[mine])
+                self._tier.put(*ids, self._tier.find(*ids), rows[mine])
+
+    def _check_room(self, name: str) -> None:
+        """Raise RowStoreError where a snapshot has brought more rows than may be there."""
+        capacity = self.options.capacity
+        if capacity and len(self) > capacity and not self.options.is_read_only:
+            raise RowStoreError(
+                f"snapshot {name!r} has {len(self)} rows for this rank, but the capacity is "
+                f"{capacity} rows; raise `capacity` of the store options"
+            )
 
     def close(self) -> None:
         """Give back memory and files. What no snapshot holds is lost."""

@@ -166,7 +166,7 @@ def find_snapshot(folders: Sequence[Path], name: str) -> list[tuple[Path, Snapsh
             path = path_of(folder, name)
             try:
                 found = _read(_before(path) if is_before else path)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             parts = sets.setdefault((found.saved_ns, found.num_ranks), {})
             parts[found.rank] = (folder, found)

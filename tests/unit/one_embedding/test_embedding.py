@@ -12,7 +12,14 @@ import pytest
 import torch
 
 import oneflow as flow
-from oneflow.core.errors import ArgumentError, CallError, DTypeError, PositionError, ShapeError
+from oneflow.core.errors import (
+    ArgumentError,
+    CallError,
+    DTypeError,
+    PositionError,
+    RowStoreError,
+    ShapeError,
+)
 from oneflow.core.metrics import Metrics
 from oneflow.core.metrics_told import Listener, Teller
 from oneflow.kernels import open_tables
@@ -513,6 +520,18 @@ def test_a_module_of_another_dtype_keeps_gradients_that_others_join(dtype: str) 
         flow.optim.SGD(each.parameters(), lr=0.1).step()
     rows, expected = (each(flow.tensor(IDS[0])).detach().numpy() for each in (module, plain))
     assert np.array_equal(rows, expected)
+
+
+def test_a_path_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", Path("/proc/nothing")):
+        options = one.make_device_mem_store_options(str(path), 100)
+        module = embedding(name=f"lost {path.name}", size_factor=1, store_options=options)
+        text = rf"'lost {path.name}': {path}/0-1 cannot be a folder of rows .*persistent_path"
+        with pytest.raises(RowStoreError, match=text):
+            module(flow.tensor(IDS[0]))
+        with pytest.raises(RowStoreError, match=text):
+            module.load_snapshot("a")
 
 
 def test_optimizers_that_look_at_whole_tensors_are_refused() -> None:

@@ -291,6 +291,32 @@ def test_snapshots_without_checks_are_read_and_gone_on_from(
 
 
 @BOTH
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_more_rows_than_the_capacity_are_not_loaded(
+    kind: str, num_ranks: int, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows = rng.standard_normal((300, LINE), np.float32)
+    keys, tables = np.arange(300, dtype=np.uint64), np.zeros(300, np.int32)
+    owners = owners_of(keys, tables, num_ranks)
+    for rank in range(num_ranks):
+        with opened(kind, tmp_path, rank=rank, num_ranks=num_ranks) as store:
+            mine = owners == rank
+            store.put(keys[mine], tables[mine], rows[mine])
+            store.save_snapshot("a", moment_ns=1)
+    options = options_of(kind, tmp_path, capacity=299)
+    with open_store(options, key_type="int64", line_size=LINE, initial=INITIAL) as store:
+        expected = Expected()
+        expected.put(keys[:2], tables[:2], rows_of(store, keys[:2]))
+        with pytest.raises(RowStoreError, match=r"'a' has 300 rows .* the capacity is 299 rows"):
+            store.load_snapshot("a")
+        expected.check(store)
+    options = options_of(kind, tmp_path, capacity=300)
+    with open_store(options, key_type="int64", line_size=LINE, initial=INITIAL) as store:
+        store.load_snapshot("a")
+        assert len(store) == 300
+
+
+@BOTH
 def test_a_full_disk_is_named_and_the_next_try_succeeds(
     kind: str, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

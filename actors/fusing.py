@@ -3,7 +3,8 @@
 A group of ops runs where its last member stood. So nobody else may read what an earlier member made
 before that, and nobody may overwrite what it reads. All members run over the same elements; a
 member with reductions over rows makes the whole group go over rows. What is not read outside of the
-group is never stored.
+group is never stored. But what it reads lives until then: a group takes in none by which the peak
+of the segment's memory would rise.
 
 Ops over what has one value per row, with the last dim kept, join a group that makes it: so the norm
 that a user writes is one kernel. Such values leave the group without that dim, as views with it.
@@ -24,6 +25,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from oneflow.actors.live_bytes import LiveBytes
 from oneflow.boxing.bound_op import BoundOp, bind
 from oneflow.core.expression import (
     COLUMN_TOTAL,
@@ -185,6 +187,10 @@ class _Fusing(Line):
                 self._place(i, member)
         self.facts = self._make_facts()
 
+    @cached_property
+    def _live(self) -> LiveBytes:
+        return LiveBytes(self._nodes, self._published)
+
     def _in_parts(self, nodes: Sequence[BoundNode]) -> list[BoundNode]:
         found: list[BoundNode] = []
         for bound in nodes:
@@ -205,6 +211,8 @@ class _Fusing(Line):
         merged = Group(member.whole, self.until(i), [i], formula.draws, bool(formula.sums))
         for group in self._makers(i):
             reason = self._refusal(group, merged, i)
+            if not reason and (kept := self._live.join(group.members, i)):
+                reason = f"a kernel of both keeps {kept} bytes alive"
             if reason:
                 self._reasons.setdefault(i, reason)
             else:

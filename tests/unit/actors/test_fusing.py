@@ -398,6 +398,50 @@ def test_a_layer_reads_what_it_needs_before_its_bias_joins_a_chain() -> None:
     assert groups(facts) == [("scalar_mul", "relu"), ("add", "add")]
 
 
+class Unrolled(flow.nn.Graph):  # type: ignore[misc,name-defined]
+    """A recurrent network of 20 steps, each of which gives its weight a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = flow.nn.Linear(96, 96, bias=False)
+        start = np.random.default_rng(1).standard_normal((96, 96)) / 12
+        self.layer.weight.data.copy_(flow.tensor(start, dtype=flow.float32))
+        self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=1.0))
+
+    def build(self, x: Any) -> Any:
+        for _ in range(20):
+            x = flow.tanh(self.layer(x))
+        x.sum().backward()
+        return x
+
+
+def test_a_sum_over_steps_keeps_no_more_alive_than_the_ops_one_by_one() -> None:
+    x = np.random.default_rng(2).standard_normal((4, 96))
+    bounds, facts, weights = [], [], []
+    for fuses in (False, True):
+        set_config(replace(current_config(), fuses_kernels=fuses))
+        graph = Unrolled()
+        start = graph.layer.weight.to(flow.Tensor).numpy().astype(np.float64)
+        graph(flow.tensor(x, dtype=flow.float32))
+        (segment,) = graph._compiled.job.bound.memory.segments.values()
+        bounds.append(segment.scratch_bound)
+        facts = segment.facts
+        weights.append(graph.layer.weight.to(flow.Tensor).numpy())
+    states = [x]
+    for _ in range(20):
+        states.append(np.tanh(states[-1] @ start.T))
+    slope, gradient = np.ones_like(x), np.zeros_like(start)
+    for before, after in zip(states[-2::-1], states[:0:-1], strict=True):
+        slope = slope * (1 - after**2)
+        gradient += slope.T @ before
+        slope = slope @ start
+    for weight in weights:
+        np.testing.assert_allclose(weight, start - gradient, rtol=1e-4, atol=1e-4)
+    assert bounds[1] <= bounds[0]
+    kept = [f.reason for f in facts if f.ops == ("add",) and "alive" in f.reason]
+    assert kept and all(reason.startswith("a kernel of both keeps ") for reason in kept)
+
+
 class Split(flow.nn.Graph):  # type: ignore[misc,name-defined]
     """Gradients of parts of a tensor. parts: (start, stop) of columns, each with its own factor."""
 

@@ -164,22 +164,24 @@ class _OpenFile:
     def append_ids(self, ids: Array, checks: Array) -> int:
         """Write the ids (of ID) and checks of whole units behind those that are there; return the
         number of bytes."""
-        by_unit = np.empty((checks.size, self._unit_rows + 1), ID)
-        by_unit[:, :-1] = ids.reshape(checks.size, self._unit_rows)
-        by_unit["key"][:, -1], by_unit["table"][:, -1] = checks, _UNIT_CHECK
-        data, first = by_unit.tobytes(), self.rows // self._unit_rows
+        data = np.empty((checks.size, (self._unit_rows + 1) * ID.itemsize), np.uint8)
+        # As bytes: numbers of a structured type are copied field by field.
+        data[:, : -ID.itemsize] = ids.view(np.uint8).reshape(checks.size, -1)
+        of_units = data.view(ID)[:, -1]
+        of_units["key"], of_units["table"] = checks, _UNIT_CHECK
+        first = self.rows // self._unit_rows
         try:
             # Behind those that belong there: a write that failed may have left some.
-            count = os.pwrite(self.ids, data, first * by_unit.itemsize * by_unit.shape[1])
-            if count < len(data):
+            count = os.pwrite(self.ids, data.data, first * data.shape[1])
+            if count < data.nbytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise as_disk_error(error, self.file.path) from error
         self.rows += ids.size
-        self.check = zlib.crc32(data, self.check)
+        self.check = zlib.crc32(data.data, self.check)
         if self.checks is not None:
             self.checks[first : first + checks.size] = checks
-        return len(data)
+        return data.nbytes
 
     def sync(self) -> None:
         if self.is_synced:

@@ -380,8 +380,8 @@ class BuildKey:
         _check_room(x.__module__, x.__qualname__)
         if x.__closure__ and not _is_public(x):
             self.add(*(_content(cell) for cell in x.__closure__))
-        if x.__defaults__ and "<locals>" in x.__qualname__:
-            self._visit(x.__defaults__)
+        if x.__defaults__ or x.__kwdefaults__:
+            self.add(x.__defaults__, x.__kwdefaults__)
 
     def _follow(
         self, chain: Chain, function: types.FunctionType, cells: dict[str, types.CellType]

@@ -43,12 +43,15 @@ class _Space:
         self._names, self._prefix = names, prefix
         self._functions = _functions(names)
         self._ids = tuple(map(id, names.values()))
+        self._defaults = _Defaults(self._functions) or None
         foreign = [name for name, value in self._functions.items() if not _is_own(value)]
         self._foreign = self._prefix + foreign[0] if foreign else ""
 
     def replaced(self) -> str:
         """The name of a function or class that is not the one it was, or not this package's."""
         ids = tuple(map(id, self._names.values()))
+        if self._defaults is not None and (changed := self._defaults.changed()):
+            return self._prefix + changed
         if ids != self._ids:
             now, before = _functions(self._names), self._functions
             for name in now.keys() | before.keys():
@@ -59,7 +62,7 @@ class _Space:
                     is_same = _is_own(value) and self._is_at_home(name, value)
                 if not is_same:
                     return self._prefix + name
-            self._ids, self._functions = ids, now
+            self._ids, self._functions, self._defaults = ids, now, _Defaults(now) or None
         return self._foreign
 
     def others(self) -> list[str]:
@@ -89,6 +92,47 @@ class _Space:
         if isinstance(self._names, dict) and self._names.get(name) is not value:
             self._names[name] = value  # as it was before it was made and kept
         return bool(made is value)
+
+
+class _Defaults:
+    """The defaults of functions, as they were when they were first seen. A function without any
+    needs no look: its callers give all arguments.
+    """
+
+    def __init__(self, functions: Mapping[str, object]) -> None:
+        self._plain: dict[str, FunctionType] = {}
+        self._named: dict[str, FunctionType] = {}
+        for name, value in functions.items():
+            inner = getattr(value, "__func__", value)
+            while isinstance(inner, FunctionType):
+                if inner.__defaults__:
+                    self._plain[name] = inner
+                if inner.__kwdefaults__:
+                    self._named[name] = inner
+                name, inner = f"{name}.__wrapped__", inner.__dict__.get("__wrapped__")
+        self._kept = [
+            *(f.__defaults__ for f in self._plain.values()),
+            *(list((f.__kwdefaults__ or {}).values()) for f in self._named.values()),
+        ]
+        """They live as long as their ids are compared."""
+        self._ids = self._now()
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def _now(self) -> list[object]:
+        plain = [id(f.__defaults__) for f in self._plain.values()]
+        named = [[*map(id, (f.__kwdefaults__ or {}).values())] for f in self._named.values()]
+        return [*plain, *named]
+
+    def changed(self) -> str:
+        """The name of a function whose defaults are others now; "" if there is none."""
+        now = self._now()
+        if now == self._ids:
+            return ""
+        names = [*self._plain, *self._named]
+        changed = zip(names, now, self._ids, strict=True)
+        return next(f"{name}'s defaults" for name, a, b in changed if a != b)
 
 
 class PackageState:

@@ -279,6 +279,13 @@ REPLACED: dict[str, tuple[object, str, object]] = {
     "method of tensors": (flow.Tensor, "__mul__", lambda a, b: a + b),
     "defaults": (shifted, "__defaults__", (3.0,)),
     "code": (shifted, "__code__", halved.__code__),
+    "defaults of a public function": (F.gelu, "__defaults__", (None, "tanh")),
+    "defaults inside of a public function": (
+        F.linear.__wrapped__,
+        "__defaults__",
+        (flow.ones(1),),
+    ),
+    "keyword of a public function": (F.gelu.__kwdefaults__, "x", 0),
 }
 
 
@@ -622,6 +629,20 @@ def test_a_process_with_swapped_functions_finds_nothing(
     monkeypatch.setattr(F, "layer_norm", F.linear)
     monkeypatch.setattr(F, "linear", lambda x, w, b=None: x @ w.t())
     monkeypatch.setattr(nn.modules.linear, "F", F)
+    monkeypatch.setattr(build_key, "package", package_state.PackageState())
+    monkeypatch.setattr(trace_cache, "package", build_key.package)
+    module = net()
+    was_found, result = run(Run(module))
+    assert not was_found
+    assert_eager(module, result)
+
+
+def test_a_process_with_changed_defaults_finds_nothing(
+    _folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(Run(net()))
+    _forget()
+    monkeypatch.setattr(F.gelu, "__defaults__", (None, "tanh"))
     monkeypatch.setattr(build_key, "package", package_state.PackageState())
     monkeypatch.setattr(trace_cache, "package", build_key.package)
     module = net()

@@ -1310,7 +1310,7 @@ int cublasDgemmBatched(void*, int ta, int tb, int m, int n, int k, const double*
 }
 }
 
-// LU with partial pivoting and the inverse from it, each matrix column by column (as cuBLAS and
+// LU with partial pivoting, solutions and inverses from it, each matrix column by column (as cuBLAS and
 // LAPACK have them), a batch of matrices at the addresses in `as`.
 template <class T>
 static int factor(int n, T* const* as, int lda, int* pivots, int* info, int batch) {
@@ -1337,24 +1337,43 @@ static int factor(int n, T* const* as, int lda, int* pivots, int* info, int batc
   }
   return 0;
 }
+// x <- the solution of (rows exchanged) L U x, or of its transpose, for one right side.
+template <class T>
+static void solve(int n, const T* a, int lda, const int* pivots, bool transposed, T* x) {
+  for (int j = 0; j < n && !transposed; ++j) std::swap(x[j], x[pivots[j] - 1]);
+  for (int j = 0; j < n; ++j) {  // L, or the transpose of U
+    if (transposed) x[j] /= a[j + (size_t)j * lda];
+    for (int i = j + 1; i < n; ++i)
+      x[i] -= (transposed ? a[j + (size_t)i * lda] : a[i + (size_t)j * lda]) * x[j];
+  }
+  for (int j = n - 1; j >= 0; --j) {  // U, or the transpose of L
+    if (!transposed) x[j] /= a[j + (size_t)j * lda];
+    for (int i = 0; i < j; ++i)
+      x[i] -= (transposed ? a[j + (size_t)i * lda] : a[i + (size_t)j * lda]) * x[j];
+  }
+  for (int j = n - 1; j >= 0 && transposed; --j) std::swap(x[j], x[pivots[j] - 1]);
+}
+template <class T>
+static int solve_all(int transposed, int n, int sides, const T* const* as, int lda,
+                     const int* pivots, T* const* bs, int ldb, int* info, int batch) {
+  *info = 0;
+  if (counting()) return 0;
+  for (int k = 0; k < batch; ++k)
+    for (int c = 0; c < sides; ++c)
+      solve(n, as[k], lda, pivots + (size_t)k * n, transposed != 0, bs[k] + (size_t)c * ldb);
+  return 0;
+}
 template <class T>
 static int invert(int n, const T* const* as, int lda, const int* pivots, T* const* cs, int ldc,
                   int* info, int batch) {
   if (counting()) return 0;
   for (int k = 0; k < batch; ++k) {
-    const T* a = as[k];
     info[k] = 0;
-    for (int c = 0; c < n; ++c) {  // a column of the unit matrix, its rows exchanged
+    for (int c = 0; c < n; ++c) {
       std::vector<T> x(n, 0);
       x[c] = 1;
-      for (int j = 0; j < n; ++j) std::swap(x[j], x[pivots[k * n + j] - 1]);
-      for (int j = 0; j < n; ++j)
-        for (int i = j + 1; i < n; ++i) x[i] -= a[i + (size_t)j * lda] * x[j];
-      for (int j = n - 1; j >= 0; --j) {
-        x[j] /= a[j + (size_t)j * lda];
-        for (int i = 0; i < j; ++i) x[i] -= a[i + (size_t)j * lda] * x[j];
-      }
-      for (int i = 0; i < n; ++i) cs[k][i + (size_t)c * ldc] = x[i];
+      solve(n, as[k], lda, pivots + (size_t)k * n, false, x.data());
+      std::copy(x.begin(), x.end(), cs[k] + (size_t)c * ldc);
     }
   }
   return 0;
@@ -1369,5 +1388,13 @@ static int invert(int n, const T* const* as, int lda, const int* pivots, T* cons
                                               int batch) {                                         \
     return invert<T>(n, as, lda, pivots, cs, ldc, info, batch);                                    \
   }
+#define SOLVE(letter, T)                                                                      \
+  extern "C" int cublas##letter##getrsBatched(void*, int transposed, int n, int sides,        \
+                                              const T* const* as, int lda, const int* pivots, \
+                                              T* const* bs, int ldb, int* info, int batch) {  \
+    return solve_all<T>(transposed, n, sides, as, lda, pivots, bs, ldb, info, batch);         \
+  }
+SOLVE(S, float)
+SOLVE(D, double)
 LU(S, float)
 LU(D, double)

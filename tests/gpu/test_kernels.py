@@ -60,8 +60,10 @@ def _check(sample: Sample, dtype: str, tolerance: float) -> None:
         for i in sample.compared or range(len(got)):
             expected = np.asarray(want[i])
             assert got[i].shape == expected.shape
+            least = TOLERANCE["float32"] if got[i].dtype == np.float32 else 0.0
+            close = max(tolerance, least)  # some ops give float32 whatever their inputs are
             wide = got[i].astype(expected.dtype)
-            np.testing.assert_allclose(wide, expected, rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(wide, expected, rtol=close, atol=close)
 
 
 @pytest.mark.parametrize("sample", named(SAMPLES))

@@ -48,11 +48,11 @@ gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes
 	timeout 110 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 15
 
 EMULATED ?= build/emulated
-gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GPU): values, never speed; six minutes
+gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GPU): values, never speed; five minutes at first
 	test -x $(EMULATED)/bin/python || $(PYTHON) -m venv $(EMULATED)
 	$(EMULATED)/bin/python -m pip install -q -e '.[test]'
 	tests/cuda_emulation/build.sh $(EMULATED)
-	tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu -rs
+	tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu -n 2 -rs
 	EMU_DEVICES=2 tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu/test_gpu_ranks.py tests/gpu/test_two_gpus.py -rs
 
 clients: ## packages from the index that use the library, unchanged; installs them into build/clients

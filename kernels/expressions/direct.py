@@ -42,6 +42,8 @@ _TURNED = 128
 which the processor fetches ahead."""
 
 _MOST_TASKS = 64
+_PRODUCTS = 32
+"""Multiplications that take as long as one element of the loops by which threads are counted."""
 
 
 def _shared(
@@ -424,7 +426,8 @@ def convolve(
         product(), data_address(out), data_address(pixels), data_address(packed),
     ]  # fmt: skip
     is_whole = tuple(step) == (1, 1)
-    _shared(_write_convolve, (is_whole,), samples * groups * blocks, out.size, numbers)
+    work = samples * outs * down * across * taps_h * taps_w * channels // _PRODUCTS
+    _shared(_write_convolve, (is_whole,), samples * groups * blocks, work, numbers)
 
 
 def _write_filter_gradient() -> Program:
@@ -503,4 +506,5 @@ def filter_gradient(
         across, *stride, *dilation, at_once, rows_at_once, -(-length // MOST_ROWS), product(),
         data_address(packed), data_address(pixels), data_address(blocks),
     ]  # fmt: skip
-    _shared(_write_filter_gradient, (), groups * per_group, packed.size, numbers)
+    work = packed.size * samples * down * across // _PRODUCTS
+    _shared(_write_filter_gradient, (), groups * per_group, work, numbers)

@@ -38,10 +38,10 @@ for name in libcuda.so.1 libcudart.so.13 libcublas.so.13 libcublasLt.so.13; do
   ln -sfn libfakecuda.so "$home/lib/$name"
 done
 # A kernel's translation is kept as long as the translator is the same.
-stamp=$(cat "$here/ptx.py" "$here/ptx_to_cpp.py" "$here/emu.h" | sha256sum | cut -c1-16)
+stamp=$(cat "$here"/ptx*.py "$here/emu.h" | sha256sum | cut -c1-16)
 [ "$(cat "$home/cache/stamp" 2>/dev/null)" = "$stamp" ] || { rm -rf "$home/cache/kernels"; mkdir "$home/cache/kernels"; }
 echo "$stamp" > "$home/cache/stamp"
-cp "$here/ptx.py" "$here/ptx_to_cpp.py" "$here/emu.h" "$home/"
+cp "$here"/ptx*.py "$here/emu.h" "$home/"
 # With the flags that kernels are compiled with (cuda.cpp).
 "$CXX" -x c++-header -O1 -fPIC -w -std=c++17 -ffp-contract=off -fno-strict-aliasing -mf16c -mfma \
   "$home/emu.h" -o "$home/emu.h.gch"

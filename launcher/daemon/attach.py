@@ -14,20 +14,18 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import channel_options, check_plain, resolve, socket_path
-from oneflow.core.errors import AuthError, ConfigError, OneFlowError, TransportError
+from oneflow.core.errors import AuthError, ConfigError, OneFlowError, ProtocolError, TransportError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.rpc import RpcFailure
+from oneflow.core.rpc import RpcFailure, Stream
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster.sealing import AttachStream, attach_call
-from oneflow.scheduler.cluster.sequence import MissingMessageError, Order
 from oneflow.scheduler.cluster.tls import SERVER_NAME
 from oneflow.services.line import Line, dial, dial_socket, line_options, prove_async
 from oneflow.services.listeners import check_listener
@@ -46,6 +44,8 @@ CHANNEL_S = 20.0
 OLD_SCHEDULER_CODES = ("UNIMPLEMENTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
 
 log = get_logger(__name__)
+
+AttachStream: TypeAlias = "Stream[pb.DaemonMessage, pb.SchedulerMessage]"
 
 
 @dataclass
@@ -219,7 +219,7 @@ class Attachment:
         try:
             if not await self._goes_on(self._join()):
                 return None
-            stream = attach_call(self._channel)(metadata=self.metadata())
+            stream = self.stub().Attach(metadata=self.metadata())
         except grpc.RpcError as error:
             METRICS.heartbeats["failed"] += 1
             return self._judge(error)
@@ -245,7 +245,7 @@ class Attachment:
         except grpc.RpcError as error:
             METRICS.heartbeats["failed"] += 1
             return self._judge(error)
-        except MissingMessageError as error:
+        except ProtocolError as error:
             METRICS.heartbeats["failed"] += 1
             self._broken_by = str(error)
         except asyncio.InvalidStateError:  # written to a stream that has ended
@@ -339,21 +339,18 @@ class Attachment:
         return None
 
     async def _write(self, stream: AttachStream) -> None:
-        sequence = 1
-        await stream.write(pb.DaemonMessage(hello=self._make_hello(), sequence=sequence))
+        await stream.write(pb.DaemonMessage(hello=self._make_hello()))
         beat_at = time.monotonic() + self._heartbeat_s
         while True:
             now = time.monotonic()
             if now >= beat_at:
                 self._beats += 1
-                sequence += 1
                 beat = pb.DaemonBeat(number=self._beats)
-                await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat, sequence=sequence))
+                await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat))
                 beat_at = now + self._heartbeat_s
             elif self._urgent or self._bulk:
                 message = self._urgent.popleft() if self._urgent else self._bulk.popleft()
-                sequence += 1
-                message.epoch, message.sequence = self.epoch, sequence
+                message.epoch = self.epoch
                 await stream.write(message)
                 if message.WhichOneof("kind") == "leaving":
                     await stream.done_writing()
@@ -364,15 +361,11 @@ class Attachment:
                     await asyncio.wait_for(self._has_mail.wait(), beat_at - now)
 
     async def _read(self, stream: AttachStream) -> None:
-        order = Order()
         async for message in stream:
             self._heard_at, self._has_connected = time.monotonic(), True
             if message is None:  # gRPC's word for bytes that are no message
                 DAEMON.message_rejected("malformed")
-                raise MissingMessageError("what came was no message")
-            if order.is_repeated(message.sequence):
-                DAEMON.message_rejected("duplicate")
-                continue
+                raise ProtocolError("what came was no message")
             kind = message.WhichOneof("kind")
             if kind == "welcome":
                 self._welcomed(message.welcome)

@@ -32,7 +32,6 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
     status_of,
 )
-from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.cluster.tls import PARTS
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES
@@ -67,7 +66,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Cluster/RotateToken": "admin",
     "/oneflow.Cluster/RevokeToken": "admin",
     "/oneflow.Cluster/ListTokens": "admin",
-    ATTACH: "daemon",
+    "/oneflow.Daemons/Attach": "daemon",
     "/oneflow.Daemons/Fetch": "daemon",
 }
 """The least role for each method; one that is not here may not be called."""
@@ -207,8 +206,6 @@ class Guard(Interceptor):
             return self._strangers.guarded(handler)
         if method == PROVE:
             return handler
-        if method == ATTACH:
-            handler = sealed(handler)
         shown = session_shown(details.invocation_metadata or ())
         is_known = self.door.visitor(shown) is not None
         return _guarded(self, handler, method, reads_message=is_known)

@@ -17,7 +17,6 @@ from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Line, Lines, local_process
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.refusals import UnavailableError
-from oneflow.scheduler.cluster.sequence import Order
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES, event_of, joined
 from oneflow.scheduler.jobs.events import DaemonGone
 
@@ -55,9 +54,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         line.token = caller().name
         reader = asyncio.ensure_future(self._read(line, request_iterator))
         try:
-            sequence = 0
             while (message := await line.mail.get()) is not None:
-                message.sequence = sequence = sequence + 1
                 yield message
         finally:
             line.close("its stream ended")
@@ -85,15 +82,12 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         except (asyncio.TimeoutError, StopAsyncIteration):
             # Not the daemon's mistake: a slow or broken network. It tries again.
             raise UnavailableError(f"no hello came within {HELLO_S:g} s") from None
-        order = Order()
-        order.is_repeated(first.sequence)
         if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
             raise ProtocolError("a daemon must say hello first")
         event = joined(first.hello)
         check_node(caller().name, event.daemon, event.node)
         peer = str(context.peer())
         line = Line(first.hello, peer, local_process(peer, first.hello.pid))
-        line.order = order
         self._lines.add(line)
         self._driver.tell(event)
         return line
@@ -104,9 +98,6 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             async for message in messages:
                 if not line.is_open:
                     return
-                if line.order.is_repeated(message.sequence):
-                    self._metrics.message_rejected("duplicate")
-                    continue
                 self._take(line, message)
                 await self._driver.room()
             line.close("it ended the stream")

@@ -21,7 +21,6 @@ from oneflow.scheduler.cluster.refusals import (
     NotFoundError,
     UnavailableError,
 )
-from oneflow.scheduler.cluster.sequence import Order
 
 MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
 MAX_FILE_NBYTES = 64 << 30
@@ -46,7 +45,6 @@ class Line:
         self.token = ""  # name of the one it came with
         self.process = process
         self.epoch = 0
-        self.order = Order()
         self.is_open = True
         self.mail: asyncio.Queue[pb.SchedulerMessage | None] = asyncio.Queue()
         self._numbers = itertools.count(1)

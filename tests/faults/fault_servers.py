@@ -275,7 +275,6 @@ def _make_submittable(rng: random.Random, message: Any) -> None:
 
 def _make_daemon(rng: random.Random, message: Any, place: int) -> None:
     """One of a few that are not there; it says what daemons say, or what none would."""
-    message.sequence = place + 1 if rng.random() < 0.8 else rng.choice((0, 7, 2**32))
     if rng.random() < 0.7:
         message.epoch = rng.randrange(3, 40)
     if not place or message.WhichOneof("kind") == "hello":

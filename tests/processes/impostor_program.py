@@ -23,9 +23,9 @@ import grpc
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import proof_pb2
-from oneflow.scheduler.cluster.sealing import ATTACH, sealing
 from oneflow.services.proof import PROVE
 
+ATTACH = "/oneflow.Daemons/Attach"
 PROGRAM = ["sh", "-c", "id > obeyed; cp obeyed {mark}"]
 
 
@@ -43,7 +43,7 @@ class Impostor(grpc.GenericRpcHandler):  # type: ignore[misc]
                     yield step.SerializeToString()
                     say(method, {}, next(messages, b""))
             elif method == ATTACH:
-                seal = sealing(pb.SchedulerMessage.SerializeToString)
+                seal = pb.SchedulerMessage.SerializeToString
                 yield seal(pb.SchedulerMessage(welcome=pb.Welcome(epoch=1_000_000)))
                 id_ = pb.AttemptId(job_id="mine", attempt=1)
                 argv = [word.format(mark=os.environ["MARK"]) for word in PROGRAM]

@@ -1,8 +1,7 @@
 """Put on PYTHONPATH of a process that faults are done to: its data plane goes through a proxy, its
 wall clock is as wrong as a file says.
 
-RIG_DATA_PROXY: host:port of a proxy without a target.  RIG_DATA_PROTOCOL: raw, if the connections
-are encrypted.  RIG_CLOCK: a file with seconds to add.
+RIG_DATA_PROXY: host:port of a proxy without a target.  RIG_CLOCK: a file with seconds to add.
 """
 
 from __future__ import annotations
@@ -22,11 +21,9 @@ def create_connection(address: tuple[str, int], *arguments: Any, **named: Any) -
     caller = sys._getframe(1)
     if caller.f_globals.get("__name__", "") != MESH:
         return _connect(address, *arguments, **named)
-    is_eager = caller.f_locals["self"].name.startswith("eager/")
-    protocol = os.environ.get("RIG_DATA_PROTOCOL", "collectives" if is_eager else "actors")
     host, _, port = os.environ["RIG_DATA_PROXY"].rpartition(":")
     found = _connect((host, int(port)), *arguments, **named)
-    found.sendall(f"{protocol} {address[0]} {address[1]}\n".encode())
+    found.sendall(f"{address[0]} {address[1]}\n".encode())
     return found
 
 

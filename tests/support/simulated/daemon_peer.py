@@ -13,7 +13,6 @@ from oneflow.core.control_channel import PROTOCOL, channel_options
 from oneflow.core.loop import wait_for
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster.sealing import attach_call
 from oneflow.services.line import prove_async
 from oneflow.services.proof import Claim
 from tests.support.cluster import SchedulerProcess
@@ -141,7 +140,7 @@ class FakeDaemon:
     async def attach(self, running: tuple[pb.RunningAttempt, ...] = (), **hello: Any) -> FakeDaemon:
         """Returns when it is welcomed, or fenced."""
         self._client = await Client(self.scheduler, self.scheduler.token("daemon.token")).open()
-        self._stream = attach_call(self._client.channel)(metadata=self._client.metadata)
+        self._stream = self._client.stubs["Daemons"].Attach(metadata=self._client.metadata)
         node, _, device = self.name.partition("/")
         kind, _, index = device.partition(":")
         fields: dict[str, Any] = {

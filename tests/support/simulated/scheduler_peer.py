@@ -14,7 +14,6 @@ from oneflow.core.control_channel import CHUNK_NBYTES, channel_options
 from oneflow.core.loop import wait_for
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.scheduler.ports import free_port
 from oneflow.services.proof import digest_of, name_of
@@ -141,7 +140,7 @@ class FakeScheduler:
         from grpc import aio
 
         self._loop = asyncio.get_running_loop()
-        self._server = aio.server(options=channel_options(), interceptors=[_sealing()])
+        self._server = aio.server(options=channel_options())
         register: Any = cluster_pb2_grpc.add_DaemonsServicer_to_server
         register(_Service(self), self._server)
         self._server.add_generic_rpc_handlers((self.door.handler(),))
@@ -205,17 +204,6 @@ class FakeScheduler:
             if kind == "beat" and self.acks:
                 outbox.put_nowait(pb.SchedulerMessage(ack=message.beat.number))
             self.note(message)
-
-
-def _sealing() -> Any:
-    from grpc import aio
-
-    class Sealing(aio.ServerInterceptor):  # type: ignore[misc]
-        async def intercept_service(self, continuation: Any, details: Any) -> Any:
-            handler = await continuation(details)
-            return sealed(handler) if details.method == ATTACH else handler
-
-    return Sealing()
 
 
 class _Service(cluster_pb2_grpc.DaemonsServicer):

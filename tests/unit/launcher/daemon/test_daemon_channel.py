@@ -16,7 +16,7 @@ from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.sealing import attach_call
+from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.door import Door
 from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.proof import digest_of
@@ -56,7 +56,7 @@ def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
             await attachment._renew_channel()
             server.accept()[0].close()  # the scheduler dies
         with socket.create_server(("127.0.0.1", port)) as taken:
-            stream = attach_call(attachment._channel)()
+            stream = cluster_pb2_grpc.DaemonsStub(attachment._channel).Attach()
             with suppress(grpc.RpcError):
                 await asyncio.wait_for(stream.write(pb.DaemonMessage()), CALL_S)
                 await asyncio.wait_for(stream.read(), CALL_S)

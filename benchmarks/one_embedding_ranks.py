@@ -266,7 +266,7 @@ def measure_auc() -> list[dict[str, Any]]:
         model = model.to_global(everyone, flow.sbp.broadcast)
         optimizer = flow.optim.Adagrad(model.parameters(), lr=0.05)
         log = (truth.draw(AUC_BATCH, part) for part in range(AUC_STEPS))
-        losses = train.train(model, optimizer, log, True)
+        losses, _ = train.train(model, optimizer, log, True)
         with flow.no_grad():
             scores = model(train.spread(test.numbers), train.spread(test.ids)).numpy()[:, 0]
         told = model.embedding.statistics()

@@ -106,7 +106,7 @@ def set_default_tensor_type(tensor_type: object) -> None:
 
 
 def set_num_threads(count: int) -> None:
-    """Set how many threads the kernels of this process may use."""
+    """Set how many threads the kernels of this process may use, those of BLAS among them."""
     if count < 1:
         raise ArgumentError(f"set_num_threads: needs at least 1, got {count}")
     set_limit(count)

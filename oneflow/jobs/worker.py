@@ -23,15 +23,19 @@ from pathlib import Path
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import InternalError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
+from oneflow.core.log import get_logger
 from oneflow.distributed import ending
 from oneflow.distributed.worker import answer_for_stacks
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
-from oneflow.jobs.threads import limit_threads, renew_numba
+from oneflow.jobs.threads import renew_numba
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
+from oneflow.kernels.threads import set_limit
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.services import failpoints, pulse
+
+log = get_logger(__name__)
 
 WARM = (
     "oneflow.protos.cluster_pb2",
@@ -234,8 +238,8 @@ def configure(begin: pb.Begin) -> Config:
     )
     set_config(config)
     threads = begin.env.get("OMP_NUM_THREADS", "")
-    if threads.isdecimal() and int(threads):
-        limit_threads(int(threads))
+    if threads.isdecimal() and int(threads) and not set_limit(int(threads)):
+        log.info("NumPy's matrix products keep their number of threads: no OpenBLAS is loaded")
     return config
 
 

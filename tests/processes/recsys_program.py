@@ -38,7 +38,7 @@ def curve(name: str, way: str) -> list[float]:
         train.spread = flow.from_numpy
     try:
         log = (clicks.Truth(0).draw(ROWS, part) for part in range(STEPS))
-        losses: list[float] = train.train(model, optimizer, log, way == "graph")
+        losses: list[float] = train.train(model, optimizer, log, way == "graph")[0]
     finally:
         train.spread = given
     return losses

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,21 +138,3 @@ def test_a_file_is_run_as_what_it_was_exported_for(tmp_path: Path) -> None:
         _check_kind(file, pb.JobSpec.INFERENCE)
         with pytest.raises(flow.jobs.JobFileError, match="exported for inference"):
             _check_kind(file, pb.JobSpec.GRAPH)
-
-
-def test_threads_are_limited_in_libraries_that_are_loaded() -> None:
-    """Runs in a process of its own: the limit would stay."""
-    code = """
-import ctypes, numpy as np
-from oneflow.jobs.threads import _loaded, limit_threads
-found = limit_threads(1)
-for library in _loaded("openblas"):
-    for name in ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads"):
-        get = getattr(library, name, None)
-        assert get is None or get() == 1, get()
-from oneflow.kernels.threads import allowed
-assert allowed(8) == 1
-print(found)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout in ("True\n", "False\n"), done.stderr

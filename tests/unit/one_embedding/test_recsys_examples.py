@@ -52,7 +52,7 @@ def test_models_learn_alike_in_eager_mode_and_in_graphs(name: str, example: Any)
         model = getattr(example(name), MODELS[name])(layers.Store())
         optimizer = flow.optim.Adagrad(model.parameters(), lr=0.05)
         log = (truth.draw(64, part) for part in range(STEPS))
-        curves.append(train.train(model, optimizer, log, is_graph))
+        curves.append(train.train(model, optimizer, log, is_graph)[0])
         del model, optimizer
     np.testing.assert_allclose(curves[0], curves[1], rtol=2e-4)
     assert np.mean(curves[0][-5:]) < np.mean(curves[0][:5])

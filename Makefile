@@ -33,6 +33,7 @@ faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz
 	$(PYTHON) -m tests.faults.fault_matrix
 	$(PYTHON) -m tests.faults.fault_detection
 	$(PYTHON) -m tests.faults.fault_resume --proofs $(PROOFS)
+	$(PYTHON) -m tests.faults.fault_outside
 	$(PYTHON) -m tests.faults.fault_fuzz --inputs $(INPUTS)
 	$(PYTHON) -m tests.faults.fault_load
 	$(PYTHON) -m tests.faults.fault_soak --jobs $(JOBS)

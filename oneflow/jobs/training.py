@@ -156,6 +156,8 @@ class Training:
         rows = self._d.data.batch if self._d.data else 0
         METRICS.step(self._d.name, seconds, rows, self._step - 1)
         self._note(values)
+        if self._step == self._options.steps:  # who goes on from a checkpoint of it has no results
+            self._write_last()
 
     def _values(self) -> dict[str, float]:
         """The recorded numbers: an output's mean, over micro-batches if there are any."""
@@ -293,7 +295,7 @@ class Training:
         raise error
 
     def _write_outputs(self) -> None:
-        """The final variables, whole, and the last values of recorded outputs; rank 0 writes."""
+        """The final variables, whole; rank 0 writes."""
         failpoint("worker.outputs")
         if self._bound.tables:
             saved = self._rows.save_end(self._moment_ns())
@@ -307,6 +309,11 @@ class Training:
         entries = self._bound.file.variables.entries
         kinds = {name: (e.dtype, e.shape) for name, e in sorted(entries.items())}
         write_arrays(self._options.job_dir, VARIABLES, kinds, arrays)
+
+    def _write_last(self) -> None:
+        """The last values of recorded outputs; rank 0 writes."""
+        if self._here.rank != 0:
+            return
         for port in self._ports:
             array = self._results.get(port.index)
             if array is not None:

@@ -32,12 +32,12 @@ def fused_lookup(
     size: int,
     num_tables: int,
     padding_idx: int | None,
-    first: int | None = None,
-    last: int | None = None,
+    makes_rows: bool,
+    **part: int | None,
 ) -> None:
-    rows = open_table(table, first, last)
+    rows = open_table(table, **part)
     request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
-    lines = rows.look_up(request)
+    lines = rows.look_up(request, makes_rows=makes_rows)
     if xp is np:
         loops().pick(lines, request.inverse, out.reshape(-1, size))
         return
@@ -57,10 +57,9 @@ def fused_lookup_grad(
     table: str,
     num_tables: int,
     padding_idx: int | None,
-    first: int | None = None,
-    last: int | None = None,
+    **part: int | None,
 ) -> None:
-    rows = open_table(table, first, last)
+    rows = open_table(table, **part)
     request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
     flat = xp.ascontiguousarray(d, np.float32).reshape(-1, d.shape[-1])
     if xp is np:
@@ -86,10 +85,9 @@ def update(
     options: tuple[tuple[str, object], ...],
     first_states: tuple[float, ...],
     catches_up: bool,
-    first: int | None = None,
-    last: int | None = None,
+    **part: int | None,
 ) -> None:
-    rows = open_table(table, first, last)
+    rows = open_table(table, **part)
     if is_wanted is not None and not is_wanted:
         rows.forget()
         return
@@ -182,13 +180,15 @@ def lookup(
     size: int,
     num_parts: int,
     communication: str,
-    first: int | None = None,
-    last: int | None = None,
+    makes_rows: bool,
+    **part: int | None,
 ) -> None:
-    rows, counts = open_table(table, first, last), _counts(xp, came, num_parts)
+    rows, counts = open_table(table, **part), _counts(xp, came, num_parts)
     sizes[...] = came
     asked = _request(xp, rows, keys, tables, counts)
-    sent = encoded_of(table, "rows", rows.look_up(asked, counts_ids=False), communication)
+    sent = encoded_of(
+        table, "rows", rows.look_up(asked, makes_rows=makes_rows, counts_ids=False), communication
+    )
     if (asked.inverse < 0).any():  # of other ranks
         sent = np.concatenate([sent, np.zeros_like(sent, shape=(1, sent.shape[1]))])
     _fill(xp, out, sent[asked.inverse], counts, keys.ndim)
@@ -257,10 +257,9 @@ def keep(
     table: str,
     num_parts: int,
     communication: str,
-    first: int | None = None,
-    last: int | None = None,
+    **part: int | None,
 ) -> None:
-    rows, counts = open_table(table, first, last), _counts(xp, came, num_parts)
+    rows, counts = open_table(table, **part), _counts(xp, came, num_parts)
     asked = _request(xp, rows, keys, tables, counts)
     d = decoded(_filled(xp, sums, counts, keys.ndim), communication)
     out[...] = xp.asarray(rows.keep(asked, d))
@@ -278,11 +277,10 @@ def prefetch(
     table: str,
     num_parts: int,
     padding_idx: int | None,
-    first: int | None = None,
-    last: int | None = None,
+    **part: int | None,
 ) -> None:
     out[...] = shadow
-    rows = open_table(table, first, last)
+    rows = open_table(table, **part)
     if came is None or table_ids is None:
         rows.read_ahead(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
         return

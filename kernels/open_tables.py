@@ -127,13 +127,16 @@ class OpenTable:
         number = partial(self._numbered, padding_idx=padding_idx)
         self.ahead.begin(ids, table_ids, number, self._now)
 
-    def look_up(self, request: Request, *, counts_ids: bool = True) -> Array:
+    def look_up(
+        self, request: Request, *, makes_rows: bool = True, counts_ids: bool = True
+    ) -> Array:
         """float32[n, size]: the rows of the distinct ids, without their states.
 
-        counts_ids: the metrics are to count the ids as asked for; else that was done before.
+        makes_rows: are rows made that are not there?  counts_ids: the metrics are to count the ids
+        as asked for; else that was done before.
         """
         with self._lock:
-            lines = self._lines(request)
+            lines = self._lines(request, makes_rows)
         self._now = request
         self.counts.ids += request.num_ids
         self.counts.distinct += request.keys.size
@@ -142,15 +145,16 @@ class OpenTable:
             count_asked(request)
         return lines
 
-    def _lines(self, request: Request) -> Array:
+    def _lines(self, request: Request, makes_rows: bool) -> Array:
         found = self.ahead.take(request)
         if found is None:
             lines = np.empty((request.keys.size, self.size), np.float32)
-            self.store.get(request.keys, request.tables, lines)
+            self.store.get(request.keys, request.tables, lines, makes_rows=makes_rows)
             return lines
         lines, missing = found
         rows = np.empty((missing.size, self.size), np.float32)
-        self.store.get(request.keys[missing], request.tables[missing], rows)
+        ids = request.keys[missing], request.tables[missing]
+        self.store.get(*ids, rows, makes_rows=makes_rows)
         lines[missing] = rows
         return lines
 
@@ -331,7 +335,7 @@ _OPEN: dict[tuple[str, int, int], OpenTable] = {}
 _LOCK = threading.Lock()
 
 
-def open_table(text: str, first: int | None, last: int | None) -> OpenTable:
+def open_table(text: str, first: int | None = None, last: int | None = None) -> OpenTable:
     """The rows in buckets first .. last - 1 of the tables that `text` describes, opened if they are
     not; None: of all buckets."""
     key = (text, 0 if first is None else first, BUCKETS if last is None else last)

@@ -182,7 +182,8 @@ class Embedding(Module):
 
     def forward(self, ids: Tensor, table_ids: Tensor | None = None) -> Tensor:
         """The rows of ids. table_ids: the table of each; None: one table, or a table for each
-        position of the last dim.
+        position of the last dim. After `eval()` no rows are made: ids that have none get the first
+        values that theirs would have, also where the tables are full.
         """
         self._check_ids(ids)
         rows = look_up(self.shadow, ids, table_ids, self._tables, self.communication)
@@ -216,6 +217,7 @@ class Embedding(Module):
             "size": self.embedding_dim,
             "num_tables": self.num_tables,
             "padding_idx": self.padding_idx,
+            "makes_rows": self.training,
         }
 
     def save_snapshot(self, snapshot_name: str) -> None:
@@ -225,6 +227,18 @@ class Embedding(Module):
     def load_snapshot(self, snapshot_name: str) -> None:
         """Replace the rows by those of a snapshot. Every rank calls."""
         self.one_embedding.load_snapshot(snapshot_name)
+
+    def snapshots(self) -> list[str]:
+        """Names of the snapshots beside the persistent path of which this rank has a part, in
+        order: those of scripts, and what state dicts, exports and jobs have left.
+        """
+        return self.one_embedding.rows.store.snapshot_names()
+
+    def remove_snapshot(self, snapshot_name: str) -> None:
+        """Remove a snapshot, and the rows on the disk that no other one needs. Every rank calls.
+        Raises RowStoreError if there is none.
+        """
+        self.one_embedding.rows.store.remove_snapshot(snapshot_name)
 
     def statistics(self) -> dict[str, float]:
         """Counts of this rank since its rows were opened: `ids` whose rows were looked up here (of

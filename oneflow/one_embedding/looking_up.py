@@ -19,13 +19,14 @@ class Tables(TypedDict):
     """Attributes of every look-up.
 
     table: the description of the tables.  size: numbers of a row.  num_tables, padding_idx: see
-    `Embedding`.
+    `Embedding`.  makes_rows: are rows made of ids that have none?
     """
 
     table: str
     size: int
     num_tables: int
     padding_idx: int | None
+    makes_rows: bool
 
 
 def look_up(
@@ -48,8 +49,9 @@ def look_up(
         "num_parts": num_parts,
         "communication": communication,
     }
+    makes_rows = tables["makes_rows"]
     came, keys, of_keys, inverse = _brought_to_owners(ids, table_ids, tables, num_parts)
-    back, rows = one_embedding_lookup(shadow, came, keys, of_keys, **told)
+    back, rows = one_embedding_lookup(shadow, came, keys, of_keys, makes_rows=makes_rows, **told)
     sizes, rows = exchange_rows(
         back, rows, num_parts=num_parts, lead=ids.ndim, rows=ids.shape[0], is_padded=False
     )

@@ -53,6 +53,7 @@ def one_embedding_fused_lookup(
         "size": embedding_size,
         "num_tables": num_tables,
         "padding_idx": padding_idx,
+        "makes_rows": True,
     }
     return look_up(shadow, ids, table_ids, tables).to(dtype)
 

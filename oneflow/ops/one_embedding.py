@@ -43,20 +43,26 @@ def _check_table_ids(name: str, ids: Operand, table_ids: Operand | None) -> None
         raise ShapeError(f"{name}: ids {ids.meta} and table ids {table_ids.meta} differ in shape")
 
 
-def _own_buckets(attrs: Attrs, shadow: Boxes) -> Attrs:
-    return {**attrs, "first": shadow[0].starts[0], "last": shadow[0].stops[0]}
+class _OfOwnRows(Op):
+    """An op over the rows of this rank: those of its part of the shadow, the first input."""
+
+    may_repeat = False
+
+    @staticmethod
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
+        return {**attrs, "first": in_boxes[0].starts[0], "last": in_boxes[0].stops[0]}
 
 
-class OneEmbeddingFusedLookup(Op):
+class OneEmbeddingFusedLookup(_OfOwnRows):
     """out[*i] = the row of id ids[*i] in table table_ids[*i]; zeros for `padding_idx`.
 
     table_ids: None: ids of the last dim's position j belong to table j, or all to the one table.
     table: the description of the tables, JSON.  num_tables: their number.  size: elements of a row,
-    without its states.  Rows that are not there yet are made.
+    without its states.  makes_rows: are rows made that are not there yet? Else only their first
+    values are returned, and a table that is full has them too.
     """
 
     name = "one_embedding_fused_lookup"
-    may_repeat = False
 
     @staticmethod
     def infer(
@@ -68,6 +74,7 @@ class OneEmbeddingFusedLookup(Op):
         size: int,
         num_tables: int = 1,
         padding_idx: int | None = None,
+        makes_rows: bool = True,
     ) -> TensorType:
         _check_ids("one_embedding_fused_lookup", shadow, ids, table_ids)
         if table_ids is None and num_tables > 1 and ids.shape[-1:] != (num_tables,):
@@ -86,10 +93,6 @@ class OneEmbeddingFusedLookup(Op):
     ) -> list[SbpSignature]:
         given = 1 if table_ids is None else 2
         return [SbpSignature((Split(0), *(BROADCAST,) * given), (PARTIAL,))]
-
-    @staticmethod
-    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
-        return _own_buckets(attrs, in_boxes)
 
     @staticmethod
     def grad(
@@ -121,11 +124,10 @@ class OneEmbeddingFusedLookup(Op):
 one_embedding_fused_lookup = declare(OneEmbeddingFusedLookup)
 
 
-class OneEmbeddingFusedLookupGrad(Op):
+class OneEmbeddingFusedLookupGrad(_OfOwnRows):
     """The norms, per bucket, of the sums of d over equal ids; the sums are kept for the update."""
 
     name = "one_embedding_fused_lookup_grad"
-    may_repeat = False
 
     @staticmethod
     def infer(
@@ -150,15 +152,11 @@ class OneEmbeddingFusedLookupGrad(Op):
     def sbp(shadow: TensorType, *rest: TensorType, **_: Attr) -> list[SbpSignature]:
         return [SbpSignature((Split(0), *(BROADCAST,) * len(rest)), (Split(0),))]
 
-    @staticmethod
-    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
-        return _own_buckets(attrs, in_boxes)
-
 
 one_embedding_fused_lookup_grad = declare(OneEmbeddingFusedLookupGrad)
 
 
-class OneEmbeddingUpdate(Op):
+class OneEmbeddingUpdate(_OfOwnRows):
     """Updates the rows whose gradients are kept, and forgets these.
 
     norms: those that the gradients gave, added up and scaled: the rows' gradients are scaled alike.
@@ -170,7 +168,6 @@ class OneEmbeddingUpdate(Op):
     """
 
     name = "one_embedding_update"
-    may_repeat = False
     mutates = {0: 0}
     has_effect = True
 
@@ -203,10 +200,6 @@ class OneEmbeddingUpdate(Op):
     def sbp(*types: TensorType, **_: Attr) -> list[SbpSignature]:
         numbers = (BROADCAST,) * (len(types) - 2)
         return [SbpSignature((Split(0), Split(0), *numbers), (Split(0),))]
-
-    @staticmethod
-    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
-        return _own_buckets(attrs, in_boxes)
 
 
 one_embedding_update = declare(OneEmbeddingUpdate)
@@ -244,7 +237,19 @@ def _all_split(num_inputs: int, num_outputs: int) -> list[SbpSignature]:
     return [SbpSignature((Split(0),) * num_inputs, (Split(0),) * num_outputs)]
 
 
-class OneEmbeddingUnique(Op):
+class _OfParts(Op):
+    """An op that every part does for itself: ranks do it where each has one part of everything."""
+
+    @classmethod
+    def sbp_for(
+        cls, num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
+    ) -> list[SbpSignature]:
+        if not are_cut_alike(num_ranks, num_parts, *types):
+            return []
+        return _all_split(len(types), cls.num_outputs)
+
+
+class OneEmbeddingUnique(_OfParts):
     """The distinct ids of each part of a batch, grouped by the part that owns their rows.
 
     Returns sizes, int64[p * p], as exchange_rows takes them; ids and their tables, in the shape of
@@ -273,28 +278,19 @@ class OneEmbeddingUnique(Op):
         long = TensorType(ids.shape, int64)
         return TensorType((num_parts**2,), int64), long, TensorType(ids.shape, int32), long
 
-    @staticmethod
-    def sbp_for(
-        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
-    ) -> list[SbpSignature]:
-        if not are_cut_alike(num_ranks, num_parts, *types):
-            return []
-        return _all_split(len(types), 4)
-
 
 one_embedding_unique = declare(OneEmbeddingUnique)
 
 
-class OneEmbeddingLookup(Op):
+class OneEmbeddingLookup(_OfOwnRows):
     """The rows of ids that came to each part, in the order in which they came.
 
-    came: int64[p * p], ids from each part.  keys, tables: the ids and their tables.  table, size:
-    as of one_embedding_fused_lookup. Returns `came` as sizes of the way back, and the rows in the
-    form that `communication` names. Rows that are not there yet are made.
+    came: int64[p * p], ids from each part.  keys, tables: the ids and their tables.  table, size,
+    makes_rows: as of one_embedding_fused_lookup. Returns `came` as sizes of the way back, and the
+    rows in the form that `communication` names.
     """
 
     name = "one_embedding_lookup"
-    may_repeat = False
 
     @staticmethod
     def infer(
@@ -307,6 +303,7 @@ class OneEmbeddingLookup(Op):
         size: int,
         num_parts: int,
         communication: str = "float32",
+        makes_rows: bool = True,
     ) -> tuple[TensorType, TensorType]:
         _check_ids("one_embedding_lookup", shadow, keys, tables)
         _check_sent("one_embedding_lookup", came, num_parts, communication)
@@ -330,15 +327,11 @@ class OneEmbeddingLookup(Op):
             return []  # no sums of such rows
         return [SbpSignature((Split(0), *(BROADCAST,) * 3), (BROADCAST, PARTIAL))]
 
-    @staticmethod
-    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
-        return _own_buckets(attrs, in_boxes)
-
 
 one_embedding_lookup = declare(OneEmbeddingLookup)
 
 
-class OneEmbeddingGather(Op):
+class OneEmbeddingGather(_OfParts):
     """out[*i] = the row that came back for the unique id inverse[*i]; zeros where that is -1.
 
     rows, sizes: as they came back.  keys, tables: the ids that came to each part, with which the
@@ -369,14 +362,6 @@ class OneEmbeddingGather(Op):
                 f"{inverse.meta}"
             )
         return TensorType((*inverse.shape, size), float32)
-
-    @staticmethod
-    def sbp_for(
-        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
-    ) -> list[SbpSignature]:
-        if not are_cut_alike(num_ranks, num_parts, types[1], types[4]):
-            return []
-        return _all_split(6, 1)
 
     @staticmethod
     def grad(
@@ -418,7 +403,7 @@ class OneEmbeddingGather(Op):
 one_embedding_gather = declare(OneEmbeddingGather)
 
 
-class OneEmbeddingSums(Op):
+class OneEmbeddingSums(_OfParts):
     """(d, inverse, sizes) -> (sizes, the sums of d over equal numbers in `inverse`, in the form in
     which they travel)."""
 
@@ -441,24 +426,15 @@ class OneEmbeddingSums(Op):
             )
         return sizes.meta, _sent(inverse.shape, d.shape[-1], communication)
 
-    @staticmethod
-    def sbp_for(
-        num_ranks: int, *types: TensorType, num_parts: int, **_: Attr
-    ) -> list[SbpSignature]:
-        if not are_cut_alike(num_ranks, num_parts, types[0]):
-            return []
-        return _all_split(3, 2)
-
 
 one_embedding_sums = declare(OneEmbeddingSums)
 
 
-class OneEmbeddingKeep(Op):
+class OneEmbeddingKeep(_OfOwnRows):
     """The norms, per bucket, of the sums of gradients over equal ids that came from several parts;
     the sums are kept for the update. sums: of keys, in the form in which they travelled."""
 
     name = "one_embedding_keep"
-    may_repeat = False
 
     @staticmethod
     def infer(
@@ -485,15 +461,11 @@ class OneEmbeddingKeep(Op):
         rest = Split(0) if are_cut_alike(num_ranks, num_parts, types[2]) else BROADCAST
         return [SbpSignature((Split(0), *(rest,) * 4), (Split(0),))]
 
-    @staticmethod
-    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
-        return _own_buckets(attrs, in_boxes)
-
 
 one_embedding_keep = declare(OneEmbeddingKeep)
 
 
-class OneEmbeddingPrefetch(Op):
+class OneEmbeddingPrefetch(_OfOwnRows):
     """Begins to read the rows of ids that the next step looks up, beside what this step computes;
     returns the shadow. What a step changes the look-up of the next one reads again.
 
@@ -502,7 +474,6 @@ class OneEmbeddingPrefetch(Op):
     """
 
     name = "one_embedding_prefetch"
-    may_repeat = False
     has_effect = True
 
     @staticmethod
@@ -528,10 +499,6 @@ class OneEmbeddingPrefetch(Op):
         is_cut = len(types) == 4 and are_cut_alike(num_ranks, num_parts, types[1])
         rest = Split(0) if is_cut else BROADCAST
         return [SbpSignature((Split(0), *(rest,) * (len(types) - 1)), (Split(0),))]
-
-    @staticmethod
-    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
-        return _own_buckets(attrs, in_boxes)
 
 
 one_embedding_prefetch = declare(OneEmbeddingPrefetch)

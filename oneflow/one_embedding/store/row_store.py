@@ -124,8 +124,9 @@ class RowStore:
         now.tell(self._told)
         self._told = now
 
-    def get(self, keys: Array, tables: Array, out: Array) -> None:
-        """Write the rows of unique ids into `out`; rows that are not there are created.
+    def get(self, keys: Array, tables: Array, out: Array, *, makes_rows: bool = True) -> None:
+        """Write the rows of unique ids into `out`; rows that are not there are created, unless
+        only their first values are wanted (makes_rows=False).
 
         keys: uint64[n], tables: integers[n], each pair once.  out: float32[n, line_size], or fewer
         columns for the first numbers of each row.  Raises RowStoreError where there is no room for
@@ -135,16 +136,25 @@ class RowStore:
         keys, tables = _ready(keys, tables)
         with self._guard:
             rows = out if out.flags.c_contiguous else np.empty(out.shape, np.float32)
-            self._get(keys, tables, rows)
+            self._get(keys, tables, rows, makes_rows=makes_rows)
             if rows is not out:
                 out[:] = rows
             self._tell()
 
-    def _get(self, keys: Array, tables: Array, out: Array, *, is_use: bool = True) -> Array:
+    def _get(
+        self,
+        keys: Array,
+        tables: Array,
+        out: Array,
+        *,
+        is_use: bool = True,
+        makes_rows: bool = True,
+    ) -> Array:
         """Returns the places of the rows."""
-        places = self._found(keys, tables)
+        makes_rows = makes_rows and not self.options.is_read_only
+        places = self._found(keys, tables) if makes_rows else self._tier.find(keys, tables)
         self._counted.lookups += keys.size
-        if self.options.is_read_only and (places < 0).any():
+        if not makes_rows and (places < 0).any():
             self._get_there(keys, tables, places, out)
         else:
             self._tier.get(keys, tables, places, out, is_use=is_use)
@@ -230,8 +240,14 @@ class RowStore:
         return names_in(self.options.folder)
 
     def remove_snapshot(self, name: str) -> None:
-        """Remove this rank's part of a snapshot, and what no other one needs."""
+        """Remove this rank's part of a snapshot, and what no other one needs. Raises RowStoreError
+        if there is none."""
         self._check_writable()
+        if name not in self.snapshot_names():
+            raise RowStoreError(
+                f"no snapshot {name!r} in {self.options.folder}; there are "
+                f"{', '.join(self.snapshot_names()) or 'none'}"
+            )
         with self._guard:
             remove_snapshot(self.options.folder, name)
             remove_unlisted(self.options.folder, list(self._log.numbers()))
@@ -301,7 +317,7 @@ class RowStore:
         """Places of ids. Raises RowStoreError where there is no room for those that are missing."""
         places = self._tier.find(keys, tables)
         capacity, there = self.options.capacity, len(self)
-        if not capacity or self.options.is_read_only or there + keys.size <= capacity:
+        if not capacity or there + keys.size <= capacity:
             return places
         count = int((places < 0).sum())
         if there + count > capacity:

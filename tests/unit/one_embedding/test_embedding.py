@@ -622,3 +622,46 @@ def test_owners_of_ids_are_the_ranks_whose_kernels_find_them(rng: np.random.Gene
 def test_a_number_of_ranks_that_cannot_share_evenly_is_refused() -> None:
     with pytest.raises(ArgumentError, match="cannot be shared evenly by 11 ranks"):
         open_table(embedding().one_embedding.text, 0, 459)
+
+
+@pytest.mark.parametrize("tier", ["memory", "disk"])
+def test_full_tables_are_evaluated_on_ids_that_they_lack(tier: str, tmp_path: Path) -> None:
+    options = (
+        one.make_device_mem_store_options(str(tmp_path), 2, size_factor=1)
+        if tier == "memory"
+        else one.make_cached_ssd_store_options(1, str(tmp_path), 2, 1)
+    )
+    module = embedding(tables=1, store_options=options)
+    optimizer = flow.optim.SGD(module.parameters(), lr=1.0)
+    known, mixed = flow.tensor(np.array([[3], [4]])), flow.tensor(np.array([[9], [4], [7], [9]]))
+    module(known).sum().backward()
+    optimizer.step()
+    with pytest.raises(RowStoreError, match="the capacity is 2 rows"):
+        module(mixed)
+    fresh = embedding(tables=1, size_factor=1)(mixed).detach().numpy()
+    module.eval()
+    got = module(mixed).detach().numpy()
+    fresh[1] -= 1.0  # the row that was trained
+    np.testing.assert_array_equal(got, fresh)
+    assert module.statistics()["rows"] == 2
+    module.train()
+    with pytest.raises(RowStoreError, match="the capacity is 2 rows"):
+        module(mixed)
+
+
+def test_snapshots_are_listed_and_removed(tmp_path: Path) -> None:
+    options = one.make_device_mem_store_options(str(tmp_path), 100, size_factor=1)
+    module = embedding(tables=1, store_options=options)
+    rows = module(flow.tensor(np.array([[1], [2]]))).detach().numpy()
+    module.save_snapshot("b")
+    module.save_snapshot("a")
+    module.state_dict()
+    names = module.snapshots()
+    assert names[:2] == ["a", "b"] and names[2].startswith("state-")
+    module.remove_snapshot("b")
+    module.remove_snapshot(names[2])
+    assert module.snapshots() == ["a"]
+    with pytest.raises(RowStoreError, match=r"no snapshot 'b' in .*; there are a"):
+        module.remove_snapshot("b")
+    module.load_snapshot("a")
+    np.testing.assert_array_equal(module(flow.tensor(np.array([[1], [2]]))).detach(), rows)

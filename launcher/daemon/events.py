@@ -7,28 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from oneflow.core.metrics import ActorWaits
-from oneflow.scheduler.jobs.limits import folder_name
-
-
-class AttemptKey(NamedTuple):
-    """One rank of one attempt of a job. life: jobs of that id that were removed before."""
-
-    job_id: str
-    attempt: int
-    rank: int
-    life: int = 0
-
-    @property
-    def folder(self) -> str:
-        """Name of the job's folder."""
-        return folder_name(self.job_id, self.life)
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} of {self.job_id}.{self.attempt}"
-
+from oneflow.scheduler.jobs.messages import AttemptKey as AttemptKey
 
 # ---- events: from the scheduler ------------------------------------------------------------------
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from oneflow.scheduler.jobs.events import RankProgressed
+from oneflow.protos import cluster_pb2 as pb
 
 MAX_SHARES = 8  # of a rank, the largest ones
 MIN_SHARE = 0.005
-CAUSES = ("no_input", "no_free_register")
 
 
 @dataclass(frozen=True)
@@ -42,21 +41,18 @@ class ActorWaits:
     def __init__(self) -> None:
         self._told: dict[str, dict[int, _Told]] = {}
 
-    def note(self, event: RankProgressed) -> None:
+    def note(self, said: pb.Progress, at: float) -> None:
         """A report of a rank; one without actors says nothing of them."""
-        if not event.actor_waits and not event.waiting:
+        if not said.actors and not said.waiting:
             return
-        ranks = self._told.setdefault(event.job_id, {})
-        before = ranks.get(event.rank)
-        seconds = {
-            f"{kind} {cause}": idle_s
-            for kind, *idle in event.actor_waits
-            for cause, idle_s in zip(CAUSES, idle, strict=True)
-        }
-        is_same = before is not None and before.attempt == event.attempt
-        shares = _shares(before, seconds, event.at) if before is not None and is_same else {}
-        waits = RankWaits(event.rank, event.waiting, shares)
-        ranks[event.rank] = _Told(event.attempt, event.at, seconds, waits)
+        rank, attempt = said.id.rank, said.id.attempt
+        ranks = self._told.setdefault(said.id.job_id, {})
+        before = ranks.get(rank)
+        seconds = {f"{a.kind} no_input": a.no_input_s for a in said.actors}
+        seconds |= {f"{a.kind} no_free_register": a.no_free_register_s for a in said.actors}
+        is_same = before is not None and before.attempt == attempt
+        shares = _shares(before, seconds, at) if before is not None and is_same else {}
+        ranks[rank] = _Told(attempt, at, seconds, RankWaits(rank, said.waiting, shares))
 
     def forget(self, job_id: str) -> None:
         """It does not run any more."""

@@ -34,10 +34,10 @@ from oneflow.scheduler.cluster.refusals import (
 )
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.cluster.tls import PARTS
-from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.scheduler.interceptor import Interceptor
 from oneflow.scheduler.jobs import tokens as token_rules
+from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES
 from oneflow.scheduler.jobs.records import TokenRecord
 from oneflow.services.proof import PROVE, NotProvenError, digest_of, name_of
 

@@ -17,8 +17,8 @@ from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Line, Lines, local_process
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.refusals import UnavailableError
-from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES, event_of, joined
 from oneflow.scheduler.jobs.events import DaemonGone
+from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES, event_of, joined
 
 HELLO_S = 10.0
 DEATH_LOOKS_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)  # a process closes its sockets before it is gone
@@ -85,7 +85,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
             raise ProtocolError("a daemon must say hello first")
         event = joined(first.hello)
-        check_node(caller().name, event.daemon, event.node)
+        check_node(caller().name, first.hello.daemon, first.hello.node)
         peer = str(context.peer())
         line = Line(first.hello, peer, local_process(peer, first.hello.pid))
         self._lines.add(line)

@@ -12,7 +12,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
-from oneflow.scheduler.cluster.wire import attempt_id
+from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobRecord
 
 WHAT = ("stack", "dump")

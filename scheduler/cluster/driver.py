@@ -30,12 +30,11 @@ from oneflow.scheduler.jobs.events import (
     SaveEpoch,
     SaveUndrained,
     Submitted,
-    TellNoted,
+    Tell,
     TellPrepare,
-    TellStart,
-    TellStop,
     Ticked,
 )
+from oneflow.scheduler.jobs.messages import id_in
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.store import Change, Store
 from oneflow.scheduler.jobs.table import Table
@@ -276,8 +275,9 @@ def _new_job_of(action: Action) -> str:
     match action:
         case Save(record=record) | TellPrepare(record=record):
             return record.id
-        case TellStart() | TellStop() | TellNoted():
-            return action.job_id
+        case Tell(message=message):
+            found = id_in(message)
+            return found.job_id if found is not None else ""
     return ""
 
 

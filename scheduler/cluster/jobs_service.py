@@ -36,8 +36,8 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
 )
 from oneflow.scheduler.cluster.tracing import Tracer
-from oneflow.scheduler.cluster.wire import attempt_id
 from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked, Submitted
+from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import REASONS, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.specs import check_job_id, check_spec, record_to_proto, spec_from_proto
 

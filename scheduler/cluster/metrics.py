@@ -24,7 +24,7 @@ from oneflow.scheduler.jobs.events import (
     DaemonGone,
     DaemonJoined,
     Event,
-    RankFailing,
+    Heard,
     Rejected,
     Submitted,
     TellWelcome,
@@ -143,8 +143,8 @@ class ClusterMetrics:
                     self.rejected_jobs["refused"] += 1
                 case TellWelcome() if isinstance(event, DaemonJoined):
                     self.joined += 1
-        if isinstance(event, RankFailing) and event.end.seen_s:
-            self.failure_detected("rank", event.end.seen_s)
+        if isinstance(event, Heard) and event.kind == "failing":
+            self.failure_detected("rank", event.message.failing.seen_s)
         if isinstance(event, DaemonGone) and event.reason in ("left", "died"):
             self.lost[event.reason] += 1
             self._lost.add(event.daemon)  # counted: not once more as silent

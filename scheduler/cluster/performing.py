@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.lines import Line, Lines
+from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.settings import SchedulerSettings
-from oneflow.scheduler.cluster.wire import message_of, prepare_message
 from oneflow.scheduler.jobs.events import (
     Action,
     DaemonJoined,
     Rejected,
+    Tell,
     TellFenced,
     TellPrepare,
     TellWelcome,
     Told,
 )
+from oneflow.scheduler.jobs.messages import prepare_message
 from oneflow.services.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -48,21 +49,21 @@ class Performer:
                 level("refused (%s): %s", reason or "asked in vain", message)
             case TellPrepare() if self.plans is not None:
                 self.plans.tell_prepare(action)
-            case _:
-                if isinstance(action, Told) and (found := self._line(action)) is not None:
-                    found.send(message_of(action))
+            case TellPrepare():
+                self._send(action, prepare_message(action, ""))
+            case Tell():
+                self._send(action, action.message)
 
     def send_prepare(self, action: TellPrepare, plan: str) -> None:
         """plan: its digest, or ""."""
         failpoint("scheduler.plan")
-        line = self._line(action)
-        if line is not None:
-            line.send(prepare_message(action, plan))
+        self._send(action, prepare_message(action, plan))
 
-    def _line(self, action: Told) -> Line | None:
-        """The daemon that is meant, if it is still the same one."""
+    def _send(self, action: Told, message: pb.SchedulerMessage) -> None:
+        """Send to the daemon that is meant, if it is still the same one."""
         line = self._lines.current(action.daemon)
-        return line if line is not None and line.epoch == action.epoch else None
+        if line is not None and line.epoch == action.epoch:
+            line.send(message)
 
     def _welcome(self, action: TellWelcome) -> None:
         line = self._lines.welcome(action.daemon, action.incarnation, action.epoch)

@@ -24,6 +24,7 @@ from oneflow import __version__
 from oneflow.core.errors import ConfigError, JobSpecError, OneFlowError, StoreError
 from oneflow.core.folders import write_private
 from oneflow.core.log import facts, get_logger
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.blobs import DIGEST, Blobs
 from oneflow.scheduler.cluster.compiler import (
     CompileLimitError,
@@ -31,7 +32,8 @@ from oneflow.scheduler.cluster.compiler import (
     FileRefusedError,
 )
 from oneflow.scheduler.cluster.refusals import UnavailableError
-from oneflow.scheduler.jobs.events import Event, RankPrepared, TellPrepare
+from oneflow.scheduler.jobs.events import Event, Heard, TellPrepare
+from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 
 MAX_PLANS = 10_000
@@ -302,18 +304,14 @@ class Plans:
 
     def _refuse(self, action: TellPrepare, failure: _Failure) -> None:
         record = action.record
-        self._tell(
-            RankPrepared(
-                record.assignments[action.rank].daemon,
-                action.epoch,
-                record.id,
-                record.attempt,
-                action.rank,
-                error=f"the graph cannot be compiled: {failure.message}",
-                reason=failure.reason,
-                exit_code=failure.exit_code,
-            )
+        refusal = pb.Prepared(
+            id=attempt_id(record, action.rank),
+            error=f"the graph cannot be compiled: {failure.message}",
+            reason=failure.reason,
+            exit_code=failure.exit_code,
         )
+        message = pb.DaemonMessage(epoch=action.epoch, prepared=refusal)
+        self._tell(Heard(record.assignments[action.rank].daemon, message))
 
 
 def _pattern(assignments: Sequence[Assignment]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.actor_waits import ActorWaits
 from oneflow.scheduler.cluster.driver import Driver
-from oneflow.scheduler.jobs.events import Action, CurvePoint, Event, RankProgressed, Rejected
+from oneflow.scheduler.jobs.events import Action, CurvePoint, Event, Heard, Rejected
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 from oneflow.scheduler.jobs.store import Point
 
@@ -43,16 +43,19 @@ class Points:
         self.waits = ActorWaits()
 
     def stepped(self, event: Event, actions: Sequence[Action]) -> None:
-        if not isinstance(event, RankProgressed):
+        if not isinstance(event, Heard) or event.kind != "progress":
             return
         if any(isinstance(a, Rejected) and a.event is event for a in actions):
             return
-        self.waits.note(event)
-        points = event.points
-        if event.metrics and not points:
-            points = (CurvePoint(event.step, event.at, event.metrics),)
+        said, at = event.message.progress, event.at
+        self.waits.note(said, at)
+        points = [
+            CurvePoint(p.step, at - p.age_s, dict(p.metrics), p.left_out) for p in said.points
+        ]
+        if said.metrics and not points:
+            points = [CurvePoint(said.step, at, dict(said.metrics))]
         for point in points:
-            self._add(event.job_id, event.attempt, point)
+            self._add(said.id.job_id, said.id.attempt, point)
 
     def _add(self, job_id: str, attempt: int, point: CurvePoint) -> None:
         lost = self._lost.pop(job_id, 0)

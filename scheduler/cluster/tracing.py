@@ -10,7 +10,7 @@ from oneflow.scheduler.cluster.debugging import MAX_AT_ONCE, MAX_RANKS, NODE_S
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
-from oneflow.scheduler.cluster.wire import attempt_id
+from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobState
 
 WHAT = ("start", "stop", "look")

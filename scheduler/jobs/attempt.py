@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from oneflow.core.blame import Blame
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import CODES, STOPPED_CODES, Failure
-from oneflow.scheduler.jobs.events import RankExited
 from oneflow.scheduler.jobs.records import Assignment
 
 
@@ -58,7 +58,7 @@ class Rank:
     is_confirmed: bool = False  # the daemon said that it runs
     is_failing: bool = False  # the daemon said that it is about to end
     missing_since: float | None = None
-    exit: RankExited | None = None
+    exit: pb.Exited | None = None
 
     @property
     def number(self) -> int:
@@ -123,6 +123,11 @@ class Attempt:
     def rank_on(self, daemon: str) -> Rank | None:
         return next((rank for rank in self.ranks if rank.daemon == daemon), None)
 
+    def id_of(self, rank: Rank) -> pb.AttemptId:
+        return pb.AttemptId(
+            job_id=self.job_id, attempt=self.number, rank=rank.number, life=self.life
+        )
+
     def want(self, intent: Intent) -> None:
         """The stronger wish wins: a cancelled job is cancelled whatever else is going on."""
         self.intent = max(self.intent, intent, key=_STRENGTH.index)
@@ -134,7 +139,7 @@ class Attempt:
     def blame(self, failure: Failure, now: float) -> None:
         self.fault.hear(failure, failure.is_weak, now)
 
-    def is_our_doing(self, exit: RankExited) -> bool:
+    def is_our_doing(self, exit: pb.Exited) -> bool:
         """Whether a rank ended so because we told it to."""
         if not self.is_stopping or (self.intent is Intent.NONE and exit.reason in _NEVER_OURS):
             return False

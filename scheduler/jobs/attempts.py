@@ -13,25 +13,15 @@ from __future__ import annotations
 
 import hashlib
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Attempt, Intent, Rank, RankPhase, early_exit, name_ranks
 from oneflow.scheduler.jobs.causes import CODES, Failure
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.ending import close, show_failure
-from oneflow.scheduler.jobs.events import (
-    RankExited,
-    RankPrepared,
-    RankProgressed,
-    Running,
-    TellNoted,
-    TellPrepare,
-    TellStart,
-    TellStop,
-)
+from oneflow.scheduler.jobs.events import Tell, TellPrepare
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.queue import local_ranks
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
-
-_Said = Running | RankPrepared | RankExited | RankProgressed
 
 
 class Attempts:
@@ -44,19 +34,19 @@ class Attempts:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def find(self, said: _Said, daemon: str) -> tuple[Attempt, Rank] | None:
+    def find(self, id: pb.AttemptId, daemon: str) -> tuple[Attempt, Rank] | None:
         """The attempt and rank that a daemon speaks of, if they are (still) its business."""
-        attempt = self.live.get(said.job_id)
-        if attempt is None or (attempt.life, attempt.number) != (said.life, said.attempt):
+        attempt = self.live.get(id.job_id)
+        if attempt is None or (attempt.life, attempt.number) != (id.life, id.attempt):
             return None
-        if not 0 <= said.rank < len(attempt.ranks):
+        if not 0 <= id.rank < len(attempt.ranks):
             return None
-        found = attempt.ranks[said.rank]
+        found = attempt.ranks[id.rank]
         return (attempt, found) if found.daemon == daemon else None
 
-    def is_wanted(self, daemon: str, running: Running) -> bool:
+    def is_wanted(self, daemon: str, running: pb.RunningAttempt) -> bool:
         """Whether what a daemon works on is to go on there."""
-        found = self.find(running, daemon)
+        found = self.find(running.id, daemon)
         return found is not None and not found[1].is_over
 
     def on(self, daemon: str) -> list[tuple[Attempt, Rank]]:
@@ -172,21 +162,13 @@ class Attempts:
         known = self.fleet.daemons.get(first)
         if known is None or not self.fleet.is_reachable(rank.daemon):
             return
-        self.desk.tell(
-            TellStart(
-                rank.daemon,
-                attempt.job_id,
-                attempt.number,
-                rank.number,
-                known.address,
-                attempt.master_port,
-                life=attempt.life,
-            )
-        )
+        port = attempt.master_port
+        start = pb.Start(id=attempt.id_of(rank), master_addr=known.address, master_port=port)
+        self.desk.tell(Tell(rank.daemon, pb.SchedulerMessage(start=start)))
 
     # -- a daemon is back --------------------------------------------------------------------------
 
-    def reattach(self, attempt: Attempt, rank: Rank, running: Running | None) -> None:
+    def reattach(self, attempt: Attempt, rank: Rank, running: pb.RunningAttempt | None) -> None:
         """The daemon of a rank has joined (again); running: what it says of the rank."""
         if rank.is_over:
             return
@@ -250,9 +232,9 @@ class Attempts:
     def tell_stop(self, attempt: Attempt, rank: Rank) -> None:
         rank.told_at = self.desk.now
         if self.fleet.is_reachable(rank.daemon):
-            who = rank.daemon, attempt.job_id, attempt.number, rank.number
             grace_s, why = attempt.stop_grace_s, attempt.stop_why
-            self.desk.tell(TellStop(*who, grace_s, why, life=attempt.life))
+            stop = pb.Stop(id=attempt.id_of(rank), grace_s=grace_s, why=why)
+            self.desk.tell(Tell(rank.daemon, pb.SchedulerMessage(stop=stop)))
 
     def close_if_over(self, attempt: Attempt) -> None:
         """The attempt's end, once all its ranks are over: what became of the job, and free devices.
@@ -266,8 +248,8 @@ class Attempts:
         for rank in attempt.ranks:
             self.fleet.release(rank.daemon, attempt.job_id)
             if self.fleet.is_reachable(rank.daemon):
-                who = rank.daemon, attempt.job_id, attempt.number, rank.number
-                self.desk.tell(TellNoted(*who, life=attempt.life))
+                noted = pb.SchedulerMessage(noted=attempt.id_of(rank))
+                self.desk.tell(Tell(rank.daemon, noted))
         self.desk.is_queue_stale = True
 
     # -- time --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 `table.Table.step(event, now)` turns the first into the second and does nothing itself: clock,
 sockets, storage and random numbers stay with the caller, so that a whole cluster can be simulated
-in one process.
+in one process. What daemons say and are told are the messages of protos/cluster.proto themselves.
 
 life, of whatever speaks of a job: how many jobs of its id were removed before (see JobRecord).
 """
@@ -10,8 +10,9 @@ life, of whatever speaks of a job: how many jobs of its id were removed before (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec
 
 # ---- events --------------------------------------------------------------------------------------
@@ -55,48 +56,29 @@ class RemoveAsked:
 
 
 @dataclass(frozen=True)
-class Running:
-    """An attempt that a daemon says it is working on.
-
-    phase: preparing, prepared, running or stopping.
-    """
-
-    job_id: str
-    attempt: int
-    rank: int
-    phase: str
-    last_step: int = 0
-    life: int = 0
-
-
-@dataclass(frozen=True)
 class DaemonJoined:
-    """A daemon joined the cluster.
+    """A daemon joined the cluster, or came back to it."""
 
-    running: what goes on there, as far as it survived. folder: where it keeps jobs. kept: names of
-    folders in it. drain_number: of the drain it obeys; 0: it has reasons of its own.
-    """
-
-    daemon: str
-    node: str
-    device_type: str
-    device_index: int
-    address: str
-    incarnation: int
-    version: str
-    pid: int
-    last_epoch: int
-    running: tuple[Running, ...] = ()
-    draining: bool = False
-    folder: str = ""
-    kept: tuple[str, ...] = ()
-    drain_number: int = 0
+    hello: pb.Hello
 
 
 @dataclass(frozen=True)
-class DaemonBeat:
+class Heard:
+    """A daemon said something: message, as it came, within the limits of messages.py. at: wall
+    clock.
+    """
+
     daemon: str
-    epoch: int
+    message: pb.DaemonMessage
+    at: float = 0.0
+
+    @property
+    def epoch(self) -> int:
+        return self.message.epoch
+
+    @property
+    def kind(self) -> str:
+        return str(self.message.WhichOneof("kind") or "")
 
 
 @dataclass(frozen=True)
@@ -132,61 +114,6 @@ class UndrainAsked:
 
 
 @dataclass(frozen=True)
-class RankPrepared:
-    """A rank is ready to start, or cannot be made ready.
-
-    error: "" if the rank is ready to start. master_port: of rank 0. exit_code: of the error; 0: as
-    its reason means.
-    """
-
-    daemon: str
-    epoch: int
-    job_id: str
-    attempt: int
-    rank: int
-    master_port: int = 0
-    error: str = ""
-    reason: str = "INTERNAL"
-    exit_code: int = 0
-    life: int = 0
-
-
-@dataclass(frozen=True)
-class RankExited:
-    """leaving: the daemon was told to end, and takes no more work."""
-
-    daemon: str
-    epoch: int
-    job_id: str
-    attempt: int
-    rank: int
-    exit_code: int
-    reason: str
-    cause: str
-    last_step: int = 0
-    at: float = 0.0
-    pid: int = 0
-    leaving: bool = False
-    seen_s: float = 0.0  # it failed so long before it was told; 0: it did not fail
-    life: int = 0
-
-
-@dataclass(frozen=True)
-class RankFailing:
-    """The rank has failed; what is left of it is being cleared away, and `end` itself follows."""
-
-    end: RankExited
-
-    @property
-    def daemon(self) -> str:
-        return self.end.daemon
-
-    @property
-    def epoch(self) -> int:
-        return self.end.epoch
-
-
-@dataclass(frozen=True)
 class CurvePoint:
     """The metrics of one step. left_out: points just before it that nobody was told of."""
 
@@ -194,33 +121,6 @@ class CurvePoint:
     at: float
     values: Mapping[str, float]
     left_out: int = 0
-
-
-@dataclass(frozen=True)
-class RankProgressed:
-    """A rank reported how far it is.
-
-    checkpoint: one that is now complete, or "". waiting: the actor that waits now, for what.
-    actor_waits: (kind, seconds of no_input, seconds of no_free_register) since the rank began.
-    points: of the curve; metrics are those of the last one. warning: why it has no checkpoint.
-    """
-
-    daemon: str
-    epoch: int
-    job_id: str
-    attempt: int
-    rank: int
-    step: int
-    total_steps: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    checkpoint: str = ""
-    checkpoint_step: int = 0
-    at: float = 0.0
-    waiting: str = ""
-    actor_waits: tuple[tuple[str, float, float], ...] = ()
-    points: tuple[CurvePoint, ...] = ()
-    warning: str = ""
-    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -236,14 +136,10 @@ Event = (
     | RestartAsked
     | RemoveAsked
     | DaemonJoined
-    | DaemonBeat
+    | Heard
     | DaemonGone
     | DrainAsked
     | UndrainAsked
-    | RankPrepared
-    | RankFailing
-    | RankExited
-    | RankProgressed
     | Ticked
 )
 
@@ -317,62 +213,12 @@ class TellPrepare:
 
 
 @dataclass(frozen=True)
-class TellStart:
-    daemon: str
-    job_id: str
-    attempt: int
-    rank: int
-    master_addr: str
-    master_port: int
-    epoch: int = 0
-    life: int = 0
-
-
-@dataclass(frozen=True)
-class TellStop:
-    daemon: str
-    job_id: str
-    attempt: int
-    rank: int
-    grace_s: float
-    why: str
-    epoch: int = 0
-    life: int = 0
-
-
-@dataclass(frozen=True)
-class TellNoted:
-    """The end of this rank is durable: the daemon need not tell it again."""
+class Tell:
+    """Send a daemon this: start, stop, noted, forget or drain."""
 
     daemon: str
-    job_id: str
-    attempt: int
-    rank: int
+    message: pb.SchedulerMessage
     epoch: int = 0
-    life: int = 0
-
-
-@dataclass(frozen=True)
-class TellForget:
-    """Remove the logs and files of a job."""
-
-    daemon: str
-    job_id: str
-    epoch: int = 0
-    life: int = 0
-
-
-@dataclass(frozen=True)
-class TellDrain:
-    """Tell a daemon to drain, or to take work again.
-
-    is_on: False: it may take work again. number: not less than that of any undo before it.
-    """
-
-    daemon: str
-    epoch: int = 0
-    is_on: bool = True
-    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -385,7 +231,7 @@ class Rejected:
     reason: str = ""
 
 
-Told = TellPrepare | TellStart | TellStop | TellNoted | TellForget | TellDrain
+Told = TellPrepare | Tell
 
 Action = (
     Save
@@ -395,10 +241,6 @@ Action = (
     | TellWelcome
     | TellFenced
     | TellPrepare
-    | TellStart
-    | TellStop
-    | TellNoted
-    | TellForget
-    | TellDrain
+    | Tell
     | Rejected
 )

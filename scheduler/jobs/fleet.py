@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.events import (
     Action,
-    DaemonJoined,
     SaveEpoch,
     SaveUndrained,
-    TellDrain,
+    Tell,
     TellFenced,
     TellWelcome,
     Told,
@@ -76,56 +76,57 @@ class Fleet:
 
     # -- joining and leaving -----------------------------------------------------------------------
 
-    def join(self, event: DaemonJoined, job: str) -> DaemonRecord:
+    def join(self, hello: pb.Hello, job: str) -> DaemonRecord:
         """Takes the daemon in under a new epoch. job: that still holds its device, or ""."""
         self.epoch += 1
         record = DaemonRecord(
-            id=event.daemon,
-            node=event.node,
-            device_type=event.device_type,
-            device_index=event.device_index,
-            address=event.address,
-            incarnation=event.incarnation,
+            id=hello.daemon,
+            node=hello.node,
+            device_type=hello.device_type,
+            device_index=hello.device_index,
+            address=hello.address,
+            incarnation=hello.incarnation,
             epoch=self.epoch,
             job=job,
             heard_at=self.desk.now,
-            version=event.version,
-            pid=event.pid,
-            folder=event.folder,
+            version=hello.version,
+            pid=hello.pid,
+            folder=hello.folder,
         )
-        known = self.daemons.get(event.daemon)
-        if known is None or known.incarnation != event.incarnation:
-            self.drain_until.pop(event.daemon, None)
-        self.daemons[event.daemon] = record
-        self.away.discard(event.daemon)
-        self._lost_at.pop(event.daemon, None)
+        known = self.daemons.get(hello.daemon)
+        if known is None or known.incarnation != hello.incarnation:
+            self.drain_until.pop(hello.daemon, None)
+        self.daemons[hello.daemon] = record
+        self.away.discard(hello.daemon)
+        self._lost_at.pop(hello.daemon, None)
         self.desk.is_queue_stale = True
         self.desk.tell(SaveEpoch(self.epoch))
-        self.desk.tell(TellWelcome(event.daemon, self.epoch, event.incarnation))
-        self._go_on_draining(event)
-        self.look_at(event.daemon)
+        self.desk.tell(TellWelcome(hello.daemon, self.epoch, hello.incarnation))
+        self._go_on_draining(hello)
+        self.look_at(hello.daemon)
         return record
 
-    def _go_on_draining(self, event: DaemonJoined) -> None:
-        undone = self._undone_at(event)
-        until = self.drain_until.get(event.daemon)
+    def _go_on_draining(self, hello: pb.Hello) -> None:
+        undone = self._undone_at(hello)
+        until = self.drain_until.get(hello.daemon)
         if until is None and self._all_drained and self._all_drained[1] >= undone:
             until = self._all_drained[0]
-        is_undone = 0 < event.drain_number < undone
-        if until is None and event.draining and not is_undone:
+        is_undone = 0 < hello.drain_number < undone
+        if until is None and hello.draining and not is_undone:
             until = self.desk.now + self.desk.settings.grace_s
         if until is not None:
-            self.drain_until[event.daemon] = until
-            self._tell_drain(event.daemon)
-        elif event.draining:
-            self._tell_drain(event.daemon, is_on=False)
+            self.drain_until[hello.daemon] = until
+            self._tell_drain(hello.daemon)
+        elif hello.draining:
+            self._tell_drain(hello.daemon, is_on=False)
 
-    def _undone_at(self, event: DaemonJoined) -> int:
-        names = ("", event.node, event.daemon)
+    def _undone_at(self, hello: pb.Hello) -> int:
+        names = ("", hello.node, hello.daemon)
         return max(self._undrained.get(name, 0) for name in names)
 
     def _tell_drain(self, daemon: str, is_on: bool = True) -> None:
-        self.desk.tell(TellDrain(daemon, is_on=is_on, number=self.epoch))
+        message = pb.SchedulerMessage(drain=is_on, drain_number=self.epoch)
+        self.desk.tell(Tell(daemon, message))
 
     def connection_ended(self, daemon: str) -> None:
         self.away.add(daemon)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from oneflow.core.errors import JobSpecError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Intent
 from oneflow.scheduler.jobs.attempts import Attempts
 from oneflow.scheduler.jobs.desk import Desk, without_needless_saves
@@ -31,26 +32,22 @@ from oneflow.scheduler.jobs.ending import end_cancelled
 from oneflow.scheduler.jobs.events import (
     Action,
     CancelAsked,
-    DaemonBeat,
     DaemonGone,
     DaemonJoined,
     DrainAsked,
     Event,
-    RankExited,
-    RankFailing,
-    RankPrepared,
-    RankProgressed,
+    Heard,
     Rejected,
     RemoveAsked,
     RestartAsked,
     Submitted,
+    Tell,
     TellFenced,
-    TellForget,
     Ticked,
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
-from oneflow.scheduler.jobs.limits import check_job_id, check_spec, parse_folder_name
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec, folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobState
 from oneflow.scheduler.jobs.reports import Reports
@@ -61,7 +58,6 @@ LOOK_S = 0.1
 RETIRE_S = 10.0  # so often old jobs are looked for
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 _GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
-_OfDaemon = DaemonBeat | DaemonGone | RankPrepared | RankFailing | RankExited | RankProgressed
 
 
 class Table:
@@ -181,7 +177,7 @@ class Table:
                 self._undrain(event)
             case DaemonJoined():
                 self._join(event)
-            case _:
+            case DaemonGone() | Heard():
                 self._hear(event)
 
     # -- users -------------------------------------------------------------------------------------
@@ -271,7 +267,12 @@ class Table:
         self._desk.forget(job_id, why)
         for daemon in self._fleet.daemons:  # earlier attempts may have run anywhere
             if self._fleet.is_reachable(daemon):
-                self._desk.tell(TellForget(daemon, job_id, life=life))
+                self._tell_forget(daemon, job_id, life)
+
+    def _tell_forget(self, daemon: str, job_id: str, life: int) -> None:
+        """Have the job's logs and files removed."""
+        message = pb.SchedulerMessage(forget=folder_name(job_id, life))
+        self._desk.tell(Tell(daemon, message))
 
     def _drain(self, event: DrainAsked) -> None:
         if not self._fleet.drain(event.node, event.grace_s) and event.node:
@@ -293,50 +294,51 @@ class Table:
     # -- daemons -----------------------------------------------------------------------------------
 
     def _join(self, event: DaemonJoined) -> None:
-        known = self._fleet.daemons.get(event.daemon)
-        is_same = known is not None and known.incarnation == event.incarnation
-        if known is not None and not is_same and self._fleet.is_alive(event.daemon):
-            why = f"another daemon {event.daemon} is here already (process {known.pid})"
-            self._desk.tell(TellFenced(event.daemon, event.incarnation, why))
+        hello, daemon = event.hello, event.hello.daemon
+        known = self._fleet.daemons.get(daemon)
+        is_same = known is not None and known.incarnation == hello.incarnation
+        if known is not None and not is_same and self._fleet.is_alive(daemon):
+            why = f"another daemon {daemon} is here already (process {known.pid})"
+            self._desk.tell(TellFenced(daemon, hello.incarnation, why))
             self._refuse(event, why, "duplicate")
             return
         if known is not None and not is_same:
-            self._replace(known, event.incarnation)
-        if not all(self._attempts.is_wanted(event.daemon, r) for r in event.running):
-            self._fence(event)
+            self._replace(known)
+        if not all(self._attempts.is_wanted(daemon, r) for r in hello.running):
+            self._fence(daemon, hello.incarnation)
             return
-        mine = self._attempts.on(event.daemon)
-        self._fleet.join(event, self._attempts.holder(event.daemon))
-        running = {(r.job_id, r.attempt, r.rank): r for r in event.running}
+        mine = self._attempts.on(daemon)
+        self._fleet.join(hello, self._attempts.holder(daemon))
+        running = {(r.id.job_id, r.id.attempt, r.id.rank): r for r in hello.running}
         for attempt, rank in mine:
             said = running.get((attempt.job_id, attempt.number, rank.number))
             self._attempts.reattach(attempt, rank, said)
-        for name in event.kept:  # removed while it was away
+        for name in hello.kept:  # removed while it was away
             job_id, life = parse_folder_name(name) or ("", 0)
             if life <= self._desk.removed.get(job_id, -1):
-                self._desk.tell(TellForget(event.daemon, job_id, life=life))
+                self._tell_forget(daemon, job_id, life)
 
-    def _replace(self, known: DaemonRecord, incarnation: int) -> None:
+    def _replace(self, known: DaemonRecord) -> None:
         """A new process has taken the place of one that is not heard any more."""
         if known.state is not DaemonState.LOST:
             why = f"daemon {known.id} was replaced by a new process"
             self._fleet.give_up(known.id, why)
             self._attempts.lose_daemon(known.id, f"daemon {known.id} ended and was started anew")
 
-    def _fence(self, event: DaemonJoined) -> None:
+    def _fence(self, daemon: str, incarnation: int) -> None:
         """It runs what was given up: it may not go on with anything."""
-        why = f"daemon {event.daemon} was given up, and its work with it: join anew"
-        known = self._fleet.daemons.get(event.daemon)
+        why = f"daemon {daemon} was given up, and its work with it: join anew"
+        known = self._fleet.daemons.get(daemon)
         if known is not None and known.state is not DaemonState.LOST:
-            self._give_up(event.daemon, why)
+            self._give_up(daemon, why)
         else:
-            self._desk.tell(TellFenced(event.daemon, event.incarnation, why))
+            self._desk.tell(TellFenced(daemon, incarnation, why))
 
     def _give_up(self, daemon: str, why: str) -> None:
         self._fleet.give_up(daemon, why)
         self._attempts.lose_daemon(daemon, why)
 
-    def _hear(self, event: _OfDaemon) -> None:
+    def _hear(self, event: Heard | DaemonGone) -> None:
         if not self._fleet.is_current(event.daemon, event.epoch):
             self._refuse_stale(event)
             return
@@ -344,17 +346,17 @@ class Table:
             self._gone(event)
             return
         self._fleet.hear(event.daemon)
-        match event:
-            case RankPrepared():
+        match event.kind:
+            case "prepared":
                 self._reports.prepared(event)
-            case RankFailing():
+            case "failing":
                 self._reports.failing(event)
-            case RankExited():
+            case "exited":
                 self._reports.exited(event)
-            case RankProgressed():
+            case "progress":
                 self._reports.progressed(event)
 
-    def _refuse_stale(self, event: _OfDaemon) -> None:
+    def _refuse_stale(self, event: Heard | DaemonGone) -> None:
         known = self._fleet.daemons.get(event.daemon)
         if isinstance(event, DaemonGone):
             return  # of a connection that has been replaced

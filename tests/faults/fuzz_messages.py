@@ -57,10 +57,10 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
     from oneflow.core.graph_proto import graph_from_proto
     from oneflow.core.plan import Plan
     from oneflow.launcher.daemon import wire as daemon_wire
-    from oneflow.scheduler.cluster import wire
     from oneflow.scheduler.cluster.jobs_service import _filters, _parse_cursor
     from oneflow.scheduler.cluster.logs import Wanted
     from oneflow.scheduler.jobs.limits import check_job_id, check_spec
+    from oneflow.scheduler.jobs.messages import joined
     from oneflow.scheduler.jobs.specs import record_from_proto, spec_from_proto, spec_to_proto
 
     def spec(message: Any) -> None:
@@ -127,7 +127,7 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
         "Tensor": tensor,
         "InferRequest": request,
         "Infer": request,
-        "Hello": wire.joined,
+        "Hello": joined,
         "DaemonMessage": daemon_says,
         "SchedulerMessage": scheduler_says,
         "Progress": progress,
@@ -150,8 +150,8 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
 
 def daemon_says(message: Any) -> None:
     """The table takes it, and nothing about it is wrong afterwards."""
-    from oneflow.scheduler.cluster.wire import event_of
     from oneflow.scheduler.jobs.invariants import invariants
+    from oneflow.scheduler.jobs.messages import event_of
 
     table = a_table()
     for _ in range(2):
@@ -203,16 +203,19 @@ def scheduler_says(message: Any) -> None:
 
 def a_table() -> Any:
     """One job that runs on one daemon."""
-    from oneflow.scheduler.jobs.events import DaemonJoined, RankPrepared, Submitted
+    from oneflow.protos import cluster_pb2 as pb
+    from oneflow.scheduler.jobs.events import DaemonJoined, Heard, Submitted
     from oneflow.scheduler.jobs.records import JobSpec
     from oneflow.scheduler.jobs.table import Table
 
     table = Table([], 0)
-    joined = DaemonJoined("rig/cpu:0", "rig", "cpu", 0, "127.0.0.1", 7, "1", 5, 0)
-    table.step(joined, NOW_S - 2)
+    hello = pb.Hello(daemon="rig/cpu:0", node="rig", device_type="cpu", incarnation=7)
+    table.step(DaemonJoined(hello), NOW_S - 2)
     spec = JobSpec(argv=("true",))
     table.step(Submitted("j1", spec, "me", "k", WALL_S), NOW_S - 1)
-    table.step(RankPrepared("rig/cpu:0", 1, "j1", 1, 0, 5000, "", "INTERNAL"), NOW_S - 1)
+    prepared = pb.Prepared(id=pb.AttemptId(job_id="j1", attempt=1), master_port=5000)
+    message = pb.DaemonMessage(epoch=1, prepared=prepared)
+    table.step(Heard("rig/cpu:0", message), NOW_S - 1)
     return table
 
 

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
-    DaemonBeat,
     DaemonJoined,
-    RankExited,
-    RankFailing,
-    RankPrepared,
-    RankProgressed,
-    Running,
-    TellDrain,
+    Tell,
     TellFenced,
-    TellForget,
-    TellNoted,
     TellPrepare,
-    TellStart,
-    TellStop,
     TellWelcome,
 )
-from oneflow.scheduler.jobs.limits import folder_name
+from oneflow.scheduler.jobs.messages import AttemptKey, event_of, key_of
 from oneflow.scheduler.jobs.records import JobRecord
 
 from .network import Connection, Line, Quality, Violation, World
-
-
-class Key(NamedTuple):
-    """One rank of one attempt of one job among those of its id."""
-
-    job_id: str
-    attempt: int
-    rank: int
-    life: int
-
-    @classmethod
-    def of(cls, message: TellStart | TellStop | TellNoted) -> Key:
-        return cls(message.job_id, message.attempt, message.rank, message.life)
-
 
 SILENCE_S = 5.0  # a daemon that hears nothing for so long connects anew
 UNKILLABLE_S = 120.0
@@ -78,7 +55,7 @@ class Scheduler(Protocol):
 
 @dataclass
 class Worker:
-    key: Key
+    key: AttemptKey
     phase: str = "preparing"  # preparing, prepared, running, stopping, ended
     is_frozen: bool = False
     resume_step: int = 0
@@ -207,9 +184,9 @@ class Daemon:
         self.connection: Connection | None = None
         self.worker: Worker | None = None
         self.training: Training | None = None
-        self.exits: dict[Key, RankExited] = {}  # not noted yet
-        self.over: set[Key] = set()
-        self.refused: set[Key] = set()  # could not be prepared
+        self.exits: dict[AttemptKey, pb.Exited] = {}  # not noted yet
+        self.over: set[AttemptKey] = set()
+        self.refused: set[AttemptKey] = set()  # could not be prepared
         self.is_draining = False
         self.drain_number = 0
         self.heard_at = self.world.now
@@ -262,16 +239,23 @@ class Daemon:
         self.connection.send("up", self._hello(), is_reliable=True)
 
     def _hello(self) -> DaemonJoined:
-        running: tuple[Running, ...] = ()
+        hello = pb.Hello(
+            daemon=self.name,
+            node=self.node,
+            device_type="cpu",
+            device_index=self.index,
+            address=self.node,
+            incarnation=self.incarnation,
+            epoch=self.epoch,
+            draining=self.is_draining,
+            kept=sorted(self.folders),
+            drain_number=self.drain_number,
+        )
         if self.worker:
             step = self.training.step if self.training else 0
-            *who, life = self.worker.key
-            running = (Running(*who, self.worker.phase, step, life),)
-        kept = tuple(sorted(self.folders))
-        return DaemonJoined(
-            self.name, self.node, "cpu", self.index, self.node, self.incarnation, "1", 1,
-            self.epoch, running, self.is_draining, kept=kept, drain_number=self.drain_number,
-        )  # fmt: skip
+            phase = self.worker.phase
+            hello.running.add(id=self.worker.key.wire, phase=phase, last_step=step)
+        return DaemonJoined(hello)
 
     def connection_broke(self, connection: Connection) -> None:
         if connection is self.connection:
@@ -290,13 +274,14 @@ class Daemon:
         if self.connection and self.world.now - self.heard_at > SILENCE_S:
             self.connection.break_off()
         elif self.connection and self.is_welcome:
-            self._send(DaemonBeat(self.name, self.epoch))
+            self._say(beat=pb.DaemonBeat())
             if not self.quality.is_stream:
                 self._tell_exits()
 
-    def _send(self, message: Any) -> None:
+    def _say(self, **said: Any) -> None:
         if self.connection and self.is_welcome and not self.is_frozen:
-            self.connection.send("up", message)
+            message = pb.DaemonMessage(epoch=self.epoch, **said)
+            self.connection.send("up", event_of(message, self.name, lambda: self.world.wall))
 
     def receive(self, connection: Connection, message: Any) -> None:
         if not self.is_alive or connection is not self.connection:
@@ -314,16 +299,21 @@ class Daemon:
                     self._fenced()
             case TellPrepare():
                 self._prepare(message)
-            case TellStart():
-                self._start_rank(message)
-            case TellStop():
-                self._stop_told(message)
-            case TellNoted():
-                self.exits.pop(Key.of(message), None)
-            case TellForget():
-                self.folders.discard(folder_name(message.job_id, message.life))
-            case TellDrain():
-                self.is_draining, self.drain_number = message.is_on, message.number
+            case Tell(message=told):
+                self._obey(told)
+
+    def _obey(self, told: pb.SchedulerMessage) -> None:
+        match told.WhichOneof("kind"):
+            case "start":
+                self._start_rank(key_of(told.start.id))
+            case "stop":
+                self._stop_told(key_of(told.stop.id), told.stop.grace_s)
+            case "noted":
+                self.exits.pop(key_of(told.noted), None)
+            case "forget":
+                self.folders.discard(told.forget)
+            case "drain":
+                self.is_draining, self.drain_number = told.drain, told.drain_number
 
     def _fenced(self) -> None:
         self.world.say(f"{self.name} is fenced")
@@ -346,14 +336,14 @@ class Daemon:
     # -- ranks -------------------------------------------------------------------------------------
 
     def _tell_exits(self) -> None:
-        for event in self.exits.values():
-            self._send(_with_epoch(event, self.epoch))
+        for end in self.exits.values():
+            self._say(exited=end)
 
     def _prepare(self, message: TellPrepare) -> None:
         record = message.record
-        key = Key(record.id, record.attempt, message.rank, record.life)
+        key = AttemptKey(record.id, record.attempt, message.rank, record.life)
         if key in self.exits:
-            self._send(_with_epoch(self.exits[key], self.epoch))
+            self._say(exited=self.exits[key])
             return
         if key in self.refused:
             self._refuse(key)
@@ -364,7 +354,7 @@ class Daemon:
             return
         if self.worker:
             raise Violation(f"{self.name} is told to prepare {key} while it has {self.worker.key}")
-        self.folders.add(folder_name(record.id, record.life))
+        self.folders.add(key.folder)
         training = self.trainings(message)
         self.training, self.worker = training, Worker(key)
         worker = self.worker
@@ -387,39 +377,32 @@ class Daemon:
         worker.phase, worker.port = "prepared", self.world.rng.randint(1024, 65535)
         self._answer_prepare(worker)
 
-    def _refuse(self, key: Key) -> None:
-        *who, life = key
-        refusal = 0, "no space", "DISK_FULL"
-        self._send(RankPrepared(self.name, self.epoch, *who, *refusal, life=life))
+    def _refuse(self, key: AttemptKey) -> None:
+        self._say(prepared=pb.Prepared(id=key.wire, error="no space", reason="DISK_FULL"))
 
     def _answer_prepare(self, worker: Worker) -> None:
         if worker.phase != "preparing":
-            *who, life = worker.key
-            self._send(RankPrepared(self.name, self.epoch, *who, worker.port, life=life))
+            self._say(prepared=pb.Prepared(id=worker.key.wire, master_port=worker.port))
 
-    def _start_rank(self, message: TellStart) -> None:
-        key = Key.of(message)
+    def _start_rank(self, key: AttemptKey) -> None:
         if not self.worker or self.worker.key != key or not self.training:
             return
         if self.worker.phase == "prepared":
             self.worker.phase = "running"
             self.training.join(self, self.worker)
         if self.worker.phase == "running":
-            *who, life = key
-            at = self.world.wall
-            self._send(RankProgressed(self.name, self.epoch, *who, 0, at=at, life=life))
+            self._say(progress=pb.Progress(id=key.wire))
 
-    def _stop_told(self, message: TellStop) -> None:
-        key = Key.of(message)
+    def _stop_told(self, key: AttemptKey, grace_s: float) -> None:
         if self.worker and self.worker.key == key:
-            self._stop(self.worker, message.grace_s)
+            self._stop(self.worker, grace_s)
         elif key in self.exits:
-            self._send(_with_epoch(self.exits[key], self.epoch))
+            self._say(exited=self.exits[key])
         else:  # never to begin here
             unknown = Worker(key)
             self.over.add(key)
             self.exits[key] = self._exit_of(unknown, 143, "PREEMPTED", "not known here", 0)
-            self._send(self.exits[key])
+            self._say(exited=self.exits[key])
 
     def _stop(self, worker: Worker, grace_s: float) -> None:
         if worker.phase == "stopping":
@@ -450,13 +433,12 @@ class Daemon:
         self.over.add(worker.key)
         self._bury(worker, code)
         if code and not is_stopped:
-            self._send(RankFailing(self.exits[worker.key]))
-        self._send(self.exits[worker.key])
+            self._say(failing=self.exits[worker.key])
+        self._say(exited=self.exits[worker.key])
 
-    def _exit_of(self, worker: Worker, code: int, reason: str, cause: str, step: int) -> RankExited:
-        *who, life = worker.key
-        told = code, reason, cause, step, self.world.wall
-        return RankExited(self.name, self.epoch, *who, *told, life=life)
+    def _exit_of(self, worker: Worker, code: int, reason: str, cause: str, step: int) -> pb.Exited:
+        id_ = worker.key.wire
+        return pb.Exited(id=id_, exit_code=code, reason=reason, cause=cause, last_step=step)
 
     def _bury(self, worker: Worker, code: int) -> None:
         training = self.training
@@ -467,22 +449,9 @@ class Daemon:
             training.left(worker.key.rank, code)
 
     def progress(self, worker: Worker, step: int, total: int, checkpoint_step: int) -> None:
-        *who, life = worker.key
-        self._send(
-            RankProgressed(
-                self.name,
-                self.epoch,
-                *who,
-                step,
-                total,
-                {"loss": 1 / (1 + step)},
-                f"step-{checkpoint_step}" if checkpoint_step else "",
-                checkpoint_step,
-                self.world.wall,
-                life=life,
-            )
-        )
-
-
-def _with_epoch(event: RankExited, epoch: int) -> RankExited:
-    return replace(event, epoch=epoch)
+        progress = pb.Progress(id=worker.key.wire, step=step, total_steps=total)
+        progress.metrics["loss"] = 1 / (1 + step)
+        if checkpoint_step:
+            progress.checkpoint = f"step-{checkpoint_step}"
+            progress.checkpoint_step = checkpoint_step
+        self._say(progress=progress)

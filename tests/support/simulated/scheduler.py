@@ -11,10 +11,10 @@ from oneflow.core.errors import StoreError
 from oneflow.scheduler.jobs.events import (
     Action,
     CurvePoint,
-    DaemonBeat,
     DaemonGone,
     DaemonJoined,
     Event,
+    Heard,
     Rejected,
     Remove,
     RestartAsked,
@@ -186,14 +186,16 @@ class SimulatedScheduler:
             self.inbox.append((connection, message))
             return
         if isinstance(message, DaemonJoined):
-            self.newcomers[message.daemon, message.incarnation] = connection
-        if isinstance(message, DaemonBeat):
+            hello = message.hello
+            self.newcomers[hello.daemon, hello.incarnation] = connection
+        is_beat = isinstance(message, Heard) and message.kind == "beat"
+        if is_beat:
             connection.send("down", "ack")
         self.step(message)
-        if isinstance(message, DaemonBeat) and self._is_stale(message):
+        if is_beat and self._is_stale(message):
             connection.break_off()
 
-    def _is_stale(self, message: DaemonBeat) -> bool:
+    def _is_stale(self, message: Heard) -> bool:
         """Refuses a daemon that we do not know as it is: it has to join."""
         known = self.table.daemons.get(message.daemon)
         return known is None or known.epoch != message.epoch

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import oneflow.services.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import MAX_JOBS, Metrics
 from oneflow.core.plan import ActorKind
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
 from oneflow.scheduler.jobs.events import DaemonJoined
@@ -164,7 +165,9 @@ def daemon_page(daemon: Metrics) -> list[Any]:
 
 def scheduler_page(folder: Path) -> list[Any]:
     metrics, table = ClusterMetrics(folder / "db"), Table([], 0)
-    table.step(DaemonJoined("n1/cpu:0", "n1", "cpu", 0, "127.0.0.1", 7, "0", 1, 0), 1.0)
+    table.step(
+        DaemonJoined(pb.Hello(daemon="n1/cpu:0", node="n1", device_type="cpu", incarnation=7)), 1.0
+    )
     metrics.refresh(table, 2.0)
     metrics.submitted["cpu"] += 1
     metrics.rejected_jobs["spec"] += 1

@@ -25,8 +25,8 @@ from oneflow.launcher.daemon.events import (
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import event_of, key_of, progressed, say
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.wire import event_of as heard
-from oneflow.scheduler.jobs.events import RankProgressed
+from oneflow.scheduler.jobs.events import Heard
+from oneflow.scheduler.jobs.messages import event_of as heard
 
 
 def test_pauses_grow_at_random_between_their_limits() -> None:
@@ -214,4 +214,4 @@ def test_a_warning_of_a_rank_reaches_the_scheduler() -> None:
     told = say(SayProgress(key, 3, warning=event.warning))
     assert told is not None
     found = heard(told, "n/cpu:0")
-    assert isinstance(found, RankProgressed) and found.warning == "no checkpoint"
+    assert isinstance(found, Heard) and found.message.progress.warning == "no checkpoint"

@@ -17,7 +17,10 @@ import pytest
 from oneflow.launcher.daemon import events as e
 from oneflow.launcher.daemon.daemon import Daemon, Times
 from oneflow.launcher.daemon.events import AttemptKey
+from oneflow.launcher.daemon.wire import event_of, say, wire_running
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs import events as s
+from oneflow.scheduler.jobs.messages import event_of as heard
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.table import Table
 
@@ -99,15 +102,16 @@ class SimulatedScheduler:
         self.step(s.Ticked(self.world.now + 1e9))
         self.world.after(0.5, self._tick)
 
-    def joined(self, line: Line, hello: s.DaemonJoined) -> None:
+    def joined(self, line: Line, event: s.DaemonJoined) -> None:
         if self.table is None:
             line.daemon.broke(line)
             return
+        hello = event.hello
         old = self.lines.get(hello.daemon)
         if old is not None and old is not line:
             old.daemon.broke(old)
         self.lines[hello.daemon] = line
-        self.step(hello)
+        self.step(event)
 
     def gone(self, line: Line, reason: str) -> None:
         if self.lines.get(line.daemon.name) is line:
@@ -161,33 +165,12 @@ def told(action: Any) -> e.Event | None:
         record = action.record
         key = AttemptKey(record.id, record.attempt, action.rank, record.life)
         return e.PrepareTold(key, action.record)
-    if isinstance(action, s.TellDrain):
-        return e.DrainTold()
-    if isinstance(action, s.TellForget):
-        return None
-    key = AttemptKey(action.job_id, action.attempt, action.rank, action.life)
-    match action:
-        case s.TellStart():
-            return e.StartTold(key, action.master_addr, action.master_port)
-        case s.TellStop():
-            return e.StopTold(key, action.grace_s, action.why)
-    return e.NotedTold(key)
-
-
-def exited(who: str, epoch: int, action: e.SayExited) -> s.RankExited:
-    end = action.exit_code, action.reason, action.cause, action.last_step
-    *rank, life = action.key
-    return s.RankExited(who, epoch, *rank, *end, leaving=action.leaving, life=life)
+    return None if action.message.HasField("forget") else event_of(action.message)
 
 
 def run_of(key: AttemptKey) -> tuple[str, int, int]:
     """The attempt that a rank is of."""
     return key.job_id, key.life, key.attempt
-
-
-def running(said: e.Running) -> s.Running:
-    *rank, life = said.key
-    return s.Running(*rank, said.phase, said.last_step, life)
 
 
 class SimulatedDaemon:
@@ -238,17 +221,17 @@ class SimulatedDaemon:
             return
         line = self.line = Line(self.world, self, self.incarnation)
         hello = s.DaemonJoined(
-            self.name,
-            "n1",
-            "cpu",
-            self.index,
-            "127.0.0.1",
-            self.incarnation,
-            "1",
-            1,
-            self.mind.epoch,
-            tuple(map(running, self.mind.running())),
-            self.mind.refuses_work,
+            pb.Hello(
+                daemon=self.name,
+                node="n1",
+                device_type="cpu",
+                device_index=self.index,
+                address="127.0.0.1",
+                incarnation=self.incarnation,
+                epoch=self.mind.epoch,
+                running=map(wire_running, self.mind.running()),
+                draining=self.mind.refuses_work,
+            )
         )
         line.send("up", lambda: self.scheduler.joined(line, hello))
 
@@ -269,14 +252,15 @@ class SimulatedDaemon:
         if self.is_alive and self.line is line:
             self.step(event)
 
-    def say(self, event: s.Event) -> None:
-        line = self.line
-        if line is not None and self.mind.is_connected:
+    def say(self, message: pb.DaemonMessage) -> None:
+        line, message.epoch = self.line, self.mind.epoch
+        event = heard(message, self.name, lambda: self.world.now + 1e9)
+        if line is not None and self.mind.is_connected and event is not None:
             line.send("up", lambda: self.scheduler.step(event))
 
     def _beat(self) -> None:
         if self.is_alive:
-            self.say(s.DaemonBeat(self.name, self.mind.epoch))
+            self.say(pb.DaemonMessage(beat=pb.DaemonBeat()))
             self.step(e.Ticked())
         self.world.after(1.0, self._beat)
 
@@ -297,7 +281,7 @@ class SimulatedDaemon:
         self._later(delay_s, lambda: self.step(event))
 
     def _do(self, action: e.Action) -> None:
-        rng, who, epoch = self.world.rng, self.name, self.mind.epoch
+        rng = self.world.rng
         match action:
             case e.Gather(key=key):
                 port = 700 if key.rank == 0 else 0
@@ -313,17 +297,8 @@ class SimulatedDaemon:
                     wait_s = rng.uniform(0.0, min(grace_s, 2.0))
                     self._later(wait_s, lambda: self.exit(key, 143))
                     self._later(wait_s + 0.5, lambda: self.tree_ended(key))
-            case e.SayPrepared(key=key):
-                *rank, life = key
-                answer = action.master_port, action.error, action.reason, action.exit_code
-                self.say(s.RankPrepared(who, epoch, *rank, *answer, life=life))
-            case e.SayProgress(key=key):
-                *rank, life = key
-                self.say(s.RankProgressed(who, epoch, *rank, action.step, life=life))
-            case e.SayExited():
-                self.say(exited(who, epoch, action))
-            case e.SayFailing(end=end):
-                self.say(s.RankFailing(exited(who, epoch, end)))
+            case e.SayPrepared() | e.SayProgress() | e.SayExited() | e.SayFailing():
+                self.say(say(action))
             case e.Leave():
                 self.leave()
             case e.Rejoin(pause_s=pause_s):

@@ -17,7 +17,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster import data_roots
 from oneflow.scheduler.cluster.data_roots import check_checkpoint_dir
 from oneflow.scheduler.cluster.lines import Line, LocalProcess
-from oneflow.scheduler.cluster.wire import joined
+from oneflow.scheduler.jobs.messages import joined
 from oneflow.scheduler.jobs.records import JobKind, JobSpec
 
 

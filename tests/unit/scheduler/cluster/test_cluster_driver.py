@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oneflow.core.errors import StoreError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.driver import Driver, tick
 from oneflow.scheduler.cluster.refusals import NotFoundError
@@ -18,14 +19,12 @@ from oneflow.scheduler.jobs.events import (
     Action,
     CancelAsked,
     DaemonJoined,
-    RankExited,
-    RankPrepared,
+    Heard,
     RemoveAsked,
     Save,
     Submitted,
-    TellNoted,
+    Tell,
     TellPrepare,
-    TellStart,
 )
 from oneflow.scheduler.jobs.records import DaemonState, JobSpec
 from oneflow.scheduler.jobs.settings import Settings
@@ -34,6 +33,7 @@ from oneflow.scheduler.jobs.table import Table
 from tests.support.waiting import until
 
 SPEC = JobSpec(argv=("true",))
+RANK = pb.AttemptId(job_id="a", attempt=1)
 
 
 class FullDisk(SqliteStore):
@@ -66,10 +66,14 @@ class Scene:
         assert await self.driver.ask(Submitted(job_id, SPEC, "me", "k", 1.0)) is None
 
     def join(self) -> None:
-        self.driver.tell(DaemonJoined("n/cpu:0", "n", "cpu", 0, "127.0.0.1", 7, "0", 1, 0))
+        hello = pb.Hello(daemon="n/cpu:0", node="n", device_type="cpu", incarnation=7)
+        self.driver.tell(DaemonJoined(hello))
 
-    def told(self, kind: type[Action]) -> list[Any]:
-        return [action for action in self.done if isinstance(action, kind)]
+    def told(self, kind: str) -> list[Action]:
+        return [a for a in self.done if isinstance(a, Tell) and a.message.HasField(kind)]
+
+    def hear(self, **said: Any) -> None:
+        self.driver.tell(Heard("n/cpu:0", pb.DaemonMessage(epoch=1, **said)))
 
 
 def play(tmp_path: Path, act: Callable[[Scene], Coroutine[Any, Any, None]]) -> Loaded:
@@ -117,21 +121,21 @@ def test_while_the_disk_is_full_new_jobs_are_refused_and_others_go_on(tmp_path: 
         driver = scene.driver
         scene.join()
         await scene.submit("a")
-        await until(lambda: scene.told(TellPrepare))
+        await until(lambda: any(isinstance(a, TellPrepare) for a in scene.done))
         scene.store.is_full = True
         with pytest.raises(StoreError, match="full"):
             await scene.submit("b")
-        driver.tell(RankPrepared("n/cpu:0", 1, "a", 1, 0, 4000))
+        scene.hear(prepared=pb.Prepared(id=RANK, master_port=4000))
         await until(lambda: scene.store.refused > 1)
-        assert not scene.told(TellStart)  # it would run before RUNNING is durable
+        assert not scene.told("start")  # it would run before RUNNING is durable
         assert driver.job("a").state == "STARTING"
         assert "b" not in driver.table.jobs
         scene.store.is_full = False
         await scene.submit("b")
-        assert scene.told(TellStart)
+        assert scene.told("start")
         assert driver.job("a").state == "RUNNING"
-        driver.tell(RankExited("n/cpu:0", 1, "a", 1, 0, 0, "NONE", ""))
-        await until(lambda: scene.told(TellNoted))
+        scene.hear(exited=pb.Exited(id=RANK, reason="NONE"))
+        await until(lambda: scene.told("noted"))
         assert driver.job("a").state == "SUCCEEDED"
 
     loaded = play(tmp_path, act)

@@ -10,10 +10,11 @@ from pathlib import Path
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.auth import ROLES
 from oneflow.scheduler.cluster.http_page import is_host_allowed
 from oneflow.scheduler.cluster.metrics import ClusterMetrics, make_registry
-from oneflow.scheduler.jobs.events import DaemonBeat, DaemonJoined, Submitted
+from oneflow.scheduler.jobs.events import DaemonJoined, Heard, Submitted
 from oneflow.scheduler.jobs.records import REASONS, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.table import Table
 
@@ -50,7 +51,9 @@ MAX_SERIES = 3000
 
 
 def joined(name: str) -> DaemonJoined:
-    return DaemonJoined(f"n1/{name}", "n1", "cpu", int(name[4:]), "127.0.0.1", 7, "0", 1, 0)
+    hello = pb.Hello(daemon=f"n1/{name}", node="n1", device_type="cpu", incarnation=7)
+    hello.device_index = int(name[4:])
+    return DaemonJoined(hello)
 
 
 def scrape(metrics: ClusterMetrics) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -76,7 +79,7 @@ def test_gauges_follow_the_table(tmp_path: Path) -> None:
     wall = time.time() - 5
     table.step(Submitted("a", JobSpec(argv=("x",), devices=2), "me", "k", wall), 1.0)
     table.step(Submitted("b", JobSpec(argv=("x",), devices=4), "me", "k", wall), 1.0)
-    table.step(DaemonBeat("n1/cpu:0", 1), 2.0)
+    table.step(Heard("n1/cpu:0", pb.DaemonMessage(epoch=1, beat=pb.DaemonBeat())), 2.0)
     metrics.refresh(table, 4.0)
     gauges = metrics.gauges
     assert (gauges.jobs["STARTING"], gauges.jobs["QUEUED"]) == (1, 1)

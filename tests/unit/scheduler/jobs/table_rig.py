@@ -5,29 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from oneflow.core.control_channel import PROTOCOL
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
     Action,
-    DaemonBeat,
-    DaemonJoined,
     Event,
-    RankExited,
-    RankFailing,
-    RankPrepared,
-    RankProgressed,
     RestartAsked,
-    Running,
     Save,
     Submitted,
+    Tell,
     TellPrepare,
     Ticked,
 )
 from oneflow.scheduler.jobs.invariants import History, invariants
+from oneflow.scheduler.jobs.messages import attempt_id, event_of, joined
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
 
 WALL = 1_790_000_000.0
 A = TypeVar("A")
+
+
+def running(
+    phase: str, job_id: str = "j1", attempt: int = 1, rank: int = 0, last_step: int = 0
+) -> pb.RunningAttempt:
+    id_ = pb.AttemptId(job_id=job_id, attempt=attempt, rank=rank)
+    return pb.RunningAttempt(id=id_, phase=phase, last_step=last_step)
+
+
+def prepared(
+    port: int = 0, rank: int = 0, error: str = "", reason: str = "", **more: int
+) -> pb.Prepared:
+    """The answer of a rank of the first attempt of j1."""
+    id_ = pb.AttemptId(job_id="j1", attempt=1, rank=rank)
+    return pb.Prepared(id=id_, master_port=port, error=error, reason=reason, **more)
 
 
 class Rig:
@@ -66,13 +78,35 @@ class Rig:
     def told(self, kind: type[A]) -> list[A]:
         return [action for action in self.actions if isinstance(action, kind)]
 
+    def said(self, kind: str) -> list[Any]:
+        """The messages of that kind that daemons were told."""
+        told = (tell.message for tell in self.told(Tell))
+        return [getattr(message, kind) for message in told if message.WhichOneof("kind") == kind]
+
+    def drains(self) -> list[Tell]:
+        return [t for t in self.told(Tell) if t.message.WhichOneof("kind") == "drain"]
+
+    def kinds(self) -> list[str]:
+        """The actions, as words; what daemons are told by the name of the message."""
+        return [
+            str(a.message.WhichOneof("kind")) if isinstance(a, Tell) else type(a).__name__
+            for a in self.actions
+        ]
+
+    def hear(self, daemon: str, epoch: int = 0, after_s: float = 0.0, **said: Any) -> list[Action]:
+        """A daemon says something, as it would come in; epoch: 0: the present one."""
+        message = pb.DaemonMessage(epoch=epoch or self.epoch(daemon), **said)
+        event = event_of(message, daemon, lambda: WALL)
+        assert event is not None
+        return self.do(event, after_s)
+
     def pass_time(self, seconds: float) -> list[Action]:
         """Lets time pass in steps of a second; returns all that was to be done."""
         found = []
         for _ in range(round(seconds)):
             for daemon in list(self.table.daemons):
                 if daemon not in self.silent:
-                    found += self.do(DaemonBeat(daemon, self.epoch(daemon)))
+                    found += self.hear(daemon, beat=pb.DaemonBeat())
             found += self.do(Ticked(WALL + self.now), 1.0)
         self.actions = found
         return found
@@ -84,7 +118,7 @@ class Rig:
         self,
         name: str,
         incarnation: int = 0,
-        running: Iterable[Running] = (),
+        running: Iterable[pb.RunningAttempt] = (),
         draining: bool = False,
         kept: Iterable[str] = (),
         drain_number: int = 0,
@@ -94,21 +128,22 @@ class Rig:
         number = incarnation or 100 + len(self.table.daemons)
         kind = device.partition(":")[0]
         return self.do(
-            DaemonJoined(
-                name,
-                node,
-                kind,
-                index,
-                f"{node}.local",
-                number,
-                "1",
-                7,
-                0,
-                tuple(running),
-                draining,
-                f"/{node}/jobs",
-                tuple(kept),
-                drain_number,
+            joined(
+                pb.Hello(
+                    daemon=name,
+                    node=node,
+                    device_type=kind,
+                    device_index=index,
+                    address=f"{node}.local",
+                    incarnation=number,
+                    protocol=PROTOCOL,
+                    pid=7,
+                    running=running,
+                    draining=draining,
+                    folder=f"/{node}/jobs",
+                    kept=kept,
+                    drain_number=drain_number,
+                )
             )
         )
 
@@ -123,9 +158,8 @@ class Rig:
         record = self.table.jobs[job_id]
         for a in record.assignments:
             port = 5000 if a.rank == 0 else 0
-            self.do(
-                RankPrepared(a.daemon, self.epoch(a.daemon), job_id, record.attempt, a.rank, port)
-            )
+            prepared = pb.Prepared(id=attempt_id(record, a.rank), master_port=port)
+            self.hear(a.daemon, prepared=prepared)
         return self.told(TellPrepare)
 
     def run(self, job_id: str = "j1", **fields: Any) -> JobRecord:
@@ -141,12 +175,13 @@ class Rig:
         record = self.table.jobs[job_id]
         daemon = record.assignments[rank].daemon
         attempt = fields.pop("attempt", record.attempt)
-        epoch = fields.pop("epoch", self.epoch(daemon))
+        epoch = fields.pop("epoch", 0)
         cause = fields.pop("cause", f"exit of rank {rank}" if code else "")
         said = reason or ("NONE" if code == 0 else "USER_ERROR")
         is_failing = fields.pop("is_failing", False)
-        end = RankExited(daemon, epoch, job_id, attempt, rank, code, said, cause, pid=42, **fields)
-        return self.do(RankFailing(end) if is_failing else end)
+        id_ = attempt_id(record, rank, attempt)
+        end = pb.Exited(id=id_, exit_code=code, reason=said, cause=cause, pid=42, **fields)
+        return self.hear(daemon, epoch, **{"failing" if is_failing else "exited": end})
 
     def progress(
         self,
@@ -158,22 +193,16 @@ class Rig:
     ) -> None:
         record = self.table.jobs[job_id]
         daemon = record.assignments[rank].daemon
-        self.do(
-            RankProgressed(
-                daemon,
-                self.epoch(daemon),
-                job_id,
-                record.attempt,
-                rank,
-                step,
-                100,
-                {"loss": 1.0},
-                f"step-{checkpoint}" if checkpoint else "",
-                checkpoint,
-                WALL,
-                warning=warning,
-            )
+        progress = pb.Progress(
+            id=attempt_id(record, rank),
+            step=step,
+            total_steps=100,
+            metrics={"loss": 1.0},
+            checkpoint=f"step-{checkpoint}" if checkpoint else "",
+            checkpoint_step=checkpoint,
+            warning=warning,
         )
+        self.hear(daemon, progress=progress)
 
     def job(self, job_id: str = "j1") -> JobRecord:
         return self.table.jobs[job_id]

@@ -8,7 +8,7 @@ import pytest
 
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.jobs.causes import log_path
-from oneflow.scheduler.jobs.events import CancelAsked, Remove, RemoveAsked, TellForget, Ticked
+from oneflow.scheduler.jobs.events import CancelAsked, Remove, RemoveAsked, Tell, Ticked
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.retention import MAX_REMOVED, overdue
 from oneflow.scheduler.jobs.settings import Settings
@@ -55,7 +55,7 @@ def test_the_table_forgets_them_at_the_daemons_too() -> None:
         rig.exit(0, 0, job_id=name)
     rig.do(Ticked(WALL + 60), 60)
     assert [(a.job_id, bool(a.why)) for a in rig.told(Remove)] == [("j1", True)]
-    assert {(a.daemon, a.job_id) for a in rig.told(TellForget)} == {
+    assert {(t.daemon, t.message.forget) for t in rig.told(Tell)} == {
         ("n0/cpu:0", "j1"),
         ("n0/cpu:1", "j1"),
     }
@@ -68,13 +68,13 @@ def test_a_daemon_that_was_away_is_told_when_it_comes_back() -> None:
     rig.exit(0, 0)
     rig.do(RemoveAsked("j1"))
     rig.join("n1/cpu:0", kept=["j1", "another-clusters"])
-    assert [a.job_id for a in rig.told(TellForget)] == ["j1"]
+    assert rig.said("forget") == ["j1"]
     after = Rig(0, removed=[("j1", 0)])
     after.join("n1/cpu:0", kept=["j1"])
-    assert [a.job_id for a in after.told(TellForget)] == ["j1"]
+    assert after.said("forget") == ["j1"]
     after.submit("j1")  # another one of that name: its files must stay
     after.join("n2/cpu:0", kept=["j1", "j1~1", "j1~x"])
-    assert [(a.job_id, a.life) for a in after.told(TellForget)] == [("j1", 0)]
+    assert after.said("forget") == ["j1"]
 
 
 def test_what_is_remembered_of_removed_jobs_is_bounded() -> None:

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
-    DaemonBeat,
     DaemonGone,
     DrainAsked,
-    RankPrepared,
     Rejected,
-    Running,
     SaveEpoch,
     SaveUndrained,
-    TellDrain,
+    Tell,
     TellFenced,
-    TellNoted,
     TellPrepare,
-    TellStart,
-    TellStop,
     TellWelcome,
     Ticked,
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.records import DaemonState, JobState
 
-from .table_rig import WALL, Rig
+from .table_rig import WALL, Rig, prepared, running
 
 # ---- liveness ------------------------------------------------------------------------------------
 
@@ -46,7 +41,7 @@ def test_silent_daemon_is_suspect_then_lost() -> None:
     assert rig.table.daemons["n0/cpu:1"].state is DaemonState.SUSPECT
     rig.pass_time(7)
     assert rig.table.daemons["n0/cpu:1"].state is DaemonState.LOST
-    assert [stop.rank for stop in rig.told(TellStop)] == [0]
+    assert [stop.id.rank for stop in rig.said("stop")] == [0]
     rig.exit(0, 85, "PEER_LOST")
     record = rig.job()
     assert (record.state, record.reason) == ("RESTARTING", "NODE_LOST")
@@ -75,8 +70,8 @@ def test_lost_daemon_is_fenced_and_its_word_counts_no_more() -> None:
     rig.exit(0, 0)
     assert [r.reason for r in rig.told(Rejected)] == ["stale_epoch"]
     assert rig.told(TellFenced)
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "running")])
-    assert [type(action) for action in rig.actions] == [TellFenced]
+    rig.join("n0/cpu:0", 100, [running("running")])
+    assert rig.kinds() == ["TellFenced"]
     rig.join("n0/cpu:0", 100)
     assert rig.told(TellWelcome)
 
@@ -84,7 +79,7 @@ def test_lost_daemon_is_fenced_and_its_word_counts_no_more() -> None:
 def test_older_epoch_is_refused() -> None:
     rig = Rig(1)
     rig.run()
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "running")])
+    rig.join("n0/cpu:0", 100, [running("running")])
     rig.exit(0, 3, epoch=1)
     assert [r.reason for r in rig.told(Rejected)] == ["stale_epoch"]
     assert rig.job().state is JobState.RUNNING
@@ -97,8 +92,8 @@ def test_broken_connection_alone_ends_nothing() -> None:
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.SUSPECT
     rig.silent.add("n0/cpu:0")
     rig.pass_time(5)
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "running", 12)])
-    assert not rig.told(TellStop) and not rig.told(TellPrepare)
+    rig.join("n0/cpu:0", 100, [running("running", last_step=12)])
+    assert not rig.said("stop") and not rig.told(TellPrepare)
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))  # of the old connection, late
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
     rig.exit(0, 0)
@@ -110,7 +105,7 @@ def test_daemon_that_is_known_to_be_gone_is_not_waited_for(reason: str) -> None:
     rig = Rig(2)
     rig.run(devices=2)
     rig.do(DaemonGone("n0/cpu:1", 2, reason))
-    assert [stop.rank for stop in rig.told(TellStop)] == [0]
+    assert [stop.id.rank for stop in rig.said("stop")] == [0]
     rig.exit(0, 85, "PEER_LOST")
     assert rig.job().reason == "NODE_LOST"
     known = rig.table.daemons.get("n0/cpu:1")
@@ -150,7 +145,7 @@ def test_new_process_of_a_daemon_takes_the_place_of_one_that_is_gone() -> None:
 def test_second_daemon_of_the_same_name_is_sent_away() -> None:
     rig = Rig(1)
     rig.join("n0/cpu:0", incarnation=999)
-    assert [type(action) for action in rig.actions] == [TellFenced, Rejected]
+    assert rig.kinds() == ["TellFenced", "Rejected"]
     assert rig.told(TellFenced)[0].incarnation == 999
     assert rig.epoch("n0/cpu:0") == 1
 
@@ -198,8 +193,8 @@ def test_start_lost_with_the_connection_is_told_again() -> None:
     rig = Rig(1)
     rig.run()
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "prepared")])
-    assert [start.master_port for start in rig.told(TellStart)] == [5000]
+    rig.join("n0/cpu:0", 100, [running("prepared")])
+    assert [start.master_port for start in rig.said("start")] == [5000]
 
 
 def test_exit_lost_with_the_connection_may_follow_the_hello() -> None:
@@ -208,7 +203,7 @@ def test_exit_lost_with_the_connection_may_follow_the_hello() -> None:
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
     rig.join("n0/cpu:0", 100)
     rig.exit(0, 0)
-    assert rig.job().state is JobState.SUCCEEDED and rig.told(TellNoted)
+    assert rig.job().state is JobState.SUCCEEDED and rig.said("noted")
 
 
 def test_daemon_that_comes_back_without_its_rank_lost_it() -> None:
@@ -222,8 +217,8 @@ def test_daemon_that_comes_back_without_its_rank_lost_it() -> None:
 
 def test_daemon_with_work_that_nobody_wants_is_fenced() -> None:
     rig = Rig(0)
-    rig.join("n0/cpu:0", 5, [Running("j77", 3, 0, "running")])
-    assert [type(action) for action in rig.actions] == [TellFenced]
+    rig.join("n0/cpu:0", 5, [running("running", "j77", attempt=3)])
+    assert rig.kinds() == ["TellFenced"]
     assert not rig.table.daemons
 
 
@@ -236,9 +231,9 @@ def test_draining_node_takes_no_new_work_and_its_job_moves_on() -> None:
     rig.progress(9, 8)
     node = rig.job().assignments[0].node
     rig.do(DrainAsked(node, 5.0))
-    assert len(rig.told(TellDrain)) == 2 and not rig.told(TellStop)
+    assert len(rig.said("drain")) == 2 and not rig.said("stop")
     rig.pass_time(6)
-    assert len(rig.told(TellStop)) == 2
+    assert len(rig.said("stop")) == 2
     rig.exit(0, 143, "PREEMPTED")
     rig.exit(1, 143, "PREEMPTED")
     record = rig.job()
@@ -271,7 +266,7 @@ def test_drain_survives_the_connection_but_not_the_process() -> None:
     rig.do(DrainAsked("n0", 5.0))
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
     rig.join("n0/cpu:0", 100)
-    assert rig.told(TellDrain)
+    assert rig.said("drain")
     rig.do(DaemonGone("n0/cpu:0", 2, "lost"))
     rig.join("n0/cpu:0", 101)
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
@@ -282,11 +277,11 @@ def test_a_drain_is_undone() -> None:
     rig.run()
     rig.do(DrainAsked("", 5.0))
     rig.do(UndrainAsked("n0"))
-    assert [(told.daemon, told.is_on) for told in rig.told(TellDrain)] == [("n0/cpu:0", False)]
+    assert [(t.daemon, t.message.drain) for t in rig.drains()] == [("n0/cpu:0", False)]
     states = {d.node: d.state for d in rig.table.daemons.values()}
     assert states == {"n0": DaemonState.UP, "n1": DaemonState.DRAINING}
     rig.pass_time(6)
-    assert not [told for told in rig.told(TellStop) if told.daemon == "n0/cpu:0"]
+    assert not [t for t in rig.told(Tell) if t.message.HasField("stop") and t.daemon == "n0/cpu:0"]
     rig.do(UndrainAsked(""))
     assert {d.state for d in rig.table.daemons.values()} == {DaemonState.UP}
     rig.do(UndrainAsked("n7"))
@@ -296,11 +291,11 @@ def test_a_drain_is_undone() -> None:
 def test_who_was_away_when_its_drain_was_undone_hears_of_it() -> None:
     rig = Rig(1)
     rig.do(DrainAsked("", 5.0))
-    number = rig.told(TellDrain)[0].number
+    number = rig.drains()[0].message.drain_number
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
     rig.do(UndrainAsked("n0"))
     rig.join("n0/cpu:0", 100, draining=True, drain_number=number)
-    assert [told.is_on for told in rig.told(TellDrain)] == [False]
+    assert rig.said("drain") == [False]
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
     rig.do(DrainAsked("n0", 5.0))
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.DRAINING
@@ -309,7 +304,7 @@ def test_who_was_away_when_its_drain_was_undone_hears_of_it() -> None:
 def test_an_undone_drain_does_not_come_back_with_a_new_scheduler() -> None:
     rig = Rig(2, nodes=2)
     rig.do(DrainAsked("", 5.0))
-    number = rig.told(TellDrain)[0].number
+    number = rig.drains()[0].message.drain_number
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
     rig.do(UndrainAsked("n0"))
     undone = [action for action in rig.actions if isinstance(action, SaveUndrained)]
@@ -317,7 +312,7 @@ def test_an_undone_drain_does_not_come_back_with_a_new_scheduler() -> None:
     kept = [(undone[0].node, undone[0].number)]
     again = Rig(0, epoch=rig.table.epoch, undrained=kept)
     again.join("n0/cpu:0", 100, draining=True, drain_number=number)
-    assert [told.is_on for told in again.told(TellDrain)] == [False]
+    assert again.said("drain") == [False]
     again.join("n1/cpu:0", 101, draining=True, drain_number=number)
     states = {d.node: d.state for d in again.table.daemons.values()}
     assert states == {"n0": DaemonState.UP, "n1": DaemonState.DRAINING}
@@ -328,7 +323,7 @@ def test_a_drain_after_an_undo_counts_and_so_do_reasons_of_the_daemons_own() -> 
     rig.do(UndrainAsked("n0"))
     kept = [("n0", rig.table.epoch)]
     rig.do(DrainAsked("n0", 5.0))
-    number = rig.told(TellDrain)[0].number
+    number = rig.drains()[0].message.drain_number
     for drain_number in (number, 0):
         again = Rig(0, epoch=rig.table.epoch, undrained=kept)
         again.join("n0/cpu:0", 100, draining=True, drain_number=drain_number)
@@ -352,7 +347,7 @@ def test_daemon_says_that_it_drains() -> None:
 def test_daemon_that_refuses_because_it_leaves_gets_nothing_more() -> None:
     rig = Rig(2)
     rig.submit()
-    rig.do(RankPrepared("n0/cpu:0", 1, "j1", 1, 0, 0, "shutting down", "PREEMPTED"))
+    rig.hear("n0/cpu:0", 1, prepared=prepared(error="shutting down", reason="PREEMPTED"))
     assert rig.job().assignments[0].daemon == "n0/cpu:1" and rig.job().attempt == 2
 
 
@@ -370,8 +365,8 @@ def test_running_job_is_found_again_after_a_restart_of_the_scheduler() -> None:
     before.run(devices=2)
     rig = before.after_a_crash()
     rig.do(Ticked(WALL))
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "running")])
-    rig.join("n0/cpu:1", 101, [Running("j1", 1, 1, "running")])
+    rig.join("n0/cpu:0", 100, [running("running")])
+    rig.join("n0/cpu:1", 101, [running("running", rank=1)])
     assert rig.epoch("n0/cpu:1") == 4  # larger than all before it
     rig.pass_time(20)
     assert (rig.job().state, rig.job().attempt) == ("RUNNING", 1)
@@ -384,11 +379,11 @@ def test_daemon_that_does_not_come_back_after_a_restart_is_lost() -> None:
     before = Rig(2)
     before.run(devices=2)
     rig = before.after_a_crash()
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "running")])
+    rig.join("n0/cpu:0", 100, [running("running")])
     rig.pass_time(9)
     assert rig.job().state is JobState.RUNNING
     rig.pass_time(3)
-    assert [stop.rank for stop in rig.told(TellStop)] == [0]
+    assert [stop.id.rank for stop in rig.said("stop")] == [0]
     rig.exit(0, 143, "PREEMPTED")
     assert (rig.job().state, rig.job().reason) == ("RESTARTING", "NODE_LOST")
 
@@ -397,23 +392,23 @@ def test_attempt_that_was_never_started_is_prepared_again() -> None:
     before = Rig(2)
     before.submit(devices=2)
     rig = before.after_a_crash()
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "prepared")])
+    rig.join("n0/cpu:0", 100, [running("prepared")])
     rig.join("n0/cpu:1", 101)
     assert [prepare.record.attempt for prepare in rig.told(TellPrepare)] == [1]
     rig.prepare()
     assert (rig.job().state, rig.job().attempt) == ("RUNNING", 1)
-    assert len(rig.told(TellStart)) == 2
+    assert len(rig.said("start")) == 2
 
 
 def test_start_that_was_not_told_before_the_crash_is_told_after_it() -> None:
     before = Rig(2)
     before.run(devices=2)
     rig = before.after_a_crash()
-    rig.join("n0/cpu:1", 101, [Running("j1", 1, 1, "prepared")])
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "running")])
+    rig.join("n0/cpu:1", 101, [running("prepared", rank=1)])
+    rig.join("n0/cpu:0", 100, [running("running")])
     assert rig.told(TellPrepare)  # asks rank 0 for its port again
-    rig.do(RankPrepared("n0/cpu:0", rig.epoch("n0/cpu:0"), "j1", 1, 0, 6000))
-    assert [(s.rank, s.master_port) for s in rig.told(TellStart)] == [(1, 6000)]
+    rig.hear("n0/cpu:0", prepared=prepared(6000))
+    assert [(s.id.rank, s.master_port) for s in rig.said("start")] == [(1, 6000)]
 
 
 def test_cancelling_goes_on_after_a_restart_of_the_scheduler() -> None:
@@ -421,8 +416,8 @@ def test_cancelling_goes_on_after_a_restart_of_the_scheduler() -> None:
     before.run(devices=2)
     before.do(CancelAsked("j1", "me", WALL))
     rig = before.after_a_crash()
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "stopping")])
-    assert [stop.rank for stop in rig.told(TellStop)] == [0]
+    rig.join("n0/cpu:0", 100, [running("stopping")])
+    assert [stop.id.rank for stop in rig.said("stop")] == [0]
     rig.exit(0, 143, "PREEMPTED")
     rig.pass_time(12)
     assert rig.job().state is JobState.CANCELLED
@@ -443,7 +438,7 @@ def test_time_limit_goes_on_over_a_restart_of_the_scheduler() -> None:
     before.run(time_limit_s=100.0)
     rig = before.after_a_crash()
     rig.do(Ticked(WALL + 98))
-    rig.join("n0/cpu:0", 100, [Running("j1", 1, 0, "running")])
-    rig.do(DaemonBeat("n0/cpu:0", rig.epoch("n0/cpu:0")), 1.0)
+    rig.join("n0/cpu:0", 100, [running("running")])
+    rig.hear("n0/cpu:0", after_s=1.0, beat=pb.DaemonBeat())
     rig.do(Ticked(WALL + 101), 1.0)
-    assert rig.told(TellStop)
+    assert rig.said("stop")

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
-    DaemonBeat,
     DaemonGone,
     DaemonJoined,
     DrainAsked,
     Event,
-    RankExited,
-    RankFailing,
-    RankPrepared,
-    RankProgressed,
     RemoveAsked,
     RestartAsked,
-    Running,
     Save,
     Submitted,
     Ticked,
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.invariants import History, invariants
+from oneflow.scheduler.jobs.messages import event_of
 from oneflow.scheduler.jobs.records import JobSpec
 from oneflow.scheduler.jobs.store import decode_record, encode_record
 from oneflow.scheduler.jobs.table import Table
@@ -50,6 +47,11 @@ class Dice:
         )  # fmt: skip
         return self.rng.choice(makers)()
 
+    def heard(self, daemon: str, epoch: int, **said: Any) -> Event:
+        event = event_of(pb.DaemonMessage(epoch=epoch, **said), daemon, lambda: 5.0)
+        assert event is not None
+        return event
+
     def job(self) -> tuple[str, int]:
         """Events with an attempt that is mostly the present one."""
         job_id = self.rng.choice(JOBS)
@@ -63,15 +65,17 @@ class Dice:
         epoch = known.epoch if known else 0
         return name, max(epoch + self.rng.choice((0, 0, 0, 0, 0, 1, -1)), 0)
 
-    def whose(self) -> tuple[str, int, str, int, int]:
-        """Daemon, epoch, job, attempt, rank: mostly of an assignment."""
+    def whose(self) -> tuple[tuple[str, int], pb.AttemptId]:
+        """Daemon and epoch, and the rank it speaks of: mostly of an assignment."""
         job_id, attempt = self.job()
         record = self.table.jobs.get(job_id)
         if record and record.assignments and self.rng.random() < 0.8:
             mine = self.rng.choice(record.assignments)
             known = self.table.daemons.get(mine.daemon)
-            return mine.daemon, known.epoch if known else 1, job_id, attempt, mine.rank
-        return (*self.daemon(), job_id, attempt, self.rng.choice((0, 1, 7, 2**32 - 1)))
+            id_ = pb.AttemptId(job_id=job_id, attempt=attempt, rank=mine.rank)
+            return (mine.daemon, known.epoch if known else 1), id_
+        rank = self.rng.choice((0, 1, 7, 2**32 - 1))
+        return self.daemon(), pb.AttemptId(job_id=job_id, attempt=attempt, rank=rank)
 
     def submitted(self) -> Event:
         devices = self.rng.choice((0, 1, 1, 2, 3))
@@ -83,15 +87,17 @@ class Dice:
     def joined(self) -> Event:
         name = self.rng.choice(DAEMONS[:3])
         node, index = name.split("/")[0], int(name[-1])
-        running: tuple[Running, ...] = ()
+        hello = pb.Hello(
+            daemon=name, node=node, device_type="cpu", device_index=index, address=node
+        )
         if self.rng.random() < 0.4:
             phase = self.rng.choice(("preparing", "prepared", "running", "stopping", "dancing"))
-            running = (Running(*self.whose()[2:], phase),)
-        incarnation = self.rng.choice((1, 1, 2))
-        return DaemonJoined(name, node, "cpu", index, node, incarnation, "1", 1, 0, running)
+            hello.running.add(id=self.whose()[1], phase=phase)
+        hello.incarnation = self.rng.choice((1, 1, 2))
+        return DaemonJoined(hello)
 
     def beat(self) -> Event:
-        return DaemonBeat(*self.daemon())
+        return self.heard(*self.daemon(), beat=pb.DaemonBeat())
 
     def gone(self) -> Event:
         return DaemonGone(*self.daemon(), self.rng.choice(("left", "lost", "lost", "died")))
@@ -99,19 +105,26 @@ class Dice:
     def prepared(self) -> Event:
         error = self.rng.choice(("", "", "", "", "broken"))
         reason = self.rng.choice(("USER_ERROR", "PREEMPTED", "NONSENSE"))
-        return RankPrepared(*self.whose(), self.rng.choice((0, 5000)), error, reason)
+        who, id_ = self.whose()
+        port = self.rng.choice((0, 5000))
+        prepared = pb.Prepared(id=id_, master_port=port, error=error, reason=reason)
+        return self.heard(*who, prepared=prepared)
 
     def exited(self) -> Event:
         code = self.rng.choice((0, 0, 0, 1, 85, 137, 143, -9, 10**9, -(10**9)))
         reasons = ("NONE", "PEER_LOST", "PREEMPTED", "OOM_HOST", "HANG", "NONSENSE", "")
         reason = self.rng.choice(reasons)
-        end = RankExited(*self.whose(), code, reason, "why\n\udcff", 2**64 - 1, 5.0, 1)
-        return self.rng.choice((end, RankFailing(end)))
+        who, id_ = self.whose()
+        end = pb.Exited(id=id_, exit_code=code, reason=reason, cause="why\n\x00", last_step=2**62)
+        return self.heard(*who, **{self.rng.choice(("exited", "failing")): end})
 
     def progressed(self) -> Event:
-        step = self.rng.choice((0, 1, 50, 2**64 - 1))
+        step = self.rng.choice((0, 1, 50, 2**62))
         metrics = {f"m{self.rng.randrange(200)}": float("nan"), "x" * 1000: 1.0}
-        return RankProgressed(*self.whose(), step, step, metrics, "c" * 10, step, 5.0)
+        who, id_ = self.whose()
+        found = pb.Progress(id=id_, step=step, total_steps=step, metrics=metrics)
+        found.checkpoint, found.checkpoint_step = "c" * 10, step
+        return self.heard(*who, progress=found)
 
     def ticked(self) -> Event:
         return Ticked(self.rng.choice((5.0, 1e9, -1e9)))

@@ -13,16 +13,8 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.driver import _compacted
 from oneflow.scheduler.cluster.logs import Wanted
-from oneflow.scheduler.cluster.wire import event_of, joined
-from oneflow.scheduler.jobs.events import (
-    DaemonBeat,
-    RankExited,
-    RankPrepared,
-    RankProgressed,
-    Remove,
-    Save,
-    SaveEpoch,
-)
+from oneflow.scheduler.jobs.events import DaemonGone, Heard, Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.messages import event_of, joined
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec
 
 KEY = pb.AttemptId(job_id="j1", attempt=1, rank=0)
@@ -43,8 +35,7 @@ def hello(**fields: Any) -> pb.Hello:
 def test_a_hello_becomes_a_joining() -> None:
     running = pb.RunningAttempt(id=KEY, phase="running", last_step=3)
     event = joined(hello(running=[running], epoch=4))
-    assert (event.daemon, event.incarnation, event.last_epoch) == ("n1/cpu:0", 5, 4)
-    assert (event.running[0].job_id, event.running[0].last_step) == ("j1", 3)
+    assert event.hello == hello(running=[running], epoch=4)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +69,15 @@ def test_a_daemon_of_another_protocol_is_told_both() -> None:
 
 def test_messages_become_events() -> None:
     beat = pb.DaemonMessage(epoch=3, beat=pb.DaemonBeat(number=1))
-    assert event_of(beat, "d") == DaemonBeat("d", 3)
-    exited = pb.Exited(id=KEY, exit_code=-9, reason="SIGNAL", cause="killed", pid=7)
-    event = event_of(pb.DaemonMessage(epoch=3, exited=exited), "d", lambda: 9.0)
-    assert event == RankExited("d", 3, "j1", 1, 0, -9, "SIGNAL", "killed", 0, 9.0, 7)
-    refused = pb.Prepared(id=KEY, error="../x", reason="USER_ERROR", exit_code=64)
-    event = event_of(pb.DaemonMessage(epoch=3, prepared=refused), "d")
-    assert event == RankPrepared("d", 3, "j1", 1, 0, 0, "../x", "USER_ERROR", 64)
+    assert event_of(beat, "d", lambda: 9.0) == Heard("d", beat, 9.0)
+    exited = pb.Exited(id=KEY, exit_code=-9, reason="SIGNAL", cause="k" * 20_000, seen_s=-1.0)
+    event = event_of(pb.DaemonMessage(epoch=3, exited=exited), "d")
+    assert isinstance(event, Heard) and (event.kind, event.epoch) == ("exited", 3)
+    end = event.message.exited
+    assert (end.exit_code, len(end.cause), end.seen_s) == (137, 16384, 0.0)  # as a shell shows it
+    assert event_of(pb.DaemonMessage(epoch=3, leaving={}), "d") == DaemonGone("d", 3, "left")
     assert event_of(pb.DaemonMessage(), "d") is None
+    assert event_of(pb.DaemonMessage(log=pb.LogData()), "d") is None
 
 
 @pytest.mark.parametrize(
@@ -107,14 +99,15 @@ def test_what_a_job_makes_too_long_is_left_out_and_ends_no_stream() -> None:
     progress = pb.Progress(id=KEY, step=7, metrics=metrics, checkpoint="x" * 5000)
     progress.checkpoint_step = 7
     event = event_of(pb.DaemonMessage(epoch=3, progress=progress), "d")
-    assert isinstance(event, RankProgressed)
-    assert event.step == 7
-    assert len(event.metrics) == 1000
-    assert (event.checkpoint, event.checkpoint_step) == ("", 0)
+    assert isinstance(event, Heard)
+    found = event.message.progress
+    assert found.step == 7
+    assert len(found.metrics) == 1000
+    assert (found.checkpoint, found.checkpoint_step) == ("", 0)
     progress = pb.Progress(id=KEY, metrics={"x" * 257: 0.0, "loss": 1.0})
     event = event_of(pb.DaemonMessage(epoch=3, progress=progress), "d")
-    assert isinstance(event, RankProgressed)
-    assert event.metrics == {"loss": 1.0}
+    assert isinstance(event, Heard)
+    assert dict(event.message.progress.metrics) == {"loss": 1.0}
 
 
 def test_offsets_of_logs_are_checked() -> None:

@@ -31,18 +31,11 @@ from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
 from oneflow.actors.turns import HAD_TURN, Turns
 from oneflow.boxing.transitions import group_of
+from oneflow.core.actor_kinds import MEETS_PEERS, READS_PEERS, ActorKind
 from oneflow.core.config import current_config
 from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.metrics import METRICS, ActorCounters, Histogram
-from oneflow.core.plan import (
-    MEETS_PEERS,
-    READS_PEERS,
-    ActorKind,
-    ActorSpec,
-    Plan,
-    RegisterSpec,
-    in_place_of,
-)
+from oneflow.core.plan import ActorSpec, Plan, RegisterSpec, in_place_of
 from oneflow.kernels.array import Array
 
 if TYPE_CHECKING:

@@ -34,9 +34,10 @@ from oneflow.boxing.transitions import (
     phases,
     step_axes,
 )
+from oneflow.core.actor_kinds import FLAT_KINDS, SECOND_HALVES, ActorKind
 from oneflow.core.graph import Node, Value
 from oneflow.core.operand import Attr
-from oneflow.core.plan import FLAT_KINDS, SECOND_HALVES, ActorKind, ActorSpec, RegisterSpec
+from oneflow.core.plan import ActorSpec, RegisterSpec
 from oneflow.kernels.array import Array, ArrayModule, address
 from oneflow.kernels.exchange_rows import row_list
 from oneflow.services.failpoints import failpoint, is_armed

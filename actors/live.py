@@ -12,8 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from oneflow.actors.bind import BoundActor
+from oneflow.core.actor_kinds import MEETS_PEERS, ActorKind
 from oneflow.core.metrics import METRICS, ActorWaits, Metrics
-from oneflow.core.plan import MEETS_PEERS, ActorKind
 from oneflow.kernels.cuda_device import own_device
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from oneflow.actors.device import Hardware
 from oneflow.actors.random_rows import random_rows
 from oneflow.actors.registers import private_layout, shared_layout
 from oneflow.actors.segment import Segment
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.config import current_config
 from oneflow.core.job_config import DEFAULT, BindOptions
-from oneflow.core.plan import ActorKind, Plan
+from oneflow.core.plan import Plan
 
 _segments: WeakKeyDictionary[Plan, dict[Hashable, Segment]] = WeakKeyDictionary()
 """Segments that were prepared for plans in use: an equal graph is only bound to its own memory."""

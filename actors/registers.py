@@ -14,9 +14,10 @@ import numpy as np
 
 from oneflow.actors.memory import aligned
 from oneflow.boxing.boxes import local_type
+from oneflow.core.actor_kinds import MEETS_PEERS, READS_PEERS
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Value
-from oneflow.core.plan import MEETS_PEERS, READS_PEERS, Plan, RegisterSpec, in_place_of
+from oneflow.core.plan import Plan, RegisterSpec, in_place_of
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 

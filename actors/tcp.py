@@ -35,9 +35,10 @@ from oneflow.actors.registers import RegisterMemory, is_met, shared_layout, stor
 from oneflow.boxing.transport import gpu_memory
 from oneflow.boxing.transport.mesh import round_trip_s
 from oneflow.boxing.transport.rendezvous import peer_gone
+from oneflow.core.actor_kinds import READS_PEERS
 from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import METRICS
-from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
+from oneflow.core.plan import Plan, RegisterSpec
 from oneflow.kernels.array import Array
 
 _HEADER = struct.Struct("<QQ")

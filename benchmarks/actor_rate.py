@@ -39,7 +39,7 @@ def ring_of_actors(ring: int = RING) -> Any:
     from oneflow.actors.clock import StepClock
     from oneflow.actors.executor import Executor
     from oneflow.actors.messages import Freed, Ready, Send
-    from oneflow.core.plan import ActorKind
+    from oneflow.core.actor_kinds import ActorKind
 
     spec: Any = SimpleNamespace(kind=ActorKind.SEGMENT, acts=laps)
     actors = {}

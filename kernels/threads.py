@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 _limit: int | None = None
-_SETTERS = (
-    "scipy_openblas_set_num_threads64_",
-    "scipy_openblas_set_num_threads",
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
+_NAMES = (
+    "scipy_openblas_{}_num_threads64_",
+    "scipy_openblas_{}_num_threads",
+    "openblas_{}_num_threads64_",
+    "openblas_{}_num_threads",
 )
 
 
@@ -22,13 +23,31 @@ def set_limit(count: int) -> bool:
     """
     global _limit
     _limit = count
+    return limit_blas(count)
+
+
+def limit_blas(count: int) -> bool:
+    """Let matrix products use `count` threads; whether they obey."""
+    found = find_blas()
+    if found is None:
+        return False
+    get, set_ = found
+    if get() != count:  # to set it launches threads, which spin for a tenth of a second
+        set_(ctypes.c_int(count))
+    return True
+
+
+@cache
+def find_blas() -> tuple[Any, Any] | None:
+    """Find the functions that read and set the number of threads of OpenBLAS, which NumPy loads."""
+    import numpy  # noqa: F401
+
     for library in loaded("openblas"):
-        for name in _SETTERS:
-            setter: Any = getattr(library, name, None)
+        for name in _NAMES:
+            setter: Any = getattr(library, name.format("set"), None)
             if setter is not None:
-                setter(ctypes.c_int(count))
-                return True
-    return False
+                return getattr(library, name.format("get")), setter
+    return None
 
 
 def allowed(available: int) -> int:

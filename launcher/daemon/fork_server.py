@@ -173,6 +173,7 @@ class ForkServer:
 
     def _spawn(self) -> Server:
         env = self._settings.rank_base_env() | {MARK: own_mark(), "PYTHONSAFEPATH": "1"}
+        env["OPENBLAS_NUM_THREADS"] = "1"  # no threads before the fork; the job says how many after
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words, theirs_words = os.pipe2(os.O_CLOEXEC)
         try:

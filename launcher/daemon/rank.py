@@ -47,7 +47,7 @@ from oneflow.launcher.daemon.shm import SharedMemory
 from oneflow.launcher.daemon.wire import progressed, told_by
 from oneflow.launcher.daemon.workers import Worker, start_script
 from oneflow.launcher.processes import send_signal
-from oneflow.launcher.rank_env import RankPlace, rank_env
+from oneflow.launcher.rank_env import THREAD_VARIABLES, RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
 from oneflow.launcher.supervision import DUMP_SIGNAL, KILL_WAIT_S, Exited
 from oneflow.protos import cluster_pb2 as pb
@@ -282,6 +282,8 @@ class Rank:
         return rank_env(env, place)
 
     def _begin(self, master_addr: str, master_port: int) -> pb.WorkerCommand:
+        env = self._settings.env
+        own_threads = {name: env[name] for name in THREAD_VARIABLES if name in env}
         return pb.WorkerCommand(
             begin=pb.Begin(
                 prepare=self.prepare,
@@ -290,7 +292,7 @@ class Rank:
                 job_file=str(self._files.get("job", "")),
                 plan_file=str(self._files.get("plan", "")),
                 job_dir=str(self._job_dir),
-                env=self._rank_env(master_addr, master_port, {}),
+                env=self._rank_env(master_addr, master_port, own_threads),
             )
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.host_memory import own_memory
 from oneflow.core.metrics import (
     CHECKPOINT_FAILURES,
@@ -21,7 +22,6 @@ from oneflow.core.metrics import (
     Histogram,
     Metrics,
 )
-from oneflow.core.plan import ActorKind
 
 Labels = tuple[str, ...]
 Row = tuple[Labels, "float | Histogram"]

@@ -26,6 +26,7 @@ import threading
 from contextlib import suppress
 
 from oneflow.jobs import worker
+from oneflow.kernels.threads import find_blas
 from oneflow.services import pulse
 from oneflow.services.forking import ANSWER, READY, Ends
 
@@ -54,6 +55,7 @@ def main() -> None:
 def _serve(control: socket.socket, daemon: int) -> Ends | None:
     """Return in each worker its ends; in this process None, when the daemon has gone."""
     worker.load_modules(worker.WARM)
+    find_blas()
     _settle()
     control.send(READY)
     later = list(worker.WARM_LATER)
@@ -80,18 +82,15 @@ def _settle() -> None:
 
 def _fork(control: socket.socket, ends: Ends, daemon: int) -> bool:
     """Whether this is the worker."""
-    gate_read, gate_write = os.pipe()
     try:
         middle = os.fork()
     except OSError as error:
         control.send(ANSWER.pack(-(error.errno or 1)))
-        middle = -1
-    if middle != 0:
-        os.close(gate_read)
-        os.close(gate_write)
-        if middle > 0:
-            os.waitpid(middle, 0)
         return False
+    if middle:
+        os.waitpid(middle, 0)
+        return False
+    between = os.pidfd_open(os.getpid())
     try:
         pid = os.fork()
     except OSError as error:
@@ -102,9 +101,9 @@ def _fork(control: socket.socket, ends: Ends, daemon: int) -> bool:
         os.read(ends.known, 1)  # its end: the daemon knows the worker, or has gone
         os._exit(0)
     _libc.prctl(_PR_SET_NAME, NAME, 0, 0, 0)
-    os.close(gate_write)
-    os.read(gate_read, 1)  # its end: the process between us is no more
-    os.close(gate_read)
+    # A pidfd tells of the end only when children have their new parent; a pipe is closed before.
+    select.select([between], [], [])
+    os.close(between)
     os.setsid()
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != daemon:

@@ -28,10 +28,9 @@ from oneflow.distributed import ending
 from oneflow.distributed.worker import answer_for_stacks
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
-from oneflow.jobs.threads import renew_numba
+from oneflow.jobs.threads import limit_threads, renew_numba
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
-from oneflow.kernels.threads import set_limit
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.services import failpoints, pulse
 
@@ -219,6 +218,7 @@ def _say_failed(frames: Frames[pb.WorkerCommand], begin: pb.Begin, error: OneFlo
 
 def configure(begin: pb.Begin) -> Config:
     """The rank's configuration: the environment of `begin`, and what the attempt is."""
+    os.environ.pop("OPENBLAS_NUM_THREADS", None)  # that of the fork server
     os.environ.update(begin.env)
     renew_numba()
     p = begin.prepare
@@ -237,8 +237,7 @@ def configure(begin: pb.Begin) -> Config:
         trace_dir=None,  # a job of data alone writes to no folder of its own choice
     )
     set_config(config)
-    threads = begin.env.get("OMP_NUM_THREADS", "")
-    if threads.isdecimal() and int(threads) and not set_limit(int(threads)):
+    if not limit_threads(os.environ):
         log.info("NumPy's matrix products keep their number of threads: no OpenBLAS is loaded")
     return config
 

@@ -14,7 +14,8 @@ With one piece a step nothing overlaps, and one slot is enough. With more pieces
 
 from __future__ import annotations
 
-from oneflow.core.plan import ActorKind, RegisterSpec, in_place_of
+from oneflow.core.actor_kinds import ActorKind
+from oneflow.core.plan import RegisterSpec, in_place_of
 from oneflow.scheduler.compiler.phases import Phases, holds_back
 
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+from oneflow.core.actor_kinds import FIRST_HALVES, SECOND_HALVES, ActorKind
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
-from oneflow.core.plan import (
-    FIRST_HALVES,
-    SECOND_HALVES,
-    ActorKind,
-    ActorSpec,
-    Plan,
-    RegisterSpec,
-)
+from oneflow.core.plan import ActorSpec, Plan, RegisterSpec
 from oneflow.scheduler.compiler.count_registers import count_registers
 from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
 from oneflow.scheduler.compiler.order import is_reduction

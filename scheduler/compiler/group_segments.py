@@ -19,11 +19,12 @@ from collections.abc import Hashable
 from oneflow.boxing.boxes import groups_of
 from oneflow.boxing.route import choose_route
 from oneflow.boxing.transitions import make_step, step_axes
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
-from oneflow.core.plan import ActorKind, ActorSpec
+from oneflow.core.plan import ActorSpec
 from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.fusion import fused
 from oneflow.scheduler.compiler.order import is_reduction

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import JobConfig
 from oneflow.core.op import find_op
-from oneflow.core.plan import ActorKind, ActorSpec, RegisterSpec
+from oneflow.core.plan import ActorSpec, RegisterSpec
 from oneflow.scheduler.compiler.schedules import (
     Phase,
     Schedule,

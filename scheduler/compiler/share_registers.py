@@ -20,8 +20,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from oneflow.core.actor_kinds import READS_PEERS, ActorKind
 from oneflow.core.graph import Value
-from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, RegisterSpec, in_place_of
+from oneflow.core.plan import ActorSpec, RegisterSpec, in_place_of
 from oneflow.scheduler.compiler.phases import Phases
 
 SHORT_NBYTES = 4096

@@ -13,9 +13,10 @@ from oneflow.actors.batching import batch
 from oneflow.actors.device import hardware_for
 from oneflow.actors.random_rows import random_rows
 from oneflow.actors.segment import Segment
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.dtype import float32, float64
 from oneflow.core.op import find_op
-from oneflow.core.plan import ActorKind, Plan
+from oneflow.core.plan import Plan
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.expressions.binding import numpy_kernel
 from oneflow.kernels.expressions.cuda_form import ManyKernel

@@ -13,11 +13,12 @@ from oneflow.actors.in_process import InProcessCluster
 from oneflow.boxing.bound import lower_bound_nbytes
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.transitions import phases
+from oneflow.core.actor_kinds import READS_PEERS, SECOND_HALVES
 from oneflow.core.dtype import float32, int64
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
-from oneflow.core.plan import READS_PEERS, SECOND_HALVES, Plan
+from oneflow.core.plan import Plan
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.pipeline import compile_graph

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oneflow.core.plan import ActorKind
+from oneflow.core.actor_kinds import ActorKind
 
 from .programs import compile_text, reference, run, shards, two_layers
 

@@ -19,11 +19,12 @@ from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 from oneflow.boxing.collectives.tcp import TcpCollectives
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.errors import DesyncError, GraphError
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.metrics import METRICS
-from oneflow.core.plan import ActorKind, Plan
+from oneflow.core.plan import Plan
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from tests.support.waiting import be_late
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.errors import GraphError
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
-from oneflow.core.plan import ActorKind, ActorSpec, Plan
+from oneflow.core.plan import ActorSpec, Plan
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from tests.support.virtual_time import VirtualCluster
 from tests.unit.scheduler.compiler.graph_builder import Builder, cut

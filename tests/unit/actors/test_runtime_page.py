@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.plan import ActorKind
 from oneflow.scheduler.compiler.group_segments import FLAT_TWO_PHASE_NBYTES
 from oneflow.scheduler.compiler.pipeline import compile_graph
 

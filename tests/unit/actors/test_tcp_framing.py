@@ -16,8 +16,9 @@ from oneflow.actors.boxing import channels_of, read_parts
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.registers import is_shared
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
+from oneflow.core.actor_kinds import READS_PEERS
 from oneflow.core.errors import PeerLostError, ProtocolError
-from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
+from oneflow.core.plan import Plan, RegisterSpec
 from tests.support.waiting import wait_until
 
 from .programs import compile_text

@@ -11,11 +11,12 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.dtype import float32
 from oneflow.core.errors import ConfigError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.placement import Placement
-from oneflow.core.plan import ActorKind, ActorSpec
+from oneflow.core.plan import ActorSpec
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import Split
 from oneflow.core.tensor_type import TensorType

@@ -45,7 +45,22 @@ def test_the_user_of_a_connection_is_found() -> None:
         assert connected_users("127.0.0.1", server.getsockname()[1]) == set()  # it only listens
 
 
+def refuse(port: int) -> list[object]:
+    raise OSError(f"nothing is told of port {port}")
+
+
+def test_sockets_of_both_versions_are_found_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        port = server.getsockname()[1]
+        hosts = ["127.0.0.1", "::1", "127.0.0.9"]
+        asked = [listening_users(host, port) for host in hosts]
+        assert list(listeners._asked(port)) == [(listeners._plain(bytes(16)), os.geteuid())]
+        monkeypatch.setattr(listeners, "_asked", refuse)
+        assert [listening_users(host, port) for host in hosts] == asked == [{os.geteuid()}] * 3
+
+
 def test_another_users_socket_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(listeners, "_asked", refuse)
     monkeypatch.setattr(listeners, "TABLES", (tmp_path / "tcp", tmp_path / "none"))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for uid, state, is_refused in (
@@ -71,6 +86,7 @@ def test_another_users_socket_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_sockets_of_version_6_count_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, hosts: list[str]
 ) -> None:
+    monkeypatch.setattr(listeners, "_asked", refuse)
     monkeypatch.setattr(listeners, "TABLES", (tmp_path / "tcp6",))
     (tmp_path / "tcp6").write_text(TCP6.format(address=address, uid=1234))
     found = [host for host in ("127.0.0.1", "::1") if listening_users(host, 8080) == {1234}]

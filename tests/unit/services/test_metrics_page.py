@@ -13,8 +13,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import oneflow.services.metrics_daemon as metrics_daemon
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.metrics import MAX_JOBS, Metrics
-from oneflow.core.plan import ActorKind
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry

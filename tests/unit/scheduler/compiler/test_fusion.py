@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.errors import ConfigError
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.plan import ActorKind
 from oneflow.scheduler.compiler.fusion import boxing_kind, fused
 from oneflow.scheduler.compiler.pipeline import compile_graph
 

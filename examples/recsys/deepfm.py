@@ -25,7 +25,7 @@ class DeepFm(nn.Module):
         rows = self.embedding(ids)
         vectors, weights = rows[:, :, :-1], rows[:, :, -1:]
         first = weights.sum(1) + self.linear(numbers)
-        second = pairs(vectors).sum(1, keepdim=True)
+        second = pairs(vectors)
         return first + second + self.deep(flow.cat([vectors.flatten(1), numbers], 1))
 
 

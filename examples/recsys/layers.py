@@ -49,7 +49,7 @@ def dense(inputs: int, hidden: Sequence[int], outputs: int = 1) -> nn.Module:
 
 
 def pairs(vectors: flow.Tensor) -> flow.Tensor:
-    """Sum of the products of all pairs of vectors: (rows, n, width) -> (rows, width)."""
+    """Sum of the dot products of all pairs of vectors: (rows, n, width) -> (rows, 1)."""
     return flow._C.fused_dot_feature_interaction([vectors], pooling="sum")
 
 

@@ -69,7 +69,15 @@ def fused_matmul_bias_add_relu_dropout(
     dropout_rate_list: Sequence[float],
     generator: Generator | None = None,
 ) -> Tensor:
-    """`fused_mlp` with dropout behind each layer."""
+    """`fused_mlp` with dropout behind each layer, of a rate each; of a layer without ReLU as well.
+
+    No mask is kept: the gradient draws the same numbers again.  Raises ArgumentError.
+    """
+    if len(dropout_rate_list) != len(weights):
+        raise ArgumentError(
+            f"fused_matmul_bias_add_relu_dropout: {len(weights)} layers need as many dropout "
+            f"rates, got {list(dropout_rate_list)}"
+        )
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = linear(x, weight, bias)
         if not skip_final_activation or i + 1 < len(weights):
@@ -254,16 +262,27 @@ def fused_dot_feature_interaction(
 ) -> Tensor:
     """Dot products of each pair of feature vectors, behind output_concat; zeros at the end.
 
-    features: (batch, size) or (batch, n, size) each.  pooling "sum": the sum over pairs of their
-    elementwise products, (batch, size).
+    features: (batch, size) or (batch, n, size) each.  output_concat: (batch, any).
+    self_interaction: of each vector with itself as well.  output_padding: the number of zeros.
+    pooling "sum": the sum of all products instead, (batch, 1).  Raises ArgumentError.
     """
-    rows = cat([unsqueeze(f, 1) if f.ndim == 2 else f for f in features], 1)
-    if pooling == "sum":
-        return mul(sub(unary.square(total(rows, 1)), total(unary.square(rows), 1)), 0.5)
-    if pooling not in (None, "none"):
+    if pooling not in (None, "none", "sum"):
         raise ArgumentError(
             f"fused_dot_feature_interaction: pooling is 'none' or 'sum', not {pooling!r}"
         )
+    if output_padding < 0:
+        raise ArgumentError(
+            f"fused_dot_feature_interaction: output_padding is {output_padding}, must be at least 0"
+        )
+    rows = cat([unsqueeze(f, 1) if f.ndim == 2 else f for f in features], 1)
+    if pooling == "sum":
+        if output_concat is not None or self_interaction or output_padding:
+            raise ArgumentError(
+                "fused_dot_feature_interaction: pooling 'sum' gives one number; it takes neither "
+                "output_concat nor self_interaction nor output_padding"
+            )
+        every = sub(unary.square(total(rows, 1)), total(unary.square(rows), 1))
+        return mul(total(every, 1, keepdim=True), 0.5)
     batch, count, _ = rows.meta.shape
     first, second = np.tril_indices(count, 0 if self_interaction else -1)
     places = beside(rows, first * count + second)

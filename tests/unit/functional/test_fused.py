@@ -204,26 +204,6 @@ def test_attention_of_one_projection(rng: np.random.Generator) -> None:
     compare([h.reshape(5, 2, 3, 12)] * 3, list(parts))
 
 
-@pytest.mark.parametrize("itself", [False, True])
-def test_features_interact_in_pairs(rng: np.random.Generator, itself: bool) -> None:
-    a, b, dense = tensors(rng, (2, 4), (2, 3, 4), (2, 4))
-    rows = torch.cat([a[:, None], b], 1)
-    pairs = [(i, j) for i in range(4) for j in range(i + itself)]
-    products = [dense] + [(rows[:, i] * rows[:, j]).sum(-1, keepdim=True) for i, j in pairs]
-    wanted = torch.cat([*products, torch.zeros(2, 3)], 1)
-    compare(wanted, C.fused_dot_feature_interaction(*to_flow([[a, b], dense]), itself, 3))
-    pooled = sum(rows[:, i] * rows[:, j] for i in range(4) for j in range(i))
-    compare(pooled, C.fused_dot_feature_interaction(to_flow([a, b]), pooling="sum"))
-
-
-def test_cross_layers(rng: np.random.Generator) -> None:
-    x, x0, w, weights, b = tensors(rng, (3, 4), (3, 4), (1, 4), (4, 4), (4,))
-    found = C.fused_cross_feature_interaction(*to_flow([x, w, x0, b]), "vector")
-    compare(x0 * (x @ w.t()) + b + x, found)
-    found = C.fused_cross_feature_interaction(*to_flow([x, weights, x0, b]), "matrix")
-    compare(x0 * (x @ weights.t() + b) + x, found)
-
-
 def test_complete_iou_of_two_boxes() -> None:
     one, two = (2.0, 3.0, 2.0, 4.0), (3.0, 4.0, 4.0, 2.0)  # centre x, y, width, height
     given = [flow.tensor([n]) for n in (*one, *two)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oneflow.actors.actor import Actor, Input, Output
@@ -15,7 +16,7 @@ from oneflow.actors.all_reduce import AllReduce
 from oneflow.actors.boxing import Boxing, Channel, channels_of, node_step
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
-from oneflow.actors.cuda_graph import Replayed
+from oneflow.actors.cuda_graph import Recordings, Replayed
 from oneflow.actors.device import Hardware
 from oneflow.actors.messages import Effect, Freed, Granted, Post, Ready, Send
 from oneflow.actors.rank_memory import RankMemory, plan_memory
@@ -100,6 +101,7 @@ class BoundPlan:
     feed, fetch: where a step's inputs go in and outputs come out.
     readers: of each register that this rank makes, actors and ranks that read it.
     memory: its registers and scratch memory.  turns: gives them to actors that act in an order.
+    recordings: the CUDA graphs of its segments; None: they are launched call by call.
     """
 
     plan: Plan
@@ -113,6 +115,7 @@ class BoundPlan:
     peers: set[int] = field(default_factory=set)
     readers: dict[int, list[tuple[ActorSpec, int]]] = field(default_factory=dict)
     turns: Turns | None = None
+    recordings: Recordings | None = None
 
     @property
     def kernels_can_run_apart(self) -> bool:
@@ -184,6 +187,8 @@ class _Binder:
         self.channels: dict[tuple[int, int], list[Channel]] = {}
         self.turns = turns(plan)
         self.planned = plan_memory(plan, rank, hardware, options)
+        records = hardware.kind == "cuda" and current_config().cuda_graphs
+        self.recordings = Recordings() if records else None
 
     def bind(self) -> BoundPlan:
         self._make_memory()
@@ -214,6 +219,7 @@ class _Binder:
         )
         bound.peers = self._peers(readers)
         bound.readers = readers
+        bound.recordings = self.recordings
         bound.turns = self._turns(actors)
         return bound
 
@@ -429,8 +435,9 @@ class _Binder:
                 arrays = {**variables, **_arrays(inputs, i), **_arrays(outputs, o)}
                 return segment.build(arrays, scratch, clock)
 
-            if self.hardware.kind == "cuda" and current_config().cuda_graphs:
-                return _CallsBySlots(lambda i, o: [Replayed(spec.name, build(i, o))]), None
+            if self.recordings is not None:
+                known = spec.name, self.recordings, segment.blame
+                return _CallsBySlots(partial(_replayed, build, *known)), None
             return _CallsBySlots(build, segment.blame), None
         if spec.kind in READS_PEERS:
             boxing = Boxing(spec, self.rank, self.hardware, channels, self.memory)
@@ -445,6 +452,17 @@ class _Binder:
             ActorKind.ACCUMULATE: Accumulate,
         }[spec.kind]
         return maker(spec, inputs, outputs, self.hardware), None
+
+
+def _replayed(
+    build: Callable[[tuple[int, ...], tuple[int, ...]], list[Callable[[], Any]]],
+    name: str,
+    recordings: Recordings,
+    blame: Callable[[Exception, int], None],
+    in_slots: tuple[int, ...],
+    out_slots: tuple[int, ...],
+) -> list[Callable[[], Any]]:
+    return [Replayed(name, build(in_slots, out_slots), recordings, blame)]
 
 
 def _finished(kernel: Kernel, hardware: Hardware) -> Kernel:

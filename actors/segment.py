@@ -20,17 +20,17 @@ import numpy as np
 from oneflow.actors.batching import batch
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
+from oneflow.actors.draws import RandomCall
 from oneflow.actors.fusing import Fact, fuse
 from oneflow.actors.joining import join
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
 from oneflow.boxing.bound_op import BoundOp, Shards, bind_alike
-from oneflow.core.graph import PIECE, Node, Value, written_variable
+from oneflow.core.graph import Node, Value, written_variable
 from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.location import locate
-from oneflow.core.op import find_op, operand_names
-from oneflow.core.rng import Rng, is_drawn_once
+from oneflow.core.op import find_op
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 from oneflow.kernels.registry import ViewFunction, find_view
@@ -262,98 +262,14 @@ class Segment:
         function = partial(bound.call.function, self._hardware.xp, **bound.call.keywords)
         if bound.call.op.is_random:
             acts = self._random_acts.setdefault(bound.node.id, [0])
-            return _RandomCall(function, bound, (*outs, *ins, *work), clock, acts, self._rows)
+            arrays = (*outs, *ins, *work)
+            return RandomCall(function, bound.node, bound.call, arrays, clock, acts, self._rows)
         return partial(function, *outs, *ins, *work)
 
 
 def _origin(value: Value) -> Value:
     """Return the step's value that every piece reads: `repeat` makes no array of its own."""
     return value.node.inputs[0] if value.node.op == "repeat" else value
-
-
-class _RandomCall:
-    """A random kernel draws in every step and piece what it would draw eagerly.
-
-    Its outputs, inputs and workspace are shaped alike, but for what is broadcast, or it has no
-    inputs.
-    """
-
-    changes_each_act = True
-    __slots__ = (
-        "_acts", "_arrays", "_box", "_clock", "_dim", "_draw", "_function", "_is_piece",
-        "_lacks_row", "_num_outputs", "_rank", "_rows", "_shape",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        bound: BoundNode,
-        arrays: tuple[Any, ...],
-        clock: StepClock,
-        acts: list[int],
-        rows: RandomRows,
-    ) -> None:
-        node = bound.node
-        self._function, self._arrays = function, arrays
-        self._clock, self._acts, self._rows = clock, acts, rows
-        self._draw = int(bound.call.attrs["seed"])
-        self._dim = rows.dims.get(self._draw)
-        self._box = bound.call.out_boxes[0]
-        self._shape = bound.call.whole_shape
-        self._num_outputs = len(node.outputs)
-        self._lacks_row = _which_lack_row(bound, len(arrays))
-        self._is_piece = node.rate == PIECE and not is_drawn_once(self._draw)
-        self._rank = min(node.placement.rank_ids)
-
-    def __call__(self) -> None:
-        piece, starts = 0, self._box.starts
-        if self._is_piece:
-            piece = self._acts[0] % self._clock.num_pieces
-            self._acts[0] += 1
-        if self._dim is None:
-            self._function(*self._arrays, rng=self._rng(piece, starts))
-            return
-        dim, size = self._dim, self._shape[self._dim]
-        first, end = starts[dim], self._box.stops[dim]
-        for a, b, source, start in self._rows.spans(
-            first, end, size, piece, self._clock.num_pieces
-        ):
-            rng = self._rng(source, (*starts[:dim], start, *starts[dim + 1 :]))
-            self._draw_rows(a - first, b - first, rng)
-
-    def _rng(self, piece: int, starts: tuple[int, ...]) -> Rng:
-        clock = self._clock
-        seed = clock.randomness.seed(self._draw, piece, clock.num_pieces, self._rank)
-        return Rng(seed, self._shape, starts)
-
-    def _draw_rows(self, first: int, end: int, rng: Rng) -> None:
-        """Rows first .. end - 1 of this rank's part."""
-        dim = self._dim or 0
-        if (first, end) == (0, self._box.shape[dim]):
-            self._function(*self._arrays, rng=rng)
-            return
-        size, parts = self._box.shape[dim], []
-        for x, is_short in zip(self._arrays, self._lacks_row, strict=True):
-            own = dim if is_short else dim + x.ndim - len(self._shape)
-            has_rows = 0 <= own < x.ndim and x.shape[own] == size
-            part = (*(slice(None),) * own, slice(first, end))
-            parts.append(x[part] if has_rows else x)
-        if dim == 0:
-            self._function(*parts, rng=rng)
-            return
-        made = [x.copy() for x in parts]  # kernels write what has no gaps
-        self._function(*made, rng=rng)
-        for x, new in zip(parts[: self._num_outputs], made, strict=False):
-            x[...] = new
-
-
-def _which_lack_row(bound: BoundNode, count: int) -> tuple[bool, ...]:
-    """Tell which of the first `count` arrays of a call, outputs first, have one element per row."""
-    call = bound.call
-    per_row = call.op.rows(call.attrs)
-    outs = [t.ndim < len(call.whole_shape) for t in call.out_types]
-    ins = [n in per_row for n in operand_names(call.op, len(call.in_types))]
-    return (*outs, *ins, *(False,) * (count - len(outs) - len(ins)))
 
 
 def bind_node(node: Node, rank: int, device: str) -> BoundNode:

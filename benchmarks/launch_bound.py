@@ -2,8 +2,8 @@
 
     python benchmarks/launch_bound.py [--rounds 20] [--sequence 128] [--layers 12] [--json FILE]
 
-Sides: our eager mode, our graph (ONEFLOW_CUDA_GRAPHS=1: its kernels are replayed as CUDA graphs)
-and PyTorch's eager mode, if it is installed with CUDA. Every step ends with a wait for the GPU.
+Sides: our eager mode, our graph (ONEFLOW_CUDA_GRAPHS=0: not replayed as CUDA graphs) and PyTorch's
+eager mode, if it is installed with CUDA. Every step ends with a wait for the GPU.
 Prints why and ends with 0 where there is no GPU. Not run on a GPU yet.
 """
 

@@ -6,7 +6,7 @@
 
 Graphs of forward, backward and AdamW; mixed: float32 weights, computing in bfloat16; bfloat16: the
 weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the fourth step; compare with
-ONEFLOW_KERNEL_FUSION=0 and ONEFLOW_CUDA_GRAPHS=1. graphs: launches of recorded graphs; replayed:
+ONEFLOW_KERNEL_FUSION=0 and ONEFLOW_CUDA_GRAPHS=0. graphs: launches of recorded graphs; replayed:
 their kernels, which are not among the launches. batch: sequences of GPT-2, images of ResNet-50.
 Products are calls of cuBLAS, beside launches; bytes of products: operands and results, once each;
 copied and set: by copies and fills on the device. Prints why and ends with 0 where CUDA is not

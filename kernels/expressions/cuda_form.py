@@ -214,8 +214,12 @@ class _Writer:
         for name, kind in spec.scalars:
             plain = {"float": "double", "int": "i64"}.get(kind)
             parameters.append(f"{plain} s_{name}" if plain else f"const {_STORED[kind]}* s_{name}")
-        parameters += ["i64 n", "const i64* table"] + (["u64 seed"] if spec.draws else [])
+        parameters += ["i64 n", "const i64* table"] + (
+            ["u64 seed", "const u64* recorded"] if spec.draws else []
+        )
         lines = [f'extern "C" __global__ void run({", ".join(parameters)}) {{']
+        if spec.draws:
+            lines.append("  if (recorded) seed = *recorded;")
         lines += [f"  {self._line(n)}" for n in self.order if n in self.numbers]
         if spec.outputs[0].function == COLUMN_TOTAL:
             return "\n".join([*lines, *self._columns(), "}", ""])
@@ -463,6 +467,9 @@ def _function(spec: CudaSpec, is_many: bool = False) -> Any:
 class CudaKernel:
     """One op call with inputs of certain types, launched through CuPy."""
 
+    reads_seed = True
+    """Random numbers may follow a seed on the GPU: see `Rng.recorded`."""
+
     def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
         formula = formula_of(op, types, attrs)
         self.launches = [_Launch(formula, part) for part in parts_of(formula)]
@@ -509,7 +516,10 @@ class _Launch:
             layout = _layout_of(used, rng, shape, formula.is_row)
             found = self.tables[key] = layout, xp.asarray(_table_of(layout, used, rng))
         layout, table = found
-        seed = (np.uint64(rng.seed & (1 << 64) - 1),) if rng is not None else ()
+        seed: tuple[object, ...] = ()
+        if rng is not None:
+            place = np.uint64(0) if rng.recorded is None else rng.recorded
+            seed = np.uint64(rng.seed & (1 << 64) - 1), place
         fed = [arrays[i] for i in self.fed_at]
         blocks = size if formula.is_row else min(MAX_BLOCKS, -(-size // THREADS))
         block: tuple[int, ...] = (THREADS,)

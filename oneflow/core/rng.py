@@ -34,12 +34,14 @@ class Rng:
     """The numbers that a random kernel needs to make its shard.
 
     seed: 64 bits, of this op call (see `mix_seed`).  global_shape: of the whole tensor.  starts:
-    where this shard begins along each dim; its shape is the output's.
+    where this shard begins along each dim; its shape is the output's.  recorded: in a CUDA graph, a
+    uint64 array of one element on the GPU, which holds the seed by the time that it is replayed.
     """
 
     seed: int
     global_shape: tuple[int, ...]
     starts: tuple[int, ...]
+    recorded: Any = None
 
     def indices(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """Global row-major index (uint64) of each element of a shard of `shape`."""
@@ -178,6 +180,28 @@ class Draws(NamedTuple):
         return 0 < draw % _ONCE <= (self.once if is_drawn_once(draw) else self.each)
 
 
+class DrawnSeed(NamedTuple):
+    """A seed that an act of a graph asks for.
+
+    draw: see `draw_id`.  rank: the first of the op's placement.  piece: the micro-batch it draws
+    as; -1: the one whose act it is.
+    """
+
+    draw: int
+    rank: int
+    piece: int
+
+    @property
+    def generator(self) -> int:
+        """The number of its generator."""
+        return self.draw >> _NUMBER_BITS
+
+    def row(self, num_pieces: int) -> tuple[int, int]:
+        """(micro-batches before it, its number among the calls of one)."""
+        once = is_drawn_once(self.draw)
+        return num_pieces if once else self.piece, self.draw % _ONCE
+
+
 @dataclass(frozen=True)
 class Randomness:
     """The generators of a graph before one of its steps, in the order of their numbers.
@@ -194,12 +218,16 @@ class Randomness:
 
         rank: the first of the op's placement, whose generator counts.
         """
+        known = self.of(draw >> _NUMBER_BITS, rank)
+        source, number = DrawnSeed(draw, rank, piece).row(num_pieces)
+        return mix_seed(known.seed, known.calls + source * known.each + number)
+
+    def of(self, generator: int, rank: int = 0) -> Draws:
+        """The place of a generator, by its number. rank: as for `seed`."""
         generators = self.by_rank.get(rank, self.generators)
-        if draw >> _NUMBER_BITS >= len(generators):
-            raise InternalError(f"draw {draw} is of none of {len(generators)} generators")
-        known = generators[draw >> _NUMBER_BITS]
-        before = num_pieces * known.each if is_drawn_once(draw) else piece * known.each
-        return mix_seed(known.seed, known.calls + before + draw % _ONCE)
+        if generator >= len(generators):
+            raise InternalError(f"a draw is of generator {generator}, there are {len(generators)}")
+        return generators[generator]
 
     def has(self, draw: int) -> bool:
         """Is it a draw of one of these generators?"""

@@ -45,6 +45,7 @@ from oneflow.kernels.array import Array
 from oneflow.tensor.tensor import Tensor, raw, wrap, wrap_global
 
 if TYPE_CHECKING:
+    from oneflow.actors.cuda_graph import Recordings
     from oneflow.actors.job import Job
     from oneflow.functional.random_state import Generator
     from oneflow.graph.graph import Graph
@@ -309,6 +310,12 @@ def _say_memory(graph: Graph, compiled: Compiled) -> None:
     if asked or (graph._debug_v_level >= 3 and _is_heard(graph._debug_ranks)):
         report = report_of(graph, compiled)
         _print(graph, f"{report}\n{report.table()}")
+
+
+def say_recordings(graph: Graph, recordings: Recordings) -> None:
+    """Tells from level 2 on what was recorded as CUDA graphs since the last time, and what not."""
+    for line in recordings.take_lines():
+        _say(graph, 2, line)
 
 
 def _say(graph: Graph, level: int, text: str) -> None:

@@ -29,7 +29,13 @@ from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.arguments import key_of
 from oneflow.graph.choosing import Choice
-from oneflow.graph.compiling import Built, Compiled, compile_built, trace_graph
+from oneflow.graph.compiling import (
+    Built,
+    Compiled,
+    compile_built,
+    say_recordings,
+    trace_graph,
+)
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
 from oneflow.graph.drawing import graph_dot, plan_dot, plan_svg
@@ -322,6 +328,8 @@ class Graph:
         if compiled.halves is not None:
             compiled.halves.refresh()
         results = job.run(feeds)
+        if job.bound.recordings is not None:
+            say_recordings(self, job.bound.recordings)
         if randomness is not None:
             randomness.skip_step()
         for optimizer in self._optimizers:

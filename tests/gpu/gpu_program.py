@@ -20,13 +20,14 @@ S0, B = flow.sbp.split(0), flow.sbp.broadcast
 ROWS, STEPS = 8, 4
 
 
-def losses(kind: str, split: bool) -> list[float]:
+def losses(kind: str, split: bool, dropped: float = 0.0, pieces: int = 1) -> list[float]:
     """Losses of a graph trained on all ranks of placement type `kind`: data-parallel, or whole on
     each.
     """
     everyone = flow.placement(kind, list(range(SIZE)))
     flow.manual_seed(1)
-    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    middle = [nn.Tanh(), nn.Dropout(dropped)] if dropped else [nn.Tanh()]
+    model = nn.Sequential(nn.Linear(6, 16), *middle, nn.Linear(16, 3))
     model.to_global(placement=everyone, sbp=B)
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
@@ -35,6 +36,7 @@ def losses(kind: str, split: bool) -> list[float]:
             super().__init__()
             self.model, self.criterion = model, nn.CrossEntropyLoss()
             self.add_optimizer(optimizer)
+            self.config.set_gradient_accumulation_steps(pieces)
 
         def build(self, x: Any, labels: Any) -> Any:
             loss = self.criterion(self.model(x), labels)
@@ -50,13 +52,23 @@ def losses(kind: str, split: bool) -> list[float]:
             flow.tensor(x, placement=everyone, sbp=sbp),
             flow.tensor(labels, placement=everyone, sbp=sbp),
         )
-        found.append(float(loss.numpy()))
+        found.append(float(loss.numpy().mean()))
+    compiled: Any = step._compiled
+    recordings = compiled.job.bound.recordings
+    assert (kind == "cpu") == (recordings is None)
+    assert recordings is None or (recordings.num_graphs and not recordings.plain)
     return found
 
 
 def data_parallel() -> None:
     """Ranks that may share one GPU reduce gradients in each other's memory."""
     np.testing.assert_allclose(losses("cuda", True), losses("cpu", False), rtol=1e-4)
+
+
+def dropped() -> None:
+    """Recorded draws of micro-batches whose rows lie on both ranks are those of the CPU."""
+    expected = losses("cpu", False, 0.4, 2)
+    np.testing.assert_allclose(losses("cuda", True, 0.4, 2), expected, rtol=1e-4)
 
 
 def layouts() -> None:
@@ -201,6 +213,7 @@ def flow_errors() -> Any:
 SCENES = {
     "data_parallel": data_parallel,
     "data_parallel_far": data_parallel,
+    "dropped": dropped,
     "layouts": layouts,
     "boxing": boxing,
     "nccl": nccl,

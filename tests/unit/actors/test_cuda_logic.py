@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from oneflow.actors.cuda_graph import Recordings, Replayed
 from oneflow.boxing.transport import gpu_memory
 from oneflow.boxing.transport.rank_pages import UNMAPPED, RankPages, new_page
 from oneflow.core.config import Config, set_config
@@ -64,8 +65,10 @@ class Memory:
 
 
 class Stream:
+    recording = False
+
     def __init__(self, non_blocking: bool = False) -> None:
-        self.is_recording = False
+        return
 
     def __enter__(self) -> Stream:
         return self
@@ -77,9 +80,10 @@ class Stream:
         return
 
     def begin_capture(self) -> None:
-        self.is_recording = True
+        Stream.recording = True
 
     def end_capture(self) -> Graph:
+        Stream.recording = False
         return Graph()
 
 
@@ -179,30 +183,54 @@ def test_a_forgotten_job_gives_its_registers_back(runtime: Runtime) -> None:
     assert Memory.alive == 0
 
 
-def test_kernels_are_recorded_once_and_then_replayed(runtime: Runtime) -> None:
-    from oneflow.actors.cuda_graph import Replayed
-
-    calls: list[int] = []
+@pytest.fixture
+def recordings(runtime: Runtime) -> Recordings:
     Graph.launches = 0
-    act = Replayed("fwd", [lambda: calls.append(1)])
+    return Recordings()
+
+
+def test_kernels_are_recorded_once_and_then_replayed(recordings: Recordings) -> None:
+    calls: list[int] = []
+    act = Replayed("fwd", [lambda: calls.append(1), lambda: calls.append(2)], recordings)
     for _ in range(4):
         act()
-    assert len(calls) == 2 and Graph.launches == 3  # run, recorded, then launched only
+    assert calls == [1, 2, 1, 2] and Graph.launches == 3  # run, recorded, then launched only
 
 
-def test_what_cannot_be_recorded_is_said_once_and_runs(runtime: Runtime) -> None:
-    from oneflow.actors.cuda_graph import Replayed
-
-    calls: list[int] = []
+def test_what_cannot_be_recorded_runs_between_the_graphs(recordings: Recordings) -> None:
+    calls: list[str] = []
 
     def waits() -> None:
-        calls.append(1)
-        if len(calls) == 2:
+        calls.append("waits")
+        if Stream.recording:
             raise CudaError("operation not permitted when stream is capturing")
 
-    act = Replayed("fwd", [waits])
+    def kernel() -> None:
+        calls.append("kernel")
+
+    act = Replayed("fwd", [kernel, kernel, waits, kernel, kernel, kernel], recordings)
     act()
-    with pytest.warns(RuntimeWarning, match="fwd: its kernels cannot be recorded"):
-        act()
     act()
-    assert len(calls) == 4
+    del calls[:]
+    Graph.launches = 0
+    act()
+    assert calls == ["waits"] and Graph.launches == 2
+    assert (recordings.num_graphs, recordings.num_calls, recordings.plain) == (2, 5, 1)
+    assert recordings.take_lines() == [
+        "fwd: not recorded in a CUDA graph: operation not permitted when stream is capturing",
+        "fwd: 2 CUDA graphs of 5 calls, 1 calls run one by one",
+    ]
+    assert recordings.take_lines() == []
+
+
+def test_an_error_of_a_call_names_it_in_every_act(recordings: Recordings) -> None:
+    blamed: list[int] = []
+
+    def fails() -> None:
+        raise ValueError("out of range")
+
+    act = Replayed("fwd", [lambda: None, fails], recordings, lambda _, call: blamed.append(call))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="out of range"):
+            act()
+    assert blamed[0] == 1 and blamed[-1] == 1

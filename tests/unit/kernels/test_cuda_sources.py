@@ -15,7 +15,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import dtype_of
 from oneflow.core.op import find_op
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels import cuda_launch, registry
+from oneflow.kernels import cuda_launch, draw_seeds, registry
 from oneflow.kernels.cuda_launch import C_TYPES, functions_of, source_of
 from oneflow.kernels.expressions import cuda_form
 from oneflow.kernels.expressions.formula import Formula
@@ -76,6 +76,13 @@ def _compile(text: str, architecture: str) -> tuple[int, str]:
 @pytest.mark.parametrize("module", SOURCES)
 def test_source_compiles(module: str, dtype: str, architecture: str) -> None:
     status, log = _compile(source_of(module, dtype), architecture)
+    assert status == 0, log
+
+
+@pytest.mark.skipif(NVRTC is None, reason="no NVRTC on this machine")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_seeds_of_recorded_draws_compile(architecture: str) -> None:
+    status, log = _compile(draw_seeds.SOURCE, architecture)
     assert status == 0, log
 
 

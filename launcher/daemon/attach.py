@@ -23,10 +23,10 @@ from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.rpc import RpcFailure, Stream
 from oneflow.launcher.daemon.settings import DaemonSettings
-from oneflow.launcher.daemon.wire import describe
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.tls import SERVER_NAME
+from oneflow.scheduler.jobs.messages import describe
 from oneflow.services.line import Line, dial, dial_socket, line_options, prove_async
 from oneflow.services.listeners import check_listener
 from oneflow.services.metrics_daemon import DAEMON

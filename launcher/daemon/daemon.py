@@ -15,44 +15,33 @@ Rules that the code cannot show:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from oneflow.launcher.daemon.events import (
     Action,
-    AttemptKey,
     Disconnected,
-    DrainTold,
     Drop,
     EndTree,
     Event,
-    Fenced,
     Gather,
     Gathered,
     Launch,
     Launched,
     Leave,
     LeftoversGone,
-    NotedTold,
     NotGathered,
-    PrepareTold,
     ProcessExited,
     Progressed,
     Rejoin,
-    Running,
-    SayExited,
-    SayFailing,
-    SayPrepared,
-    SayProgress,
     ShutdownAsked,
-    StartTold,
     StoodStill,
-    StopTold,
     Ticked,
     TreeEnded,
-    Welcomed,
 )
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import MAX_CAUSE_CHARS, AttemptKey, key_of
 
 STOPPED_CODE = 143
 LOST_CODE = 137
@@ -96,25 +85,33 @@ class Daemon:
         self._drain_number = 0
         self.is_unhealthy = False
         self.is_leaving = False
-        self.ends: dict[AttemptKey, SayExited] = {}  # not noted yet
-        self.over: dict[AttemptKey, SayExited] = {}  # all that ended lately: never begun again
+        self.ends: dict[AttemptKey, pb.Exited] = {}  # not noted yet
+        self.over: dict[AttemptKey, pb.Exited] = {}  # all that ended lately: never begun again
         self._left_at = 0.0
         self._exit_code = 0
         self._away_since = 0.0
         self._is_fenced = False
         self._port = 0
         self._pid = 0
-        self._last = SayProgress(AttemptKey("", 0, 0))
+        self._last = pb.Progress()
         self._stop_why: tuple[str, str] | None = None  # reason, cause; None: nobody stopped it
         self._exit: ProcessExited | None = None
         self._still: StoodStill | None = None
-        self._failed_at = 0.0
         self._now = 0.0
 
     def step(self, event: Event, now: float) -> list[Action]:
-        """The only way a daemon changes. now: seconds on the monotonic clock."""
+        """The only way a daemon changes. now: seconds on the monotonic clock.
+
+        Raises ProtocolError, with nothing changed, for a message of which a rank cannot be.
+        """
         self._now = now
-        handler: Callable[[Any], list[Action]] = getattr(self, _HANDLERS[type(event)])
+        if isinstance(event, pb.SchedulerMessage):
+            name = TOLD.get(event.WhichOneof("kind") or "")
+            if name is None:
+                return []
+        else:
+            name = _HANDLERS[type(event)]
+        handler: Callable[[Any], list[Action]] = getattr(self, name)
         return handler(event)
 
     @property
@@ -129,20 +126,25 @@ class Daemon:
         is_able = not self.is_leaving and not self.is_unhealthy
         return self._drain_number if self.is_draining and is_able else 0
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[pb.RunningAttempt]:
         """Return what the daemon says of its work when it attaches."""
         if self.key is None or self.phase in (Phase.IDLE, Phase.PREPARING):
             return []
-        return [Running(self.key, self.phase.value, self._pid, self._last.step)]
+        id_, step = self.key.wire, self._last.step
+        phase, pid = self.phase.value, self._pid
+        return [pb.RunningAttempt(id=id_, phase=phase, pid=pid, last_step=step)]
 
     # -- the line ----------------------------------------------------------------------------------
 
-    def _welcomed(self, event: Welcomed) -> list[Action]:
-        self.epoch, self.is_connected = event.epoch, True
-        said: list[Action] = list(self.ends.values())
+    def _welcomed(self, told: pb.SchedulerMessage) -> list[Action]:
+        self.epoch, self.is_connected = told.welcome.epoch, True
+        said: list[Action] = [_exited(end) for end in self.ends.values()]
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
-            said.append(self._last)
+            said.append(self._say_last())
         return said
+
+    def _say_last(self) -> pb.DaemonMessage:
+        return pb.DaemonMessage(progress=self._last)
 
     def _disconnected(self, event: Disconnected) -> list[Action]:
         if self.is_connected or not self._away_since:
@@ -150,7 +152,7 @@ class Daemon:
         self.is_connected = False
         return [Leave(self._exit_code)] if self._may_leave() else []
 
-    def _fenced(self, event: Fenced) -> list[Action]:
+    def _fenced(self, told: pb.SchedulerMessage) -> list[Action]:
         self.is_connected, self._away_since = False, self._now
         self.ends.clear()
         key = self.key
@@ -164,21 +166,21 @@ class Daemon:
 
     # -- preparing and starting --------------------------------------------------------------------
 
-    def _prepare(self, event: PrepareTold) -> list[Action]:
-        key = event.key
+    def _prepare(self, told: pb.SchedulerMessage) -> list[Action]:
+        key = key_of(told.prepare.id)
         if key in self.over:
-            return [self.over[key]]
+            return [_exited(self.over[key])]
         if key == self.key:
             is_ready = self.phase is not Phase.PREPARING
-            return [SayPrepared(key, self._port)] if is_ready else []
+            return [_prepared(key, self._port)] if is_ready else []
         if self.refuses_work:
-            return [SayPrepared(key, error=self._why_not(), reason="PREEMPTED")]
+            return [_prepared(key, error=self._why_not(), reason="PREEMPTED")]
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
             error = f"it is still busy with {self.key}"
-            return [SayPrepared(key, error=error, reason="INTERNAL")]
+            return [_prepared(key, error=error, reason="INTERNAL")]
         dropped = self._drop()  # the scheduler gave up what was not started
         self._begin(key)
-        return [*dropped, Gather(key, event.work)]
+        return [*dropped, Gather(key, told.prepare)]
 
     def _why_not(self) -> str:
         if self.is_unhealthy:
@@ -188,84 +190,70 @@ class Daemon:
     def _begin(self, key: AttemptKey) -> None:
         self.key, self.phase = key, Phase.PREPARING
         self._port = self._pid = 0
-        self._last = SayProgress(key)
+        self._last = pb.Progress(id=key.wire)
         self._stop_why = self._exit = self._still = None
-        self._failed_at = 0.0
 
     def _gathered(self, event: Gathered) -> list[Action]:
         if event.key != self.key or self.phase is not Phase.PREPARING:
             return [Drop(event.key)]
         self.phase, self._port = Phase.PREPARED, event.master_port
-        return [SayPrepared(event.key, event.master_port)]
+        return [_prepared(event.key, event.master_port)]
 
     def _not_gathered(self, event: NotGathered) -> list[Action]:
         if event.key != self.key or self.phase is not Phase.PREPARING:
             return []
         self._forget()
-        said = SayPrepared(event.key, 0, event.error, event.reason, event.exit_code)
+        said = _prepared(event.key, 0, event.error, event.reason, event.exit_code)
         return [Drop(event.key), said, *self._leave_if_over()]
 
-    def _start(self, event: StartTold) -> list[Action]:
-        key = event.key
+    def _start(self, told: pb.SchedulerMessage) -> list[Action]:
+        key = key_of(told.start.id)
         if key in self.over:
-            return [self.over[key]]
+            return [_exited(self.over[key])]
         if key == self.key and self.phase in (Phase.RUNNING, Phase.STOPPING):
-            return [self._last]
+            return [self._say_last()]
         if key == self.key and self.phase is Phase.PREPARED:
             self.phase = Phase.RUNNING
-            return [Launch(key, event.master_addr, event.master_port)]
+            return [Launch(key, told.start.master_addr, told.start.master_port)]
         if key == self.key:
             return []  # not ready yet; it is told again once we have said that we are
         cause = "it was told to start what it had not prepared"
-        return [self._note_end(SayExited(key, LOST_CODE, "NODE_LOST", cause))]
+        return [self._note_end(_end(key, LOST_CODE, "NODE_LOST", cause))]
 
     def _launched(self, event: Launched) -> list[Action]:
         if event.key != self.key:
             return []
         self._pid = event.pid
-        return [self._last]
+        return [self._say_last()]
 
     def _progressed(self, event: Progressed) -> list[Action]:
         if event.key != self.key:
             return []
-        told = SayProgress(
-            event.key,
-            event.step,
-            event.total_steps,
-            event.metrics,
-            event.checkpoint,
-            event.checkpoint_step,
-            event.actors,
-            event.waiting,
-            event.points,
-            event.warning,
-        )
-        last = self._last
-        if not told.checkpoint:  # it may have been lost on its way: it is told again after a break
-            told_last = replace(
-                told, checkpoint=last.checkpoint, checkpoint_step=last.checkpoint_step
-            )
-        else:
-            told_last = told
-        self._last = replace(
-            told_last,
-            step=max(last.step, told.step),
-            metrics={**last.metrics, **told.metrics},
-            points=(),
-        )
-        return [told]
+        report, last = event.report, self._last
+        self._last = pb.Progress()
+        self._last.CopyFrom(report)
+        if (
+            not report.checkpoint
+        ):  # it may have been lost on its way: it is told again after a break
+            self._last.checkpoint = last.checkpoint
+            self._last.checkpoint_step = last.checkpoint_step
+        self._last.step = max(last.step, report.step)
+        for name in last.metrics.keys() - report.metrics.keys():
+            self._last.metrics[name] = last.metrics[name]
+        self._last.ClearField("points")
+        return [pb.DaemonMessage(progress=report)]
 
     # -- stopping and ending -----------------------------------------------------------------------
 
-    def _stop(self, event: StopTold) -> list[Action]:
-        key = event.key
+    def _stop(self, told: pb.SchedulerMessage) -> list[Action]:
+        key = key_of(told.stop.id)
         if key in self.over:
-            return [self.over[key]]
-        why = event.why or "the scheduler stopped it"
+            return [_exited(self.over[key])]
+        why = told.stop.why or "the scheduler stopped it"
         if key != self.key:
-            end = SayExited(key, STOPPED_CODE, "PREEMPTED", f"{why}; it was never begun here")
+            end = _end(key, STOPPED_CODE, "PREEMPTED", f"{why}; it was never begun here")
             return [self._note_end(end)]
-        return self._end_rank(event.grace_s, "PREEMPTED", why)
+        return self._end_rank(max(told.stop.grace_s, 0.0), "PREEMPTED", why)
 
     def _end_rank(self, grace_s: float, reason: str, why: str) -> list[Action]:
         """Stops what goes on, whatever it is."""
@@ -273,14 +261,14 @@ class Daemon:
         if key is None:
             return []
         if self.phase in (Phase.PREPARING, Phase.PREPARED):
-            end = SayExited(key, STOPPED_CODE, reason, f"{why}; it had not been started")
+            end = _end(key, STOPPED_CODE, reason, f"{why}; it had not been started")
             return [*self._drop(), self._note_end(end)]
         self.phase = Phase.STOPPING
         if self._exit is None and self._stop_why is None:
             self._stop_why = reason, why
         return [EndTree(key, grace_s)]
 
-    def _exited(self, event: ProcessExited) -> list[Action]:
+    def _exited_process(self, event: ProcessExited) -> list[Action]:
         if event.key != self.key or self._exit is not None:
             return []
         self._exit = event
@@ -304,8 +292,9 @@ class Daemon:
     def _failing(self, since_s: float = 0.0) -> list[Action]:
         if self.key is None or self._is_fenced:
             return []
-        self._failed_at = self._now - since_s
-        return [SayFailing(self._end_of(TreeEnded(self.key)))]
+        end = self._end_of(TreeEnded(self.key))
+        end.seen_s = since_s
+        return [pb.DaemonMessage(failing=end)]
 
     def _tree_ended(self, event: TreeEnded) -> list[Action]:
         if event.key != self.key:
@@ -315,11 +304,11 @@ class Daemon:
         self._forget()
         if self._is_fenced:
             self._is_fenced = False
-            self._remember(end)
+            self._remember(event.key, end)
             return [Leave(self._exit_code)] if self.is_leaving else [Rejoin(0.0)]
         return [self._note_end(end), *self._leave_if_over()]
 
-    def _end_of(self, event: TreeEnded) -> SayExited:
+    def _end_of(self, event: TreeEnded) -> pb.Exited:
         unknown = ProcessExited(event.key, LOST_CODE, "SIGNAL", "", self._pid)
         found = self._still or self._exit or unknown
         reason, cause = found.reason, found.cause
@@ -328,23 +317,24 @@ class Daemon:
             cause = f"{why} ({cause})" if cause else why
         if event.num_left:
             cause = f"{cause}; {event.num_left} of its processes cannot be killed"
-        code, step = found.exit_code, self._last.step
-        pid, failed_at = found.pid, self._failed_at
-        return SayExited(event.key, code, reason, cause, step, pid, self.is_leaving, failed_at)
-
-    def _note_end(self, end: SayExited) -> SayExited:
-        self.ends[end.key] = end
-        self._remember(end)
+        end = _end(event.key, found.exit_code, reason, cause)
+        end.last_step, end.pid, end.leaving = self._last.step, found.pid, self.is_leaving
         return end
 
-    def _remember(self, end: SayExited) -> None:
-        self.over[end.key] = end
+    def _note_end(self, end: pb.Exited) -> pb.DaemonMessage:
+        key = key_of(end.id)
+        self.ends[key] = end
+        self._remember(key, end)
+        return _exited(end)
+
+    def _remember(self, key: AttemptKey, end: pb.Exited) -> None:
+        self.over[key] = end
         for known in (self.ends, self.over):
             while len(known) > MAX_ENDS:
                 del known[next(iter(known))]
 
-    def _noted(self, event: NotedTold) -> list[Action]:
-        self.ends.pop(event.key, None)
+    def _noted(self, told: pb.SchedulerMessage) -> list[Action]:
+        self.ends.pop(key_of(told.noted), None)
         return self._leave_if_over()
 
     def _drop(self) -> list[Action]:
@@ -360,8 +350,8 @@ class Daemon:
 
     # -- draining, leaving, time -------------------------------------------------------------------
 
-    def _drain(self, event: DrainTold) -> list[Action]:
-        self.is_draining, self._drain_number = event.is_on, event.number
+    def _drain(self, told: pb.SchedulerMessage) -> list[Action]:
+        self.is_draining, self._drain_number = told.drain, told.drain_number
         return []
 
     def _leftovers_gone(self, event: LeftoversGone) -> list[Action]:
@@ -406,22 +396,42 @@ class Daemon:
         return self._end_rank(self.times.away_grace_s, "NODE_LOST", why)
 
 
+def _prepared(
+    key: AttemptKey, master_port: int = 0, error: str = "", reason: str = "", exit_code: int = 0
+) -> pb.DaemonMessage:
+    said = pb.Prepared(id=key.wire, master_port=master_port, error=error[:MAX_CAUSE_CHARS])
+    said.reason, said.exit_code = reason, exit_code
+    return pb.DaemonMessage(prepared=said)
+
+
+def _end(key: AttemptKey, code: int, reason: str, cause: str) -> pb.Exited:
+    return pb.Exited(id=key.wire, exit_code=code, reason=reason, cause=cause[:MAX_CAUSE_CHARS])
+
+
+def _exited(end: pb.Exited) -> pb.DaemonMessage:
+    return pb.DaemonMessage(exited=end)
+
+
+TOLD = {
+    "welcome": "_welcomed",
+    "fenced": "_fenced",
+    "prepare": "_prepare",
+    "start": "_start",
+    "stop": "_stop",
+    "noted": "_noted",
+    "drain": "_drain",
+}
+"""The messages of the scheduler that are for the mind; the others are requests."""
+
 _HANDLERS = {
-    Welcomed: "_welcomed",
     Disconnected: "_disconnected",
-    Fenced: "_fenced",
-    PrepareTold: "_prepare",
     Gathered: "_gathered",
     NotGathered: "_not_gathered",
-    StartTold: "_start",
     Launched: "_launched",
     Progressed: "_progressed",
-    StopTold: "_stop",
-    ProcessExited: "_exited",
+    ProcessExited: "_exited_process",
     StoodStill: "_stood_still",
     TreeEnded: "_tree_ended",
-    NotedTold: "_noted",
-    DrainTold: "_drain",
     LeftoversGone: "_leftovers_gone",
     ShutdownAsked: "_shutdown",
     Ticked: "_tick",

@@ -1,72 +1,18 @@
 """Events of a daemon, and the actions that follow from them.
 
-`daemon.Daemon.step(event, now)` turns the first into the second and does nothing itself.
+`daemon.Daemon.step(event, now)` turns the first into the second and does nothing itself. What the
+scheduler tells a daemon, and what it answers, are the messages of protos/cluster.proto themselves
+(see scheduler/jobs/messages.py); here is what happens on its own machine, and what it does there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from oneflow.core.metrics import ActorWaits
-from oneflow.scheduler.jobs.messages import AttemptKey as AttemptKey
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import AttemptKey
 
-# ---- events: from the scheduler ------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Welcomed:
-    """The scheduler took us in; what we say from now on carries this epoch."""
-
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Fenced:
-    """We have been given up: end what runs at once, and join anew."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class PrepareTold:
-    """work: what `Gather` needs; the machine does not look into it."""
-
-    key: AttemptKey
-    work: Any
-
-
-@dataclass(frozen=True)
-class StartTold:
-    key: AttemptKey
-    master_addr: str
-    master_port: int
-
-
-@dataclass(frozen=True)
-class StopTold:
-    key: AttemptKey
-    grace_s: float
-    why: str
-
-
-@dataclass(frozen=True)
-class NotedTold:
-    """The end of this rank is durable at the scheduler."""
-
-    key: AttemptKey
-
-
-@dataclass(frozen=True)
-class DrainTold:
-    """number: the scheduler's, by which it tells old drains from new ones."""
-
-    is_on: bool = True
-    number: int = 0
-
-
-# ---- events: of this machine ---------------------------------------------------------------------
+# ---- events --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -98,22 +44,10 @@ class Launched:
 
 @dataclass(frozen=True)
 class Progressed:
-    """A rank reported how far it is.
-
-    checkpoint: one that is now complete, or "". actors, waiting: what they do, now and then.
-    points: of the curve, as messages; handed on as they are. warning: why it has no checkpoint.
-    """
+    """A rank reported how far it is; the report goes on to the scheduler as it is."""
 
     key: AttemptKey
-    step: int
-    total_steps: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    checkpoint: str = ""
-    checkpoint_step: int = 0
-    actors: tuple[ActorWaits, ...] = ()
-    waiting: str = ""
-    points: tuple[Any, ...] = ()
-    warning: str = ""
+    report: pb.Progress
 
 
 @dataclass(frozen=True)
@@ -169,13 +103,7 @@ class Ticked:
 
 
 Event = (
-    Welcomed
-    | Fenced
-    | PrepareTold
-    | StartTold
-    | StopTold
-    | NotedTold
-    | DrainTold
+    pb.SchedulerMessage
     | Disconnected
     | Gathered
     | NotGathered
@@ -189,7 +117,7 @@ Event = (
     | Ticked
 )
 
-# ---- actions, to be done in order ----------------------------------------------------------------
+# ---- actions, to be done in order; a message of the daemon is one to be sent ---------------------
 
 
 @dataclass(frozen=True)
@@ -200,7 +128,7 @@ class Gather:
     """
 
     key: AttemptKey
-    work: Any
+    work: pb.Prepare
 
 
 @dataclass(frozen=True)
@@ -231,48 +159,6 @@ class EndTree:
 
 
 @dataclass(frozen=True)
-class SayPrepared:
-    key: AttemptKey
-    master_port: int = 0
-    error: str = ""
-    reason: str = ""
-    exit_code: int = 0
-
-
-@dataclass(frozen=True)
-class SayProgress:
-    key: AttemptKey
-    step: int = 0
-    total_steps: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    checkpoint: str = ""
-    checkpoint_step: int = 0
-    actors: tuple[ActorWaits, ...] = ()
-    waiting: str = ""
-    points: tuple[Any, ...] = ()
-    warning: str = ""
-
-
-@dataclass(frozen=True)
-class SayExited:
-    key: AttemptKey
-    exit_code: int
-    reason: str
-    cause: str
-    last_step: int = 0
-    pid: int = 0
-    leaving: bool = False  # the daemon takes no more work
-    failed_at: float = 0.0  # as far as we saw; 0: it did not fail
-
-
-@dataclass(frozen=True)
-class SayFailing:
-    """The rank has failed; what is left of it is being cleared away, and `SayExited` follows."""
-
-    end: SayExited
-
-
-@dataclass(frozen=True)
 class Rejoin:
     """Attach anew after a pause; with a new incarnation if the device was of no use before."""
 
@@ -287,27 +173,4 @@ class Leave:
     exit_code: int = 0
 
 
-Action = (
-    Gather
-    | Drop
-    | Launch
-    | EndTree
-    | SayPrepared
-    | SayProgress
-    | SayFailing
-    | SayExited
-    | Rejoin
-    | Leave
-)
-
-
-@dataclass(frozen=True)
-class Running:
-    """A rank that a daemon works on, as the daemon says when it attaches. phase: prepared, running,
-    stopping.
-    """
-
-    key: AttemptKey
-    phase: str
-    pid: int
-    last_step: int
+Action = pb.DaemonMessage | Gather | Drop | Launch | EndTree | Rejoin | Leave

@@ -25,15 +25,13 @@ from oneflow.core.metrics_told import Listener, Told
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
 from oneflow.launcher.daemon.cgroups import Group, find_hierarchies, make_group
-from oneflow.launcher.daemon.daemon import Daemon, Phase
+from oneflow.launcher.daemon.daemon import TOLD, Daemon, Phase
 from oneflow.launcher.daemon.events import (
     Action,
-    AttemptKey,
     Disconnected,
     Drop,
     EndTree,
     Event,
-    Fenced,
     Gather,
     Launch,
     Leave,
@@ -42,10 +40,6 @@ from oneflow.launcher.daemon.events import (
     ProcessExited,
     Progressed,
     Rejoin,
-    SayExited,
-    SayFailing,
-    SayPrepared,
-    SayProgress,
     ShutdownAsked,
     Ticked,
     TreeEnded,
@@ -56,10 +50,10 @@ from oneflow.launcher.daemon.rank import Place, Rank
 from oneflow.launcher.daemon.requests import Requests
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.watchdog import Watchdog
-from oneflow.launcher.daemon.wire import event_of, say, wire_running
 from oneflow.launcher.processes import reap
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import parse_folder_name
+from oneflow.scheduler.jobs.messages import AttemptKey
 from oneflow.services.metrics_daemon import DAEMON
 
 MAX_KEPT = 8000  # ids in a Hello, which must stay a small message
@@ -154,8 +148,8 @@ class Host:
         match event:
             case Progressed():
                 self._count_progress(event)
-                if event.checkpoint:
-                    METRICS.checkpointed(event.key.job_id, event.checkpoint_step)
+                if event.report.checkpoint:
+                    METRICS.checkpointed(event.key.job_id, event.report.checkpoint_step)
             case ProcessExited():
                 self._warm_up()  # while what is left of the rank is cleared away
             case TreeEnded():
@@ -163,21 +157,19 @@ class Host:
                 if (listener := self._counts.pop(event.key, None)) is not None:
                     listener.ended()
                 self._rank_ended(event)
-            case Fenced():
-                log.warning("fenced: %s", event.why)
         for action in self.mind.step(event, time.monotonic()):
             self._perform(action)
         if isinstance(event, TreeEnded) and (end := self.mind.over.get(event.key)):
             DAEMON.worker_exited(end.reason)
-            log.info("%s ended: %s %s", end.key, end.reason, end.cause)
+            log.info("%s ended: %s %s", event.key, end.reason, end.cause)
         self._count_workers()
 
     def _count_progress(self, event: Progressed) -> None:
         rank = self._ranks.get(event.key)
         if rank is not None and not rank.trains:
             return  # a server that nobody asks anything stands still, and is well
-        loss = event.metrics.get("loss") if self.settings.shows_loss else None
-        METRICS.progressed(event.key.job_id, event.step, event.key.rank, loss)
+        loss = event.report.metrics.get("loss") if self.settings.shows_loss else None
+        METRICS.progressed(event.key.job_id, event.report.step, event.key.rank, loss)
 
     def _count(self, key: AttemptKey, told: list[Told]) -> None:
         """Take the counts of a rank."""
@@ -194,10 +186,8 @@ class Host:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case SayExited() | SayPrepared() | SayFailing():
-                self.attachment.send(say(action))
-            case SayProgress():
-                self.attachment.send(say(action), is_kept=True)
+            case pb.DaemonMessage():
+                self.attachment.send(action, is_kept=action.HasField("progress"))
             case Gather():
                 self._gather(action)
             case Drop():
@@ -278,7 +268,7 @@ class Host:
             device_index=settings.device_index,
             address=self._address,
             incarnation=self._incarnation,
-            running=[wire_running(running) for running in self.mind.running()],
+            running=self.mind.running(),
             version=__version__,
             protocol=PROTOCOL,
             pid=os.getpid(),
@@ -318,15 +308,17 @@ class Host:
                 if parse_folder_name(message.forget) is None:
                     raise ProtocolError(f"no job has a folder {message.forget[:80]!r}")
                 self._spawn(asyncio.to_thread(self._forget, message.forget))
+            case "welcome":
+                log.info("attached to %s as %s", self.settings.scheduler, self.settings.id)
+                self.on_ready(not self.mind.is_leaving)
+                self._step(message)
+            case "fenced":
+                log.warning("fenced: %s", message.fenced)
+                self._step(message)
+            case _ if kind in TOLD:
+                self._step(message)
             case _:
-                event = event_of(message)
-                if event is None:
-                    DAEMON.message_rejected("unknown")
-                    return
-                if kind == "welcome":
-                    log.info("attached to %s as %s", self.settings.scheduler, self.settings.id)
-                    self.on_ready(not self.mind.is_leaving)
-                self._step(event)
+                DAEMON.message_rejected("unknown")
 
     def _forget(self, folder: str) -> None:
         """Checked: it becomes part of a path."""

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.errors import OneFlowError
 from oneflow.core.log import MASK, get_logger, mask
 from oneflow.launcher.daemon.attach import Attachment
-from oneflow.launcher.daemon.events import AttemptKey
 from oneflow.launcher.daemon.logs import STREAMS, read_piece, size_of
 from oneflow.launcher.daemon.settings import DaemonSettings
-from oneflow.launcher.daemon.wire import key_of
 from oneflow.launcher.processes import descendants
 from oneflow.launcher.report import read_error
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import AttemptKey, key_of
 
 if TYPE_CHECKING:
     from oneflow.launcher.daemon.rank import Rank

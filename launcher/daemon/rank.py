@@ -29,12 +29,12 @@ from oneflow.launcher.daemon.blobs import BlobCache, Fetch
 from oneflow.launcher.daemon.cgroups import Group
 from oneflow.launcher.daemon.commands import command, device_env, program_env
 from oneflow.launcher.daemon.events import (
-    AttemptKey,
     Event,
     Gathered,
     Launched,
     NotGathered,
     ProcessExited,
+    Progressed,
     StoodStill,
     TreeEnded,
 )
@@ -44,13 +44,13 @@ from oneflow.launcher.daemon.ports import ReservedPort
 from oneflow.launcher.daemon.pulse import Still, has_main_stack, stuck_frame
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.shm import SharedMemory
-from oneflow.launcher.daemon.wire import progressed, told_by
 from oneflow.launcher.daemon.workers import Worker, start_script
 from oneflow.launcher.processes import send_signal
 from oneflow.launcher.rank_env import THREAD_VARIABLES, RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
 from oneflow.launcher.supervision import DUMP_SIGNAL, KILL_WAIT_S, Exited
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import AttemptKey, cut_progress, told_by
 from oneflow.services.failpoints import failpoint
 from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.metrics_file import VARIABLE as COUNTS_VARIABLE
@@ -355,7 +355,9 @@ class Rank:
     def _hear(self, message: pb.WorkerMessage) -> None:
         match message.WhichOneof("kind"):
             case "progress":
-                self._place.post(progressed(self.key, message.progress))
+                cut_progress(message.progress)
+                message.progress.id.CopyFrom(self.key.wire)
+                self._place.post(Progressed(self.key, message.progress))
             case "infer":
                 self._infers.discard(message.infer.request)
                 self._place.say_infer(message.infer)

@@ -12,12 +12,11 @@ from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.attach import Attachment
-from oneflow.launcher.daemon.events import AttemptKey
 from oneflow.launcher.daemon.log_times import offset_at
 from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Piece, read_piece, size_of
 from oneflow.launcher.daemon.settings import DaemonSettings
-from oneflow.launcher.daemon.wire import key_of
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import AttemptKey, key_of
 from oneflow.services.failpoints import failpoint
 
 if TYPE_CHECKING:

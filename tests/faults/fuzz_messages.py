@@ -56,11 +56,10 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
     """The one that such a message is for, by its name."""
     from oneflow.core.graph_proto import graph_from_proto
     from oneflow.core.plan import Plan
-    from oneflow.launcher.daemon import wire as daemon_wire
     from oneflow.scheduler.cluster.jobs_service import _filters, _parse_cursor
     from oneflow.scheduler.cluster.logs import Wanted
     from oneflow.scheduler.jobs.limits import check_job_id, check_spec
-    from oneflow.scheduler.jobs.messages import joined
+    from oneflow.scheduler.jobs.messages import cut_progress, joined, key_of
     from oneflow.scheduler.jobs.specs import record_from_proto, spec_from_proto, spec_to_proto
 
     def spec(message: Any) -> None:
@@ -106,7 +105,8 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
         tensor_of(message)
 
     def progress(message: Any) -> None:
-        daemon_wire.progressed(daemon_wire.key_of(message.id), message)
+        key_of(message.id)
+        cut_progress(message)
 
     def graph(message: Any) -> None:
         from oneflow.core.graph_proto import graph_from_bytes
@@ -175,28 +175,18 @@ def _about_what_runs(message: Any) -> None:
 def scheduler_says(message: Any) -> None:
     """A daemon's mind takes it, at rest and with a rank that runs."""
     from oneflow.launcher.daemon.daemon import Daemon
-    from oneflow.launcher.daemon.events import (
-        AttemptKey,
-        Gathered,
-        Launched,
-        PrepareTold,
-        StartTold,
-        Welcomed,
-    )
-    from oneflow.launcher.daemon.wire import event_of
+    from oneflow.launcher.daemon.events import Gathered, Launched
     from oneflow.protos import cluster_pb2 as pb
+    from oneflow.scheduler.jobs.messages import AttemptKey
 
-    event = event_of(message)
-    if event is None:
-        return
     key = AttemptKey("j1", 1, 0)
-    at_work = (
-        Welcomed(3), PrepareTold(key, pb.Prepare()), Gathered(key, 5000),
-        StartTold(key, "127.0.0.1", 5000), Launched(key, 77),
-    )  # fmt: skip
-    for history in ((), (Welcomed(3),), at_work):
+    welcome = pb.SchedulerMessage(welcome=pb.Welcome(epoch=3))
+    prepare = pb.SchedulerMessage(prepare=pb.Prepare(id=key.wire))
+    start = pb.SchedulerMessage(start=pb.Start(id=key.wire, master_port=5000))
+    at_work = (welcome, prepare, Gathered(key, 5000), start, Launched(key, 77))
+    for history in ((), (welcome,), at_work):
         daemon = Daemon()
-        for earlier in (*history, event):
+        for earlier in (*history, message):
             daemon.step(earlier, NOW_S)
         daemon.running()
 
@@ -372,10 +362,12 @@ def _decode_pieces(rng: random.Random, decoder: Any, stream: bytes) -> None:
 
 def _worker_said(message: Any) -> None:
     """Takes what a worker reports, as a daemon does."""
-    from oneflow.launcher.daemon.wire import key_of, progressed
+    from oneflow.scheduler.jobs.messages import cut_progress, told_by
 
     if message.WhichOneof("kind") == "progress":
-        progressed(key_of(message.progress.id), message.progress)
+        cut_progress(message.progress)
+    if message.WhichOneof("kind") == "counts":
+        told_by(message.counts)
 
 
 def _receive_all(frames_of: Any, kind: Any, stream: bytes) -> None:

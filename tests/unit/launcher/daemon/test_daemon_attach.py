@@ -14,19 +14,12 @@ import pytest
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Attachment, Backoff
-from oneflow.launcher.daemon.events import (
-    DrainTold,
-    Fenced,
-    NotedTold,
-    SayProgress,
-    StopTold,
-    Welcomed,
-)
+from oneflow.launcher.daemon.daemon import Daemon
+from oneflow.launcher.daemon.events import Gathered, Progressed
 from oneflow.launcher.daemon.settings import DaemonSettings
-from oneflow.launcher.daemon.wire import event_of, key_of, progressed, say
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import Heard
-from oneflow.scheduler.jobs.messages import event_of as heard
+from oneflow.scheduler.jobs.messages import cut_progress, event_of, key_of
 
 
 def test_pauses_grow_at_random_between_their_limits() -> None:
@@ -164,25 +157,6 @@ def test_ranks_speak_tls_where_daemons_do_unless_told_otherwise() -> None:
     assert plain.rank_base_env()["ONEFLOW_JOB_TLS"] == "0"
 
 
-def test_messages_become_events() -> None:
-    id = pb.AttemptId(job_id="j1", attempt=2, rank=3)
-    key = key_of(id)
-    assert (key.job_id, key.attempt, key.rank) == ("j1", 2, 3)
-    pairs = [
-        (pb.SchedulerMessage(welcome=pb.Welcome(epoch=7)), Welcomed(7)),
-        (pb.SchedulerMessage(fenced="why"), Fenced("why")),
-        (pb.SchedulerMessage(noted=id), NotedTold(key)),
-        (pb.SchedulerMessage(drain=False, drain_number=7), DrainTold(False, 7)),
-        (
-            pb.SchedulerMessage(stop=pb.Stop(id=id, grace_s=-1, why="x")),
-            StopTold(key, 0.0, "x"),
-        ),
-        (pb.SchedulerMessage(), None),
-    ]
-    for message, event in pairs:
-        assert event_of(message) == event
-
-
 @pytest.mark.parametrize("job_id", ["", "..", "a/b", "../x", "a\0b", "x" * 1000])
 def test_a_job_id_is_no_path(job_id: str) -> None:
     with pytest.raises(ProtocolError):
@@ -208,10 +182,19 @@ def test_a_rank_hears_which_folders_it_may_use() -> None:
         replace(plain, data_roots=(Path("b"),)).check()
 
 
-def test_a_warning_of_a_rank_reaches_the_scheduler() -> None:
-    key = key_of(pb.AttemptId(job_id="j1", attempt=1))
-    event = progressed(key, pb.Progress(step=3, warning="no checkpoint"))
-    told = say(SayProgress(key, 3, warning=event.warning))
-    assert told is not None
-    found = heard(told, "n/cpu:0")
-    assert isinstance(found, Heard) and found.message.progress.warning == "no checkpoint"
+def test_a_report_of_a_rank_reaches_the_scheduler_as_it_is() -> None:
+    report = pb.Progress(id=pb.AttemptId(job_id="j1", attempt=1), step=3, warning="no checkpoint")
+    daemon = Daemon()
+    start = pb.Start(id=report.id)
+    daemon.step(pb.SchedulerMessage(prepare=pb.Prepare(id=report.id)), 1.0)
+    daemon.step(Gathered(key_of(report.id), 700), 1.0)
+    daemon.step(pb.SchedulerMessage(start=start), 1.0)
+    wanted = pb.Progress()
+    wanted.CopyFrom(report)
+    cut_progress(report)
+    (said,) = daemon.step(Progressed(key_of(report.id), report), 2.0)
+    assert isinstance(said, pb.DaemonMessage)
+    event = event_of(said, "n/cpu:0")
+    assert isinstance(event, Heard) and event.message.progress == wanted
+    (again,) = daemon.step(pb.SchedulerMessage(welcome=pb.Welcome(epoch=2)), 3.0)
+    assert again == pb.DaemonMessage(progress=wanted)

@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from oneflow.launcher.daemon.daemon import Daemon, Phase, Times
 from oneflow.launcher.daemon.events import (
     Action,
-    AttemptKey,
     Disconnected,
-    DrainTold,
     Drop,
     EndTree,
     Event,
-    Fenced,
     Gather,
     Gathered,
     Launch,
     Launched,
     Leave,
     LeftoversGone,
-    NotedTold,
     NotGathered,
-    PrepareTold,
     ProcessExited,
     Progressed,
     Rejoin,
-    Running,
-    SayExited,
-    SayFailing,
-    SayPrepared,
-    SayProgress,
     ShutdownAsked,
-    StartTold,
     StoodStill,
-    StopTold,
     Ticked,
     TreeEnded,
-    Welcomed,
 )
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import AttemptKey, key_of
 
 KEY = AttemptKey("j1", 1, 0)
 OTHER = AttemptKey("j2", 1, 0)
@@ -56,10 +47,98 @@ def live(daemon: Daemon, *events: Event, now: float = 0.0) -> list[Action]:
 
 def running(key: AttemptKey = KEY, times: Times | None = None) -> Daemon:
     daemon = Daemon(times)
-    start = PrepareTold(key, "work"), Gathered(key, 700), StartTold(key, "h", 700)
-    live(daemon, Welcomed(1), *start, Launched(key, 42))
+    live(daemon, welcome(1), prepare(key), Gathered(key, 700), start(key, "h", 700))
+    live(daemon, Launched(key, 42))
     assert daemon.phase is Phase.RUNNING
     return daemon
+
+
+def welcome(epoch: int) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(welcome=pb.Welcome(epoch=epoch))
+
+
+def fenced(why: str) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(fenced=why)
+
+
+def prepare(key: AttemptKey) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(prepare=pb.Prepare(id=key.wire))
+
+
+def start(key: AttemptKey, addr: str, port: int) -> pb.SchedulerMessage:
+    start = pb.Start(id=key.wire, master_addr=addr, master_port=port)
+    return pb.SchedulerMessage(start=start)
+
+
+def stop(key: AttemptKey, grace_s: float, why: str) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(stop=pb.Stop(id=key.wire, grace_s=grace_s, why=why))
+
+
+def noted(key: AttemptKey) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(noted=key.wire)
+
+
+def drain(is_on: bool, number: int) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(drain=is_on, drain_number=number)
+
+
+def gather(key: AttemptKey) -> Gather:
+    return Gather(key, pb.Prepare(id=key.wire))
+
+
+def progressed(key: AttemptKey, *said: Any) -> Progressed:
+    return Progressed(key, report(key, *said))
+
+
+def report(
+    key: AttemptKey,
+    step: int = 0,
+    total: int = 0,
+    metrics: Mapping[str, float] | None = None,
+    checkpoint: str = "",
+    at: int = 0,
+) -> pb.Progress:
+    found = pb.Progress(id=key.wire, step=step, total_steps=total, metrics=metrics)
+    found.checkpoint, found.checkpoint_step = checkpoint, at
+    return found
+
+
+# ---- said by the daemon --------------------------------------------------------------------------
+
+
+def progress(key: AttemptKey, *said: Any) -> pb.DaemonMessage:
+    return pb.DaemonMessage(progress=report(key, *said))
+
+
+def prepared(
+    key: AttemptKey, port: int = 0, error: str = "", reason: str = "", code: int = 0
+) -> pb.DaemonMessage:
+    said = pb.Prepared(id=key.wire, master_port=port, error=error, reason=reason, exit_code=code)
+    return pb.DaemonMessage(prepared=said)
+
+
+def ended(
+    key: AttemptKey, code: int, reason: str, cause: str, step: int = 0, pid: int = 0
+) -> pb.DaemonMessage:
+    end = pb.Exited(id=key.wire, exit_code=code, reason=reason, cause=cause)
+    end.last_step, end.pid = step, pid
+    return pb.DaemonMessage(exited=end)
+
+
+def at_work(step: int) -> pb.RunningAttempt:
+    return pb.RunningAttempt(id=KEY.wire, phase="running", pid=42, last_step=step)
+
+
+def end_of(said: Action) -> pb.Exited:
+    assert isinstance(said, pb.DaemonMessage)
+    return said.exited
+
+
+def failing(end: pb.DaemonMessage, since_s: float = 0.0) -> pb.DaemonMessage:
+    """The same end, told before it."""
+    found = pb.DaemonMessage(failing=end.exited)
+    found.failing.seen_s = since_s
+    return found
 
 
 def exited(code: int = 0, reason: str = "NONE", cause: str = "") -> ProcessExited:
@@ -68,41 +147,41 @@ def exited(code: int = 0, reason: str = "NONE", cause: str = "") -> ProcessExite
 
 def test_a_rank_from_prepare_to_its_end() -> None:
     daemon = Daemon()
-    assert live(daemon, Welcomed(1)) == []
-    assert live(daemon, PrepareTold(KEY, "work")) == [Gather(KEY, "work")]
-    assert live(daemon, Gathered(KEY, 700)) == [SayPrepared(KEY, 700)]
-    assert live(daemon, StartTold(KEY, "h", 700)) == [Launch(KEY, "h", 700)]
-    assert live(daemon, Launched(KEY, 42)) == [SayProgress(KEY)]
-    progress = Progressed(KEY, 3, 10, {"loss": 0.5})
-    assert live(daemon, progress) == [SayProgress(KEY, 3, 10, {"loss": 0.5})]
-    assert daemon.running() == [Running(KEY, "running", 42, 3)]
+    assert live(daemon, welcome(1)) == []
+    assert live(daemon, prepare(KEY)) == [gather(KEY)]
+    assert live(daemon, Gathered(KEY, 700)) == [prepared(KEY, 700)]
+    assert live(daemon, start(KEY, "h", 700)) == [Launch(KEY, "h", 700)]
+    assert live(daemon, Launched(KEY, 42)) == [progress(KEY)]
+    told = progressed(KEY, 3, 10, {"loss": 0.5})
+    assert live(daemon, told) == [progress(KEY, 3, 10, {"loss": 0.5})]
+    assert daemon.running() == [at_work(3)]
     assert live(daemon, exited()) == [EndTree(KEY, 1.0)]
-    end = SayExited(KEY, 0, "NONE", "", 3, 42)
+    end = ended(KEY, 0, "NONE", "", 3, 42)
     assert live(daemon, TreeEnded(KEY)) == [end]
     assert daemon.phase is Phase.IDLE
-    assert live(daemon, Disconnected(), Welcomed(2)) == [end]
-    assert live(daemon, NotedTold(KEY), Disconnected(), Welcomed(3)) == []
+    assert live(daemon, Disconnected(), welcome(2)) == [end]
+    assert live(daemon, noted(KEY), Disconnected(), welcome(3)) == []
 
 
 def test_what_is_told_twice_is_done_once() -> None:
     daemon = Daemon()
-    live(daemon, Welcomed(1), PrepareTold(KEY, "work"))
-    assert live(daemon, PrepareTold(KEY, "work")) == []
+    live(daemon, welcome(1), prepare(KEY))
+    assert live(daemon, prepare(KEY)) == []
     live(daemon, Gathered(KEY, 700))
-    assert live(daemon, PrepareTold(KEY, "work")) == [SayPrepared(KEY, 700)]
-    live(daemon, StartTold(KEY, "h", 700))
-    assert live(daemon, StartTold(KEY, "h", 700)) == [SayProgress(KEY)]
-    assert live(daemon, PrepareTold(KEY, "work")) == [SayPrepared(KEY, 700)]
+    assert live(daemon, prepare(KEY)) == [prepared(KEY, 700)]
+    live(daemon, start(KEY, "h", 700))
+    assert live(daemon, start(KEY, "h", 700)) == [progress(KEY)]
+    assert live(daemon, prepare(KEY)) == [prepared(KEY, 700)]
     end = live(daemon, Launched(KEY, 42), exited(7, "USER_ERROR", "c"), TreeEnded(KEY))
-    for told in (PrepareTold(KEY, "w"), StartTold(KEY, "h", 1), StopTold(KEY, 1.0, "x")):
-        assert live(daemon, told) == end == [SayExited(KEY, 7, "USER_ERROR", "c", 0, 42)]
+    for told in (prepare(KEY), start(KEY, "h", 1), stop(KEY, 1.0, "x")):
+        assert live(daemon, told) == end == [ended(KEY, 7, "USER_ERROR", "c", 0, 42)]
 
 
 def test_that_a_rank_fails_is_told_before_its_end() -> None:
     daemon = running()
-    failing, end = live(daemon, exited(7, "USER_ERROR", "c"), now=30.0)
-    said = SayExited(KEY, 7, "USER_ERROR", "c", 0, 42, failed_at=30.0)
-    assert [failing, end] == [SayFailing(said), EndTree(KEY, 1.0)]
+    said = ended(KEY, 7, "USER_ERROR", "c", 0, 42)
+    told = live(daemon, exited(7, "USER_ERROR", "c"), now=30.0)
+    assert told == [failing(said), EndTree(KEY, 1.0)]
     assert live(daemon, TreeEnded(KEY), now=31.0) == [said]
 
 
@@ -110,11 +189,10 @@ def test_that_a_rank_fails_is_told_before_its_end() -> None:
 def test_a_rank_that_stands_still_is_ended_and_why_is_told_at_once(is_stopped: bool) -> None:
     daemon = running()
     if is_stopped:  # its peers have lost it, and the others are stopped
-        live(daemon, StopTold(KEY, 10.0, "a rank ended because others did"))
+        live(daemon, stop(KEY, 10.0, "a rank ended because others did"))
     still = StoodStill(KEY, 80, "HANG", "stuck", 42, since_s=14.0)
-    failing, end = live(daemon, still, now=30.0)
-    said = SayExited(KEY, 80, "HANG", "stuck", 0, 42, failed_at=16.0)
-    assert [failing, end] == [SayFailing(said), EndTree(KEY, 0.0)]
+    said = ended(KEY, 80, "HANG", "stuck", 0, 42)
+    assert live(daemon, still, now=30.0) == [failing(said, 14.0), EndTree(KEY, 0.0)]
     assert live(daemon, still) == []
     assert live(daemon, exited(137, "SIGNAL", "killed by SIGKILL")) == [EndTree(KEY, 1.0)]
     assert live(daemon, TreeEnded(KEY)) == [said]
@@ -122,13 +200,12 @@ def test_a_rank_that_stands_still_is_ended_and_why_is_told_at_once(is_stopped: b
 
 def test_what_was_never_heard_of_is_stopped_and_never_begun() -> None:
     daemon = Daemon()
-    (end,) = live(daemon, Welcomed(1), StopTold(KEY, 1.0, "cancelled"))
+    (end,) = live(daemon, welcome(1), stop(KEY, 1.0, "cancelled"))
     cause = "cancelled; it was never begun here"
-    assert end == SayExited(KEY, 143, "PREEMPTED", cause)
-    assert live(daemon, PrepareTold(KEY, "work")) == [end]
-    (end,) = live(daemon, StartTold(OTHER, "h", 1))
-    assert isinstance(end, SayExited)
-    assert end.reason == "NODE_LOST"
+    assert end == ended(KEY, 143, "PREEMPTED", cause)
+    assert live(daemon, prepare(KEY)) == [end]
+    (end,) = live(daemon, start(OTHER, "h", 1))
+    assert end_of(end).reason == "NODE_LOST"
 
 
 def test_a_later_job_of_the_same_id_is_another_one() -> None:
@@ -136,137 +213,133 @@ def test_a_later_job_of_the_same_id_is_another_one() -> None:
     daemon = running()
     end = live(daemon, exited(3, "USER_ERROR", "c"), TreeEnded(KEY))
     later = KEY._replace(life=1)
-    assert live(daemon, PrepareTold(later, "work")) == [Gather(later, "work")]
-    assert live(daemon, PrepareTold(KEY, "work")) == end
+    assert live(daemon, prepare(later)) == [gather(later)]
+    assert live(daemon, prepare(KEY)) == end
     assert daemon.key == later
 
 
 def test_what_ends_because_it_was_stopped_says_so() -> None:
     daemon = running()
-    assert live(daemon, StopTold(KEY, 5.0, "cancelled by ada")) == [EndTree(KEY, 5.0)]
+    assert live(daemon, stop(KEY, 5.0, "cancelled by ada")) == [EndTree(KEY, 5.0)]
     assert daemon.running()[0].phase == "stopping"
     live(daemon, exited(7, "USER_ERROR", "exited with code 7"))
     (end,) = live(daemon, TreeEnded(KEY))
     cause = "cancelled by ada (exited with code 7)"
-    assert end == SayExited(KEY, 7, "PREEMPTED", cause, 0, 42)
+    assert end == ended(KEY, 7, "PREEMPTED", cause, 0, 42)
 
 
 def test_what_had_ended_by_itself_keeps_its_cause() -> None:
     daemon = running()
-    live(
-        daemon, exited(7, "USER_ERROR", "exited with code 7"), StopTold(KEY, 5.0, "another failed")
-    )
+    live(daemon, exited(7, "USER_ERROR", "exited with code 7"), stop(KEY, 5.0, "another failed"))
     (end,) = live(daemon, TreeEnded(KEY))
-    assert end == SayExited(KEY, 7, "USER_ERROR", "exited with code 7", 0, 42)
+    assert end == ended(KEY, 7, "USER_ERROR", "exited with code 7", 0, 42)
 
 
 @pytest.mark.parametrize("is_gathered", [False, True])
 def test_what_was_not_started_is_dropped(is_gathered: bool) -> None:
     daemon = Daemon()
-    live(daemon, Welcomed(1), PrepareTold(KEY, "work"))
+    live(daemon, welcome(1), prepare(KEY))
     if is_gathered:
         live(daemon, Gathered(KEY, 700))
-    dropped, end = live(daemon, StopTold(KEY, 5.0, "cancelled"))
+    dropped, end = live(daemon, stop(KEY, 5.0, "cancelled"))
     assert dropped == Drop(KEY)
-    assert end == SayExited(KEY, 143, "PREEMPTED", "cancelled; it had not been started")
+    assert end == ended(KEY, 143, "PREEMPTED", "cancelled; it had not been started")
     assert live(daemon, Gathered(KEY, 700)) == [Drop(KEY)]
-    assert live(daemon, PrepareTold(OTHER, "w")) == [Gather(OTHER, "w")]
+    assert live(daemon, prepare(OTHER)) == [gather(OTHER)]
 
 
 def test_a_new_prepare_replaces_one_that_was_not_started() -> None:
     daemon = Daemon()
-    live(daemon, Welcomed(1), PrepareTold(KEY, "work"), Gathered(KEY, 700))
-    assert live(daemon, PrepareTold(OTHER, "w")) == [Drop(KEY), Gather(OTHER, "w")]
+    live(daemon, welcome(1), prepare(KEY), Gathered(KEY, 700))
+    assert live(daemon, prepare(OTHER)) == [Drop(KEY), gather(OTHER)]
     daemon = running()
-    (said,) = live(daemon, PrepareTold(OTHER, "w"))
-    assert said == SayPrepared(OTHER, 0, f"it is still busy with {KEY}", "INTERNAL")
+    (said,) = live(daemon, prepare(OTHER))
+    assert said == prepared(OTHER, 0, f"it is still busy with {KEY}", "INTERNAL")
 
 
 def test_what_cannot_be_gathered_can_be_tried_again() -> None:
     daemon = Daemon()
-    live(daemon, Welcomed(1), PrepareTold(KEY, "work"))
+    live(daemon, welcome(1), prepare(KEY))
     said = live(daemon, NotGathered(KEY, "no such program", "UNSATISFIABLE", 78))
-    assert said == [Drop(KEY), SayPrepared(KEY, 0, "no such program", "UNSATISFIABLE", 78)]
-    assert live(daemon, PrepareTold(KEY, "work")) == [Gather(KEY, "work")]
+    assert said == [Drop(KEY), prepared(KEY, 0, "no such program", "UNSATISFIABLE", 78)]
+    assert live(daemon, prepare(KEY)) == [gather(KEY)]
 
 
 def test_a_fenced_daemon_kills_first_and_says_nothing() -> None:
     daemon = running()
-    assert live(daemon, Fenced("lost")) == [EndTree(KEY, 0.0)]
+    assert live(daemon, fenced("lost")) == [EndTree(KEY, 0.0)]
     assert live(daemon, exited(137, "SIGNAL")) == [EndTree(KEY, 0.0)]
     assert live(daemon, TreeEnded(KEY)) == [Rejoin(0.0)]
     assert daemon.running() == []
-    assert live(daemon, Welcomed(2)) == []
-    assert live(daemon, Fenced("another one is here")) == [Rejoin(daemon.times.rejoin_s)]
+    assert live(daemon, welcome(2)) == []
+    assert live(daemon, fenced("another one is here")) == [Rejoin(daemon.times.rejoin_s)]
 
 
 def test_a_rank_goes_on_without_a_scheduler_but_not_for_ever() -> None:
     daemon = running()
-    live(daemon, Progressed(KEY, 8, 10, {"a": 1.0}, "/ckpt/8", 8), Progressed(KEY, 9))
+    live(daemon, progressed(KEY, 8, 10, {"a": 1.0}, "/ckpt/8", 8), progressed(KEY, 9))
     live(daemon, Disconnected(), now=100.0)
     assert live(daemon, Disconnected(), Ticked(), now=699.0) == []
-    assert daemon.running() == [Running(KEY, "running", 42, 9)]
-    told = SayProgress(KEY, 9, 0, {"a": 1.0}, "/ckpt/8", 8)
-    assert live(daemon, Welcomed(2), now=699.5) == [told]
+    assert daemon.running() == [at_work(9)]
+    told = progress(KEY, 9, 0, {"a": 1.0}, "/ckpt/8", 8)
+    assert live(daemon, welcome(2), now=699.5) == [told]
     live(daemon, Disconnected(), now=700.0)
     assert live(daemon, Ticked(), now=1300.0) == [EndTree(KEY, 60.0)]
     assert live(daemon, Ticked(), now=1301.0) == []
     live(daemon, exited(143, "PREEMPTED"))
     (end,) = live(daemon, TreeEnded(KEY))
-    assert isinstance(end, SayExited)
-    assert (end.reason, end.cause) == ("NODE_LOST", "the scheduler was away for 600 s")
-    assert live(daemon, Welcomed(3), now=1400.0) == [end]
+    assert end_of(end).reason == "NODE_LOST"
+    assert end_of(end).cause == "the scheduler was away for 600 s"
+    assert live(daemon, welcome(3), now=1400.0) == [end]
 
 
 def test_a_device_with_an_unkillable_process_takes_no_work_until_it_is_gone() -> None:
     daemon = running()
-    live(daemon, StopTold(KEY, 0.0, "cancelled"))
+    live(daemon, stop(KEY, 0.0, "cancelled"))
     (end,) = live(daemon, TreeEnded(KEY, num_left=2))
-    assert isinstance(end, SayExited)
-    assert end.cause == "cancelled; 2 of its processes cannot be killed"
-    (said,) = live(daemon, PrepareTold(OTHER, "w"))
-    assert isinstance(said, SayPrepared)
-    assert (said.reason, said.error) == (
+    assert end_of(end).cause == "cancelled; 2 of its processes cannot be killed"
+    (said,) = live(daemon, prepare(OTHER))
+    assert isinstance(said, pb.DaemonMessage)
+    assert (said.prepared.reason, said.prepared.error) == (
         "PREEMPTED",
         "processes of an earlier rank cannot be killed",
     )
     assert live(daemon, LeftoversGone()) == [Rejoin(0.0, is_new=True)]
-    assert live(daemon, PrepareTold(OTHER, "w")) == [Gather(OTHER, "w")]
+    assert live(daemon, prepare(OTHER)) == [gather(OTHER)]
 
 
 def test_a_draining_daemon_takes_no_work_and_finishes_what_it_has() -> None:
     daemon = running()
-    assert live(daemon, DrainTold(True, 7)) == []
+    assert live(daemon, drain(True, 7)) == []
     assert daemon.drain_number == 7
     live(daemon, exited(), TreeEnded(KEY))
-    (said,) = live(daemon, PrepareTold(OTHER, "w"))
-    assert isinstance(said, SayPrepared)
-    assert said.reason == "PREEMPTED"
-    live(daemon, DrainTold(False, 8))
+    (said,) = live(daemon, prepare(OTHER))
+    assert isinstance(said, pb.DaemonMessage)
+    assert said.prepared.reason == "PREEMPTED"
+    live(daemon, drain(False, 8))
     assert daemon.drain_number == 0
-    assert live(daemon, PrepareTold(OTHER, "w")) == [Gather(OTHER, "w")]
+    assert live(daemon, prepare(OTHER)) == [gather(OTHER)]
 
 
 def test_a_daemon_with_reasons_of_its_own_does_not_say_that_a_drain_keeps_it_from_work() -> None:
     daemon = running()
-    live(daemon, DrainTold(True, 7), ShutdownAsked())
+    live(daemon, drain(True, 7), ShutdownAsked())
     assert (daemon.refuses_work, daemon.drain_number) == (True, 0)
 
 
 def test_a_signal_ends_it_in_order_and_a_second_one_at_once() -> None:
     daemon = Daemon()
-    assert live(daemon, Welcomed(1), ShutdownAsked()) == [Leave(0)]
+    assert live(daemon, welcome(1), ShutdownAsked()) == [Leave(0)]
     daemon = running()
     assert live(daemon, ShutdownAsked()) == [EndTree(KEY, daemon.times.shutdown_grace_s)]
-    (said,) = live(daemon, PrepareTold(OTHER, "w"))
-    assert isinstance(said, SayPrepared)
-    assert said.reason == "PREEMPTED"
+    (said,) = live(daemon, prepare(OTHER))
+    assert isinstance(said, pb.DaemonMessage)
+    assert said.prepared.reason == "PREEMPTED"
     live(daemon, exited(0))
     (end,) = live(daemon, TreeEnded(KEY))
-    assert isinstance(end, SayExited)
-    assert end.reason == "PREEMPTED"
+    assert end_of(end).reason == "PREEMPTED"
     assert live(daemon, Ticked()) == []
-    assert live(daemon, NotedTold(KEY)) == [Leave(0)]
+    assert live(daemon, noted(KEY)) == [Leave(0)]
     daemon = running()
     live(daemon, ShutdownAsked())
     assert live(daemon, ShutdownAsked()) == [EndTree(KEY, 0.0)]
@@ -293,7 +366,7 @@ class World:
         self.launched: set[AttemptKey] = set()
         self.live: set[AttemptKey] = set()
         self.gathered: set[AttemptKey] = set()
-        self.ended: dict[AttemptKey, SayExited] = {}
+        self.ended: dict[AttemptKey, pb.Exited] = {}
         self.has_left = False
         self.rejoins = 0
         self.joined = 0
@@ -332,18 +405,22 @@ class World:
                 if not any(isinstance(e, TreeEnded) for e in self.pending):
                     self.pending.append(ProcessExited(key, 137, "SIGNAL", "killed", 42))
                     self.pending.append(TreeEnded(key))
-            case SayPrepared(error=error, key=key):
-                if error:
-                    self.gathered.discard(key)
-            case SayExited(key=key):
-                assert key not in self.live, "its end is told when nothing of it lives"
-                assert self.ended.setdefault(key, action) == action, "an end never changes"
+            case pb.DaemonMessage():
+                self.hear(action)
             case Rejoin():
                 assert not self.live
                 self.rejoins += 1
             case Leave():
                 assert not self.live
                 self.has_left = True
+
+    def hear(self, said: pb.DaemonMessage) -> None:
+        if said.prepared.error:
+            self.gathered.discard(key_of(said.prepared.id))
+        if said.HasField("exited"):
+            key = key_of(said.exited.id)
+            assert key not in self.live, "its end is told when nothing of it lives"
+            assert self.ended.setdefault(key, said.exited) == said.exited, "an end never changes"
 
     def finish_one(self) -> None:
         """One of the things under way happens; those of a process in their order."""
@@ -359,15 +436,15 @@ class World:
         job = rng.choice("abc")
         key = AttemptKey(job, rng.randint(1, 9), 0)
         told: list[Event] = [
-            PrepareTold(key, "w"),
-            StartTold(self.daemon.key or key, "h", 1),
-            StopTold(rng.choice([self.daemon.key or key, key]), 1.0, "why"),
-            NotedTold(key),
-            Welcomed(self.joined),
+            prepare(key),
+            start(self.daemon.key or key, "h", 1),
+            stop(rng.choice([self.daemon.key or key, key]), 1.0, "why"),
+            noted(key),
+            welcome(self.joined),
             Disconnected(),
-            Fenced("lost"),
+            fenced("lost"),
             Ticked(),
-            Progressed(key, 1),
+            progressed(key, 1),
             StoodStill(key, 80, "HANG", "stuck", 42),
         ]
         if self.live:
@@ -378,13 +455,13 @@ class World:
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_happens_in_whatever_order(seed: int) -> None:
     world = World(seed)
-    world.do(Welcomed(1))
+    world.do(welcome(1))
     for _ in range(150):
         if world.rng.random() < 0.5:
             world.finish_one()
         else:
             world.scheduler_speaks()
-    world.do(Welcomed(9))
+    world.do(welcome(9))
     while world.pending:
         world.finish_one()
     world.do(ShutdownAsked())

@@ -14,11 +14,12 @@ import pytest
 from oneflow.core.errors import StoreError
 from oneflow.launcher.daemon import rank as rank_module
 from oneflow.launcher.daemon.archive import ArchiveError
-from oneflow.launcher.daemon.events import AttemptKey, Event, NotGathered, TreeEnded
+from oneflow.launcher.daemon.events import Event, NotGathered, TreeEnded
 from oneflow.launcher.daemon.host import Host
 from oneflow.launcher.daemon.rank import Place, Rank
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import AttemptKey
 from tests.support.waiting import until
 
 

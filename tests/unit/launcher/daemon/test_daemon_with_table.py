@@ -16,11 +16,9 @@ import pytest
 
 from oneflow.launcher.daemon import events as e
 from oneflow.launcher.daemon.daemon import Daemon, Times
-from oneflow.launcher.daemon.events import AttemptKey
-from oneflow.launcher.daemon.wire import event_of, say, wire_running
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs import events as s
-from oneflow.scheduler.jobs.messages import event_of as heard
+from oneflow.scheduler.jobs.messages import AttemptKey, event_of, prepare_message
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.table import Table
 
@@ -140,11 +138,11 @@ class SimulatedScheduler:
                 line = self.lines.get(action.daemon)
                 if line is not None and line.incarnation == action.incarnation:
                     line.epoch = action.epoch
-                    self._send(line, e.Welcomed(action.epoch))
+                    self._send(line, pb.SchedulerMessage(welcome=pb.Welcome(epoch=action.epoch)))
             case s.TellFenced():
                 line = self.lines.get(action.daemon)
                 if line is not None and line.incarnation == action.incarnation:
-                    self._send(line, e.Fenced(action.why))
+                    self._send(line, pb.SchedulerMessage(fenced=action.why))
             case s.Remove(job_id=job_id, life=life):
                 del self.store[job_id], self.finals[job_id]
                 self.removed[job_id] = life
@@ -155,17 +153,12 @@ class SimulatedScheduler:
                 if line is not None and line.epoch == action.epoch:
                     self._send(line, told(action))
 
-    def _send(self, line: Line, event: e.Event | None) -> None:
-        if event is not None:
-            line.send("down", lambda: line.daemon.hear(line, event))
+    def _send(self, line: Line, message: pb.SchedulerMessage) -> None:
+        line.send("down", lambda: line.daemon.hear(line, message))
 
 
-def told(action: Any) -> e.Event | None:
-    if isinstance(action, s.TellPrepare):
-        record = action.record
-        key = AttemptKey(record.id, record.attempt, action.rank, record.life)
-        return e.PrepareTold(key, action.record)
-    return None if action.message.HasField("forget") else event_of(action.message)
+def told(action: s.Told) -> pb.SchedulerMessage:
+    return prepare_message(action, "") if isinstance(action, s.TellPrepare) else action.message
 
 
 def run_of(key: AttemptKey) -> tuple[str, int, int]:
@@ -229,7 +222,7 @@ class SimulatedDaemon:
                 address="127.0.0.1",
                 incarnation=self.incarnation,
                 epoch=self.mind.epoch,
-                running=map(wire_running, self.mind.running()),
+                running=self.mind.running(),
                 draining=self.mind.refuses_work,
             )
         )
@@ -248,13 +241,13 @@ class SimulatedDaemon:
             self.broke(line)
             self.scheduler.gone(line, "lost")
 
-    def hear(self, line: Line, event: e.Event) -> None:
+    def hear(self, line: Line, message: pb.SchedulerMessage) -> None:
         if self.is_alive and self.line is line:
-            self.step(event)
+            self.step(message)
 
     def say(self, message: pb.DaemonMessage) -> None:
         line, message.epoch = self.line, self.mind.epoch
-        event = heard(message, self.name, lambda: self.world.now + 1e9)
+        event = event_of(message, self.name, lambda: self.world.now + 1e9)
         if line is not None and self.mind.is_connected and event is not None:
             line.send("up", lambda: self.scheduler.step(event))
 
@@ -297,8 +290,8 @@ class SimulatedDaemon:
                     wait_s = rng.uniform(0.0, min(grace_s, 2.0))
                     self._later(wait_s, lambda: self.exit(key, 143))
                     self._later(wait_s + 0.5, lambda: self.tree_ended(key))
-            case e.SayPrepared() | e.SayProgress() | e.SayExited() | e.SayFailing():
-                self.say(say(action))
+            case pb.DaemonMessage():
+                self.say(action)
             case e.Leave():
                 self.leave()
             case e.Rejoin(pause_s=pause_s):

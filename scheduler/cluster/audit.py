@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
+from oneflow.scheduler.cluster.driver import Listener
 from oneflow.scheduler.jobs.events import Action, Event, Remove
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.retention import may_go_on
@@ -245,8 +246,8 @@ def _short(value: Detail) -> Detail:
 # ---- jobs that are forgotten ---------------------------------------------------------------------
 
 
-class Retired:
-    """A `Listener` of the driver that says of each job that was kept long enough what goes with it:
+class Retired(Listener):
+    """Says of each job that was kept long enough what goes with it:
     nothing is lost silently.
     """
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from oneflow import __version__
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster.audit import Audit
-from oneflow.scheduler.cluster.auth import Tokens, caller
-from oneflow.scheduler.cluster.driver import Driver
-from oneflow.scheduler.cluster.lines import Lines
+from oneflow.scheduler.cluster.auth import caller
 from oneflow.scheduler.cluster.refusals import (
     ExistsError,
     NotFoundError,
@@ -25,6 +24,9 @@ from oneflow.scheduler.jobs.events import DrainAsked, UndrainAsked
 from oneflow.scheduler.jobs.records import DaemonRecord, TokenRecord
 from oneflow.services.failpoints import failpoint
 
+if TYPE_CHECKING:
+    from oneflow.scheduler.cluster.state import State
+
 MAX_TOKENS = 1000
 MAX_GRACE_S = 86_400.0
 
@@ -32,37 +34,35 @@ MAX_GRACE_S = 86_400.0
 class ClusterService(cluster_pb2_grpc.ClusterServicer):
     """The gRPC service that tells about the cluster and shuts it down.
 
-    about: version, addresses and the like, for `Status`. shut_down: called with the grace.
-
-    joining_s: daemons that were here before we started may take so long to be here again.
+    shut_down: called with the grace.
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        lines: Lines,
-        tokens: Tokens,
-        audit: Audit,
-        about: Callable[[], pb.ClusterStatus],
-        shut_down: Callable[[float], None],
-        joining_s: float,
-    ) -> None:
-        self._all_here_at = time.monotonic() + joining_s
-        self._driver, self._lines, self._tokens = driver, lines, tokens
-        self._audit, self._about, self._shut_down = audit, about, shut_down
+    def __init__(self, state: State, shut_down: Callable[[float], None]) -> None:
+        self._state, self._shut_down = state, shut_down
+        self._driver, self._tokens, self._audit = state.driver, state.tokens, state.audit
+        joining_s = state.settings.table.act_s if state.was_here else 0.0
+        self._all_here_at = time.monotonic() + joining_s  # those that were here before we started
 
     async def Status(self, request: pb.Empty, context: CallContext) -> pb.ClusterStatus:
         return self._status()
 
     def _status(self) -> pb.ClusterStatus:
-        status = self._about()
+        state, settings = self._state, self._state.settings
+        status = pb.ClusterStatus(
+            version=__version__,
+            started_at=state.started_at,
+            address=state.address,
+            metrics_address=state.metrics_address,
+            allows_scripts=settings.allow_scripts,
+            pid=os.getpid(),
+            has_page=bool(settings.ui and state.metrics_address),
+            trouble=self._driver.trouble,
+        )
         now = time.monotonic()
         daemons = sorted(self._driver.table.daemons.values(), key=_order)
         status.daemons.extend(self._describe(daemon, now) for daemon in daemons)
         for job in self._driver.jobs.values():
             status.jobs[job.state.value] += 1
-        status.pid = os.getpid()
-        status.trouble = self._driver.trouble
         return status
 
     def _describe(self, daemon: DaemonRecord, now: float) -> pb.DaemonStatus:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Set
+from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
@@ -12,13 +13,13 @@ from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.auth import caller, check_file, check_node
-from oneflow.scheduler.cluster.blobs import Blobs
-from oneflow.scheduler.cluster.driver import Driver
-from oneflow.scheduler.cluster.lines import Line, Lines, local_process
-from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.lines import Line, local_process
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.jobs.events import DaemonGone
 from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES, event_of, joined
+
+if TYPE_CHECKING:
+    from oneflow.scheduler.cluster.state import State
 
 HELLO_S = 10.0
 DEATH_LOOKS_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)  # a process closes its sockets before it is gone
@@ -28,21 +29,11 @@ log = get_logger(__name__)
 
 
 class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
-    """Turns what daemons say into events; what they are told goes through their `Line`.
+    """Turns what daemons say into events; what they are told goes through their `Line`."""
 
-    files_of: digests of the files that ranks on these daemons need now.
-    """
-
-    def __init__(
-        self,
-        driver: Driver,
-        lines: Lines,
-        blobs: Blobs,
-        metrics: ClusterMetrics,
-        files_of: Callable[[Set[str]], set[str]],
-    ) -> None:
-        self._driver, self._lines, self._blobs = driver, lines, blobs
-        self._metrics, self._files_of = metrics, files_of
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._driver, self._lines, self._metrics = state.driver, state.lines, state.metrics
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- calls -------------------------------------------------------------------------------------
@@ -70,8 +61,8 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
     ) -> AsyncIterator[pb.BlobChunk]:
         who = caller()
         own = {line.daemon for line in self._lines.all() if line.token == who.name}
-        check_file(who.name, request.digest, self._files_of(own))
-        async for chunk in self._blobs.read(request.digest):
+        check_file(who.name, request.digest, self._state.files_of(own))
+        async for chunk in self._state.blobs.read(request.digest):
             yield chunk
 
     # -- one stream --------------------------------------------------------------------------------
@@ -118,14 +109,8 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             case None:
                 self._metrics.message_rejected("unknown")
                 return
-            case "log":
-                line.answer_log(message.log)
-                return
-            case "infer":
-                line.answer_infer(message.infer)
-                return
-            case "inspected":
-                line.answer_inspect(message.inspected)
+            case "log" | "infer" | "inspected":
+                line.answer(getattr(message, kind))
                 return
             case "file":
                 line.answer_file(message.file)

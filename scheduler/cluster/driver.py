@@ -15,11 +15,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from oneflow.core.errors import OneFlowError, StoreError
 from oneflow.core.log import get_logger
-from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.refusals import NotFoundError
 from oneflow.scheduler.jobs.events import (
     Action,
@@ -35,7 +34,7 @@ from oneflow.scheduler.jobs.events import (
     Ticked,
 )
 from oneflow.scheduler.jobs.messages import id_in
-from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.records import Assignment, JobRecord
 from oneflow.scheduler.jobs.store import Change, Store
 from oneflow.scheduler.jobs.table import Table
 from oneflow.services.failpoints import failpoint
@@ -50,7 +49,7 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 
-class Listener(Protocol):
+class Listener:
     """An observer of the table's steps: metrics, points, logs. Called on the loop, in
     this order.
     """
@@ -69,18 +68,23 @@ class _Asked:
 
 
 class Driver:
-    """perform: does an action that is not the store's."""
+    """Drives one table.
+
+    perform: does an action that is not the store's. wrote: told the seconds of each write.
+    """
 
     def __init__(
-        self, table: Table, store: Store, attempts: AttemptsLog, perform: Callable[[Action], None]
+        self,
+        table: Table,
+        store: Store,
+        perform: Callable[[Action], None],
+        wrote: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.table = table
         self.store = store
-        self.attempts = attempts
         self.jobs: dict[str, JobRecord] = dict(table.jobs)
         self.listeners: list[Listener] = []
-        self.write_seconds: Callable[[float], None] = lambda seconds: None
-        self._perform = perform
+        self._perform, self._wrote = perform, wrote
         self._queue: asyncio.Queue[_Asked] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, "oneflow-store")
         self._undone_changes: list[Change] = []
@@ -119,6 +123,12 @@ class Driver:
         if record is None:
             raise NotFoundError(f"there is no job {job_id[:80]!r}")
         return record
+
+    async def places(self, record: JobRecord, attempt: int) -> tuple[Assignment, ...]:
+        """The devices of any attempt of a job; () if the attempt is not known any more."""
+        if attempt == record.attempt and record.assignments:
+            return record.assignments
+        return await self.in_store(lambda: self.store.places(record.id, attempt))
 
     async def watch(self, job_id: str) -> AsyncIterator[JobRecord]:
         """The record now and after each change; ends when the job is removed. What changes while
@@ -197,19 +207,15 @@ class Driver:
             return None
         started = time.perf_counter()
         try:
-            await self.in_store(lambda: self._write_now(changes))
+            await self.in_store(lambda: self.store.write(changes))
         except StoreError as error:
             self._failed(error, changes, submitted)
             return error
         if self._trouble:
             log.warning("the store can be written again")
         self._trouble, self._undone_changes = "", []
-        self.write_seconds(time.perf_counter() - started)
+        self._wrote(time.perf_counter() - started)
         return None
-
-    def _write_now(self, changes: list[Change]) -> None:
-        self.attempts.note(changes)
-        self.store.write(changes)
 
     def _failed(self, error: StoreError, changes: list[Change], submitted: set[str]) -> None:
         if not self._trouble:

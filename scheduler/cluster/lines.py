@@ -9,10 +9,11 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from oneflow.core.errors import OneFlowError
+from oneflow.core.rpc import Message
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.blobs import MIN_FREE_NBYTES
 from oneflow.scheduler.cluster.refusals import (
@@ -22,6 +23,7 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
 )
 
+A = TypeVar("A", pb.LogData, pb.InferData, pb.Inspected)
 MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
 MAX_FILE_NBYTES = 64 << 30
 LOOK_NBYTES = 16 << 20
@@ -48,9 +50,7 @@ class Line:
         self.is_open = True
         self.mail: asyncio.Queue[pb.SchedulerMessage | None] = asyncio.Queue()
         self._numbers = itertools.count(1)
-        self._logs: dict[int, asyncio.Future[pb.LogData]] = {}
-        self._infers: dict[int, asyncio.Future[pb.InferData]] = {}
-        self._inspects: dict[int, asyncio.Future[pb.Inspected]] = {}
+        self._asked: dict[int, tuple[type[Message], asyncio.Future[Any]]] = {}
         self._files: dict[int, Spool] = {}
 
     def send(self, message: pb.SchedulerMessage) -> None:
@@ -69,9 +69,7 @@ class Line:
         self.is_open = False
         self.mail.put_nowait(None)
         error = UnavailableError(f"daemon {self.daemon} is not connected: {why}")
-        waiting: list[asyncio.Future[Any]] = [*self._logs.values(), *self._infers.values()]
-        waiting += self._inspects.values()
-        for future in waiting:
+        for _, future in self._asked.values():
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen, even if nobody waits any more
@@ -82,45 +80,40 @@ class Line:
 
     async def read_log(self, request: pb.ReadLog, timeout_s: float) -> pb.LogData:
         """Raises UnavailableError or DeadlineError."""
-        self._check_open()
-        request.request = number = next(self._numbers)
-        future: asyncio.Future[pb.LogData] = asyncio.get_running_loop().create_future()
-        self._logs[number] = future
-        try:
-            self.send(pb.SchedulerMessage(read_log=request))
-            return await asyncio.wait_for(future, timeout_s)
-        except asyncio.TimeoutError:
-            raise DeadlineError(f"daemon {self.daemon} did not answer in time") from None
-        finally:
-            del self._logs[number]
+        message = pb.SchedulerMessage(read_log=request)
+        return await self._ask(message, message.read_log, pb.LogData, timeout_s)
 
     async def infer(self, request: pb.Infer, timeout_s: float) -> pb.InferData:
         """Raises UnavailableError or DeadlineError."""
-        self._check_open()
-        request.request = number = next(self._numbers)
-        future: asyncio.Future[pb.InferData] = asyncio.get_running_loop().create_future()
-        self._infers[number] = future
-        try:
-            self.send(pb.SchedulerMessage(infer=request))
-            return await asyncio.wait_for(future, timeout_s)
-        except asyncio.TimeoutError:
-            raise DeadlineError(f"no answer within {timeout_s:g} s") from None
-        finally:
-            del self._infers[number]
+        message = pb.SchedulerMessage(infer=request)
+        return await self._ask(message, message.infer, pb.InferData, timeout_s)
 
     async def inspect(self, request: pb.Inspect, timeout_s: float) -> pb.Inspected:
         """Raises UnavailableError or DeadlineError."""
+        message = pb.SchedulerMessage(inspect=request)
+        return await self._ask(message, message.inspect, pb.Inspected, timeout_s)
+
+    async def _ask(
+        self,
+        message: pb.SchedulerMessage,
+        request: pb.ReadLog | pb.Infer | pb.Inspect,
+        kind: type[A],
+        timeout_s: float,
+    ) -> A:
+        """Send `request`, which is in `message`, under a number; the answer is of type `kind`."""
         self._check_open()
         request.request = number = next(self._numbers)
-        future: asyncio.Future[pb.Inspected] = asyncio.get_running_loop().create_future()
-        self._inspects[number] = future
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._asked[number] = kind, future
         try:
-            self.send(pb.SchedulerMessage(inspect=request))
+            self.send(message)
             return await asyncio.wait_for(future, timeout_s)
         except asyncio.TimeoutError:
-            raise DeadlineError(f"no answer within {timeout_s:g} s") from None
+            raise DeadlineError(
+                f"no answer within {timeout_s:g} s from daemon {self.daemon}"
+            ) from None
         finally:
-            del self._inspects[number]
+            del self._asked[number]
 
     async def read_file(
         self, request: pb.ReadFile, folder: Path, idle_s: float
@@ -142,33 +135,21 @@ class Line:
     def _check_open(self) -> None:
         if not self.is_open:
             raise UnavailableError(f"daemon {self.daemon} is not connected")
-        waiting = len(self._logs) + len(self._infers) + len(self._inspects) + len(self._files)
-        if waiting >= MAX_REQUESTS:
+        if len(self._asked) + len(self._files) >= MAX_REQUESTS:
             raise UnavailableError(f"daemon {self.daemon} has {MAX_REQUESTS} requests to answer")
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def answer_log(self, data: pb.LogData) -> None:
-        """Take a piece of a log; a piece that nobody waits for any more is dropped."""
-        _answer(self._logs.get(data.request), data)
-
-    def answer_infer(self, data: pb.InferData) -> None:
-        _answer(self._infers.get(data.request), data)
-
-    def answer_inspect(self, data: pb.Inspected) -> None:
-        _answer(self._inspects.get(data.request), data)
+    def answer(self, data: pb.LogData | pb.InferData | pb.Inspected) -> None:
+        """Take an answer; one that nobody waits for any more is dropped."""
+        kind, future = self._asked.get(data.request, (None, None))
+        if future is not None and isinstance(data, kind or ()) and not future.done():
+            future.set_result(data)
 
     def answer_file(self, data: pb.FileData) -> None:
         spool = self._files.get(data.request)
         if spool is not None:
             spool.add(data)
-
-
-def _answer(
-    future: asyncio.Future[Any] | None, data: pb.LogData | pb.InferData | pb.Inspected
-) -> None:
-    if future is not None and not future.done():
-        future.set_result(data)
 
 
 class Spool:

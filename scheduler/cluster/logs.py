@@ -141,7 +141,7 @@ class LogRelay:
         self, job: JobRecord, attempt: int, wanted: Wanted, missing: list[str]
     ) -> AsyncIterator[pb.LogPiece]:
         record = self._driver.job(job.id)
-        places = await asyncio.to_thread(self._driver.attempts.places, record, attempt)
+        places = await self._driver.places(record, attempt)
         chosen = [p for p in places if not wanted.ranks or p.rank in wanted.ranks]
         pieces: asyncio.Queue[pb.LogPiece | None] = asyncio.Queue(MAX_AHEAD)
         readers = [

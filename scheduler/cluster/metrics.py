@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from oneflow import __version__
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram
+from oneflow.scheduler.cluster.driver import Listener
 from oneflow.scheduler.jobs.events import (
     Action,
     DaemonGone,
@@ -64,8 +65,8 @@ class Gauges:
     heartbeat_age_s: float = 0.0
 
 
-class ClusterMetrics:
-    """Everything the scheduler's process counts; a `Listener` of the driver."""
+class ClusterMetrics(Listener):
+    """Everything the scheduler's process counts."""
 
     def __init__(self, database: Path) -> None:
         self._database = database

@@ -44,14 +44,10 @@ CHECK_QUEUE_S = 30.0  # a submission waits so long for the files of others to be
 log = get_logger(__name__)
 
 
-class CompilePlan(Protocol):
-    """(job file, devices, device type, host of each rank, progress) -> the plan's bytes.
+class Compiler(Protocol):
+    """The maker and judge of plans (compiler.py); its methods are called in threads."""
 
-    progress: called with the name of a pass that is done, passes done, passes in all; in the
-    compiler's thread. Raises OneFlowError for what is wrong with the file.
-    """
-
-    def __call__(
+    def compile_plan(
         self,
         path: Path,
         devices: int,
@@ -59,18 +55,17 @@ class CompilePlan(Protocol):
         hosts: tuple[str, ...],
         progress: Callable[[str, int, int], None],
         /,
-    ) -> bytes: ...
+    ) -> bytes:
+        """The plan's bytes. hosts: of each rank. progress: called with the name of a pass that is
+        done, passes done, passes in all. Raises OneFlowError for what is wrong with the file.
+        """
 
-
-class CheckFit(Protocol):
-    """(job file, kind, devices, device type, steps or 0) -> the most steps; in a thread.
-
-    Any fewer do, too; 0: not known. Raises OneFlowError if the file cannot be run so.
-    """
-
-    def __call__(
+    def check_fit(
         self, path: Path, kind: str, devices: int, device_type: str, steps: int, /
-    ) -> int: ...
+    ) -> int:
+        """The most steps for which the file can be run so; any fewer do, too; 0: not known. steps:
+        asked for, or 0. Raises OneFlowError if it cannot be run so.
+        """
 
 
 @dataclass(frozen=True)
@@ -118,25 +113,24 @@ class _Compile:
 class Plans:
     """The plans of jobs: made once per pattern of hosts, kept, and told to daemons.
 
-    compile_plan: None leaves it to rank 0 of each job. tell: of the driver. send: tells a daemon to
-    prepare, with the digest of a plan or "". is_wanted: whether that is still to be told.
-    check_fit: None takes every job file. is_live: whether a job may yet run.
+    compiler: None takes every job file, and leaves plans to rank 0 of each job. tell: of the
+    driver. send: tells a daemon to prepare, with the digest of a plan or "". is_wanted: whether
+    that is still to be told. is_live: whether a job may yet run.
     """
 
     def __init__(
         self,
         folder: Path,
         blobs: Blobs,
-        compile_plan: CompilePlan | None,
+        compiler: Compiler | None,
         tell: Callable[[Event], None],
         send: Callable[[TellPrepare, str], None],
         is_wanted: Callable[[TellPrepare], bool],
-        check_fit: CheckFit | None = None,
         is_live: Callable[[str], bool] = lambda job_id: True,
     ) -> None:
-        self._path, self._blobs, self._compile_plan = folder / PLANS_FILE, blobs, compile_plan
+        self._path, self._blobs, self._compiler = folder / PLANS_FILE, blobs, compiler
         self._tell, self._send, self._is_wanted = tell, send, is_wanted
-        self._check_fit, self._is_live = check_fit, is_live
+        self._is_live = is_live
         self._digests = _load(self._path)
         self._under_way: dict[str, _Compile] = {}
         self._failed: dict[str, _Failure] = {}
@@ -164,15 +158,15 @@ class Plans:
         """Check the file of a job before the job is accepted. Raises JobSpecError for a file that
         cannot be run as asked.
         """
-        check_fit = self._check_fit
-        if check_fit is None or spec.kind is JobKind.SCRIPT:
+        compiler = self._compiler
+        if compiler is None or spec.kind is JobKind.SCRIPT:
             return
         path, steps = self._blobs.path(spec.graph), spec.steps
         place = path, spec.kind.value, spec.devices, spec.device_type
         if (*place, steps) in self._fitting or 0 < steps <= self._fitting.get(place, 0):
             return  # a file of that digest is what it was
         try:
-            most = await self._judge(partial(check_fit, *place, steps), owner)
+            most = await self._judge(partial(compiler.check_fit, *place, steps), owner)
         except (CompilerLostError, UnavailableError):
             raise
         except OneFlowError as error:
@@ -228,7 +222,7 @@ class Plans:
         return {job_id for compile_ in compiles for job_id, _, _ in compile_.waiting}
 
     def _is_ours(self, record: JobRecord) -> bool:
-        return self._compile_plan is not None and record.spec.kind is not JobKind.SCRIPT
+        return self._compiler is not None and record.spec.kind is not JobKind.SCRIPT
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -282,13 +276,13 @@ class Plans:
 
     def _work(self, compile_: _Compile, record: JobRecord, hosts: tuple[str, ...]) -> str:
         """Compile in the compiler's thread. Returns the plan's digest."""
-        compile_plan = self._compile_plan
-        if compile_plan is None:
+        if self._compiler is None:
             return ""
         spec, started = record.spec, time.monotonic()
         compile_.started = started
         compile_.where = "reading the job file"
         path = self._blobs.path(spec.graph)
+        compile_plan = self._compiler.compile_plan
         data = compile_plan(path, spec.devices, spec.device_type, hosts, compile_.progress)
         seconds = time.monotonic() - started
         log.info("compiled job %s", record.id, extra=facts(seconds=seconds, nbytes=len(data)))

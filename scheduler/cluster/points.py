@@ -1,5 +1,5 @@
-"""Metric points of jobs (gathered from progress reports, kept in the store, followed by clients)
-and the pace at which jobs run.
+"""Reports of running jobs: metric points (kept in the store, followed by clients), what the actors
+of their ranks wait for, and the pace at which they run.
 """
 
 from __future__ import annotations
@@ -7,15 +7,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from oneflow.core.errors import StoreError
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.actor_waits import ActorWaits
-from oneflow.scheduler.cluster.driver import Driver
+from oneflow.scheduler.cluster.driver import Driver, Listener
 from oneflow.scheduler.jobs.events import Action, CurvePoint, Event, Heard, Rejected
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 from oneflow.scheduler.jobs.store import Point
@@ -31,8 +30,8 @@ log = get_logger(__name__)
 New = tuple[int, CurvePoint]  # attempt, what a step of it gave
 
 
-class Points:
-    """A `Listener` of the driver."""
+class Points(Listener):
+    """The points of running jobs, until they are written, and who waits for new ones."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -165,15 +164,12 @@ class _Pace:
     looks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
 
-class Paces:
-    """A `Listener` of the driver."""
+class Paces(Listener):
+    """The pace of each job that runs, by the steps in its records."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._paces: dict[str, _Pace] = {}
-
-    def stepped(self, event: Event, actions: Sequence[Action]) -> None:
-        """Steps are seen in the records."""
 
     def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
         if now is None or now.state is not JobState.RUNNING:
@@ -203,3 +199,71 @@ class Paces:
         if left <= 0 or last <= first or until <= since:
             return 0.0
         return min(left * (until - since) / (last - first), MAX_ETA_S)
+
+
+# ---- waits of actors ----------------------------------------------------------------------------
+
+
+MAX_SHARES = 8  # of a rank, the largest ones
+MIN_SHARE = 0.005
+
+
+@dataclass(frozen=True)
+class RankWaits:
+    """The last report of one rank on what its actors wait for.
+
+    waiting: the actor that waits now, and for what. shares: "<kind> <cause>" -> share of the time
+    since the report before in which the rank was idle because of it.
+    """
+
+    rank: int
+    waiting: str
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Told:
+    attempt: int
+    at: float
+    seconds: Mapping[str, float]
+    waits: RankWaits
+
+
+class ActorWaits:
+    """The last reports of all ranks on the waits of their actors, by job and rank.
+
+    They come about once a second. Only the last moment is kept, and nothing of it is durable.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, dict[int, _Told]] = {}
+
+    def note(self, said: pb.Progress, at: float) -> None:
+        """A report of a rank; one without actors says nothing of them."""
+        if not said.actors and not said.waiting:
+            return
+        rank, attempt = said.id.rank, said.id.attempt
+        ranks = self._told.setdefault(said.id.job_id, {})
+        before = ranks.get(rank)
+        seconds = {f"{a.kind} no_input": a.no_input_s for a in said.actors}
+        seconds |= {f"{a.kind} no_free_register": a.no_free_register_s for a in said.actors}
+        is_same = before is not None and before.attempt == attempt
+        shares = _shares(before, seconds, at) if before is not None and is_same else {}
+        ranks[rank] = _Told(attempt, at, seconds, RankWaits(rank, said.waiting, shares))
+
+    def forget(self, job_id: str) -> None:
+        """It does not run any more."""
+        self._told.pop(job_id, None)
+
+    def of(self, job_id: str) -> list[RankWaits]:
+        """Return the reports of a job's ranks, in the order of the ranks."""
+        return [told.waits for _, told in sorted(self._told.get(job_id, {}).items())]
+
+
+def _shares(before: _Told, seconds: Mapping[str, float], at: float) -> dict[str, float]:
+    passed_s = at - before.at
+    if passed_s <= 0:
+        return dict(before.waits.shares)
+    found = {k: (s - before.seconds.get(k, 0.0)) / passed_s for k, s in seconds.items()}
+    largest = sorted(found.items(), key=lambda item: -item[1])[:MAX_SHARES]
+    return {k: min(share, 1.0) for k, share in largest if share >= MIN_SHARE}

@@ -1,5 +1,5 @@
-"""The store that survives the scheduler: jobs, epochs, tokens, checkpoints and metric points, in
-SQLite.
+"""The store that survives the scheduler, in SQLite: jobs, epochs, tokens, places of attempts, and
+metric points.
 
 Durable means: written and synced before the call returns (write-ahead log, full sync). A torn tail
 of the log, as a power cut leaves it, is dropped by SQLite: the last transactions are gone whole.
@@ -23,7 +23,7 @@ import msgspec
 from oneflow.core.errors import ConfigError, StoreError
 from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch, SaveUndrained
 from oneflow.scheduler.jobs.fleet import MAX_UNDRAINED
-from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
+from oneflow.scheduler.jobs.records import Assignment, JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.services.failpoints import failpoint
 
@@ -32,7 +32,7 @@ Execute: TypeAlias = Callable[..., sqlite3.Cursor]
 HEADER_NBYTES = 100  # of every SQLite file
 MAX_POINTS_PER_JOB = 10_000
 MAX_POINTS = 500_000  # of all jobs; beyond, those of the job with most of them get sparser
-MAX_CHECKPOINTS_PER_JOB = 1000
+MAX_ATTEMPTS_PER_JOB = 1000  # whose places are kept
 MAX_INDEX = (1 << 62) - 1  # of a point; SQLite's numbers have 63 bits
 MAX_WAL_NBYTES = 16 << 20  # that stay on the disk after it was written back
 MAX_FREE_NBYTES = 8 << 20  # of the file, without use, before it is made smaller
@@ -63,9 +63,15 @@ SCHEMA = (
     ALTER TABLE jobs ADD COLUMN life INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE removed ADD COLUMN life INTEGER NOT NULL DEFAULT 0
     """,
+    """
+    DROP TABLE checkpoints;
+    CREATE TABLE places (job TEXT NOT NULL, attempt INTEGER NOT NULL, body BLOB NOT NULL,
+                         PRIMARY KEY (job, attempt))
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
+Places: TypeAlias = tuple[Assignment, ...]
 Change = Save | Remove | SaveEpoch | SaveUndrained
 
 
@@ -80,13 +86,6 @@ class Point:
     step: int
     at: float
     values: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    step: int
-    attempt: int
-    path: str
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,8 @@ class Store(Protocol):
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
         """Those with an index of at least `start`, as far as they are kept."""
 
-    def checkpoints(self, job_id: str) -> list[Checkpoint]:
-        """Return the checkpoints of a job, by step."""
+    def places(self, job_id: str, attempt: int) -> tuple[Assignment, ...]:
+        """Return the devices of an attempt of a job; () if they are not known any more."""
 
     def close(self) -> None: ...
 
@@ -282,7 +281,7 @@ class SqliteStore:
                         for table, key in (
                             ("jobs", "id"),
                             ("points", "job"),
-                            ("checkpoints", "job"),
+                            ("places", "job"),
                         ):
                             run(f"DELETE FROM {table} WHERE {key} = ?", (job_id,))
                         insert = "INSERT OR REPLACE INTO removed (id, life) VALUES (?, ?)"
@@ -309,10 +308,11 @@ class SqliteStore:
     def save_epoch(self, epoch: int) -> None:
         self.write([SaveEpoch(epoch)])
 
-    def checkpoints(self, job_id: str) -> list[Checkpoint]:
-        select = "SELECT step, attempt, path FROM checkpoints WHERE job = ? ORDER BY step, path"
+    def places(self, job_id: str, attempt: int) -> tuple[Assignment, ...]:
+        select = "SELECT body FROM places WHERE job = ? AND attempt = ?"
         with self._translating("read"):
-            return [Checkpoint(*row) for row in self._connection.execute(select, (job_id,))]
+            found = self._connection.execute(select, (job_id, attempt)).fetchone()
+        return () if found is None else msgspec.msgpack.decode(found[0], type=Places)
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -468,14 +468,11 @@ def _save(run: Execute, record: JobRecord) -> None:
     insert = """INSERT INTO jobs (id, state, body, life) VALUES (?, ?, ?, ?)
                 ON CONFLICT (id) DO UPDATE SET state = excluded.state, body = excluded.body"""
     run(insert, (record.id, record.state.value, encode_record(record), record.life))
-    if record.last_checkpoint:
-        run(
-            "INSERT OR IGNORE INTO checkpoints VALUES (?, ?, ?, ?)",
-            (record.id, record.last_checkpoint_step, record.attempt, record.last_checkpoint),
-        )
-        oldest = """DELETE FROM checkpoints WHERE job = ?1 AND path IN (SELECT path FROM checkpoints
-                    WHERE job = ?1 ORDER BY step DESC LIMIT -1 OFFSET ?2)"""
-        run(oldest, (record.id, MAX_CHECKPOINTS_PER_JOB))
+    if record.assignments:
+        put = "INSERT OR IGNORE INTO places VALUES (?, ?, ?)"
+        run(put, (record.id, record.attempt, msgspec.msgpack.encode(record.assignments)))
+        oldest = "DELETE FROM places WHERE job = ? AND attempt <= ?"
+        run(oldest, (record.id, record.attempt - MAX_ATTEMPTS_PER_JOB))
 
 
 def _save_undrained(run: Execute, node: str, number: int) -> None:

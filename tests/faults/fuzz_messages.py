@@ -56,8 +56,8 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
     """The one that such a message is for, by its name."""
     from oneflow.core.graph_proto import graph_from_proto
     from oneflow.core.plan import Plan
-    from oneflow.scheduler.cluster.jobs_service import _filters, _parse_cursor
     from oneflow.scheduler.cluster.logs import Wanted
+    from oneflow.scheduler.cluster.views import _filters, _parse_cursor
     from oneflow.scheduler.jobs.limits import check_job_id, check_spec
     from oneflow.scheduler.jobs.messages import cut_progress, joined, key_of
     from oneflow.scheduler.jobs.specs import record_from_proto, spec_from_proto, spec_to_proto

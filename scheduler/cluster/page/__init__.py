@@ -20,13 +20,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from oneflow.core.errors import OneFlowError
-from oneflow.scheduler.cluster.actor_waits import RankWaits
 from oneflow.scheduler.cluster.auth import Guard
-from oneflow.scheduler.cluster.driver import Driver, by_id
+from oneflow.scheduler.cluster.driver import by_id
 from oneflow.scheduler.cluster.http_page import Answer
-from oneflow.scheduler.cluster.plans import Plans
-from oneflow.scheduler.cluster.points import Points
+from oneflow.scheduler.cluster.points import RankWaits
 from oneflow.scheduler.cluster.refusals import NotFoundError, status_of
+from oneflow.scheduler.cluster.state import State
 from oneflow.scheduler.jobs.records import JobRecord
 
 HTML_FILE = Path(__file__).with_name("page.html")
@@ -47,16 +46,9 @@ _HTTP_STATUS = {
 class Page:
     """Routes for `HttpPage`. Answers are made on `loop`, where what they tell of lives."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        guard: Guard,
-        driver: Driver,
-        points: Points,
-        plans: Plans,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, guard: Guard, state: State) -> None:
         self._loop, self._guard = loop, guard
-        self._driver, self._points, self._plans = driver, points, plans
+        self._driver, self._points, self._plans = state.driver, state.points, state.plans
 
     def route(self, path: str, headers: Mapping[str, str], peer: str) -> Answer | None:
         """Called in a thread of the HTTP server."""

@@ -28,11 +28,10 @@ from oneflow.scheduler.jobs.events import (
     Ticked,
 )
 from oneflow.scheduler.jobs.invariants import History, invariants
-from oneflow.scheduler.jobs.records import DaemonState, JobRecord, JobState, TokenRecord
+from oneflow.scheduler.jobs.records import Assignment, DaemonState, JobRecord, JobState, TokenRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import (
     Change,
-    Checkpoint,
     Loaded,
     Point,
     decode_record,
@@ -99,8 +98,8 @@ class MemoryStore:
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
         return []
 
-    def checkpoints(self, job_id: str) -> list[Checkpoint]:
-        return []
+    def places(self, job_id: str, attempt: int) -> tuple[Assignment, ...]:
+        return ()
 
     def close(self) -> None:
         """Nothing to close."""

@@ -64,7 +64,8 @@ def test_inference_runs_on_any_number(tmp_path: Path) -> None:
 def test_the_scheduler_refuses_the_submission(training: Path, tmp_path: Path) -> None:
     blobs: Any = SimpleNamespace(path=lambda digest: training)
     tell: Any = None
-    plans = Plans(tmp_path, blobs, None, tell, tell, tell, check_fit)
+    judge: Any = SimpleNamespace(check_fit=check_fit)
+    plans = Plans(tmp_path, blobs, judge, tell, tell, tell, tell)
     spec = JobSpec(kind=JobKind.GRAPH, graph=GRAPH, devices=2, device_type="cpu")
     asyncio.run(plans.check(spec, "me"))
     with pytest.raises(JobSpecError, match="this job cannot run: 90 steps were asked for"):

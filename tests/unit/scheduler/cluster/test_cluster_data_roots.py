@@ -14,9 +14,9 @@ import pytest
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import JobSpecError, ProtocolError
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster import data_roots
-from oneflow.scheduler.cluster.data_roots import check_checkpoint_dir
+from oneflow.scheduler.cluster import submissions
 from oneflow.scheduler.cluster.lines import Line, LocalProcess
+from oneflow.scheduler.cluster.submissions import check_checkpoint_dir
 from oneflow.scheduler.jobs.messages import joined
 from oneflow.scheduler.jobs.records import JobKind, JobSpec
 
@@ -77,15 +77,16 @@ def test_a_folder_that_hangs_is_left_to_the_daemon(monkeypatch: pytest.MonkeyPat
         return real(path)
 
     async def scene() -> None:
-        for folder in ("/away", "/elsewhere"):
-            asked = JobSpec(kind=JobKind.GRAPH, graph="a" * 64, checkpoint_dir=folder)
-            await check_checkpoint_dir(asked, [line("/data", here=True)])
-        is_back.set()
-        monkeypatch.setattr(data_roots, "LINKS_S", 30.0)
-        with pytest.raises(JobSpecError):
-            await check_checkpoint_dir(asked, [line("/data", here=True)])
+        def asked(folder: str) -> JobSpec:
+            return JobSpec(kind=JobKind.GRAPH, graph="a" * 64, checkpoint_dir=folder)
 
-    monkeypatch.setattr(data_roots, "LINKS_S", 0.2)
+        await check_checkpoint_dir(asked("/away"), [line("/data", here=True)])
+        monkeypatch.setattr(submissions, "LINKS_S", 30.0)
+        with pytest.raises(JobSpecError):  # another one need not wait for it
+            await check_checkpoint_dir(asked("/elsewhere"), [line("/data", here=True)])
+        is_back.set()
+
+    monkeypatch.setattr(submissions, "LINKS_S", 0.2)
     monkeypatch.setattr(os.path, "realpath", realpath)
     asyncio.run(scene())
     assert all(thread.daemon for thread in threads)  # the scheduler's end does not wait for it

@@ -10,8 +10,8 @@ import pytest
 
 from oneflow.core.errors import OneFlowError
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.debugging import Debugger
 from oneflow.scheduler.cluster.lines import Line
+from oneflow.scheduler.cluster.ranks import Ranks
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec, JobState
 
 
@@ -29,12 +29,12 @@ class Scene:
             table=SimpleNamespace(attempts=SimpleNamespace(live={})),
         )
         lines = SimpleNamespace(on_node=lambda node, daemon: self.lines.get(int(node[1:])))
-        self.debugger = Debugger(driver, lines, node_s=0.2)  # type: ignore[arg-type]
+        self.ranks = Ranks(driver, lines, node_s=0.2)  # type: ignore[arg-type]
 
     async def read(self, **request: Any) -> dict[int, Any]:
         answering = asyncio.ensure_future(self.answer())
         wire = pb.DebugRequest(job_id="j1", **request)
-        found = {piece.rank: piece async for piece in self.debugger.read(wire)}
+        found = {piece.rank: piece async for piece in self.ranks.debug(wire)}
         answering.cancel()
         return found
 
@@ -42,7 +42,7 @@ class Scene:
         line = self.lines[0]
         message = await line.mail.get()
         assert message is not None
-        line.answer_inspect(pb.Inspected(request=message.inspect.request, text="stack"))
+        line.answer(pb.Inspected(request=message.inspect.request, text="stack"))
 
 
 def test_what_can_be_had_is_had() -> None:
@@ -52,7 +52,7 @@ def test_what_can_be_had_is_had() -> None:
     found = asyncio.run(scene())
     assert found[0].text == "stack" and not found[0].error
     assert "no answer within 0.2 s" in found[1].error
-    assert "no daemon of node n2" in found[2].error
+    assert "n2/cpu:0 is not connected" in found[2].error
     assert {piece.phase for piece in found.values()} == {"ended"}
 
 

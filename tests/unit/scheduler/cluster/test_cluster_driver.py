@@ -12,7 +12,6 @@ import pytest
 
 from oneflow.core.errors import StoreError
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.driver import Driver, tick
 from oneflow.scheduler.cluster.refusals import NotFoundError
 from oneflow.scheduler.jobs.events import (
@@ -56,8 +55,7 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.store = FullDisk(folder / "cluster.db")
         self.done: list[Action] = []
-        attempts = AttemptsLog(folder / "jobs", [])
-        self.driver = Driver(Table([], 0), self.store, attempts, self._perform)
+        self.driver = Driver(Table([], 0), self.store, self._perform)
 
     def _perform(self, action: Action) -> None:
         self.done.append(action)

@@ -33,11 +33,14 @@ def relay(daemon: Daemon, record: JobRecord) -> LogRelay:
     async def watch(job_id: str) -> AsyncIterator[JobRecord]:
         yield record
 
+    async def places(record: JobRecord, attempt: int) -> tuple[Assignment, ...]:
+        return record.assignments
+
     driver: Any = SimpleNamespace(
         job=lambda job_id: record,
         jobs={record.id: record},
         watch=watch,
-        attempts=SimpleNamespace(places=lambda record, attempt: record.assignments),
+        places=places,
     )
     lines: Any = SimpleNamespace(on_node=lambda node, name: daemon)
     return LogRelay(driver, lines)

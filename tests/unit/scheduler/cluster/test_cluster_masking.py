@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from oneflow.scheduler.cluster.jobs_service import MAX_WORD_CHARS, masked, masked_words
+from oneflow.scheduler.cluster.views import MAX_WORD_CHARS, masked, masked_words
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,8 @@ def test_a_file_is_judged_once_for_each_way_to_run_it(tmp_path: Path) -> None:
             raise PlacementError(f"{path}: 64 rows cannot be split over 3 devices")
         return 10
 
-    plans = Plans(tmp_path, blobs, None, print, print, bool, check_fit)
+    judge: Any = SimpleNamespace(check_fit=check_fit)
+    plans = Plans(tmp_path, blobs, judge, print, print, bool, bool)
     for _ in range(3):
         asyncio.run(plans.check(spec, "me"))
     asyncio.run(
@@ -57,18 +59,16 @@ class Slow:
         self.compiled: list[str] = []
         self.live = {"j0", "j1", "j2"}
         self.began, self.go = threading.Event(), threading.Event()
-        self.plans = Plans(
-            folder, self.blobs, self.compile, print, print, bool, self.check, self.live.__contains__
-        )
+        self.plans = Plans(folder, self.blobs, self, print, print, bool, self.live.__contains__)
 
-    def compile(self, path: Path, *rest: Any) -> bytes:
+    def compile_plan(self, path: Path, *rest: Any) -> bytes:
         self.compiled.append(path.read_text())
         self.began.set()
         assert self.go.wait(30)
         return b"plan"
 
-    def check(self, path: Path, *rest: Any) -> int:
-        self.compile(path)
+    def check_fit(self, path: Path, *rest: Any) -> int:
+        self.compile_plan(path)
         return 0
 
     def spec(self, text: str) -> JobSpec:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +14,8 @@ from oneflow.core.errors import AuthError, OneFlowError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster import auth
 from oneflow.scheduler.cluster.auth import Caller
-from oneflow.scheduler.cluster.jobs_service import JobsService
 from oneflow.scheduler.cluster.refusals import RefusedError, UnavailableError
+from oneflow.scheduler.cluster.submissions import Submissions
 from oneflow.scheduler.jobs.events import Submitted
 from oneflow.scheduler.jobs.records import JobRecord
 
@@ -32,24 +31,27 @@ class Rig:
         self.blobs = {GRAPH}
         self.noted: list[str] = []
         self.checks = 0
-        self.is_stopping = self.is_revoked = False
+        self.is_revoked = False
         self.asked, self.judged = asyncio.Event(), asyncio.Event()
-        table = SimpleNamespace(settings=SimpleNamespace(max_time_limit_s=0.0), jobs=self.jobs)
-        driver: Any = SimpleNamespace(
-            jobs=self.jobs, table=table, ask=self.ask, job=self.jobs.__getitem__
+        driver = SimpleNamespace(
+            jobs=self.jobs,
+            table=SimpleNamespace(jobs=self.jobs),
+            ask=self.ask,
+            job=self.jobs.__getitem__,
         )
-        plans: Any = SimpleNamespace(
-            check=self.check, prepare=lambda record: None, progress=lambda record: ""
+        limits = SimpleNamespace(max_time_limit_s=0.0)
+        self.state: Any = SimpleNamespace(
+            driver=driver,
+            settings=SimpleNamespace(allow_scripts=False, table=limits),
+            lines=SimpleNamespace(all=list),
+            blobs=self.blobs,
+            plans=SimpleNamespace(check=self.check, prepare=lambda record: None),
+            metrics=SimpleNamespace(rejected_jobs=Counter()),
+            audit=SimpleNamespace(note=self.note),
+            is_stopping=False,
         )
-        points: Any = SimpleNamespace(waits=SimpleNamespace(of=lambda job_id: ()))
-        rest: Any = SimpleNamespace(
-            all=list, rejected_jobs=Counter(), eta_s=lambda record: 0.0, note=self.note
-        )
-        folder, blobs = Path("/"), self.blobs
-        self.service = JobsService(
-            driver, rest, blobs, plans, points, rest, rest, rest, folder, False,
-            lambda: self.is_stopping, self.check_still,
-        )  # fmt: skip
+        guard: Any = SimpleNamespace(check_still=self.check_still)
+        self.submissions = Submissions(self.state, guard)
 
     async def ask(self, event: Submitted) -> None:
         await asyncio.sleep(0)
@@ -69,10 +71,10 @@ class Rig:
         if self.is_revoked:
             raise AuthError("not valid any more")
 
-    async def submit(self) -> pb.JobRecord:
+    async def submit(self) -> JobRecord:
         auth._caller.set(ME)
         spec = pb.JobSpec(kind=pb.JobSpec.GRAPH, graph=GRAPH, devices=1, device_type="cpu")
-        return await self.service.Submit(pb.SubmitRequest(job_id="j1", spec=spec), None)
+        return await self.submissions.take(pb.SubmitRequest(job_id="j1", spec=spec))
 
 
 def revoke(rig: Rig) -> None:
@@ -80,7 +82,7 @@ def revoke(rig: Rig) -> None:
 
 
 def stop(rig: Rig) -> None:
-    rig.is_stopping = True
+    rig.state.is_stopping = True
 
 
 def sweep(rig: Rig) -> None:

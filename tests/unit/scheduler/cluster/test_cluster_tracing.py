@@ -11,7 +11,7 @@ import pytest
 from oneflow.core.errors import OneFlowError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.lines import Line
-from oneflow.scheduler.cluster.tracing import Tracer
+from oneflow.scheduler.cluster.ranks import Ranks
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 
 
@@ -29,12 +29,12 @@ class Scene:
         self.heard: list[tuple[int, str]] = []
         driver = SimpleNamespace(job=lambda job_id: self.record)
         lines = SimpleNamespace(current=self.lines.get)
-        self.tracer = Tracer(driver, lines, node_s=0.2)  # type: ignore[arg-type]
+        self.ranks = Ranks(driver, lines, node_s=0.2)  # type: ignore[arg-type]
 
     async def ask(self, **order: Any) -> list[Any]:
         answering = [asyncio.ensure_future(self.answer(line)) for line in self.lines.values()]
         wire = pb.TraceRequest(job_id="j1", order=pb.TraceOrder(**order))
-        found = await self.tracer.trace(wire)
+        found = await self.ranks.trace(wire)
         for task in answering:
             task.cancel()
         return list(found.ranks)
@@ -45,7 +45,7 @@ class Scene:
             assert message.inspect.what == "trace" and message.inspect.id.attempt == 2
             self.heard.append((message.inspect.id.rank, order.what))
             state = pb.TraceState(state="asked", trace=order.trace, rank=99)
-            line.answer_inspect(pb.Inspected(request=message.inspect.request, trace=state))
+            line.answer(pb.Inspected(request=message.inspect.request, trace=state))
 
 
 def test_the_chosen_ranks_are_told() -> None:

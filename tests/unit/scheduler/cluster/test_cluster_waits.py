@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.actor_waits import MAX_SHARES, ActorWaits
+from oneflow.scheduler.cluster.points import MAX_SHARES, ActorWaits
 
 Waits = tuple[tuple[str, float, float], ...]
 

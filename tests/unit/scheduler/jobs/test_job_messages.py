@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +9,11 @@ import pytest
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.driver import _compacted
 from oneflow.scheduler.cluster.logs import Wanted
 from oneflow.scheduler.jobs.events import DaemonGone, Heard, Remove, Save, SaveEpoch
 from oneflow.scheduler.jobs.messages import event_of, joined
-from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec
 
 KEY = pb.AttemptId(job_id="j1", attempt=1, rank=0)
 
@@ -130,23 +128,3 @@ def test_changes_that_wait_for_the_store_are_put_together() -> None:
     assert _compacted(changes) == [save("a", 2), Remove("b"), SaveEpoch(2)]
     again = [save("a", 1), Remove("a"), save("a", 2), save("a", 3)]
     assert _compacted(again) == [Remove("a"), save("a", 3)]
-
-
-def test_places_of_earlier_attempts_are_remembered(tmp_path: Path) -> None:
-    def record(attempt: int, node: str) -> JobRecord:
-        place = Assignment(0, f"{node}/cpu:0", node, "cpu:0")
-        return JobRecord("j", JobSpec(), attempt=attempt, assignments=(place,))
-
-    log = AttemptsLog(tmp_path, [])
-    log.note([Save(record(1, "n1")), Save(record(1, "n1"))])
-    log.note([Save(record(2, "n2"))])
-    log = AttemptsLog(tmp_path, [record(2, "n2")])
-    log.note([Save(record(3, "n3"))])
-    assert len((tmp_path / "j" / "attempts.jsonl").read_text().splitlines()) == 3
-    nodes = [log.places(record(3, "n3"), n)[0].node for n in (1, 2, 3)]
-    assert nodes == ["n1", "n2", "n3"]
-    with open(tmp_path / "j" / "attempts.jsonl", "a") as file:
-        file.write('{"attempt": 4, "ra')  # torn by a crash
-    assert log.places(record(3, "n3"), 4) == ()
-    log.note([Remove("j")])
-    assert not (tmp_path / "j").exists()

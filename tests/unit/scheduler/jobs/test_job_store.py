@@ -110,13 +110,21 @@ def test_tokens_are_kept_replaced_and_dropped(path: Path) -> None:
     assert store.tokens() == [second]
 
 
-def test_checkpoints_are_known_with_the_attempt_that_made_them(path: Path) -> None:
+def test_places_of_earlier_attempts_are_remembered(path: Path) -> None:
+    def ran_on(node: str, attempt: int) -> JobRecord:
+        places = (Assignment(0, f"{node}/cpu:0", node, "cpu:0", "/state/jobs"),)
+        return record(attempt=attempt, assignments=places)
+
     store = SqliteStore(path)
-    store.save(record(last_checkpoint="c5", last_checkpoint_step=5, attempt=1))
-    store.save(record(last_checkpoint="c9", last_checkpoint_step=9, attempt=1))
-    store.save(record(last_checkpoint="c9", last_checkpoint_step=9, attempt=2))
-    found = [(c.step, c.attempt, c.path) for c in reopened(store).checkpoints("j1")]
-    assert found == [(5, 1, "c5"), (9, 1, "c9")]
+    for attempt, node in enumerate(("n1", "n2", "n3"), start=1):
+        store.save(ran_on(node, attempt))
+        store.save(replace(ran_on(node, attempt), last_step=5))
+    store.save(record(attempt=3))  # restarted: it is nowhere now
+    store = reopened(store)
+    assert [store.places("j1", n) for n in (1, 2, 3)] == [
+        ran_on(f"n{n}", n).assignments for n in (1, 2, 3)
+    ]
+    assert store.places("j1", 4) == store.places("j2", 1) == ()
 
 
 def curve(steps: Iterable[int], attempt: int = 1) -> list[tuple[int, CurvePoint]]:
@@ -301,10 +309,10 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_remove_forgets_all_of_a_job(path: Path) -> None:
     store = SqliteStore(path)
-    store.save(record(last_checkpoint="c", last_checkpoint_step=1))
+    store.save(record(attempt=1, assignments=(Assignment(0, "n/cpu:0", "n", "cpu:0"),)))
     store.add_points("j1", curve([1]))
     store.write([Remove("j1")])
-    assert (store.load().jobs, store.checkpoints("j1"), store.points("j1")) == ((), [], [])
+    assert (store.load().jobs, store.places("j1", 1), store.points("j1")) == ((), (), [])
 
 
 # ---- staying small -------------------------------------------------------------------------------

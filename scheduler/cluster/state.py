@@ -1,0 +1,285 @@
+"""The state of a scheduler: all that it knows and keeps, opened from its state directory.
+
+One scheduler holds the directory, by a locked file that names its holder. The lock is the kernel's,
+so it goes with its process: a file that a dead one left is no obstacle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+
+from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.folders import make_state_dir
+from oneflow.core.log import get_logger
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit, Retired
+from oneflow.scheduler.cluster.auth import Tokens
+from oneflow.scheduler.cluster.blobs import Blobs
+from oneflow.scheduler.cluster.compiler import Compilers
+from oneflow.scheduler.cluster.driver import Driver, Listener
+from oneflow.scheduler.cluster.lines import Lines
+from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.places import ADMIN_TOKEN_FILE, DAEMON_TOKEN_FILE
+from oneflow.scheduler.cluster.plans import Plans
+from oneflow.scheduler.cluster.points import Paces, Points
+from oneflow.scheduler.cluster.settings import SchedulerSettings
+from oneflow.scheduler.jobs import tokens as token_rules
+from oneflow.scheduler.jobs.events import (
+    Action,
+    DaemonJoined,
+    Rejected,
+    Tell,
+    TellFenced,
+    TellPrepare,
+    TellWelcome,
+    Told,
+)
+from oneflow.scheduler.jobs.messages import prepare_message
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState, TokenRecord
+from oneflow.scheduler.jobs.store import SqliteStore
+from oneflow.scheduler.jobs.table import Table
+from oneflow.services.failpoints import failpoint
+
+DATABASE = "cluster.db"
+LOCK_FILE = "scheduler.lock"
+
+log = get_logger(__name__)
+
+
+class State:
+    """The parts that a scheduler's services share; `close` makes durable what is known.
+
+    address, metrics_address: where it is served, once it is. was_here: daemons may come back to us.
+    """
+
+    def __init__(self, settings: SchedulerSettings, compiler: Sequence[str] = ()) -> None:
+        """Raises ConfigError or StoreError; nothing is left then."""
+        self.settings = settings
+        self.address = self.metrics_address = ""
+        self.started_at = time.time()
+        self.is_stopping = False
+        self._lock = StateLock(settings.state_dir)
+        self._lock.take()
+        try:
+            self._open(settings.state_dir, compiler)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, folder: Path, compiler: Sequence[str]) -> None:
+        settings = self.settings
+        database = SqliteStore(folder / DATABASE)
+        try:
+            loaded, tokens = database.load(), database.tokens()
+            self.audit = Audit(
+                folder / AUDIT_FILE,
+                max_nbytes=settings.audit_nbytes,
+                max_files=settings.audit_files,
+            )
+            if not tokens:
+                tokens = self._first_tokens()
+                database.put_tokens(tokens)
+        except BaseException:
+            database.close()
+            raise
+        self.was_here = loaded.epoch > 0
+        self.tokens = Tokens(tokens)
+        self.metrics = ClusterMetrics(folder / DATABASE)
+        self.metrics.recovering(loaded.jobs)
+        self.lines = Lines()
+        performer = Performer(self.lines, settings)
+        table = Table(loaded.jobs, loaded.epoch, settings.table, loaded.removed, loaded.undrained)
+        wrote = self.metrics.journal.observe
+        self.driver = Driver(table, database, performer.perform, wrote)
+        self.blobs = Blobs(folder / "blobs", settings.limits, self._wanted_files)
+        self.compilers = Compilers(compiler, settings.compiler, settings.env) if compiler else None
+        self.plans = performer.plans = Plans(
+            folder,
+            self.blobs,
+            self.compilers,
+            self.driver.tell,
+            performer.send_prepare,
+            self._is_wanted,
+            self._is_live,
+        )
+        self.points, self.paces = Points(self.driver), Paces()
+        releaser, retired = _Releaser(self.blobs, self.plans), Retired(self.audit)
+        self.driver.listeners = [self.metrics, self.points, self.paces, releaser, retired]
+
+    def _first_tokens(self) -> list[TokenRecord]:
+        """The operator's, and one for daemons."""
+        admin = self._first_token("admin", "admin", ADMIN_TOKEN_FILE)
+        return [admin, self._first_token("daemons", "daemon", DAEMON_TOKEN_FILE)]
+
+    def _first_token(self, name: str, role: str, file: str) -> TokenRecord:
+        record, secret = token_rules.create(name, role, time.time())
+        token_rules.write_token_file(self.settings.state_dir / file, secret)
+        if role == "admin" and self.settings.token_file is not None:
+            token_rules.write_token_file(self.settings.token_file, secret)
+        self.audit.note("token_create", "", "", name=name, role=role, why="the first start")
+        return record
+
+    # -- jobs and their files ----------------------------------------------------------------------
+
+    def _is_wanted(self, action: TellPrepare) -> bool:
+        attempt = self.driver.table.attempts.live.get(action.record.id)
+        is_current = attempt is not None and attempt.number == action.record.attempt
+        return is_current and attempt is not None and not attempt.is_stopping
+
+    def _is_live(self, job_id: str) -> bool:
+        job = self.driver.table.jobs.get(job_id)
+        return job is not None and not job.state.is_final and job.state is not JobState.CANCELLING
+
+    def _wanted_files(self) -> set[str]:
+        """Digests that jobs name."""
+        return self._files(job.spec for job in self.driver.table.jobs.values())
+
+    def files_of(self, daemons: Set[str]) -> set[str]:
+        """Digests of what ranks on these daemons need for the attempts that go on."""
+        table = self.driver.table
+        going_on = [table.jobs[job_id] for job_id in table.attempts.live if job_id in table.jobs]
+        return self._files(
+            job.spec for job in going_on if any(a.daemon in daemons for a in job.assignments)
+        )
+
+    def _files(self, specs: Iterable[JobSpec]) -> set[str]:
+        """Digests of the files of jobs, plans of their graphs included."""
+        named = {digest for spec in specs for digest in (spec.graph, spec.archive) if digest}
+        return named | self.plans.of_graphs(named)
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    async def close(self, why: str) -> None:
+        """Once nothing drives the table any more. why: for the audit log."""
+        with suppress(OneFlowError):
+            await self.points.flush()
+            await self.driver.close()
+        self.plans.close()
+        if self.compilers is not None:
+            await asyncio.to_thread(self.compilers.close)
+        self.blobs.close()
+        # Who sent a signal the kernel does not say; only this user and root can.
+        self.audit.note("stop", "", "", why=why, user=os.getuid())
+        self.audit.close()
+        self._lock.release()
+
+
+class Performer:
+    """Does what the table decides: tells daemons, over whatever line they have now.
+
+    plans: set once, before the first action; they tell daemons to prepare when a plan is there.
+    """
+
+    plans: Plans
+
+    def __init__(self, lines: Lines, settings: SchedulerSettings) -> None:
+        self._lines, self._settings = lines, settings
+
+    def perform(self, action: Action) -> None:
+        """Any action that is not the store's."""
+        match action:
+            case TellWelcome():
+                self._welcome(action)
+            case TellFenced():
+                for line in self._lines.of_incarnation(action.daemon, action.incarnation):
+                    line.send(pb.SchedulerMessage(fenced=action.why))
+                    line.close(action.why)
+            case Rejected(event=event, message=message, reason=reason):
+                level = log.warning if isinstance(event, DaemonJoined) else log.info
+                level("refused (%s): %s", reason or "asked in vain", message)
+            case TellPrepare():
+                self.plans.tell_prepare(action)
+            case Tell():
+                self._send(action, action.message)
+
+    def send_prepare(self, action: TellPrepare, plan: str) -> None:
+        """plan: its digest, or ""."""
+        failpoint("scheduler.plan")
+        self._send(action, prepare_message(action, plan))
+
+    def _send(self, action: Told, message: pb.SchedulerMessage) -> None:
+        """Send to the daemon that is meant, if it is still the same one."""
+        line = self._lines.current(action.daemon)
+        if line is not None and line.epoch == action.epoch:
+            line.send(message)
+
+    def _welcome(self, action: TellWelcome) -> None:
+        line = self._lines.welcome(action.daemon, action.incarnation, action.epoch)
+        if line is None:
+            return
+        table = self._settings.table
+        line.send(
+            pb.SchedulerMessage(
+                welcome=pb.Welcome(
+                    epoch=action.epoch,
+                    heartbeat_s=self._settings.heartbeat_s,
+                    suspect_s=table.suspect_s,
+                    act_s=table.act_s,
+                )
+            )
+        )
+
+
+class _Releaser(Listener):
+    """Removes the files of jobs that are removed."""
+
+    def __init__(self, blobs: Blobs, plans: Plans) -> None:
+        self._blobs, self._plans = blobs, plans
+
+    def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
+        if now is None and before is not None:
+            spec = before.spec
+            plans = self._plans.of_graphs({spec.graph}) if spec.graph else set()
+            self._blobs.release({spec.graph, spec.archive, *plans} - {""})
+
+
+class StateLock:
+    """The lock of a state directory, held from `take` to `release`."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / LOCK_FILE
+        self._fd = -1
+
+    def take(self) -> None:
+        """Raises ConfigError that names the holder."""
+        try:
+            make_state_dir(self._path.parent, "blobs")
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise ConfigError(f"cannot write {self._path}: {error.strerror}") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 100, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise ConfigError(
+                f"the state directory {self._path.parent} is in use by another scheduler"
+                f"{_describe(holder)}; stop that one or name another state directory"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """The file stays: to remove it would let two in."""
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _describe(holder: str) -> str:
+    if not holder.isdecimal():
+        return ""
+    try:
+        words = Path(f"/proc/{holder}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return f", process {holder}"
+    return f", process {holder} ({' '.join(word for word in words if word)[:80]})"

@@ -47,7 +47,7 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LOWER = frozenset(("matmul", "linear", "conv", "conv_data_grad"))
+LOWER = frozenset(("matmul", "linear", "attention", "conv", "conv_data_grad"))
 _LOSSES = (
     *("bce_loss", "bce_with_logits_loss", "nll_loss", "smooth_l1_loss"),
     *("sparse_softmax_cross_entropy", "reduce_prod"),

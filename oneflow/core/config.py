@@ -70,6 +70,7 @@ class Config:
     keep_freed_memory: bool = True  # unless the user tuned malloc by its own variables
     runtime_dir: Path = Path("/tmp")
     cuda_graphs: bool = True  # a segment's GPU kernels are replayed as CUDA graphs
+    attention: str = "auto"  # fused: no scores are stored; scores: they are; auto: by the device
     fuses_kernels: bool = True  # chains of ops with formulas in graphs run as one kernel each
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
     nccl_shares_gpu: bool = False  # NCCL is told to put several ranks on one GPU
@@ -122,6 +123,7 @@ class Config:
             keep_freed_memory=not any(env.get(name) for name in MALLOC_VARIABLES),
             runtime_dir=_runtime_dir(env),
             cuda_graphs=_boolean(env, "ONEFLOW_CUDA_GRAPHS", True),
+            attention=_choice(env, "ONEFLOW_ATTENTION", ("auto", "fused", "scores")),
             fuses_kernels=_boolean(env, "ONEFLOW_KERNEL_FUSION", True),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
             nccl_shares_gpu=_boolean(env, "NCCL_MULTI_RANK_GPU_ENABLE"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from oneflow.core.config import current_config
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, gt, mul
@@ -12,10 +13,14 @@ from oneflow.functional.nn_activation import dropout, softmax
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import any
 from oneflow.functional.shaping import repeat_interleave, tril
+from oneflow.ops.attention import attention
 from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
 from oneflow.tensor.alike import filled_like
 from oneflow.tensor.tensor import Tensor
+
+LEAST_ROWS = 16
+"""Rows of the query from which a GPU does without stored scores: its tiles hold as many at once."""
 
 
 def scaled_dot_product_attention(
@@ -45,15 +50,19 @@ def scaled_dot_product_attention(
             f"scaled_dot_product_attention: query {query.meta} and key {key.meta} need equal last "
             "dims"
         )
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if enable_gqa:
+        _check_heads(query, key)
+    if is_causal and attn_mask is not None:
+        raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
+    if dropout_p <= 0.0 and _is_fused(query, key, value, attn_mask, enable_gqa):
+        masks = () if attn_mask is None else (attn_mask,)
+        return attention(query, key, value, *masks, scale=factor, is_causal=is_causal)[0]
     if enable_gqa:
         key, value = (_for_each_head(query, x) for x in (key, value))
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = matmul(query, key, transpose_b=True)
-    if is_causal:
-        if attn_mask is not None:
-            raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
-        if scores.shape[-2] != scores.shape[-1]:  # the fused op ends both sides at one position
-            attn_mask = tril(as_type(filled_like(scores, 1), bool_))
+    if is_causal and scores.shape[-2] != scores.shape[-1]:  # the op ends both at one position
+        attn_mask = tril(as_type(filled_like(scores, 1), bool_))
     if is_causal and attn_mask is None:
         weights = causal_softmax(scores, scale=factor)
     else:
@@ -66,14 +75,38 @@ def scaled_dot_product_attention(
     return pick(_sees_any(attn_mask), out, 0.0)
 
 
-def _for_each_head(query: Tensor, x: Tensor) -> Tensor:
-    """Keys or values once for each head of the query."""
-    times, left = divmod(query.shape[-3], x.shape[-3])
-    if left:
+def _is_fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, enable_gqa: bool
+) -> bool:
+    """Is attention one op, which stores no scores, or several? ONEFLOW_ATTENTION says so, else the
+    device: on a CPU the several are faster."""
+    lead, shared = query.shape[:-2], key.shape[:-2]
+    if enable_gqa:
+        lead, shared = lead[:-1], shared[:-1]
+    alike = lead == shared and key.shape[:-2] == value.shape[:-2] and query.ndim == key.ndim
+    whole = (*query.shape[:-1], key.shape[-2])
+    if mask is not None:
+        fits = mask.ndim <= len(whole) and mask.dtype in (bool_, query.dtype)
+        alike &= fits and all(
+            n in (1, m) for n, m in zip(mask.shape[::-1], whole[::-1], strict=False)
+        )
+    asked = current_config().attention
+    if asked != "auto":
+        return alike and asked == "fused"
+    return alike and query.is_cuda and query.shape[-2] >= LEAST_ROWS
+
+
+def _check_heads(query: Tensor, key: Tensor) -> None:
+    if query.shape[-3] % key.shape[-3]:
         raise ShapeError(
             f"scaled_dot_product_attention: {query.shape[-3]} heads of the query are no multiple "
-            f"of {x.shape[-3]} heads of key or value"
+            f"of {key.shape[-3]} heads of key or value"
         )
+
+
+def _for_each_head(query: Tensor, x: Tensor) -> Tensor:
+    """Keys or values once for each head of the query."""
+    times = query.shape[-3] // x.shape[-3]
     repeated: Tensor = repeat_interleave(x, times, dim=-3)
     return repeated if times > 1 else x
 

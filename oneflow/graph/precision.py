@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 WHITE = frozenset(
     (
-        *("matmul", "linear", "matmul_weight_grad", "amp_white_identity"),
+        *("matmul", "linear", "matmul_weight_grad", "attention", "amp_white_identity"),
         *("conv", "conv_data_grad", "conv_filter_grad"),
     )
 )
@@ -66,6 +66,7 @@ CLEAR = frozenset(
     )
 )
 KEPT: dict[str, range] = {
+    "attention_grad": range(5, 6),
     "layer_norm_grad": range(2, 4),
     "rms_norm_grad": range(2, 3),
     "batch_norm_apply": range(1, 5),

@@ -4,6 +4,7 @@ from oneflow.ops import (  # noqa: F401
     activation,
     adam_update,
     assign,
+    attention,
     batch_norm,
     bessel,
     binary,

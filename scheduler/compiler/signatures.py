@@ -45,6 +45,9 @@ SOURCES = frozenset({"input", "variable"})
 PICKING = frozenset({"gather", "index_select"})
 """Ops that read no more of their first input than they write."""
 
+ATTENTION = {"attention": (2, 0, 1), "attention_grad": (5, 1, 2)}
+"""Ops of attention: the number of their products of rows and columns, which inputs are q and k."""
+
 BYTES_PER_SECOND = {"cpu": 2.5e10, "cuda": 1e12}
 FLOPS_PER_SECOND = {"cpu": 2e11, "cuda": 1e14}
 """Paces of one rank. Those of a CPU: with them steps of the four models of
@@ -404,9 +407,13 @@ def _seconds(
         numels[0] = min(numels[0], numels[-1])
     nbytes = sum(n * t.dtype.bytes for n, t in zip(numels, types, strict=True))
     seconds: float = nbytes / BYTES_PER_SECOND[device]
+    flops = 0.0
     if is_product:
         flops = 2.0 * math.sqrt(numels[0] * numels[1] * numels[-1])
-        seconds = max(seconds, flops / FLOPS_PER_SECOND[device])
+    elif node.op in ATTENTION:
+        products, q, k = ATTENTION[node.op]
+        flops = 2.0 * products * numels[q] * node.inputs[k].type.shape[-2]
+    seconds = max(seconds, flops / FLOPS_PER_SECOND[device])
     return seconds + CALL_SECONDS
 
 

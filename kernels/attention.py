@@ -1,0 +1,146 @@
+"""Attention on a CPU: one head after the other, whose scores alone are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from oneflow.core.dtype import bool_, float32
+from oneflow.core.operand import Attrs
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.registry import kernel
+
+Index = tuple[int, ...]
+
+
+def _wide(q: TensorType, *shape: int) -> TensorType:
+    dtype = q.dtype if q.dtype.bytes >= 4 else float32
+    return TensorType(shape, dtype)
+
+
+def _workspace(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Scores of a head, which of them are hidden; q, k, v and out of the head, in float32."""
+    q, k, v = ins[:3]
+    scores = (q.shape[-2], k.shape[-2])
+    hidden = TensorType(scores, bool_)
+    parts = (*(t.shape[-2:] for t in (q, k, v)), (q.shape[-2], v.shape[-1]))
+    return _wide(q, *scores), hidden, *(_wide(q, *shape) for shape in parts)
+
+
+def _grad_workspace(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Those of the forward pass; gradients of scores, output, q, k and v of a head."""
+    d_out, q, k, v = ins[:4]
+    scores = _wide(q, q.shape[-2], k.shape[-2])
+    parts = (d_out.shape[-2:], *(t.shape[-2:] for t in (q, k, v)))
+    return *_workspace((q, k, v), attrs), scores, *(_wide(q, *shape) for shape in parts)
+
+
+def heads(q: Array, k: Array) -> Iterator[tuple[Index, Index, bool]]:
+    """The index of each head of q, that of its k and v, and whether it is the first with those."""
+    times = q.shape[-3] // k.shape[-3] if q.ndim > 2 and k.shape[-3] else 1
+    for index in np.ndindex(q.shape[:-2]):
+        shared = (*index[:-1], index[-1] // times) if index else ()
+        yield index, shared, not index or index[-1] % times == 0
+
+
+def _score(
+    s: Array,
+    hidden: Array,
+    q: Array,
+    k: Array,
+    mask: Array | None,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    """s <- scale * q @ k^T + mask, -inf where nothing is to be seen."""
+    np.matmul(q, k.T, out=s)
+    s *= s.dtype.type(scale)
+    if is_causal:
+        rows, columns = (np.arange(n) for n in s.shape)
+        np.greater(columns[None, :], rows[:, None], out=hidden)
+    elif mask is None:
+        return
+    elif mask.dtype == np.bool_:
+        np.logical_not(mask, out=hidden)
+    else:
+        s += mask
+        return
+    np.copyto(s, -math.inf, where=hidden)
+
+
+def _masks(mask: tuple[Array, ...], q: Array, k: Array) -> Array | None:
+    """The mask over every head, as a view."""
+    whole = (*q.shape[:-1], k.shape[-2])
+    return np.broadcast_to(mask[0], whole) if mask else None
+
+
+@kernel("attention", device="cpu", workspace=_workspace)
+def attention(
+    xp: ArrayModule,
+    out: Array,
+    lse: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    *rest: Array,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    *mask, s, hidden, wide_q, wide_k, wide_v, wide_out = rest
+    masks = _masks(tuple(mask), q, k)
+    for at, shared, _ in heads(q, k):
+        wide_q[...], wide_k[...], wide_v[...] = q[at], k[shared], v[shared]
+        _score(s, hidden, wide_q, wide_k, None if masks is None else masks[at], scale, is_causal)
+        best = s.max(axis=-1, initial=-math.inf)
+        best[np.isneginf(best)] = 0
+        s -= best[:, None]
+        np.exp(s, out=s)
+        total = s.sum(axis=-1)
+        lse[at] = best + np.log(total)
+        total[total == 0] = 1
+        np.matmul(s, wide_v, out=wide_out)
+        wide_out /= total[:, None]
+        out[at] = wide_out
+
+
+@kernel("attention_grad", device="cpu", workspace=_grad_workspace)
+def attention_grad(
+    xp: ArrayModule,
+    d_q: Array,
+    d_k: Array,
+    d_v: Array,
+    d_out: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    lse: Array,
+    *rest: Array,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    *mask, p, hidden, wide_q, wide_k, wide_v, wide_out, d_s, wide_d, own_q, own_k, own_v = rest
+    masks = _masks(tuple(mask), q, k)
+    d_k[...], d_v[...] = 0, 0
+    for at, shared, is_first in heads(q, k):
+        wide_q[...], wide_k[...], wide_v[...] = q[at], k[shared], v[shared]
+        wide_out[...], wide_d[...] = out[at], d_out[at]
+        _score(p, hidden, wide_q, wide_k, None if masks is None else masks[at], scale, is_causal)
+        own = lse[at]
+        p -= np.where(np.isneginf(own), 0, own)[:, None]
+        np.exp(p, out=p)
+        np.matmul(wide_d, wide_v.T, out=d_s)
+        wide_out *= wide_d
+        d_s -= wide_out.sum(axis=-1)[:, None]
+        d_s *= p
+        d_s *= d_s.dtype.type(scale)
+        np.matmul(d_s, wide_k, out=own_q)
+        d_q[at] = own_q
+        if is_first:
+            own_k[...], own_v[...] = 0, 0
+        own_k += np.matmul(d_s.T, wide_q, out=wide_k)
+        own_v += np.matmul(p.T, wide_d, out=wide_v)
+        d_k[shared], d_v[shared] = own_k, own_v

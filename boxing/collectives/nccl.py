@@ -28,7 +28,7 @@ from oneflow.boxing.collectives.device_watch import DeviceWatch, add_watch, remo
 from oneflow.boxing.collectives.exchange import Exchange, Read, need_source, view_of
 from oneflow.boxing.collectives.patterns import blocks_of, pattern
 from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
-from oneflow.core.errors import HangError, TransportError
+from oneflow.core.errors import HangError, OneFlowError, TransportError
 from oneflow.kernels.array import Array, ArrayModule, GpuEvent, GpuStream, address
 
 _TYPES = {
@@ -44,8 +44,17 @@ CLOSE_S = 5.0
 _PAUSE_S = 0.001
 
 
+class NcclRefused(TransportError):
+    """NCCL cannot join some ranks.  why: where, and in its words."""
+
+    def __init__(self, ranks: Sequence[int], why: str) -> None:
+        super().__init__(f"NCCL cannot join the ranks {list(ranks)}: {why}")
+        self.why = why
+
+
 class NcclCollectives(DeviceCollectives):
-    """One rank's end. The GPU to use must be current.
+    """One rank's end. The GPU to use must be current. Raises NcclRefused where NCCL cannot join the
+    ranks, on all of them.
 
     group_name: never used before in this job.  guard: host collectives of the same ranks.
     own_stream: False runs calls on the stream that is current.
@@ -99,10 +108,19 @@ class NcclCollectives(DeviceCollectives):
             thread.join(SLICE_S)
             if thread.is_alive():
                 self._check_opening(time.monotonic() - started_at)
+                self._check_refused(key, kv)
         if opened.error is not None:
-            ranks = list(self.ranks)
-            raise TransportError(f"NCCL cannot join the ranks {ranks}: {opened.error}")
+            kv.put(f"{key}/refused", f"on rank {self.rank}: {opened.error}".encode())
+            raise NcclRefused(self.ranks, f"on rank {self.rank}: {opened.error}")
         return opened.result
+
+    def _check_refused(self, key: str, kv: KeyValueStore) -> None:
+        """A rank where NCCL has failed says so to those that still wait for it."""
+        try:
+            reason = kv.get(f"{key}/refused", SLICE_S)
+        except OneFlowError:
+            return
+        raise NcclRefused(self.ranks, reason.decode())
 
     def _check_opening(self, waited_s: float) -> None:
         if self._peer_check is not None:

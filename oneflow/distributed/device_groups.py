@@ -14,6 +14,7 @@ from oneflow.core.config import Config
 from oneflow.core.log import get_logger
 
 if TYPE_CHECKING:
+    from oneflow.boxing.collectives.base import Collectives
     from oneflow.boxing.collectives.device import DeviceCollectives
     from oneflow.distributed.world import World
 
@@ -37,7 +38,8 @@ class Ability(NamedTuple):
 
 def open_device_collectives(world: World, ranks: tuple[int, ...]) -> DeviceCollectives:
     """This rank's end of `ranks` (ascending) for arrays on this rank's GPU; all of them must call
-    it. Where one of them cannot use NCCL none does, and a warning says why.
+    it. Where one of them cannot use NCCL, or NCCL fails to join them, none does, and a warning says
+    why.
 
     Raises DeviceError without a GPU.
     """
@@ -51,22 +53,42 @@ def open_device_collectives(world: World, ranks: tuple[int, ...]) -> DeviceColle
     said = host.gather_bytes(mine, "opening of GPU collectives")
     found = [Ability(*json.loads(text)) for text in said]
     reason = hindrance(ranks, found)
-    if reason:
-        level = logging.WARNING if world.rank == ranks[0] else logging.INFO
-        log.log(level, "GPU tensors of ranks %s move through host memory: %s", list(ranks), reason)
-        return StagedCollectives(host)
-    from oneflow.boxing.collectives.nccl import NcclCollectives
+    opened = None
+    if not reason:
+        opened, reason = _join(world, ranks, host)
+    if opened is not None:
+        return opened
+    level = logging.WARNING if world.rank == ranks[0] else logging.INFO
+    log.log(level, "GPU tensors of ranks %s move through host memory: %s", list(ranks), reason)
+    return StagedCollectives(host)
 
-    return NcclCollectives(
-        f"eager/{'-'.join(map(str, ranks))}",
-        world.rank,
-        ranks,
-        world.client,
-        host,
-        world.client.check,
-        world.timeout_s,
-        own_stream=not settings.current().use_compute_stream,
-    )
+
+def _join(
+    world: World, ranks: tuple[int, ...], host: Collectives
+) -> tuple[DeviceCollectives | None, str]:
+    """NCCL's communicator of some ranks; None, and why, if NCCL failed on any of them."""
+    from oneflow.boxing.collectives.nccl import NcclCollectives, NcclRefused
+
+    opened, reason = None, ""
+    try:
+        opened = NcclCollectives(
+            f"eager/{'-'.join(map(str, ranks))}",
+            world.rank,
+            ranks,
+            world.client,
+            host,
+            world.client.check,
+            world.timeout_s,
+            own_stream=not settings.current().use_compute_stream,
+        )
+    except NcclRefused as error:
+        reason = f"NCCL fails {error.why}"
+    said = host.gather_bytes(reason.encode(), "end of the opening of GPU collectives")
+    reason = next((text.decode() for text in said if text), "")
+    if reason and opened is not None:
+        opened.close()
+        opened = None
+    return opened, reason
 
 
 def own_ability(cupy: Any, config: Config) -> Ability:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from oneflow.core.errors import HangError
+
 
 class LocalStore:
     """A key-value store of one process."""
@@ -21,7 +23,8 @@ class LocalStore:
 
     def get(self, key: str, timeout_s: float) -> bytes:
         with self._changed:
-            assert self._changed.wait_for(lambda: key in self._values, timeout_s)
+            if not self._changed.wait_for(lambda: key in self._values, timeout_s):
+                raise HangError(f"nobody has put {key}")
             return self._values[key]
 
 

@@ -143,6 +143,31 @@ def test_a_cupy_without_nccl_says_so(cupy: Any) -> None:
     assert "cannot use NCCL: libnccl.so.2" in own_ability(cupy, Config()).hindrance
 
 
+def test_an_nccl_that_fails_on_one_rank_is_used_by_none(
+    cupy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    make = cupy.cuda.nccl.NcclCommunicator
+
+    def join(size: int, unique: bytes, index: int) -> Any:
+        if index == 1:
+            raise cupy.cuda.nccl.NcclError("NCCL_ERROR_SYSTEM_ERROR: too little /dev/shm")
+        return make(size, unique, index)  # waits for the other one
+
+    cupy.cuda.nccl.NcclCommunicator = join
+
+    def work(here: Any) -> Any:
+        ends = here.device_collectives((0, 1))
+        return type(ends), ends.all_reduce(cupy.asarray(np.full(3, here.rank + 1.0)))
+
+    with caplog.at_level(logging.WARNING, "oneflow.distributed.device_groups"):
+        found = worlds(2, work)
+    for kind, total in found:
+        assert kind is StagedCollectives
+        np.testing.assert_array_equal(total, np.full(3, 3.0))
+    (said,) = [r.getMessage() for r in caplog.records if "host memory" in r.getMessage()]
+    assert "NCCL fails on rank 1: NCCL_ERROR_SYSTEM_ERROR: too little /dev/shm" in said
+
+
 def test_the_setting_of_the_stream_is_followed() -> None:
     from oneflow.boxing import settings
 

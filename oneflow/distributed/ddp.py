@@ -6,6 +6,9 @@ and averages over the ranks every bucket whose gradients are all there, the last
 in one order on all ranks. It is older than all that is computed from the parameters, so the
 backward pass visits it last; then the rest is averaged, with zeros for parameters that this rank
 did not use.
+
+On GPUs the ranks exchange buckets beside the kernels of the backward pass, which waits for them at
+its end only.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.core.dtype import float32
+from oneflow.core.dtype import DType
 from oneflow.core.errors import DTypeError, PlacementError
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import own_device
+from oneflow.kernels.streams import BOXING, beside, join
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias, raw
@@ -47,9 +51,9 @@ class Replicas:
 
     def share(self, tensors: list[Tensor]) -> None:
         """Every rank takes rank 0's values; tensors of one dtype and device travel together."""
-        for key in dict.fromkeys((x.meta.dtype, x._device.type) for x in tensors):
-            alike = [x for x in tensors if (x.meta.dtype, x._device.type) == key]
-            xp, everyone = _means_of(key[1])
+        for key in dict.fromkeys(map(_kind, tensors)):
+            alike = [x for x in tensors if _kind(x) == key]
+            xp, everyone = _means_of(key[0])
             first = everyone.broadcast(xp.concatenate([x._array.reshape(-1) for x in alike]), 0)
             if world().rank == 0:
                 continue
@@ -97,6 +101,7 @@ class Averaging:
         self._grads: dict[int, Tensor | None] = {}
         self._results: list[Any] = [None] * len(self._parameters)
         self._num_done = 0
+        self._is_beside = False
 
     def arrived(self, index: int, grad: Tensor | None) -> None:
         """The gradient of one parameter is complete."""
@@ -112,6 +117,8 @@ class Averaging:
             self._grads.setdefault(index, grad)
         while self._num_done < len(self._buckets):
             self._average_next()
+        if self._is_beside:
+            join(BOXING)
         results = self._results
         self._start()
         return results
@@ -120,9 +127,10 @@ class Averaging:
         bucket = self._buckets[self._num_done]
         self._num_done += 1
         members = [self._parameters[i] for i in bucket]
-        xp, everyone = _means_of(members[0]._device.type)
-        scale = np.float32(1.0 / world().world_size)
-        flat = xp.empty(sum(p.meta.numel for p in members), np.float32)
+        device, dtype = _kind(members[0])
+        xp, everyone = _means_of(device)
+        scale = dtype.np.type(1.0 / world().world_size)
+        flat = xp.empty(sum(p.meta.numel for p in members), dtype.np)
         parts = _parts(flat, members)
         for i, part in zip(bucket, parts, strict=True):
             grad = self._grads[i]
@@ -131,9 +139,19 @@ class Averaging:
             else:
                 xp.multiply(grad._array, scale, out=part)
                 self._grads[i] = None  # its memory can go
-        everyone.all_reduce(flat, out=flat)
+        if device == "cpu":
+            everyone.all_reduce(flat, out=flat)
+        else:
+            self._is_beside = True
+            with beside(BOXING):
+                everyone.all_reduce(flat, out=flat)
         for i, p, part in zip(bucket, members, parts, strict=True):
             self._results[i] = raw(p.meta, part, p._device)
+
+
+def _kind(x: Tensor) -> tuple[str, DType]:
+    """Tensors of one kind travel together: (kind of device, dtype)."""
+    return x._device.type, x.meta.dtype
 
 
 def _means_of(kind: str) -> tuple[Any, Collectives]:
@@ -153,14 +171,14 @@ def _parts(flat: Array, tensors: Sequence[Tensor]) -> list[Array]:
 
 
 def divide(parameters: Sequence[Tensor], bucket_nbytes: int) -> list[list[int]]:
-    """Numbers of parameters in buckets of one kind of device, the last parameter first: its
-    gradient is ready first."""
+    """Numbers of parameters in buckets of one kind of device and dtype, the last parameter first:
+    its gradient is ready first."""
     buckets: list[list[int]] = []
     filled = 0
     for i in reversed(range(len(parameters))):
-        kind, nbytes = parameters[i]._device.type, parameters[i].meta.nbytes
+        kind, nbytes = _kind(parameters[i]), parameters[i].meta.nbytes
         is_full = filled + nbytes > bucket_nbytes
-        if not buckets or is_full or parameters[buckets[-1][0]]._device.type != kind:
+        if not buckets or is_full or _kind(parameters[buckets[-1][0]]) != kind:
             buckets.append([])
             filled = 0
         buckets[-1].append(i)
@@ -191,5 +209,5 @@ def _check(p: Tensor) -> None:
             "DistributedDataParallel takes a module of local parameters; "
             "a global one is parallel already"
         )
-    if p.meta.dtype is not float32:
-        raise DTypeError(f"DistributedDataParallel: parameters must be float32, got {p.meta}")
+    if not p.meta.dtype.is_floating_point:
+        raise DTypeError(f"DistributedDataParallel: parameters must be real floats, got {p.meta}")

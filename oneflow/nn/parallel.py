@@ -27,7 +27,7 @@ def DistributedDataParallel(
     broadcast_parameters: all take rank 0's parameters now.  broadcast_buffers: and its buffers
     before each forward.
     bucket_size: MiB of gradients sent together (use_bucket=False: each alone).  Parameters must be
-    local and float32.
+    local and real floats; gradients are averaged in their dtype.
     """
     nbytes = bucket_size * MEBIBYTE if use_bucket else 0
     data_parallel(module, broadcast_buffers, broadcast_parameters, nbytes)

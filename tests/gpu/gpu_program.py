@@ -65,6 +65,24 @@ def data_parallel() -> None:
     np.testing.assert_allclose(losses("cuda", True), losses("cpu", False), rtol=1e-4)
 
 
+def replicas() -> None:
+    """DistributedDataParallel averages gradients of every float dtype, beside the backward pass."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(4 * SIZE, 8)).astype(np.float32)
+    for dtype, rtol in ((flow.float32, 1e-5), (flow.float64, 1e-7), (flow.bfloat16, 3e-2)):
+        flow.manual_seed(1)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).to("cuda", dtype)
+        whole = [flow.tensor(p.double().numpy(), requires_grad=True) for p in model.parameters()]
+        wrapped = nn.parallel.DistributedDataParallel(model, bucket_size=1, use_bucket=RANK < 0)
+        mine = flow.tensor(x[4 * RANK : 4 * RANK + 4], device="cuda", dtype=dtype)
+        (wrapped(mine) ** 2).mean().backward()
+        w, b, v, c = whole
+        out = flow.relu(flow.tensor(x).double() @ w.t() + b) @ v.t() + c
+        (out**2).mean().backward()
+        for p, q in zip(model.parameters(), whole, strict=True):
+            np.testing.assert_allclose(p.grad.double().numpy(), q.grad.numpy(), rtol, rtol / 10)
+
+
 def dropped() -> None:
     """Recorded draws of micro-batches whose rows lie on both ranks are those of the CPU."""
     expected = losses("cpu", False, 0.4, 2)
@@ -214,6 +232,7 @@ SCENES = {
     "data_parallel": data_parallel,
     "data_parallel_far": data_parallel,
     "dropped": dropped,
+    "replicas": replicas,
     "layouts": layouts,
     "boxing": boxing,
     "nccl": nccl,

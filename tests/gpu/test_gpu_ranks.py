@@ -49,7 +49,7 @@ def _nccl_env() -> dict[str, str]:
     return {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 
 
-@pytest.mark.parametrize("scene", ["data_parallel", "dropped", "layouts", "boxing"])
+@pytest.mark.parametrize("scene", ["data_parallel", "dropped", "replicas", "layouts", "boxing"])
 def test_two_ranks(scene: str) -> None:
     """Without NCCL where the ranks share a GPU: eager tensors then go through host memory."""
     _launch(scene)
@@ -60,7 +60,7 @@ def test_ranks_that_act_as_two_hosts() -> None:
     _launch("data_parallel_far")
 
 
-@pytest.mark.parametrize("scene", ["nccl", "streams", "dropped", "layouts", "boxing"])
+@pytest.mark.parametrize("scene", ["nccl", "streams", "dropped", "replicas", "layouts", "boxing"])
 def test_nccl(scene: str) -> None:
     _launch(scene, **_nccl_env())
 

@@ -1,4 +1,6 @@
-"""The reason for which a job that is waited for does not run, said once for each change."""
+"""The reason for which a job that is waited for does not run, or does not end, said once for each
+change.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from oneflow.scheduler.jobs.records import JobRecord, JobState
 AFTER_S = 5.0  # most waits are shorter, and nobody wants to read of them
 LOOK_S = 5.0  # between looks at a job that is pending
 IDLE_LOOK_S = 30.0  # and at one that runs: it may be restarted
-WAITING = (JobState.QUEUED, JobState.RESTARTING)
+WAITING = (JobState.QUEUED, JobState.RESTARTING, JobState.RUNNING, JobState.CANCELLING)
 
 
 class WhyPending:

@@ -36,6 +36,7 @@ from oneflow.cluster.settings import config_dir, load_settings, runtime_dir, sta
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import MAX_SOCKET_NBYTES, resolve, socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
+from oneflow.core.folders import check_unwritten
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
 from oneflow.services.metrics_http import make_private
@@ -433,6 +434,7 @@ def _connect(record: LocalCluster, patience: Patience) -> Cluster:
             f"the token file {path} is gone, and the cluster that runs knows no other: "
             "`oneflow cluster down`, then `oneflow cluster up` makes a new one; jobs are kept"
         )
+    check_unwritten(path.parent)
     return connect(record.address, read_token_file(path), patience=patience)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from oneflow.core.folders import check_unwritten
 from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
 from oneflow.scheduler.jobs.records import TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
@@ -57,4 +58,5 @@ def _note(state: Path, replaced: list[TokenRecord], added: list[TokenRecord]) ->
 def _secret(path: Path) -> str:
     if not path.exists():
         write_token_file(path, new_secret())
+    check_unwritten(path.parent)
     return read_token_file(path)

@@ -213,20 +213,28 @@ class Driver:
             return error
         if self._trouble:
             log.warning("the store can be written again")
-        self._trouble, self._undone_changes = "", []
+            self._set_trouble("")
+        self._undone_changes = []
         self._wrote(time.perf_counter() - started)
         return None
 
     def _failed(self, error: StoreError, changes: list[Change], submitted: set[str]) -> None:
         if not self._trouble:
             log.error("%s; what runs goes on, new jobs are refused", error)
-        self._trouble = str(error) or "the store cannot be written"
+        self._set_trouble(str(error) or "the store cannot be written")
         for job_id in submitted:
             self.table.withdraw(job_id)
             self._unshown.discard(job_id)
         self._undone_changes = [c for c in changes if _new_job_of(c) not in submitted]
         told: list[Action] = [a for a in self._undone if not isinstance(a, Change)]
         self._undone = [a for a in told if _new_job_of(a) not in submitted][-MAX_UNDONE:]
+
+    def _set_trouble(self, why: str) -> None:
+        """Tell those who wait for a job that nothing can be written, or can again."""
+        if why != self._trouble:
+            self._trouble = why
+            for job_id in self._watchers:
+                self.notify(job_id)
 
     def _perform_all(self) -> None:
         undone, self._undone = self._undone, []

@@ -19,7 +19,8 @@ from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 
 QUEUED = JobRecord("j1", JobSpec(), JobState.QUEUED, pending="needs 2 cpu devices: 1 free")
 AGAIN = replace(QUEUED, state=JobState.RESTARTING, attempt=1, pending="needs 2 cpu devices: 0 free")
-RUNNING = replace(QUEUED, state=JobState.RUNNING, attempt=1)  # what is pending is old
+RUNNING = replace(QUEUED, state=JobState.RUNNING, attempt=1, pending="")
+FULL = replace(RUNNING, pending="cannot write cluster.db: its disk is full")
 
 
 class Job:
@@ -38,11 +39,12 @@ class Job:
 def test_each_reason_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     job: Any = Job()
     why = WhyPending(job)
-    for record in (QUEUED, QUEUED, AGAIN, RUNNING, QUEUED):
+    for record in (QUEUED, QUEUED, AGAIN, RUNNING, QUEUED, FULL, RUNNING):
         why.tell(record)
     assert capsys.readouterr().err.splitlines() == [
         "oneflow: job=j1 state=QUEUED needs 2 cpu devices: 1 free",
         "oneflow: job=j1 state=RESTARTING needs 2 cpu devices: 0 free",
+        "oneflow: job=j1 state=RUNNING cannot write cluster.db: its disk is full",
     ]
 
 

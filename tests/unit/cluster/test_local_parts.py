@@ -111,6 +111,14 @@ def test_a_replaced_token_goes(tmp_path: Path) -> None:
     assert sum('"token_revoke"' in line for line in notes) == 2
 
 
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    prepare_tokens(tmp_path / "local", config)
+    config.chmod(0o777)
+    with pytest.raises(ConfigError, match=r"others may write to .*chmod go-w"):
+        prepare_tokens(tmp_path / "local", config)
+
+
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     write_token_file(tmp_path / "token", "of-another-cluster-already")
     (tmp_path / "token").chmod(0o644)

@@ -128,16 +128,39 @@ def test_while_the_disk_is_full_new_jobs_are_refused_and_others_go_on(tmp_path: 
         assert not scene.told("start")  # it would run before RUNNING is durable
         assert driver.job("a").state == "STARTING"
         assert "b" not in driver.table.jobs
+        watching = driver.watch("a")
+        shown = [(await anext(watching)).state.value, driver.trouble]
         scene.store.is_full = False
         await scene.submit("b")
         assert scene.told("start")
-        assert driver.job("a").state == "RUNNING"
+        shown += [(await asyncio.wait_for(anext(watching), 30)).state.value, driver.trouble]
+        assert shown == ["STARTING", "the disk is full", "RUNNING", ""]
+        await watching.aclose()
         scene.hear(exited=pb.Exited(id=RANK, reason="NONE"))
         await until(lambda: scene.told("noted"))
         assert driver.job("a").state == "SUCCEEDED"
 
     loaded = play(tmp_path, act)
     assert {job.id: job.state.value for job in loaded.jobs} == {"a": "SUCCEEDED", "b": "STARTING"}
+
+
+def test_who_waits_hears_that_nothing_can_be_written(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        await scene.submit("a")
+        watching = scene.driver.watch("a")
+        await anext(watching)
+        scene.store.is_full = True
+        with pytest.raises(StoreError):
+            await scene.submit("b")
+        assert (await asyncio.wait_for(anext(watching), 30)).id == "a"
+        assert scene.driver.trouble == "the disk is full"
+        scene.store.is_full = False
+        await scene.submit("c")
+        await asyncio.wait_for(anext(watching), 30)
+        assert scene.driver.trouble == ""
+        await watching.aclose()
+
+    play(tmp_path, act)
 
 
 def test_refusals_and_changes_are_told(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oneflow.actors.actor import Actor, Input, Output
 from oneflow.actors.all_reduce import AllReduce
+from oneflow.actors.beside import Beside
 from oneflow.actors.boxing import Boxing, Channel, channels_of, node_step
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
@@ -31,6 +32,7 @@ from oneflow.actors.registers import (
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
 from oneflow.actors.turns import HAD_TURN, Turns
+from oneflow.boxing import settings
 from oneflow.boxing.transitions import group_of
 from oneflow.core.actor_kinds import MEETS_PEERS, READS_PEERS, ActorKind
 from oneflow.core.config import current_config
@@ -195,9 +197,13 @@ class _Binder:
         readers = self._readers()
         segments = self.planned.segments
         scratch = self.hardware.allocate(max(self.planned.scratch_nbytes, 1))
+        overlaps = self.hardware.kind == "cuda" and not settings.current().use_compute_stream
+        beside = Beside(self.local) if overlaps else None
         actors = {}
         for spec in self.local:
             kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
+            if beside is not None:
+                kernel = beside.ordered(spec, kernel)
             if self.hardware.kind != "cpu" and self._meets_peers(spec, readers):
                 kernel = _finished(kernel, self.hardware)
             if spec.id in self.takes_turns:

@@ -29,7 +29,12 @@ def beside(name: str) -> Iterator[None]:
 
 def join(name: str) -> None:
     """Let what is launched from now on wait for all that was launched beside."""
-    _current().wait_event(mark(side_stream(name)))
+    wait(mark(side_stream(name)))
+
+
+def wait(event: GpuEvent) -> None:
+    """Let what is launched from now on come after an event."""
+    _current().wait_event(event)
 
 
 def mark(stream: GpuStream | None = None) -> GpuEvent:

@@ -7,12 +7,15 @@ import random
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from oneflow.actors.beside import Beside, meetings
 from oneflow.actors.fabric import open_fabric
 from oneflow.actors.job import Job
 from oneflow.boxing.collectives.base import Collectives
@@ -25,6 +28,7 @@ from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import Plan
+from oneflow.kernels import streams
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from tests.support.waiting import be_late
 
@@ -49,8 +53,8 @@ CROSSED = """graph crossed pieces=1 {
 MANY = "cpu[0, 1]"
 
 
-def compiled(text: str, world_size: int, lowered: bool = True) -> Plan:
-    config = JobConfig("job", lower_all_reduce=lowered)
+def compiled(text: str, world_size: int, lowered: bool = True, **options: int) -> Plan:
+    config = JobConfig("job", lower_all_reduce=lowered, **options)  # type: ignore[arg-type]
     plan = compile_graph(parse_graph(text), config, Cluster(world_size))
     return Plan.from_bytes(plan.to_bytes())
 
@@ -338,3 +342,67 @@ def test_one_thread_for_all_ranks_refuses_to_wait_in_calls() -> None:
     size, text, _ = LAYOUTS["data-2"]
     with pytest.raises(GraphError, match="compile without lower_all_reduce"):
         run(compiled(text, size), 1, WIDTH)
+
+
+# ---- beside the kernels of a GPU -----------------------------------------------------------------
+
+
+def test_an_actor_waits_for_the_exchanges_whose_memory_it_uses_and_no_others() -> None:
+    plan = compiled(two_layers(MANY, MANY, width=WIDTH), 2, bucket_nbytes=1024)
+    found = meetings(plan.actors)
+    exchanges = {a.id: a for a in plan.actors if a.kind is ActorKind.ALL_REDUCE}
+    assert exchanges
+    for actor in plan.actors:
+        if actor.id in exchanges:
+            assert actor.id not in found
+            continue
+        met = set(found.get(actor.id, ()))
+        neighbours = {
+            e.id
+            for e in exchanges.values()
+            if any(r.producer is actor for r in e.inputs)
+            or any(actor in r.consumers for r in (*e.inputs, *e.outputs))
+        }
+        assert neighbours <= met <= set(exchanges)
+    first, *_, last = exchanges.values()
+    makers = [r.producer for r in last.inputs if r.values]
+    for maker in makers:  # computed while the first bucket is on its way
+        assert first.id not in found[maker.id]
+
+
+class Noted:
+    """Events of a stream, as they are made and waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[Any] = []
+        monkeypatch.setattr(streams, "beside", self._beside)
+        monkeypatch.setattr(streams, "mark", self._mark)
+        monkeypatch.setattr(streams, "wait", lambda event: self.done.append(("wait", event)))
+
+    @contextmanager
+    def _beside(self, name: str) -> Iterator[None]:
+        self.done.append(("enter", name))
+        yield
+        self.done.append("leave")
+
+    def _mark(self) -> int:
+        self.done.append("mark")
+        return len(self.done)
+
+
+def test_an_exchange_runs_beside_and_its_readers_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, noted = compiled(two_layers(MANY, MANY, width=WIDTH), 2), Noted(monkeypatch)
+    beside = Beside(plan.actors)
+    exchange = next(a for a in plan.actors if a.kind is ActorKind.ALL_REDUCE)
+    reader = next(a for a in plan.actors if exchange.id in beside.meetings.get(a.id, ()))
+
+    def act(name: str, *_: object) -> None:
+        noted.done.append(name)
+
+    sum_, read = (beside.ordered(a, partial(act, a.name)) for a in (exchange, reader))
+    read((0,), (0,))
+    assert noted.done == [reader.name]  # nothing is on its way yet
+    sum_((0,), (0,))
+    read((0,), (0,))
+    expected = [("enter", streams.BOXING), exchange.name, "mark", "leave", ("wait", 4), reader.name]
+    assert noted.done[1:] == expected

@@ -63,13 +63,14 @@ class Fact:
 
     ops: names, in their order, of the ops of one kernel; or of the op that was not joined with what
     it reads.  type: of the elements that it goes over.  location: of the user's line.  reason: why
-    it was not; "" of a kernel.
+    it was not; "" of a kernel.  path: the library that computes it; "" for a kernel of ours.
     """
 
     ops: tuple[str, ...]
     type: str
     location: str
     reason: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,11 @@ class Line:
         self._nodes = nodes
         self._position = {bound.node.id: i for i, bound in enumerate(nodes)}
         self._maker = {v.id: i for i, bound in enumerate(nodes) for v in bound.node.outputs}
+        self._readers: dict[int, list[int]] = {}
+        """Positions of the nodes that read a value. Its `users` may have become part of others."""
+        for i, bound in enumerate(nodes):
+            for key in {v.id for v in bound.node.inputs}:
+                self._readers.setdefault(key, []).append(i)
         self._writes = self._find_writes()
 
     def _find_writes(self) -> dict[int, list[int]]:
@@ -153,10 +159,9 @@ class Line:
         "" if there is none."""
         for m in makers:
             for value in self._nodes[m].node.outputs:
-                for user in value.users:
-                    at = self._position.get(user.id, i)
+                for at in self._readers.get(value.id, ()):
                     if at < i and at not in members:
-                        return user.op
+                        return self._nodes[at].node.op
         return ""
 
 
@@ -617,7 +622,7 @@ def table(facts: Sequence[Fact], others: Counter[str]) -> str:
     groups = [f for f in facts if not f.reason]
     ops = sum(len(f.ops) for f in groups)
     lines = [f"fusion: {ops} ops in {len(groups)} kernels"]
-    counts = Counter((_sum_of(f.ops), f.type, f.location) for f in groups)
+    counts = Counter((_sum_of(f.ops) + _by(f.path), f.type, f.location) for f in groups)
     lines += [_line(f"{n} x " if n > 1 else "", *key) for key, n in counts.items()]
     alone = Counter((f.ops[0], f.type, f.location, f.reason) for f in facts if f.reason)
     lines.append("not fused:" if alone else "not fused: nothing")
@@ -630,6 +635,10 @@ def table(facts: Sequence[Fact], others: Counter[str]) -> str:
 def _sum_of(ops: tuple[str, ...]) -> str:
     runs = [(op, len(list(same))) for op, same in groupby(ops)]
     return " + ".join(f"{n} {op}" if n > 2 else " + ".join([op] * n) for op, n in runs)
+
+
+def _by(path: str) -> str:
+    return f", by {path}" if path else ""
 
 
 def _line(count: str, text: str, type_: str, location: str) -> str:

@@ -21,6 +21,7 @@ from oneflow.actors.batching import batch
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
 from oneflow.actors.draws import RandomCall
+from oneflow.actors.epilogues import join_products, product_finder
 from oneflow.actors.fusing import Fact, fuse
 from oneflow.actors.joining import join
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
@@ -95,6 +96,12 @@ class Segment:
         self.facts: list[Fact] = []
         if fuses:
             self.nodes, self.facts = join(bound, published, hardware.kind)
+            finds = product_finder(hardware.kind)
+            if finds is not None:
+                self.nodes, facts = join_products(
+                    self.nodes, published, hardware.kind, finds, options.unfused
+                )
+                self.facts += facts
             self.nodes, facts = fuse(self.nodes, published, hardware.kind, options.unfused)
             self.facts += facts
         if fuses and options.batches(hardware.kind):

@@ -87,11 +87,15 @@ def _numbers(dtype: str) -> tuple[ctypes.c_void_p, ctypes.c_void_p, int, int]:
     """1 and 0 as cuBLAS reads them, its numbers of the dtype and of the arithmetic."""
     kind = "float64" if dtype == "float64" else "float32"
     one, zero = (ctypes.c_void_p(x[kind].ctypes.data) for x in (_ONE, _ZERO))
-    return one, zero, DATA[dtype], _COMPUTE_64 if kind == "float64" else _single(dtype)
+    return one, zero, DATA[dtype], arithmetic(dtype)
 
 
-def _single(dtype: str) -> int:
-    """Sums in float32; products too, or in TF32 where CuPy is told to (CUPY_TF32)."""
+def arithmetic(dtype: str) -> int:
+    """Return the cublasComputeType for operands of a dtype: sums in float32, or in float64;
+    products in TF32 where CuPy is told to (CUPY_TF32).
+    """
+    if dtype == "float64":
+        return _COMPUTE_64
     from cupy._core import _routines_linalg as linalg
 
     is_tf32 = dtype == "float32" and (
@@ -118,14 +122,14 @@ class _Handle:
 
         self.pointer = ctypes.c_void_p()
         _check(_library().cublasCreate_v2(ctypes.byref(self.pointer)), None)
-        self._workspace: Any = cupy.cuda.alloc(_WORKSPACE_NBYTES)
+        self.workspace: Any = cupy.cuda.alloc(_WORKSPACE_NBYTES)
 
     def on(self, stream: int) -> ctypes.c_void_p:
         """Itself, its products in the order of `stream`."""
         library = _library()
         # A new stream takes the workspace back to cuBLAS's own, which a recording cannot use.
         _check(library.cublasSetStream_v2(self.pointer, ctypes.c_void_p(stream)), None)
-        workspace = ctypes.c_void_p(self._workspace.ptr)
+        workspace = ctypes.c_void_p(self.workspace.ptr)
         size = ctypes.c_size_t(_WORKSPACE_NBYTES)
         _check(library.cublasSetWorkspace_v2(self.pointer, workspace, size), None)
         return self.pointer
@@ -134,11 +138,25 @@ class _Handle:
 def _handle() -> ctypes.c_void_p:
     import cupy
 
+    return _own_handle().on(cupy.cuda.get_current_stream().ptr)
+
+
+def workspace() -> tuple[int, int]:
+    """The address and the bytes of the memory that products of this thread may use on the current
+    GPU: one after another, as their stream has them.
+    """
+    return _own_handle().workspace.ptr, _WORKSPACE_NBYTES
+
+
+def _own_handle() -> _Handle:
+    """The handle of this thread on the current GPU."""
+    import cupy
+
     made: dict[int, _Handle] = _handles.__dict__.setdefault("made", {})
     index = cupy.cuda.runtime.getDevice()
     if index not in made:
         made[index] = _Handle()
-    return made[index].on(cupy.cuda.get_current_stream().ptr)
+    return made[index]
 
 
 def _check(status: int, sizes: Sizes | None) -> None:

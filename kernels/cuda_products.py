@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oneflow.kernels import cublas
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels import cublas, cublas_lt
 from oneflow.kernels.array import Array, address
 from oneflow.kernels.cublas import Factor, Sizes
+from oneflow.kernels.cublas_lt import Addresses, Matrix, Plan, Request
+from oneflow.ops.matmul import Product
 
+_MATRIX_ALIGNMENT = 64  # bytes; of registers and of temporaries
 _KEPT = 1024  # sets of addresses; a step of a large graph uses some hundred
 _addresses: OrderedDict[object, Any] = OrderedDict()
 """Arrays on the GPU that name the matrices of three stacks: made once for as long as registers stay
@@ -69,6 +76,121 @@ def product(a: Array, b: Array, out: Array) -> None:
         Factor(at + i * nbytes, s.is_turned, s.leading, 0) for i, s in enumerate(stacks)
     )
     cublas.multiply_at(sizes, first, second, third, out.dtype.name)
+
+
+_BITS = {
+    "bias": cublas_lt.BIAS, "relu": cublas_lt.RELU, "gelu": cublas_lt.GELU,
+    "gelu_grad": cublas_lt.DGELU | cublas_lt.SAVED, "saved": cublas_lt.SAVED,
+    # Columns come first there: its left matrix is our right one.
+    "sum_out": cublas_lt.BIAS_GRAD, "sum_a": cublas_lt.SUM_RIGHT, "sum_b": cublas_lt.SUM_LEFT,
+}  # fmt: skip
+
+
+def find_plan(
+    types: Sequence[TensorType], turned: tuple[bool, bool], scale: float, epilogue: tuple[str, ...]
+) -> Plan | None:
+    """The plan of cuBLASLt for `Product` of arrays without gaps. None if it has none. types: of the
+    output, then those of a and b.
+    """
+    whole = (_MATRIX_ALIGNMENT,) * 4
+    shapes = [(prod(t.shape[:-1]), t.shape[-1]) for t in types]
+    lies = [(columns, 1) for _, columns in shapes]
+    request = _request(
+        types[0].dtype.name, tuple(shapes), tuple(lies), turned, scale, epilogue, whole
+    )
+    return None if request is None else cublas_lt.plan(request)
+
+
+def product_with_epilogue(
+    out: Array,
+    arrays: Sequence[Array],
+    turned: tuple[bool, bool],
+    scale: float,
+    epilogue: tuple[str, ...],
+) -> bool:
+    """Compute `Product` by cuBLASLt; False, with nothing done, where it cannot. arrays: outputs
+    behind `out`, a, b, further operands.
+    """
+    import cupy
+
+    given = [e for e in epilogue if e in Product.GIVEN]
+    needed = [e for e in epilogue if e in Product.NEEDED]
+    left, right, *others = arrays[len(given) :]
+    named = {**dict(zip(given, arrays, strict=False)), **dict(zip(needed, others, strict=True))}
+    if cublas_lt.why_not() or not all(x.flags.c_contiguous for x in (out, *named.values())):
+        return False
+    a, b = (x.reshape(-1, x.shape[-1]) for x in (left, right))
+    if not (a.size and b.size):
+        return False
+    flat = out.reshape(-1, out.shape[-1])
+    added = address(named["added"]) if "added" in named else address(out)
+    at = [address(x) for x in (b, a)] + [added, address(out)]
+    request = _request(
+        out.dtype.name,
+        (flat.shape, a.shape, b.shape),
+        tuple((x.strides[0] // x.itemsize, x.strides[1] // x.itemsize) for x in (flat, a, b)),
+        turned,
+        scale,
+        epilogue,
+        tuple(min(x & -x, _MATRIX_ALIGNMENT) for x in at),
+    )
+    found = None if request is None else cublas_lt.plan(request)
+    if found is None:
+        return False
+    bias = next((named[n] for n in ("bias", "sum_out", "sum_a", "sum_b") if n in named), None)
+    saved = next((named[n] for n in ("saved", "gelu_grad") if n in named), None)
+    places = Addresses(
+        at[0],
+        at[1],
+        at[3],
+        0 if bias is None else address(bias),
+        at[2] if "added" in named else 0,
+        0 if saved is None else address(saved),
+    )
+    found.run(places, cupy.cuda.get_current_stream().ptr)
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _request(
+    dtype: str,
+    shapes: tuple[tuple[int, int], ...],
+    lies: tuple[tuple[int, int], ...],
+    turned: tuple[bool, bool],
+    scale: float,
+    epilogue: tuple[str, ...],
+    alignments: tuple[int, ...],
+) -> Request | None:
+    """The product as cuBLASLt is asked for it; None if it cannot read its matrices.
+
+    shapes, lies: of the result, a and b, and elements to the next row and column of them.
+    alignments: of a matrix as the library has them, A to D.
+    """
+    (rows, columns), *_ = shapes
+    factors = []
+    for i, is_turned in ((2, turned[1]), (1, turned[0])):
+        down, along = lies[i]
+        if along == 1 or shapes[i][1] == 1:
+            matrix = Matrix(dtype, shapes[i][1], shapes[i][0], max(down, shapes[i][1]))
+        elif down == 1:
+            matrix, is_turned = Matrix(dtype, *shapes[i], along), not is_turned
+        else:
+            return None
+        factors.append((matrix._replace(alignment=alignments[2 - i]), is_turned))
+    (left, turns_left), (right, turns_right) = factors
+    out = Matrix(dtype, columns, rows, columns, alignments[3])
+    has_saved = "saved" in epilogue or "gelu_grad" in epilogue
+    return Request(
+        left,
+        right,
+        out,
+        turns_left,
+        turns_right,
+        sum({_BITS[e] for e in epilogue if e in _BITS}),
+        out._replace(alignment=alignments[2]) if "added" in epilogue else None,
+        columns if has_saved else 0,
+        scale,
+    )
 
 
 def _factor(stack: _Stack) -> Factor:

@@ -5,15 +5,15 @@ place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import pi, prod
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.cuda_products import fits, product
+from oneflow.kernels.cuda_products import fits, product, product_with_epilogue
 from oneflow.kernels.registry import Workspace, kernel
-from oneflow.ops.matmul import Linear, Matmul, MatmulWeightGrad
+from oneflow.ops.matmul import Linear, Matmul, MatmulWeightGrad, Product
 
 _HALF = ("float16", "bfloat16")  # no BLAS on a CPU: computed in float32
 
@@ -127,6 +127,70 @@ def linear_half(
     wide_x[...], wide_w[...], wide_b[...] = x, w, b
     linear(xp, wide_out, wide_x, wide_w, wide_b)
     out[...] = wide_out
+
+
+@kernel("product")
+def product_step_by_step(
+    xp: ArrayModule,
+    out: Array,
+    *arrays: Array,
+    transpose_a: bool,
+    transpose_b: bool,
+    scale: float,
+    epilogue: tuple[str, ...],
+) -> None:
+    given = [e for e in epilogue if e in Product.GIVEN]
+    outs = dict(zip(given, arrays, strict=False))
+    a, b, *others = arrays[len(given) :]
+    ins = dict(zip([e for e in epilogue if e in Product.NEEDED], others, strict=True))
+    wide = xp.float64 if out.dtype == xp.float64 else xp.float32
+    a, b = (_rows(x).astype(wide) for x in (a, b))
+    z = (xp.matmul(_t(a, transpose_a), _t(b, transpose_b)) * wide(scale)).reshape(out.shape)
+    for name in ("bias", "added"):
+        if name in ins:
+            z = z + ins[name].astype(wide)
+    if "saved" in outs:
+        outs["saved"][...] = z
+    if "relu" in epilogue:
+        z = xp.maximum(z, 0)
+    if "gelu" in epilogue:
+        z = z * _phi(xp, z)[0]
+    if "gelu_grad" in ins:
+        x = ins["gelu_grad"].astype(wide)
+        p, slope = _phi(xp, x)
+        z = z * (p + x * slope)
+    out[...] = z
+    if "sum_out" in outs:
+        outs["sum_out"][...] = _rows(z).sum(axis=0)
+    if "sum_a" in outs:
+        outs["sum_a"][...] = a.sum(axis=0 if transpose_a else 1).reshape(outs["sum_a"].shape)
+    if "sum_b" in outs:
+        outs["sum_b"][...] = b.sum(axis=1 if transpose_b else 0)
+
+
+def _phi(xp: ArrayModule, x: Array) -> tuple[Array, Array]:
+    """The normal distribution by its tanh approximation, and the slope of that."""
+    root = (2 / pi) ** 0.5
+    t = xp.tanh(root * (x + 0.044715 * x * x * x))
+    return (1 + t) / 2, (1 - t * t) / 2 * root * (1 + 3 * 0.044715 * x * x)
+
+
+@kernel("product", device="cuda", dtypes=("float32", "float16", "bfloat16"))
+def product_by_library(
+    xp: ArrayModule,
+    out: Array,
+    *arrays: Array,
+    transpose_a: bool,
+    transpose_b: bool,
+    scale: float,
+    epilogue: tuple[str, ...],
+) -> None:
+    turned = transpose_a, transpose_b
+    if not product_with_epilogue(out, arrays, turned, scale, epilogue):
+        attrs = {"scale": scale, "epilogue": epilogue}
+        product_step_by_step(
+            xp, out, *arrays, transpose_a=transpose_a, transpose_b=transpose_b, **attrs
+        )
 
 
 @kernel("sum_rows")

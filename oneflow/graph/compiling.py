@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oneflow.actors.device import is_on_gpu
+from oneflow.actors.epilogues import products_line
 from oneflow.actors.fusing import table as fusion_table
 from oneflow.boxing import settings as boxing_settings
 from oneflow.core.collector import collector_paused
@@ -297,6 +299,8 @@ def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
         facts = [fact for segment in segments for fact in segment.facts]
         others = sum((segment.unformed for segment in segments), Counter[str]())
         _say(graph, 2, fusion_table(facts, others))
+        if is_on_gpu(plan):
+            _say(graph, 2, products_line())
     if graph._debug_v_level >= 3:
         _say(graph, 3, str(plan))
     for path, (module, level, ranks) in graph._debugged.items():

@@ -1,8 +1,9 @@
-"""Matrix products: matmul, the gradient of a shared weight, and linear."""
+"""Matrix products: matmul, the gradient of a shared weight, linear, and those with an epilogue."""
 
 from __future__ import annotations
 
 import string
+from math import prod
 
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.op import Op, declare, einsum_signatures
@@ -166,6 +167,53 @@ class SumRows(Op):
 sum_rows = declare(SumRows)
 
 
+class Product(Op):
+    """out = f(scale * a @ b + bias + added), as libraries of GPUs compute it in one go.
+
+    a, b: matrices of rows of their last dim, transposed if transpose_a, transpose_b.  epilogue:
+    words of EPILOGUE in their order; those of NEEDED have an operand each behind b, those of
+    GIVEN an output each behind `out`. Made by ranks of several ops (actors/epilogues.py).
+    """
+
+    name = "product"
+    EPILOGUE = (
+        "bias", "added", "relu", "gelu", "gelu_grad", "saved", "sum_out", "sum_a", "sum_b",
+    )  # fmt: skip
+    """All words.
+
+    bias: one number a column is added.  added: a matrix is.  gelu: in its tanh form.
+    gelu_grad: the result times gelu' of the operand.  saved: what gelu was applied to.
+    sum_out, sum_a, sum_b: sums over the rows of out, over the dim of a or of b that is summed.
+    """
+    NEEDED = ("bias", "added", "gelu_grad")
+    GIVEN = ("saved", "sum_out", "sum_a", "sum_b")
+
+    @staticmethod
+    def infer(
+        *operands: Operand,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        scale: float = 1.0,
+        epilogue: tuple[str, ...] = (),
+    ) -> tuple[TensorType, ...]:
+        a, b, *others = operands
+        _check_operands("product", a, b)
+        rows, inner = _flat(a, transpose_a)
+        inner_b, columns = _flat(b, transpose_b)
+        if prod(inner) != prod(inner_b):
+            raise ShapeError(f"product: a {a} does not fit b {b}; {inner} is to be {inner_b}")
+        out = TensorType((*rows, *columns), a.dtype)
+        wanted = [columns if e == "bias" else out.shape for e in epilogue if e in Product.NEEDED]
+        if [x.shape for x in others] != wanted:
+            raise ShapeError(f"product: {epilogue} needs operands of {wanted}, got {others}")
+        shapes = {"saved": out.shape, "sum_out": columns, "sum_a": rows, "sum_b": columns}
+        given = [out.with_shape(shapes[e]) for e in epilogue if e in Product.GIVEN]
+        return (out, *given)
+
+
+product = declare(Product)
+
+
 # ---- shapes --------------------------------------------------------------------------------------
 
 
@@ -175,6 +223,12 @@ def _check_operands(who: str, a: Operand, b: Operand) -> None:
         raise ShapeError(f"{who}: needs tensors of at least {least} dims, got {a} and {b}")
     if a.dtype is not b.dtype:
         raise DTypeError(f"{who}: {a} and {b} must have one dtype")
+
+
+def _flat(t: Operand, transposed: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Dims of rows and of columns of a matrix of rows of the last dim."""
+    rows, columns = t.shape[:-1], t.shape[-1:]
+    return (columns, rows) if transposed else (rows, columns)
 
 
 def _matrix(t: Operand, transposed: bool) -> tuple[int, int]:

@@ -28,7 +28,7 @@ include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 echo "== the emulator"
 # Built aside and moved: a run under way keeps the library that it has.
 "$CXX" -O1 -g -fPIC -shared -std=c++17 -w -mf16c -mfma -fno-omit-frame-pointer -I"$cuda/include" -I"$here" \
-  "$here/cuda.cpp" "$here/unsupported.cpp" -o "$work/libfakecuda.so" \
+  "$here/cuda.cpp" "$here/cublas_lt.cpp" "$here/unsupported.cpp" -o "$work/libfakecuda.so" \
   -Wl,-soname,libfakecuda.so -Wl,--version-script="$here/version.map" -ldl -lpthread
 # shellcheck disable=SC2016  # the loader, not the shell, replaces $ORIGIN
 "$CXX" -O2 -fPIC -shared -std=c++17 -w -mf16c -mfma -I"$here" "$here/nccl.cpp" -o "$work/libnccl.so.2" \

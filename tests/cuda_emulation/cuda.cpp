@@ -25,6 +25,7 @@
 #include <sys/wait.h>
 #include <cuda_runtime_api.h>
 #include "emu.h"
+#include "products.h"
 extern "C" const unsigned emu_shared = 0;
 
 // Other ranks of this host open this process's memory (IPC handles, NCCL), also where ptrace is
@@ -33,10 +34,11 @@ __attribute__((constructor)) static void let_ranks_in() {
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
-static bool counting() {
+bool emu::counting() {
   static bool c = getenv("EMU_MODE") && !strcmp(getenv("EMU_MODE"), "count");
   return c;
 }
+using emu::counting;
 static int num_devices() {
   static int n = getenv("EMU_DEVICES") ? atoi(getenv("EMU_DEVICES")) : 1;
   return n;
@@ -64,8 +66,7 @@ unsigned long long emu_bytes_copied = 0, emu_bytes_set = 0, emu_bytes_gemm = 0,
 int emu_logging = 0;
 }
 static FILE* g_log = nullptr;
-static void logf_(const char* format, ...) __attribute__((format(printf, 1, 2)));
-static void logf_(const char* format, ...) {
+void emu::log(const char* format, ...) {
   if (!emu_logging) return;
   if (!g_log) {
     const char* p = getenv("EMU_LOG");
@@ -77,6 +78,7 @@ static void logf_(const char* format, ...) {
   vfprintf(g_log, format, a);
   va_end(a);
 }
+#define logf_ emu::log
 extern "C" void emu_mark(const char* s) { logf_("mark %s\n", s); }
 
 // ---- streams: capture ---------------------------------------------------------------------------
@@ -91,8 +93,7 @@ struct Node {
   const void* src;
   size_t n;
   int value;
-  std::vector<long long> gemm;
-  std::vector<double> ab;
+  std::function<void()> product;
   void (*host)(void*);
   void* user;
 };
@@ -559,7 +560,6 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { OK; }
 cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char*, unsigned) { OK; }
 }
 static CUresult run_kernel(Node& n);
-static void run_gemm(const std::vector<long long>& a, const std::vector<double>& ab);
 extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
   logf_("graph launch %zu nodes\n", ((std::vector<Node>*)g)->size());
   unsigned long long by_hand = emu_launches;
@@ -571,7 +571,7 @@ extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
     else if (n.kind == 2)
       set(n.dst, n.value, n.n, 0);
     else if (n.kind == 3)
-      run_gemm(n.gemm, n.ab);
+      n.product();
     else
       n.host(n.user);
   }
@@ -1127,50 +1127,18 @@ extern "C" cudaError_t cudaMemcpy2D(void* d, size_t dp, const void* s, size_t sp
 }
 
 // ---- cuBLAS -------------------------------------------------------------------------------------
-static double load(const void* p, long long i, int type) {
-  switch (type) {
-    case 0:
-      return ((const float*)p)[i];
-    case 1:
-      return ((const double*)p)[i];
-    case 2:
-      return h2f(((const uint16_t*)p)[i]);
-    case 14:
-      return b2f(((const uint16_t*)p)[i]);
-  }
-  fprintf(stderr, "emu: gemm type %d\n", type);
-  abort();
-}
-static void store(void* p, long long i, int type, double v) {
-  switch (type) {
-    case 0:
-      ((float*)p)[i] = (float)v;
-      return;
-    case 1:
-      ((double*)p)[i] = v;
-      return;
-    case 2:
-      ((uint16_t*)p)[i] = f2h((float)v);
-      return;
-    case 14:
-      ((uint16_t*)p)[i] = f2b((float)v);
-      return;
-  }
-  abort();
-}
+using emu::load;
+using emu::store;
 // a: ta, tb, m, n, k, A, at, lda, sa, B, bt, ldb, sb, C, ct, ldc, sc, batch   (column-major)
 static void run_gemm(const std::vector<long long>& a, const std::vector<double>& ab) {
   ++emu_gemms;
   long long ta = a[0], tb = a[1], m = a[2], n = a[3], k = a[4];
   int at = a[6], bt = a[10], ct = a[14];
   long long lda = a[7], ldb = a[11], ldc = a[15];
-  static const char* names[] = {"f32", "f64", "f16", "3",  "c64", "5",  "6",   "7",
-                                "8",   "9",   "10",  "11", "12",  "13", "bf16"};
-  logf_("gemm %s m=%lld n=%lld k=%lld ta=%lld tb=%lld batch=%lld\n", at <= 14 ? names[at] : "?", m,
-        n, k, ta, tb, a[17]);
-  static const int width[] = {4, 8, 2, 0, 8, 16, 0, 0, 0, 0, 0, 0, 0, 0, 2};
-  if (at <= 14 && bt <= 14 && ct <= 14)
-    emu_bytes_gemm += a[17] * (m * k * width[at] + k * n * width[bt] + m * n * width[ct]);
+  logf_("gemm %s m=%lld n=%lld k=%lld ta=%lld tb=%lld batch=%lld\n", emu::name(at), m, n, k, ta,
+        tb, a[17]);
+  emu_bytes_gemm +=
+      a[17] * (m * k * emu::width(at) + k * n * emu::width(bt) + m * n * emu::width(ct));
   if (counting()) return;
   if (at > 14 || at == 4) {
     fprintf(stderr, "emu: complex gemm not emulated\n");
@@ -1207,17 +1175,16 @@ static void run_gemm(const std::vector<long long>& a, const std::vector<double>&
       }
   }
 }
+void emu::multiply(void* stream, std::function<void()> product) {
+  if (!capturing(stream)) return product();
+  Node n;
+  n.kind = 3;
+  n.product = product;
+  stream_of(stream)->nodes.push_back(n);
+}
 static void* g_blas_stream = 0;
 static int gemm(std::vector<long long> a, double alpha, double beta) {
-  if (capturing(g_blas_stream)) {
-    Node n;
-    n.kind = 3;
-    n.gemm = a;
-    n.ab = {alpha, beta};
-    stream_of(g_blas_stream)->nodes.push_back(n);
-    return 0;
-  }
-  run_gemm(a, {alpha, beta});
+  emu::multiply(g_blas_stream, [=] { run_gemm(a, {alpha, beta}); });
   return 0;
 }
 static bool computes(const char* name, int type) {

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core import dtype as dt
+from oneflow.ops.matmul import Product
 
 from .sample import Sample, between, distinct, normal
 from .update_samples import update_samples
@@ -42,11 +43,54 @@ def _weight_grad(a: Array, d: Array, transpose: bool = False) -> Array:
     return out.T if transpose else out
 
 
+def _gelu_of(x: Array) -> Array:
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def _product(*operands: Array, epilogue: tuple[str, ...], **attrs: Any) -> tuple[Array, ...]:
+    a, b = (x.reshape(-1, x.shape[-1]) for x in operands[:2])
+    others = dict(zip([e for e in epilogue if e in Product.NEEDED], operands[2:], strict=True))
+    a, b = a.T if attrs.get("transpose_a") else a, b.T if attrs.get("transpose_b") else b
+    lead = () if attrs.get("transpose_a") else operands[0].shape[:-2]
+    z = (a @ b).reshape(*lead, -1, b.shape[1]) * attrs.get("scale", 1.0)
+    z = z + others.get("bias", 0) + others.get("added", 0)
+    out = np.maximum(z, 0) if "relu" in epilogue else _gelu_of(z) if "gelu" in epilogue else z
+    if "gelu_grad" in others:
+        x, step = others["gelu_grad"], 1e-3
+        ends = (_gelu_of(x + k * step) * w for k, w in ((-2, 1), (-1, -8), (1, 8), (2, -1)))
+        out = z * sum(ends) / (12 * step)
+    sums = {"sum_out": out.reshape(-1, out.shape[-1]).sum(0), "sum_a": a.sum(1), "sum_b": b.sum(0)}
+    given = {"saved": z, **sums}
+    return (out, *(given[e] for e in epilogue if e in Product.GIVEN))
+
+
+def _products_with_epilogues() -> list[Sample]:
+    """Samples in sizes that every library takes: multiples of 16."""
+    x, w, d = normal(2, 8, 16), normal(32, 16, seed=1), normal(2, 8, 32, seed=2)
+    b, z = normal(32, seed=3), normal(2, 8, 32, seed=4)
+    calls: list[tuple[tuple[Array, ...], tuple[str, ...], dict[str, Any]]] = [
+        ((x, w, b), ("bias",), {"transpose_b": True}),
+        ((x, w, b), ("bias", "relu"), {"transpose_b": True}),
+        ((x, w, b, z), ("bias", "added"), {"transpose_b": True}),
+        ((x, w, z), ("added",), {"transpose_b": True, "scale": 0.25}),
+        ((x, w, b), ("bias", "gelu", "saved"), {"transpose_b": True}),
+        ((x, w), ("gelu",), {"transpose_b": True}),
+        ((x, w.T.copy(), b, z), ("bias", "added", "gelu", "saved"), {}),
+        ((x, w, z), ("gelu_grad", "sum_out"), {"transpose_b": True}),
+        ((x, w, z), ("gelu_grad",), {"transpose_b": True}),
+        ((d, x), ("sum_a",), {"transpose_a": True}),
+        ((x, d), ("sum_b",), {"transpose_a": True}),
+        ((x, w[:7], b[:7]), ("bias",), {"transpose_b": True}),
+    ]
+    return [Sample("product", ins, {**attrs, "epilogue": e}, _product) for ins, e, attrs in calls]
+
+
 def _product_samples() -> list[Sample]:
     a, d = normal(3, 4, 5), normal(3, 4, 6, seed=1)
     w, b = normal(6, 5, seed=2), normal(6, seed=3)
     return [
         *_matmul_samples(),
+        *_products_with_epilogues(),
         Sample("matmul_weight_grad", (a, d), {}, _weight_grad),
         Sample("matmul_weight_grad", (a, d), {"transpose": True}, _weight_grad),
         Sample("linear", (a, w, b), {}, lambda x, w, b: np.einsum("...i,oi->...o", x, w) + b),

@@ -33,6 +33,7 @@ class Settings:
     standalone: bool
     module: bool
     no_python: bool
+    no_fork: bool
     redirect_stdout_and_stderr: bool
     logdir: str
     log_line_prefix_template: str
@@ -146,6 +147,7 @@ FLAGS = (
     Flag("standalone", boolean, False, "one node, any free port: several runs side by side"),
     Flag("module", boolean, False, "the script is a module name, as in python -m", ("-m",)),
     Flag("no_python", boolean, False, "run the script itself, without python"),
+    Flag("no_fork", boolean, False, "have each rank import everything by itself"),
     Flag(
         "redirect_stdout_and_stderr", boolean, False, "write each rank's output to files in logdir"
     ),

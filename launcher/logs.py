@@ -133,7 +133,9 @@ class Pump:
             self._selector.register(descriptor, selectors.EVENT_READ, _Stream(prefix, console))
 
     def start(self) -> None:
-        self._thread.start()
+        """Does nothing if there is nothing to copy."""
+        if self._selector.get_map():
+            self._thread.start()
 
     def finish(self) -> None:
         """Waits for what ranks wrote before they ended; a pipe somebody still holds is dropped."""

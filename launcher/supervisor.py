@@ -6,20 +6,19 @@ import os
 import secrets
 import selectors
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.exits import note_exited
 from oneflow.launcher.flags import Settings
+from oneflow.launcher.forks import Forks
 from oneflow.launcher.logs import Pump, line_prefix
 from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
 from oneflow.launcher.rank_env import RankPlace, bootstrap_path, rank_env
@@ -63,7 +62,8 @@ class Supervisor:
         self._port = port
         self._token = env.get("ONEFLOW_JOB_TOKEN") or self._new_token()
         self._ranks: dict[int, int] = {}  # by pid
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._running: set[int] = set()
+        self._forks: Forks | None = None
         self._exited_dir = Path()
         self._signals: list[int] = []
         self._not_ours = descendants(os.getpid())  # what ran below us before the job
@@ -76,7 +76,7 @@ class Supervisor:
             pump = Pump()
             with self._signals_are_noted():
                 try:
-                    self._start(Path(records), pump)
+                    self._start(Path(records), pump, wake)
                     verdict = self._watch(wake)
                 finally:
                     self._kill_leftovers()
@@ -88,53 +88,76 @@ class Supervisor:
 
     # -- starting ----------------------------------------------------------------------------------
 
-    def _start(self, records: Path, pump: Pump) -> None:
-        is_piped = False
+    def _start(self, records: Path, pump: Pump, wake: selectors.BaseSelector) -> None:
         self._exited_dir = _exited_dir(records)
         self._exited_dir.mkdir()
-        for local_rank in range(self._settings.nproc_per_node):
-            if self._signals:
-                break
-            process = self._spawn_rank(local_rank, records)
-            self._processes.append(process)
-            rank = self._rank_of(local_rank)
-            self._ranks[process.pid] = rank
-            if process.stdout and process.stderr:
-                prefix = line_prefix(self._settings.log_line_prefix_template, rank, local_rank)
-                pump.add(os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()), prefix)
-                process.stdout.close()
-                process.stderr.close()
-                is_piped = True
-        if is_piped:
-            pump.start()
+        try:
+            self._prepare_forks(records, wake)
+            for local_rank in range(self._settings.nproc_per_node):
+                if self._signals:
+                    break
+                with self._streams(local_rank, pump) as streams:
+                    pid = self._start_rank(self._rank_env(local_rank, records), streams)
+                self._ranks[pid] = self._rank_of(local_rank)
+                self._running.add(pid)
+        finally:
+            self._forget_forks()
+        pump.start()
 
-    def _spawn_rank(self, local_rank: int, records: Path) -> subprocess.Popen[bytes]:
-        stdin = None if local_rank == 0 else subprocess.DEVNULL
-        argv, env = self._argv(), self._rank_env(local_rank, records)
-        with self._outputs(local_rank) as (stdout, stderr):
-            try:
-                return spawn(argv, env, stdin, stdout, stderr)
-            except OSError as error:
-                raise ConfigError(f"cannot run {argv[0]!r}: {error.strerror}") from None
+    def _prepare_forks(self, records: Path, wake: selectors.BaseSelector) -> None:
+        """Several ranks of a script are forked, so that they import things once."""
+        settings = self._settings
+        if settings.nproc_per_node == 1 or settings.no_python or settings.no_fork:
+            return
+        python, script = self._argv()
+        self._forks = Forks(([*python, "--fork"], script), self._rank_env(0, records))
+        if not self._forks.wait_ready(wake, lambda: not self._signals):
+            self._forget_forks()
+
+    def _forget_forks(self) -> None:
+        if self._forks is not None:
+            self._forks.close()
+            self._forks = None
+
+    def _start_rank(self, env: Mapping[str, str], streams: Mapping[int, int]) -> int:
+        """Return its pid. Raises ConfigError if it cannot be run."""
+        python, script = self._argv()
+        argv = [*python, *script]
+        try:
+            if self._forks is not None:
+                return self._forks.fork(env, streams)
+            process = spawn(argv, env, *(streams.get(number) for number in range(3)))
+        except OSError as error:
+            raise ConfigError(f"cannot run {argv[0]!r}: {error.strerror or error}") from None
+        process.returncode = 0  # its end is ours to see, by its pid: Popen shall not wait for it
+        return process.pid
 
     @contextmanager
-    def _outputs(
-        self, local_rank: int
-    ) -> Iterator[tuple[int | IO[bytes] | None, int | IO[bytes] | None]]:
-        """Return the targets of a rank's stdout and stderr: files, nowhere, pipes to the pump, or
-        ours.
+    def _streams(self, local_rank: int, pump: Pump) -> Iterator[dict[int, int]]:
+        """Return the streams of a rank that are not ours, by their numbers: nowhere, files, or
+        pipes to the pump.
         """
         settings = self._settings
-        if settings.redirect_stdout_and_stderr:
-            open_log = partial(self._log_file, local_rank)
-            with open_log("stdout") as stdout, open_log("stderr") as stderr:
-                yield stdout, stderr
-        elif settings.local_ranks_filter and local_rank not in settings.local_ranks_filter:
-            yield subprocess.DEVNULL, subprocess.DEVNULL
-        elif settings.log_line_prefix_template:
-            yield subprocess.PIPE, subprocess.PIPE
-        else:
-            yield None, None
+        with ExitStack() as opened:
+
+            def nowhere() -> int:
+                null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                opened.callback(os.close, null)
+                return null
+
+            streams = {} if local_rank == 0 else {0: nowhere()}
+            if settings.redirect_stdout_and_stderr:
+                for number, name in ((1, "stdout"), (2, "stderr")):
+                    file = opened.enter_context(self._log_file(local_rank, name))
+                    streams[number] = file.fileno()
+            elif settings.local_ranks_filter and local_rank not in settings.local_ranks_filter:
+                streams |= {1: nowhere(), 2: nowhere()}
+            elif template := settings.log_line_prefix_template:
+                (out, streams[1]), (err, streams[2]) = (os.pipe2(os.O_CLOEXEC) for _ in range(2))
+                opened.callback(os.close, streams[1])
+                opened.callback(os.close, streams[2])
+                pump.add(out, err, line_prefix(template, self._rank_of(local_rank), local_rank))
+            yield streams
 
     def _log_file(self, local_rank: int, name: str) -> IO[bytes]:
         folder = self._log_folder(local_rank)
@@ -147,13 +170,14 @@ class Supervisor:
                 f"{error.strerror}; choose another folder"
             ) from None
 
-    def _argv(self) -> list[str]:
+    def _argv(self) -> tuple[list[str], list[str]]:
+        """Return the program that runs a script, and the script with its arguments."""
         settings = self._settings
+        script = [settings.script, *settings.script_args]
         if settings.no_python:
-            return [settings.script, *settings.script_args]
+            return [], script
         module = ["-m"] if settings.module else []
-        python = [sys.executable, "-u", str(bootstrap_path())]
-        return [*python, *module, settings.script, *settings.script_args]
+        return [sys.executable, "-u", str(bootstrap_path())], [*module, *script]
 
     def _rank_env(self, local_rank: int, records: Path) -> dict[str, str]:
         settings, rank = self._settings, self._rank_of(local_rank)
@@ -205,7 +229,7 @@ class Supervisor:
     def _events(self) -> Iterator[Exited | Signalled | Looked]:
         for pid, status in reap():
             if pid in self._ranks:
-                self._note_ended(pid, status)
+                self._running.discard(pid)
                 if status == 0:
                     self._tell_the_others(self._ranks[pid])
                 yield Exited(self._ranks[pid], pid, status)
@@ -221,11 +245,6 @@ class Supervisor:
     def _alive(self) -> list[int]:
         return descendants(os.getpid(), besides=self._not_ours)
 
-    def _note_ended(self, pid: int, status: int) -> None:
-        for process in self._processes:
-            if process.pid == pid:
-                process.returncode = status  # we reaped it, so Popen must not try
-
     def _tell_the_others(self, rank: int) -> None:
         """That `rank` exited 0: a rank that waits for it to join would not hear of it."""
         try:
@@ -239,8 +258,7 @@ class Supervisor:
             send_signal(pids, action.signum)
             send_signal(pids, signal.SIGCONT)  # one that is stopped could not heed it
         elif not self._settings.no_python:  # another program would only die of it
-            running = [p.pid for p in self._processes if p.returncode is None]
-            send_signal(running, DUMP_SIGNAL)
+            send_signal(self._running, DUMP_SIGNAL)
 
     def _wait(self, wake: selectors.BaseSelector) -> None:
         is_running = self._machine.phase is Phase.RUNNING
@@ -251,8 +269,7 @@ class Supervisor:
     def _kill_leftovers(self) -> None:
         """Only after an error of our own: a normal end leaves nothing."""
         send_signal(self._alive(), signal.SIGKILL)
-        for pid, status in reap():
-            self._note_ended(pid, status)
+        reap()
 
     @contextmanager
     def _signals_are_noted(self) -> Iterator[None]:

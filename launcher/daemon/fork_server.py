@@ -25,7 +25,7 @@ from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import Pipes, Worker, confine
 from oneflow.launcher.processes import send_signal, spawn
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.services.forking import ANSWER, READY, Ends
+from oneflow.services.forking import ANSWER, READY, ask
 
 ARGV = (sys.executable, "-u", "-m", "oneflow.jobs.fork_server")
 READY_S = 120.0
@@ -265,7 +265,7 @@ class ForkServer:
                 once_forked.callback(os.close, waits)
                 once_forked.callback(os.close, known)
                 ours.setblocking(False)
-                Ends(*pipes.theirs, theirs.fileno(), waits).send(server.control)
+                ask(server.control, waits, (*pipes.theirs, theirs.fileno()))
                 answer = loop.sock_recv(server.control, ANSWER.size)
                 (pid,) = ANSWER.unpack(await asyncio.wait_for(answer, FORK_S))
                 if pid < 0:

@@ -2,7 +2,7 @@
 
 The launcher starts it by its path, `worker.py [-m] script args`: standard library only, so that
 a broken installation of anything else is recorded too. The record goes to the file named by
-ONEFLOW_ERROR_FILE.
+ONEFLOW_ERROR_FILE. `worker.py --fork N [-m] script args` is forked into ranks (forked.py).
 """
 
 from __future__ import annotations
@@ -54,6 +54,28 @@ def main(argv: list[str]) -> None:
         elif sys.stderr is not None:
             print(f"oneflow: as another rank: {summary(error, shown)}", file=sys.stderr)
         sys.exit(exit_code(error))
+
+
+def become_rank(control: int, argv: list[str]) -> bool:
+    """Return True in each rank that is forked from here, False if none is, or will be any more.
+
+    None is if the script has a oneflow of its own beside it, or if this one cannot be imported:
+    ranks that start alone then use that one, or show and record the error.
+    """
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    folder = os.getcwd() if argv[0] == "-m" else os.path.dirname(os.path.realpath(argv[0]))
+    own = os.path.join(folder, "oneflow")
+    if os.path.isdir(own) and not os.path.samefile(own, os.path.join(home, "oneflow")):
+        return False
+    path = list(sys.path)
+    sys.path[: 0 if _is_path_safe() else 1] = [home]
+    try:
+        from oneflow.distributed.forked import become_rank as wait
+    except Exception:
+        return False
+    is_rank = wait(control)
+    sys.path[:] = path
+    return is_rank
 
 
 def answer_for_stacks() -> None:
@@ -244,4 +266,9 @@ def _fresh_main(script: str | None) -> ModuleType:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    words = sys.argv[1:]
+    if words[0] == "--fork":
+        words = words[2:]
+        if not become_rank(int(sys.argv[2]), words):
+            os._exit(0)
+    main(words)

@@ -1,41 +1,107 @@
-"""The words between a daemon and its fork server (oneflow/jobs/fork_server.py), which travel over a
-socket of sequenced packets.
+"""Forks processes, in milliseconds, from a server that has imported all that they need.
+
+The server runs no threads of its own, opens no connection and touches no device: nothing that a
+fork would break is there. Its asker, which started it, sends the descriptors of a new process over
+a socket of sequenced packets and is answered with its pid. The process becomes the asker's own
+child: one between it and the server ends as soon as the asker knows of it, and the asker adopts
+what that one leaves (PR_SET_CHILD_SUBREAPER). It goes on only then, so that none outlives an asker
+that never heard of it.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+import select
+import signal
 import socket
 import struct
-from dataclasses import astuple, dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
-READY, ASK = b"r", b"f"
-ANSWER = struct.Struct("<i")  # the worker's pid, or the negative errno of a fork that failed
+READY = b"r"
+ANSWER = struct.Struct("<i")  # the pid, or the negative errno of a fork that failed
+ORPHANED = 143
+IDLE_S = 1.0
+MAX_FDS = 8
+_ASK = b"f"
+_PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Ends:
-    """A worker's descriptors. known: ends when the daemon knows the worker, or is gone."""
+def ask(control: socket.socket, known: int, ends: Sequence[int]) -> None:
+    """Asks for a process with these ends. known: ends when the asker knows of it, or is gone."""
+    socket.send_fds(control, [_ASK], [known, *ends])
 
-    stdout: int
-    stderr: int
-    pulse: int
-    sock: int
-    known: int
 
-    def send(self, control: socket.socket) -> None:
-        """Asks for a worker with these ends."""
-        socket.send_fds(control, [ASK], astuple(self))
+def serve(control: socket.socket, later: Iterable[Callable[[], object]] = ()) -> list[int] | None:
+    """Return in each new process its ends; in this one None, when the asker has gone.
 
-    @classmethod
-    def receive(cls, control: socket.socket) -> Ends | None:
-        """Wait for the next that are sent; None at the end."""
-        try:
-            data, fds, _, _ = socket.recv_fds(control, len(ASK), 8, socket.MSG_CMSG_CLOEXEC)
-        except ConnectionResetError:
+    later: what else new processes would need, got ready while nobody asks.
+    """
+    asker, waiting = os.getppid(), deque(later)
+    _settle()
+    control.send(READY)
+    while True:
+        readable, _, _ = select.select([control], [], [], IDLE_S if waiting else None)
+        if not readable:
+            waiting.popleft()()
+            _settle()
+            continue
+        ends = _receive(control)
+        if not ends:
             return None
-        return cls(*fds) if data else None
-
-    def close(self) -> None:
-        for descriptor in astuple(self):
+        if _fork(control, ends[0], asker):
+            control.close()
+            os.close(ends[0])
+            return ends[1:]
+        for descriptor in ends:
             os.close(descriptor)
+
+
+def _receive(control: socket.socket) -> list[int]:
+    """Wait for the ends of the next process; none: the asker has gone."""
+    try:
+        _, ends, _, _ = socket.recv_fds(control, len(_ASK), MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        return []
+    return ends
+
+
+def _settle() -> None:
+    """Leaves what was imported out of the collector's sight: it would touch, and so copy, all of it
+    in each new process."""
+    gc.collect()
+    gc.freeze()
+
+
+def _fork(control: socket.socket, known: int, asker: int) -> bool:
+    """Whether this is the new process."""
+    try:
+        middle = os.fork()
+    except OSError as error:
+        control.send(ANSWER.pack(-(error.errno or 1)))
+        return False
+    if middle:
+        os.waitpid(middle, 0)
+        return False
+    between = os.pidfd_open(os.getpid())
+    try:
+        pid = os.fork()
+    except OSError as error:
+        control.send(ANSWER.pack(-(error.errno or 1)))
+        os._exit(1)
+    if pid:
+        control.send(ANSWER.pack(pid))
+        os.read(known, 1)  # its end: the asker knows of the process, or has gone
+        os._exit(0)
+    # A pidfd tells of the end only when children have their new parent; a pipe is closed before.
+    select.select([between], [], [])
+    os.close(between)
+    os.setsid()
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != asker:
+        os._exit(ORPHANED)
+    return True

@@ -78,6 +78,42 @@ def test_success_says_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+OWN = """
+import numpy as np
+import oneflow as flow
+own = int(np.random.randint(1 << 62)), float(flow.rand(1)), os.getpid(), os.getsid(0)
+print(repr((rank, flow.env.get_rank(), own, sys.argv[1:])))
+print(sys.stdin.read(9), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--no_fork"]])
+def test_ranks_share_nothing_but_what_they_import(flags: list[str], tmp_path: Path) -> None:
+    script = write(tmp_path, OWN)
+    flags = [*flags, "--redirect-stdout-and-stderr", "--logdir", str(tmp_path)]
+    command = [*LAUNCH, *QUICK, "--nproc_per_node=3", *flags, script, "--fork", "3"]
+    done = subprocess.run(
+        command, env=clean_env(), input="to rank 0", capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    logs = [tmp_path / f"local_rank_{rank}" for rank in range(3)]
+    assert [(log / "stderr").read_text().strip() for log in logs] == ["to rank 0", "", ""]
+    found = [eval((log / "stdout").read_text()) for log in logs]
+    for number, (rank, seen, _, words) in enumerate(found):
+        assert (rank, seen, words) == (number, number, ["--fork", "3"])
+    for drawn in zip(*(own for _, _, own, _ in found), strict=True):
+        assert len(set(drawn)) == 3, drawn
+
+
+def test_a_oneflow_beside_the_script_is_the_one_that_ranks_import(tmp_path: Path) -> None:
+    (tmp_path / "oneflow").mkdir()
+    (tmp_path / "oneflow" / "__init__.py").write_text("mine = True")
+    script = write(tmp_path, "import oneflow\nprint(rank, oneflow.mine)")
+    done = launch(*QUICK, "--nproc_per_node=2", "--log-line-prefix-template=", script)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 True", "1 True"]
+
+
 def test_without_launcher_the_world_variables_stay_unset() -> None:
     program = (
         "import os, oneflow\n"

@@ -120,13 +120,24 @@ class Jobs:
 
     def pids(self, rank: str | None = None) -> list[int]:
         """Living processes of the jobs, or of one rank of them."""
-        wanted = {f"FAILURE_TEST={self.mark}"} | ({f"RANK={rank}"} if rank else set())
-        return [int(p.name) for p in Path("/proc").glob("[0-9]*") if wanted <= environment(p)]
+        mark = f"FAILURE_TEST={self.mark}"
+        found = [p for p in Path("/proc").glob("[0-9]*") if mark in environment(p)]
+        return [int(p.name) for p in found if rank is None or is_rank(p, rank)]
 
     def check_nothing_is_left(self) -> None:
         assert self.pids() == []
         assert list(self.temporary.iterdir()) == []
         check_no_memory_is_left(self.memory)
+
+
+def is_rank(process: Path, rank: str) -> bool:
+    """Whether it is that rank: by its name if it was forked, else by its environment."""
+    try:
+        name = (process / "comm").read_text().strip()
+        is_forked = b"--fork" in (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
+    return name == f"rank-{rank}" if is_forked else f"RANK={rank}" in environment(process)
 
 
 def environment(process: Path) -> set[str]:

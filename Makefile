@@ -39,7 +39,6 @@ faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz
 	$(PYTHON) -m tests.faults.fault_soak --jobs $(JOBS)
 	$(PYTHON) -m tests.faults.fault_network
 	$(PYTHON) -m tests.faults.fault_rpc
-	$(PYTHON) -m tests.faults.fault_namespaces
 	$(PYTHON) -m tests.faults.fault_resources
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one

@@ -1,4 +1,4 @@
-"""Inputs that nobody means, two million of them: messages, files, words, and whoever listens.
+"""Inputs that nobody means, two million of them: messages, files, and calls of a cluster.
 
     python -m tests.faults.fault_fuzz [--inputs N] [--seed S] [--only KIND,KIND]
 
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import fault_servers, fuzz_files, fuzz_jobfiles, fuzz_messages, fuzz_peers, fuzz_words
+from . import fault_servers, fuzz_files, fuzz_jobfiles, fuzz_messages
 from .fuzz_inputs import Verdict, hangs_found, message_kinds
 
 __all__ = ["KINDS", "fuzz_here", "fuzz_served", "message_kinds"]
@@ -56,57 +56,12 @@ class Kind:
     served: bool = False
 
 
-def _plain(feed: Callable[[Verdict, range], None]) -> Callable[[Verdict, range, Setting], None]:
-    return lambda verdict, seeds, setting: feed(verdict, seeds)
-
-
-def _with_rig(feed: Callable[..., None]) -> Callable[[Verdict, range, Setting], None]:
-    return lambda verdict, seeds, setting: feed(verdict, seeds, setting.rig)
-
-
-def _job_files(verdict: Verdict, seeds: range, setting: Setting) -> None:
-    fuzz_jobfiles.fuzz_jobfiles(verdict, seeds, setting.jobs)
-
-
-def _plans(verdict: Verdict, seeds: range, setting: Setting) -> None:
-    fuzz_jobfiles.fuzz_plans(verdict, seeds, setting.folder / "tiny.job")
-
-
-def _commands(verdict: Verdict, seeds: range, setting: Setting) -> None:
-    """Half of them to the cluster, half to nobody."""
-    half = seeds.start + len(seeds) // 2
-    for part, client in (
-        (range(seeds.start, half), setting.rig.client()),
-        (range(half, seeds.stop), None),
-    ):
-        fuzz_words.fuzz_commands(verdict, part, client, setting.jobs)
-
-
-def _control(verdict: Verdict, seeds: range, setting: Setting) -> None:
-    fuzz_peers.fuzz_control(verdict, seeds, fault_servers.DECLARED)
-
-
 KINDS = (
-    Kind("frames", 30, _plain(fuzz_messages.fuzz_frames)),
-    Kind("job files", 55, _job_files),
-    Kind("plans", 20, _plans),
-    Kind("checkpoints", 105, _plain(fuzz_files.fuzz_checkpoints)),
-    Kind("resumes", 10, _plain(fuzz_files.fuzz_resumes)),
-    Kind("data files", 5, _plain(fuzz_files.fuzz_data)),
-    Kind("foreign", 5, _plain(fuzz_files.fuzz_foreign)),
-    Kind("archives", 10, _plain(fuzz_files.fuzz_archives)),
-    Kind("traces", 5, _plain(fuzz_files.fuzz_traces)),
-    Kind("texts", 110, _plain(fuzz_words.fuzz_texts)),
-    Kind("command words", 35, _plain(fuzz_words.fuzz_words)),
-    Kind("contents", 15, _plain(fuzz_peers.fuzz_contents)),
-    Kind("strangers", 3, _plain(fuzz_peers.fuzz_strangers)),
-    Kind("control", 10, _control),
-    Kind("messages", 530, _plain(fuzz_messages.fuzz_messages)),
-    Kind("commands", 10, _commands, served=True),
-    Kind("grpc", 20, _with_rig(fault_servers.fuzz_grpc), served=True),
-    Kind("http2", 5, _with_rig(fault_servers.fuzz_http2), served=True),
-    Kind("http", 15, _with_rig(fault_servers.fuzz_http), served=True),
-    Kind("health", 2, _with_rig(fault_servers.fuzz_health), served=True),
+    Kind("messages", 720, lambda v, seeds, on: fuzz_messages.fuzz_messages(v, seeds)),
+    Kind("job files", 110, lambda v, seeds, on: fuzz_jobfiles.fuzz_jobfiles(v, seeds, on.jobs)),
+    Kind("checkpoints", 120, lambda v, seeds, on: fuzz_files.fuzz_checkpoints(v, seeds)),
+    Kind("archives", 20, lambda v, seeds, on: fuzz_files.fuzz_archives(v, seeds)),
+    Kind("grpc", 30, lambda v, seeds, on: fault_servers.fuzz_grpc(v, seeds, on.rig), served=True),
 )
 """Thousandths of all inputs. Besides: what is exhaustive, and greedy clients."""
 SERVED = frozenset(("greedy", *(kind.name for kind in KINDS if kind.served)))

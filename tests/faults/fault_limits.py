@@ -1,17 +1,16 @@
-"""Memory, processes and descriptors that run out; processes that the kernel does not let run."""
+"""Memory, processes and descriptors that run out."""
 
 from __future__ import annotations
 
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from oneflow.launcher.daemon.cgroups import find_hierarchies
-from tests.support.cluster import DEVICES, Rig, children
+from tests.support.cluster import DEVICES, Rig
 from tests.support.waiting import SceneError, wait_until
 
 from .fault_ground import (
@@ -24,7 +23,6 @@ from .fault_ground import (
     train,
 )
 
-GROUPS = Path("/sys/fs/cgroup/unified")
 LIMIT_NBYTES = 256 * MIB
 
 
@@ -125,58 +123,3 @@ def _no_descriptors(pid: int) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-
-
-def frozen_daemon(ground: Ground) -> str:
-    """The kernel does not let a daemon run, though it does its rank: briefly, and for longer than
-    it may be silent.
-    """
-    with ground.cluster() as rig:
-        said = []
-        for seconds, attempts in ((1.2, 1), (6.0, 3)):
-            job = train(rig, ground, max_restarts=3)
-            wait_until(lambda job=job: job.status().last_step >= 5, "it runs")
-            seen = len(rig.log(DEVICES[1]))
-            daemon = rig.pid(DEVICES[1])
-            guard = set(children(daemon)) - set(rig.workers(DEVICES[1]))
-            with _frozen(daemon, *guard):  # or its guard would take it for stuck
-                time.sleep(seconds)
-            ends_well(job, ground, attempts)
-            fenced = "fenced:" in rig.log(DEVICES[1])[seen:]
-            taken = job.status().attempt
-            expect(fenced == (taken > 1), f"fenced: {fenced} after {taken} attempts")
-            said.append(f"{seconds:g} s: {taken} attempts{', fenced' * fenced}")
-        expect(said[1].endswith("fenced"), f"a frozen daemon was not given up: {said[1]}")
-        return "; ".join(said)
-
-
-def frozen_scheduler(ground: Ground) -> str:
-    """The scheduler does not run for longer than daemons may be silent: nothing is lost by that."""
-    with ground.cluster() as rig:
-        job = train(rig, ground)
-        wait_until(lambda: job.status().last_step >= 5, "it runs")
-        with _frozen(rig.pid("scheduler")):
-            time.sleep(6.0)
-        ends_well(job, ground)
-        expect_next(rig, ground)
-        return "6 s: 1 attempt"
-
-
-@contextmanager
-def _frozen(*pids: int) -> Iterator[None]:
-    """Just these processes, in a control group of their own."""
-    if not (GROUPS / "cgroup.procs").exists():
-        raise SceneError(f"{GROUPS} is not there")
-    group = GROUPS / f"rig-{pids[0]}"
-    group.mkdir()
-    try:
-        for pid in pids:
-            (group / "cgroup.procs").write_text(str(pid))
-        (group / "cgroup.freeze").write_text("1")
-        yield
-    finally:
-        (group / "cgroup.freeze").write_text("0")
-        for pid in pids:
-            with suppress(OSError):
-                (GROUPS / "cgroup.procs").write_text(str(pid))
-        subprocess.run(["rmdir", str(group)], check=False, capture_output=True)

@@ -45,9 +45,6 @@ END_S = 90.0
 SLACK_NBYTES = 8 << 20
 WARM_CUTS = 10  # a service that makes its connection anew needs a little more memory, once
 SHORT_S, LONG_S = 1.2, 6.0  # of a daemon that counts as lost after 2.5 s
-DECLARED = {
-    "SIGNAL", "NODE_LOST", "PEER_LOST", "RENDEZVOUS", "HANG", "DESYNC", "INTERNAL", "USER_ERROR",
-}  # fmt: skip
 INJECTED = Path(__file__).parent / "fault_injected"
 
 CALM = Faults()
@@ -336,9 +333,8 @@ def always(
     before: Before,
     shm: set[str],
     job_file: str,
-    hosts: tuple[str, ...] = ("rig",),
 ) -> None:
-    """A1 to A7. hosts: names of nodes."""
+    """A1 to A7."""
     wait_until(lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end")
     rig.wait_attached()
     after = rig.client().submit(job_file, devices=2, steps=4).wait(END_S)
@@ -350,7 +346,7 @@ def always(
         ("A2", lambda: a2_nothing_left(rig, shm)),
         ("A3", lambda: a3_flat(rig, _with_slack(before))),
         ("A4", lambda: a4_one_end(watcher, now)),
-        ("A6", lambda: _named(watcher, now, hosts)),
+        ("A6", lambda: a6_named(watcher, now, "rig")),
         ("A7", lambda: a7_replays(rig)),
     ]
     for name, check in checks:
@@ -368,18 +364,6 @@ def _with_slack(before: Before) -> Before:
     for name, (pid, used) in before.items():
         found[name] = pid, Usage(used.fds, used.threads, used.nbytes + SLACK_NBYTES)
     return found
-
-
-def _named(watcher: Watcher, now: JobRecord, hosts: tuple[str, ...]) -> None:
-    """Each attempt may have failed on another host."""
-    errors = []
-    for host in hosts:
-        try:
-            a6_named(watcher, now, host)
-            return
-        except SceneError as error:
-            errors.append(error)
-    raise errors[0]
 
 
 def _open_files(rig: Rig) -> str:

@@ -27,7 +27,7 @@ from . import fault_disks as disks
 from .fault_clocks import clock_jumps, other_monotonic_clock
 from .fault_ground import END_S, Ground, expect, make_rig, missing_right, train
 from .fault_leftovers import damaged_journals, leftovers, second_scheduler
-from .fault_limits import descriptors, frozen_daemon, frozen_scheduler, memory, processes
+from .fault_limits import descriptors, memory, processes
 from .fault_log_attacks import log_attacks
 from .fault_resume import Bits, bits_of
 
@@ -48,18 +48,14 @@ Scene = Callable[[Ground], str]
 
 SCENES: dict[str, Scene] = {
     "disk full: log": disks.full_log,
-    "disk full: log, for a while": disks.full_log_for_a_while,
     "disk full: checkpoints": disks.full_checkpoints,
     "disk full: journal": disks.full_journal,
     "disk full: blobs": disks.full_blobs,
     "disk full: node": disks.full_node,
     "read-only: node": disks.read_only_node,
-    "no permission: state": disks.no_permission,
     "memory of a rank": memory,
     "processes of a rank": processes,
     "descriptors": descriptors,
-    "frozen daemon": frozen_daemon,
-    "frozen scheduler": frozen_scheduler,
     "leftovers": leftovers,
     "second scheduler": second_scheduler,
     "journal": damaged_journals,

@@ -21,40 +21,15 @@ SLOW_S = 5.0  # of this thread's processor time, in which a host may count what 
 HANG_S = 300.0  # for a few dozen inputs, on a machine that is busy with other things
 MAX_BAD = 200  # that are remembered of one target
 WORDS = (
-    "",
-    "x",
-    "j1",
-    "cpu",
-    "cpu:0",
-    "fuzz/cpu:0",
-    "../../etc",
-    "\u00e9\u0000",
-    "\u0663\u00b2",
-    "9" * 40,
-    "9" * 5000,
-    "a" * 300,
-    "-1",
-    "\ud7ff\U0010ffff",
-)
+    "", "x", "j1", "cpu", "cpu:0", "fuzz/cpu:0", "../../etc", "\u00e9\u0000", "\u0663\u00b2",
+    "9" * 40, "9" * 5000, "a" * 300, "-1", "\ud7ff\U0010ffff",
+)  # fmt: skip
 NUMBERS = (0, 1, 2, 7, 255, 256, 65_536, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 FLOATS = (0.0, -1.0, 1.5, 5e-324, 1e308, float("inf"), float("-inf"), float("nan"))
 JSON_VALUES = (
-    "0",
-    "-1",
-    "1e999",
-    "null",
-    "true",
-    "[]",
-    "{}",
-    '"x"',
-    "9" * 400,
-    "9" * 5000,
-    "NaN",
-    "[[[[]]]]",
-    "[" * 2000,
-    '"\\ud800"',
-    "9223372036854775808",
-)
+    "0", "-1", "1e999", "null", "true", "[]", "{}", '"x"', "9" * 400, "9" * 5000, "NaN",
+    "[[[[]]]]", "[" * 2000, '"\\ud800"', "9223372036854775808",
+)  # fmt: skip
 DECODED = (cluster_pb2, control_pb2, graph_pb2, plan_pb2)
 
 

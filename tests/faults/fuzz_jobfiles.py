@@ -1,4 +1,4 @@
-"""Job files and plans that come from strangers or from broken disks."""
+"""Job files that come from strangers or from broken disks."""
 
 from __future__ import annotations
 
@@ -130,19 +130,9 @@ def _archive_form(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -
 
 
 _NAMES = (
-    "../x.pb",
-    "/etc/passwd",
-    "data/../../x.pb",
-    "data/arrays.safetensors",
-    "graph.pb",
-    "job.json/x",
-    "x\0.pb",
-    "GRAPH.PB",
-    "",
-    "a" * 300 + ".pb",
-    "\u00e9.pb",
-    "data\\x.pb",
-)
+    "../x.pb", "/etc/passwd", "data/../../x.pb", "data/arrays.safetensors", "graph.pb",
+    "job.json/x", "x\0.pb", "GRAPH.PB", "", "a" * 300 + ".pb", "\u00e9.pb", "data\\x.pb",
+)  # fmt: skip
 
 
 def _compressed(rng: random.Random, items: list[tuple[str, bytes]]) -> bytes:
@@ -385,21 +375,9 @@ def _nodes_again(rng: random.Random, proto: Any) -> None:
 
 
 _GRAPH_WAYS: tuple[Callable[[random.Random, Any], None], ...] = (
-    _dims,
-    _dims,
-    _dtypes,
-    _ops,
-    _edges,
-    _edges,
-    _columns,
-    _columns,
-    _attributes,
-    _attributes,
-    _places,
-    _layouts,
-    _pieces,
-    _nodes_again,
-)
+    _dims, _dims, _dtypes, _ops, _edges, _edges, _columns, _columns, _attributes, _attributes,
+    _places, _layouts, _pieces, _nodes_again,
+)  # fmt: skip
 
 
 def truncate_jobfile(verdict: Verdict, sample: Path) -> None:
@@ -414,47 +392,3 @@ def truncate_jobfile(verdict: Verdict, sample: Path) -> None:
             with judged(verdict, size, (JobFileError,)):
                 _verify(path)
                 raise WrongError(f"{size} of {len(whole)} bytes were taken for all")
-
-
-# ---- plans ---------------------------------------------------------------------------------------
-
-
-def fuzz_plans(verdict: Verdict, seeds: range, sample: Path) -> None:
-    """Compiled plans as a rank reads them: changed as bytes, or in what they say."""
-    from oneflow.core.plan import Plan
-    from oneflow.jobs.running import compile_plan
-    from oneflow.protos import plan_pb2
-
-    good = compile_plan(sample, 2, "cpu")
-    graph = plan_pb2.Plan.FromString(good).graph.SerializeToString()
-    for seed in watched(seeds):
-        rng = random.Random(seed)
-        data = mutated(rng, good) if seed % 3 == 0 else _plan_mutated(rng, good, graph)
-        with judged(verdict, seed, (OneFlowError,)):
-            plan = Plan.from_bytes(data)
-            if Plan.from_bytes(plan.to_bytes()).to_bytes() != plan.to_bytes():
-                raise WrongError("a plan that is not stable")
-
-
-def _plan_mutated(rng: random.Random, good: bytes, graph: bytes) -> bytes:
-    from oneflow.protos import plan_pb2
-
-    proto = plan_pb2.Plan.FromString(good)
-    for _ in range(rng.choice((1, 1, 2))):
-        kind = rng.randrange(4)
-        if kind == 0:
-            proto.graph.ParseFromString(graph_mutated(rng, graph))
-        elif kind == 1:
-            actor = rng.choice(proto.actors)
-            _some(rng, rng.choice((actor.nodes, actor.inputs, actor.outputs)), (0, 1, 999))
-            actor.acts = rng.choice((0, 1, 2, 2**31))
-        elif kind == 2:
-            register = rng.choice(proto.registers)
-            _some(rng, rng.choice((register.values, register.consumers)), (0, 1, 999, 2**31))
-            register.producer = rng.choice((0, 1, 999, 2**32 - 1))
-            register.num_slots = rng.choice((0, 1, 2, 255, 256, 2**32 - 1))
-        else:
-            proto.world_size = rng.choice((0, 1, 3, 2**32 - 1))
-            proto.version = rng.choice((0, 1, 1, 2))
-    found: bytes = proto.SerializeToString()
-    return found

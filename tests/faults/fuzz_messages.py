@@ -1,9 +1,8 @@
-"""Protobuf messages of every kind, handed on to whom they are for; frames of a worker's line."""
+"""Protobuf messages of every kind, handed on to whom they are for."""
 
 from __future__ import annotations
 
 import random
-import socket
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,7 +15,6 @@ from .fuzz_inputs import (
     Verdict,
     judged,
     message_kinds,
-    mutated,
     random_message,
     watched,
     wire_bytes,
@@ -133,15 +131,6 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
         "Progress": progress,
         "Graph": graph,
         "Plan": plan,
-        "JoinRequest": join,
-        "PutRequest": put,
-        "GetRequest": get,
-        "BarrierRequest": barrier,
-        "WaitRequest": wait,
-        "FailureReport": failure,
-        "Beat": beat,
-        "CompileHeader": compile_header,
-        "Error": error,
     }
 
 
@@ -227,155 +216,3 @@ def request(message: Any) -> None:
     from oneflow.protos import cluster_pb2 as pb
 
     _interface().request(pb.Infer(request=1, inputs=message.inputs))
-
-
-# ---- a job's own control plane -------------------------------------------------------------------
-
-
-def _stepped(machine: Any, *events: Any) -> None:
-    for event in events:
-        for action in machine.step(event, NOW_S):
-            refusal = getattr(action, "error", None)
-            if refusal is not None and not isinstance(refusal, OneFlowError):
-                raise TypeError(f"{refusal!r} is told to a rank")
-
-
-def join(message: Any) -> None:
-    from oneflow.scheduler.rendezvous import JoinAsked, JoinDropped, Member, Rendezvous, Tick
-
-    m = message.member
-    member = Member(m.rank, m.host, m.pid, m.incarnation, m.place)
-    asked = JoinAsked(
-        1, member, message.world_size, message.epoch, message.protocol, message.timeout_s
-    )
-    _stepped(Rendezvous(2, 1), asked, Tick(), JoinDropped(1))
-
-
-def _store() -> Any:
-    from oneflow.scheduler.store import Store
-
-    return Store(2, str)
-
-
-def put(message: Any) -> None:
-    from oneflow.scheduler.store import GetAsked, PutAsked
-
-    asked = PutAsked(1, message.key, message.value)
-    _stepped(_store(), asked, GetAsked(2, message.key, 1.0))
-
-
-def get(message: Any) -> None:
-    from oneflow.scheduler.rendezvous import Tick
-    from oneflow.scheduler.store import CallDropped, GetAsked
-
-    _stepped(_store(), GetAsked(1, message.key, message.timeout_s), Tick(), CallDropped(1))
-
-
-def barrier(message: Any) -> None:
-    from oneflow.scheduler.rendezvous import Tick
-    from oneflow.scheduler.store import BarrierReached, RankGone
-
-    reached = BarrierReached(1, message.rank, message.name, message.timeout_s)
-    _stepped(_store(), reached, Tick(), RankGone(message.rank))
-
-
-def wait(message: Any) -> None:
-    from oneflow.scheduler.rendezvous import Tick
-    from oneflow.scheduler.waits import WaitAsked, Waits
-
-    m = message
-    missing, reached = tuple(m.missing), dict(m.reached)
-    asked = WaitAsked(1, m.rank, m.place, m.number, m.text, missing, reached)
-    _stepped(Waits(2), asked, Tick())
-
-
-def failure(message: Any) -> None:
-    from oneflow.scheduler.membership import Failure, FailureReported, Membership
-
-    m = message.failure
-    found = Failure(m.rank, m.host, m.cause, m.exit_code, m.reason)
-    _stepped(Membership(1.0, 2.0), FailureReported(found))
-
-
-def beat(message: Any) -> None:
-    from oneflow.scheduler.membership import BeatHeard, Membership, StreamBroken
-    from oneflow.scheduler.rendezvous import Tick
-
-    m = message
-    heard = BeatHeard(m.rank, m.incarnation, m.progress)
-    _stepped(Membership(1.0, 2.0), heard, Tick(), StreamBroken(m.rank, m.incarnation))
-
-
-def compile_header(message: Any) -> None:
-    from oneflow.scheduler.agreement import Agreement, CompileAsked
-    from oneflow.scheduler.rendezvous import Tick
-
-    m = message
-    asked = CompileAsked(1, m.rank, m.sequence, m.job_name, m.digest, m.timeout_s)
-    _stepped(Agreement(2, str), asked, Tick())
-
-
-def error(message: Any) -> None:
-    """Whatever name and text come, it is an error that can be raised and shown."""
-    from oneflow.core.control_channel import decode_error, encode_error
-
-    found = decode_error(message.type, message.text)
-    encode_error(found)
-
-
-# ---- frames --------------------------------------------------------------------------------------
-
-
-def fuzz_frames(verdict: Verdict, seeds: range) -> None:
-    """Words between a daemon and its worker: by pieces, and through real sockets."""
-    from oneflow.core.frames import FrameDecoder, Frames
-    from oneflow.protos import cluster_pb2 as pb
-
-    for seed in watched(seeds):
-        rng = random.Random(seed)
-        kind = rng.choice((pb.WorkerMessage, pb.WorkerCommand))
-        stream = b"".join(_frame(rng, kind) for _ in range(rng.choice((1, 1, 2, 5))))
-        with judged(verdict, seed, (OneFlowError,)):
-            if seed % 8:
-                _decode_pieces(rng, FrameDecoder(kind), stream)
-            else:
-                _receive_all(Frames, kind, stream)
-
-
-def _frame(rng: random.Random, kind: Any) -> bytes:
-    data = wire_bytes(rng, kind)[: 32 << 10]
-    size = len(data)
-    if rng.random() < 0.3:
-        size = rng.choice((0, size - 1, size + 1, 64 << 20, (64 << 20) + 1, 2**32 - 1)) % 2**32
-    whole = size.to_bytes(4, "little") + data
-    return mutated(rng, whole) if rng.random() < 0.2 else whole
-
-
-def _decode_pieces(rng: random.Random, decoder: Any, stream: bytes) -> None:
-    at = 0
-    while at < len(stream):
-        size = rng.choice((1, 3, 4, 5, 100, 1 << 16))
-        for message in decoder.feed(stream[at : at + size]):
-            _worker_said(message)
-        at += max(size, len(stream) // 50)
-
-
-def _worker_said(message: Any) -> None:
-    """Takes what a worker reports, as a daemon does."""
-    from oneflow.scheduler.jobs.messages import cut_progress, told_by
-
-    if message.WhichOneof("kind") == "progress":
-        cut_progress(message.progress)
-    if message.WhichOneof("kind") == "counts":
-        told_by(message.counts)
-
-
-def _receive_all(frames_of: Any, kind: Any, stream: bytes) -> None:
-    near, far = socket.socketpair()
-    with near, far:
-        near.setblocking(False)
-        near.send(stream)  # as much as the socket takes: what is cut off is tried too
-        near.close()
-        frames = frames_of(far, kind)
-        while (message := frames.receive()) is not None:
-            _worker_said(message)

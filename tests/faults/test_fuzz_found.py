@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+import struct
 import tarfile
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from oneflow.cluster.connection import Connection
 from oneflow.cluster.durations import show_duration, show_time
 from oneflow.cluster.settings import load_settings
 from oneflow.cluster.toml import read_toml
-from oneflow.core.config import split_address
+from oneflow.core.config import Config, split_address
 from oneflow.core.control_channel import resolve
 from oneflow.core.device import Device
 from oneflow.core.errors import (
@@ -41,6 +42,7 @@ from oneflow.core.errors import (
 )
 from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.graph_text import parse_attrs, parse_graph
+from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import parse_sbp
 from oneflow.core.tensor_type import parse_type
@@ -52,15 +54,21 @@ from oneflow.launcher.daemon.archive import ArchiveError, unpack
 from oneflow.launcher.logs import escape
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.logs import Wanted
+from oneflow.scheduler.compiler.pipeline import compile_graph
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.specs import record_from_proto
+from oneflow.scheduler.server import SchedulerServer
 from oneflow.services.failpoints import parse
-from oneflow.services.http_server import PageHandler, PageServer
 from tests.support.proving import proven
 from tests.support.waiting import CALL_S
 
-from .fuzz_peers import HEADER, job_scheduler, plan_and_frames
-
+FAR = """graph far pieces=1 {
+  %0: float32[7, 6] S(0) = input(; name='x') @cpu[0, 1]
+  %1: float32[7, 6] S(1) = to_global(%0) @cpu[0, 1]
+  %2: float32[7, 6] ? = relu(%1) @cpu[0, 1]
+  %3: float32[7, 6] B = to_global(%2) @cpu[0, 1]
+  output(%3; index=0) @cpu[0, 1]
+}"""
 LONG = "9" * 5000  # more digits than Python reads
 
 
@@ -125,14 +133,14 @@ def test_a_failpoint_of_too_many_digits() -> None:
 
 
 def test_a_peer_that_speaks_of_a_register_that_is_not_shared() -> None:
-    plan, _ = plan_and_frames()
+    plan = compile_graph(parse_graph(FAR), JobConfig("far"), Cluster(2))
     theirs, mine = Mirrors(plan, 0, make_mirrors(plan, 0)), Mirrors(plan, 1, make_mirrors(plan, 1))
     unshared = next(r for r in plan.registers if not is_shared(r))
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
     with near, far:
-        near.sendall(HEADER.pack(ready_code(unshared, 0), 0))
+        near.sendall(struct.pack("<QQ", ready_code(unshared, 0), 0))
         time.sleep(0.05)
         with pytest.raises(ProtocolError):
             Peer(plan, 1, 0, far, mine, theirs).receive()
@@ -280,6 +288,19 @@ def test_words_that_are_none_end_in_one_line(words: list[str], code: int) -> Non
 # ---- lines ---------------------------------------------------------------------------------------
 
 
+@contextmanager
+def job_scheduler() -> Iterator[tuple[str, str]]:
+    """Address and token of the control plane that rank 0 of a job hosts."""
+    token = "0123456789abcdef0123456789abcdef"
+    config = Config(world_size=2, job_token=token)
+    server = SchedulerServer("127.0.0.1:0", 2, lambda graph, config: b"", config)
+    address = server.start()
+    try:
+        yield address, token
+    finally:
+        server.stop(0.0)
+
+
 def test_bytes_that_are_no_message_are_told_so_by_a_jobs_own_scheduler() -> None:
     with job_scheduler() as who, proven(*who) as (channel, metadata):
         for path, streams in (("Put", False), ("Heartbeat", True)):
@@ -329,27 +350,6 @@ def test_who_waits_for_centuries_waits() -> None:
     connection.call("Jobs", "Get", pb.JobRequest(), 1e30)
     list(connection.stream("Jobs", "Watch", pb.JobRequest(), float("inf")))
     assert 0 < seen["Get"] <= 5e9 and 0 < seen["Watch"] <= 5e9
-
-
-@pytest.fixture
-def page() -> Iterator[tuple[str, int]]:
-    class Handler(PageHandler):
-        def do_GET(self) -> None:
-            self.send_page(200, b"shown", "text/plain")
-
-    server = PageServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    host, port = server.server_address[:2]
-    yield str(host), int(port)
-    server.shutdown()
-    server.server_close()
-
-
-def test_two_hosts_are_refused(page: tuple[str, int]) -> None:
-    for hosts, code in ((1, b"200"), (2, b"400")):
-        with socket.create_connection(page, CALL_S) as line:
-            line.sendall(b"GET / HTTP/1.1\r\n" + b"Host: localhost\r\n" * hosts + b"\r\n")
-            assert line.recv(100).split()[1] == code
 
 
 def test_an_address_that_is_none_is_answered() -> None:

@@ -63,6 +63,12 @@ def test_a_whole_request_is_answered(server: PageServer) -> None:
     assert b"Python" not in answer
 
 
+def test_two_hosts_are_refused(server: PageServer) -> None:
+    """The second one was believed."""
+    answer = ask(server, b"GET / HTTP/1.1\r\n" + b"Host: localhost\r\n" * 2 + b"\r\n")
+    assert answer.split()[1] == b"400"
+
+
 def test_who_is_silent_makes_room_for_who_asks(
     server: PageServer,
 ) -> None:

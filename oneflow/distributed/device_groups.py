@@ -94,7 +94,9 @@ def _join(
 def own_ability(cupy: Any, config: Config) -> Ability:
     """Return the ability of this rank, with its GPU current."""
     runtime = cupy.cuda.runtime
-    gpu = bytes(runtime.getDeviceProperties(runtime.getDevice())["uuid"]).hex()
+    device = runtime.getDevice()
+    uuid = bytes(runtime.getDeviceProperties(device)["uuid"]).hex()
+    gpu = f"{uuid} {runtime.deviceGetPCIBusId(device)}"  # CuPy ends the first at a byte of zero
     try:
         from cupy.cuda import nccl
 

@@ -15,6 +15,7 @@ from oneflow.core.sbp import NdSbp, Sbp, all_broadcast, as_nd_sbp
 from oneflow.io.modules import rebuilt
 from oneflow.io.tree import decode
 from oneflow.kernels.array import Array
+from oneflow.kernels.cuda_device import gpu_count
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
 
@@ -37,13 +38,15 @@ def assemble(
     twins: dict[tuple[str, bool, bool], Tensor] = {}
     arrays: dict[str, Array] = {}
 
-    def tensor(name: str, requires_grad: bool, is_parameter: bool) -> Tensor:
+    def tensor(name: str, requires_grad: bool, is_parameter: bool, was_on_gpu: bool) -> Tensor:
         key = name, requires_grad, is_parameter
         if key not in twins:
             if name in tensors:
                 x = _with_grad(tensors[name].detach(), requires_grad, name)
             else:
-                x = moved(_with_grad(make(name), requires_grad, name), map_location)
+                x = _with_grad(make(name), requires_grad, name)
+                returns = map_location is None and was_on_gpu and not x.is_global
+                x = moved(x, "cuda" if returns and gpu_count() else map_location)
                 tensors[name] = x
             twins[key] = Parameter(x, requires_grad) if is_parameter else x
         return twins[key]

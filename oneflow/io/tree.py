@@ -163,6 +163,8 @@ class Encoder:
         form: Form = {"tensor": "", "requires_grad": value.requires_grad}
         if isinstance(value, Parameter):
             form["parameter"] = True
+        if value.is_cuda and not value.is_global:
+            form["cuda"] = True
         self.found.append(Found(value, where, form))
         return form
 
@@ -204,13 +206,14 @@ _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 
 def decode(
     form: object,
-    tensor: Callable[[str, bool, bool], object],
+    tensor: Callable[[str, bool, bool, bool], object],
     array: Callable[[str], object],
     module: Callable[[str, modules.Tables], object] = modules.as_tree,
 ) -> Any:
     """The inverse of `Encoder`.  tensor: gives what is stored under a name, told whether it asks
-    for gradients and whether it is a parameter; array: likewise.  module: makes a module of the
-    name of its class and its tables.  Raises CheckpointError.
+    for gradients, whether it is a parameter, and whether it is local and was on a GPU; array:
+    likewise.  module: makes a module of the name of its class and its tables.  Raises
+    CheckpointError.
     """
 
     def inner(form: object) -> Any:
@@ -223,7 +226,7 @@ def decode(
     kind = next(iter(form))
     content = form[kind]
     if kind == "tensor":
-        flags = bool(form.get("requires_grad")), bool(form.get("parameter"))
+        flags = (bool(form.get(name)) for name in ("requires_grad", "parameter", "cuda"))
         return tensor(_text(content), *flags)
     if kind == "ndarray":
         return array(_text(content))

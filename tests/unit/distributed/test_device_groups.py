@@ -70,6 +70,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             getDevice=lambda: 0,
             runtimeGetVersion=lambda: 13000,
             getDeviceProperties=lambda n: {"uuid": b"0123456789abcdef"},
+            deviceGetPCIBusId=lambda n: "0000:1b:00.0",
         )
         for where in (cuda_device, eager_global):
             monkeypatch.setattr(where, "own_device", lambda: module)
@@ -132,6 +133,10 @@ def test_a_set_of_one_rank_needs_no_nccl() -> None:
 
 def test_a_cupy_without_nccl_says_so(cupy: Any) -> None:
     assert own_ability(cupy, Config()).version == 23005
+    found = cupy.cuda.runtime
+    alike = own_ability(cupy, Config()).gpu
+    found.deviceGetPCIBusId = lambda n: "0000:43:00.0"
+    assert own_ability(cupy, Config()).gpu != alike  # though what CuPy gives of the uuid is equal
     cupy.cuda.nccl.available = False
     hindrance = own_ability(cupy, Config()).hindrance
     assert "finds no NCCL" in hindrance and "nvidia-nccl-cu13" in hindrance

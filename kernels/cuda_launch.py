@@ -108,6 +108,19 @@ def flat(name: str, out: Array, *args: object) -> None:
         launch(name, (blocks,), (THREADS,), out, *args)
 
 
+def by_item(name: str, count: int, *args: object) -> None:
+    """Launch as many threads as help with `count` items. T and S are float, whatever is given."""
+    if count:
+        _function(name, "float32")((min(MAX_BLOCKS, -(-count // THREADS)),), (THREADS,), args)
+
+
+def by_block(name: str, count: int, *args: object) -> None:
+    """Launch a thread for each of `count` items, in blocks that know which they are. T and S are
+    float, whatever is given."""
+    if count:
+        _function(name, "float32")((-(-count // THREADS),), (THREADS,), args)
+
+
 def launch(
     name: str, grid: tuple[int, ...], block: tuple[int, ...], out: Array, *args: object
 ) -> None:

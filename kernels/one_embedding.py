@@ -1,7 +1,8 @@
 """Kernels of oneflow/ops/one_embedding.py, over the tables that are open in this process.
 
-Tables lie in host memory and on disks. A GPU is sent the distinct rows of a batch and hands them
-out, and adds up the gradients of equal ids before they leave it.
+Rows in the memory of a GPU are looked up and updated there (device_rows.py). Those of other tables
+lie in host memory and on disks: a GPU is sent the distinct rows of a batch and hands them out, and
+adds up the gradients of equal ids before they leave it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def fused_lookup(
     **part: int | None,
 ) -> None:
     rows = open_table(table, **part)
+    if (there := rows.on_device(xp)) is not None:
+        there.look_up(out, ids, table_ids, padding_idx, makes_rows=makes_rows)
+        return
     request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
     lines = rows.look_up(request, makes_rows=makes_rows)
     if xp is np:
@@ -60,6 +64,9 @@ def fused_lookup_grad(
     **part: int | None,
 ) -> None:
     rows = open_table(table, **part)
+    if (there := rows.on_device(xp)) is not None:
+        there.keep(out, d, ids, table_ids, padding_idx)
+        return
     request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
     flat = xp.ascontiguousarray(d, np.float32).reshape(-1, d.shape[-1])
     if xp is np:
@@ -88,12 +95,17 @@ def update(
     **part: int | None,
 ) -> None:
     rows = open_table(table, **part)
+    way = Rule(rule, dict(options), first_states, catches_up)
+    there = rows.on_device(xp)
+    if there is not None and there.waiting:
+        way.check_fits(rows)
+        there.update(norms, way.on_device(), lr, step, is_wanted)
+        return
     if is_wanted is not None and not is_wanted:
         rows.forget()
         return
     taken = rows.take(on_host(xp, norms))
     if taken is not None:
-        way = Rule(rule, dict(options), first_states, catches_up)
         rows.update(*taken, way, on_host(xp, lr), on_host(xp, step))
 
 

@@ -23,7 +23,9 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.op import find_op
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.device_rows import Counts, DeviceRows
+from oneflow.kernels.expressions.cuda_rows import RowRule
 from oneflow.kernels.registry import select
 from oneflow.kernels.row_forms import forget_losses
 from oneflow.kernels.row_ids import Request, described, loops
@@ -45,17 +47,6 @@ class Waiting:
     request: Request
     sums: Array
     norms: Array
-
-
-@dataclass
-class Counts:
-    """Ids whose rows were looked up here, the distinct ones among them by batch, and the updates of
-    rows.
-    """
-
-    ids: int = 0
-    distinct: int = 0
-    updated: int = 0
 
 
 def count_asked(request: Request) -> None:
@@ -103,7 +94,29 @@ class OpenTable:
         self._requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self._waiting: list[Waiting] = []
         self._now: Request | None = None
+        self._on_device: DeviceRows | None = None
         self.ahead = RowsAhead(self.ids, self.store.get, self._lock, self.size)
+
+    def on_device(self, xp: ArrayModule) -> DeviceRows | None:
+        """The rows in the memory of a GPU, where they are from the first such call on; None for
+        NumPy, and of tables that lie elsewhere."""
+        if xp is np:
+            return None
+        if self._on_device is None:
+            try:
+                tier = self.store.on_device(xp)
+            except RowStoreError as error:
+                raise type(error)(f"embedding {self.name!r}: {error}") from error
+            if tier is not None:
+                self.ahead.give_up()
+                buckets = self.first, self.last
+                self._on_device = DeviceRows(tier, self.ids, buckets, self.counts)
+        return self._on_device
+
+    def settle(self) -> None:
+        """Wait for what a GPU still counts."""
+        if self._on_device is not None:
+            self._on_device.hear(waits=True)
 
     # ---- looking up ------------------------------------------------------------------------------
 
@@ -124,6 +137,8 @@ class OpenTable:
 
     def read_ahead(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> None:
         """Begin to read the rows of a batch that will be looked up, on a thread of its own."""
+        if self._on_device is not None:
+            return
         number = partial(self._numbered, padding_idx=padding_idx)
         self.ahead.begin(ids, table_ids, number, self._now)
 
@@ -196,6 +211,8 @@ class OpenTable:
         """Forget the gradients that wait."""
         with self._lock:
             self._waiting.clear()
+        if self._on_device is not None:
+            self._on_device.forget()
 
     def take(self, norms: Array) -> tuple[Request, Array] | None:
         """The distinct ids of all gradients that wait, and their sums, scaled as their norms were;
@@ -270,8 +287,8 @@ class Rule:
     first_states: tuple[float, ...] = ()
     catches_up: bool = False
 
-    def apply(self, table: OpenTable, lines: Array, sums: Array, lr: Array, step: Array) -> None:
-        """Overwrite rows and their states."""
+    def check_fits(self, table: OpenTable) -> None:
+        """Raise ArgumentError where a row has no room for the states."""
         size, states = table.size, len(self.first_states)
         needed = size * (1 + states) + self.catches_up
         if needed > table.line_size:
@@ -280,6 +297,16 @@ class Rule:
                 f"beside each row, {needed} numbers in all, but a row has {table.line_size}: give "
                 f"the store options size_factor={1 + states}"
             )
+
+    def on_device(self) -> RowRule:
+        """The same on a GPU."""
+        options = tuple(sorted(self.attrs.items()))
+        return RowRule(self.name, options, self.first_states, self.catches_up)
+
+    def apply(self, table: OpenTable, lines: Array, sums: Array, lr: Array, step: Array) -> None:
+        """Overwrite rows and their states."""
+        self.check_fits(table)
+        size, states = table.size, len(self.first_states)
         if not lines.shape[0]:
             return
         parts = [lines[:, k * size : (k + 1) * size] for k in range(1 + states)]
@@ -332,7 +359,7 @@ def _number_types(operands: tuple[str, ...]) -> list[DType]:
 # ---- which are open ------------------------------------------------------------------------------
 
 _OPEN: dict[tuple[str, int, int], OpenTable] = {}
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # garbage that is collected while a table is opened may close others
 
 
 def open_table(text: str, first: int | None = None, last: int | None = None) -> OpenTable:

@@ -83,7 +83,7 @@ class Loss:
 
 
 _LOSSES: dict[tuple[str, str], Loss] = {}
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # a collector of garbage may forget other losses inside
 
 
 def loss_of(table: str, kind: str) -> Loss:

@@ -99,10 +99,7 @@ class RowIds:
         if self.is_signed and ids.size and ids.min() < 0:
             negative = ids[(ids < 0) & (ids != padding_idx)]
             if negative.size:
-                raise PositionError(
-                    f"embedding {self.name!r}: the id {int(negative[0])} is negative; hashed ids "
-                    "of 64 bits need key_type 'uint64'"
-                )
+                raise self.negative(int(negative[0]))
         if table_ids is None or not table_ids.size:
             return
         if table_ids.min() < 0 or table_ids.max() >= self.num_tables:
@@ -110,6 +107,20 @@ class RowIds:
                 f"embedding {self.name!r}: table ids are {int(table_ids.min())} to "
                 f"{int(table_ids.max())}, but there are {self.num_tables} tables, from 0"
             )
+
+    def negative(self, key: int) -> PositionError:
+        """The error of a negative id."""
+        return PositionError(
+            f"embedding {self.name!r}: the id {key} is negative; hashed ids "
+            "of 64 bits need key_type 'uint64'"
+        )
+
+    def no_table(self, number: int) -> PositionError:
+        """The error of a table id that there is not."""
+        return PositionError(
+            f"embedding {self.name!r}: a table id is {number}, but there are {self.num_tables} "
+            "tables, from 0"
+        )
 
 
 @lru_cache(maxsize=256)

@@ -184,15 +184,15 @@ def parts_of(formula: Formula) -> list[tuple[int, ...]]:
 
 def source_of(spec: CudaSpec) -> str:
     """The text of the function `run`."""
-    return PRELUDE + _Writer(spec).text()
+    return PRELUDE + Writer(spec).text()
 
 
 def source_of_many(spec: CudaSpec) -> str:
     """The same for several calls of one formula in a launch; element by element."""
-    return PRELUDE + _Writer(spec).many_text()
+    return PRELUDE + Writer(spec).many_text()
 
 
-class _Writer:
+class Writer:
     """Writes one kernel, a line per node."""
 
     def __init__(self, spec: CudaSpec) -> None:
@@ -211,16 +211,14 @@ class _Writer:
         for i, dtype in enumerate(spec.dtypes):
             constant = "" if i < count else "const "
             parameters.append(f"{constant}{_STORED[dtype.name]}* p{i}")
-        for name, kind in spec.scalars:
-            plain = {"float": "double", "int": "i64"}.get(kind)
-            parameters.append(f"{plain} s_{name}" if plain else f"const {_STORED[kind]}* s_{name}")
+        parameters += self.scalars()
         parameters += ["i64 n", "const i64* table"] + (
             ["u64 seed", "const u64* recorded"] if spec.draws else []
         )
         lines = [f'extern "C" __global__ void run({", ".join(parameters)}) {{']
         if spec.draws:
             lines.append("  if (recorded) seed = *recorded;")
-        lines += [f"  {self._line(n)}" for n in self.order if n in self.numbers]
+        lines += [f"  {line}" for line in self.constants()]
         if spec.outputs[0].function == COLUMN_TOTAL:
             return "\n".join([*lines, *self._columns(), "}", ""])
         if spec.is_row:
@@ -229,7 +227,7 @@ class _Writer:
         first = "blockIdx.x * (i64)blockDim.x + threadIdx.x"
         lines.append(f"  for (i64 i = {first}; i < n; i += {step}) {{")
         lines += [f"    {line}" for line in self._offsets()]
-        lines += [f"    {self._line(n)}" for n in self.order if n not in self.numbers]
+        lines += [f"    {line}" for line in self.elements()]
         lines += [f"    {self._store(i)}" for i in range(len(spec.outputs))]
         return "\n".join([*lines, "  }", "}", ""])
 
@@ -241,11 +239,9 @@ class _Writer:
         """
         spec, count = self.spec, len(self.spec.outputs)
         parameters = ["const i64* plan", "i64 blocks", "i64 part"]
-        for name, kind in spec.scalars:
-            plain = {"float": "double", "int": "i64"}.get(kind)
-            parameters.append(f"{plain} s_{name}" if plain else f"const {_STORED[kind]}* s_{name}")
+        parameters += self.scalars()
         lines = [f'extern "C" __global__ void run({", ".join(parameters)}) {{']
-        lines += [f"  {self._line(n)}" for n in self.order if n in self.numbers]
+        lines += [f"  {line}" for line in self.constants()]
         lines.append("  const i64 first = plan[2 * blockIdx.x + 1];")
         own = len(spec.dtypes) + 1
         lines.append(f"  const i64* call = plan + 2 * blocks + plan[2 * blockIdx.x] * {own};")
@@ -255,9 +251,25 @@ class _Writer:
         lines.append(f"  const i64 n = call[{own - 1}], end = first + part < n ? first + part : n;")
         lines.append("  for (i64 i = first + threadIdx.x; i < end; i += blockDim.x) {")
         lines.append("    const i64 " + ", ".join(f"at{k} = i" for k in range(own - 1)) + ";")
-        lines += [f"    {self._line(n)}" for n in self.order if n not in self.numbers]
+        lines += [f"    {line}" for line in self.elements()]
         lines += [f"    {self._store(i)}" for i in range(count)]
         return "\n".join([*lines, "  }", "}", ""])
+
+    def scalars(self) -> list[str]:
+        """The parameters of the numbers that are the same for all elements."""
+        made = []
+        for name, kind in self.spec.scalars:
+            plain = {"float": "double", "int": "i64"}.get(kind)
+            made.append(f"{plain} s_{name}" if plain else f"const {_STORED[kind]}* s_{name}")
+        return made
+
+    def constants(self) -> list[str]:
+        """A line for each node that is the same for all elements."""
+        return [self._line(n) for n in self.order if n in self.numbers]
+
+    def elements(self) -> list[str]:
+        """A line for each other node; input k is read at p{k}[at{k}], outputs counted first."""
+        return [self._line(n) for n in self.order if n not in self.numbers]
 
     def _store(self, i: int) -> str:
         root, dtype = self.spec.outputs[i], self.spec.dtypes[i]
@@ -348,7 +360,7 @@ class _Writer:
         assert isinstance(kind, DType)
         if node.function == "total":
             return "0"
-        return _number(-math.inf) if kind.is_floating_point else str(int(np.iinfo(kind.np).min))
+        return number_text(-math.inf) if kind.is_floating_point else str(int(np.iinfo(kind.np).min))
 
     def _offsets(self, counted: int | None = None) -> list[str]:
         """Write where this element lies in every array. table: sizes, then strides of each, in
@@ -383,7 +395,7 @@ class _Writer:
     def _value(self, node: Expression) -> str:
         function = node.function
         if function == CONSTANT:
-            return _number(node.value)
+            return number_text(node.value)
         if function == SCALAR:
             kind = dict(self.spec.scalars)[node.value]
             return f"s_{node.value}" if kind in ("float", "int") else f"*s_{node.value}"
@@ -441,7 +453,7 @@ class _Writer:
 _HALF = ("float16", "bfloat16")
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

@@ -250,6 +250,7 @@ class Embedding(Module):
         (`prefetch`).
         """
         rows, text = self.one_embedding.rows, self.one_embedding.text
+        rows.settle()
         counts = {**asdict(rows.counts), **asdict(rows.store.statistics)}
         lost = {f"{kind}_error": loss_of(text, f"{kind}s").relative for kind in ("row", "gradient")}
         return {**counts, **lost, "ahead": rows.ahead.used, "rows": len(rows.store)}

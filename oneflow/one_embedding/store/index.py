@@ -16,7 +16,10 @@ import numpy as np
 from oneflow.kernels.expressions.program import cut, function_of, run
 from oneflow.one_embedding.store.loops import (
     ENTRY_NBYTES,
+    HASH_FACTORS,
+    HASH_TABLE,
     HEAD_WORDS,
+    PART_BITS,
     PARTS,
     TABLE_BITS,
     write_assign,
@@ -38,6 +41,25 @@ order."""
 _WORK = 64
 """Numbers added in the time that it takes to find one id, by which threads are worth waking."""
 _ADDRESS, _SIZE, _COUNT, _LIMIT = range(HEAD_WORDS)
+
+
+def in_order(keys: Array, tables: Array, places: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield ids and their places as `Index.entries` does, those of one part at a time."""
+    parts = _parts_of(keys, tables)
+    order = np.lexsort((places, parts))
+    for of_part in np.split(order, np.searchsorted(parts[order], np.arange(1, PARTS))):
+        if of_part.size:
+            yield keys[of_part], tables[of_part], places[of_part]
+
+
+def _parts_of(keys: Array, tables: Array) -> Array:
+    """The highest bits of the hash of each id (loops.py)."""
+    hashed = keys ^ (tables.astype(np.uint64) + np.uint64(1)) * np.uint64(HASH_TABLE)
+    for factor in HASH_FACTORS:
+        hashed = (hashed ^ (hashed >> np.uint64(33))) * np.uint64(factor)
+    hashed ^= hashed >> np.uint64(33)
+    parts: Array = hashed >> np.uint64(64 - PART_BITS)
+    return parts
 
 
 class Index:
@@ -76,13 +98,14 @@ class Index:
                 self._grow(keys[begin:], tables[begin:])
 
     def entries(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Keys, tables and places of all ids, in pieces."""
+        """Keys, tables and places of all ids, in pieces: by part of their hash, then by place."""
         for entries in self._entries:
             used = entries[entries[:, 1] != 0]
             words = used[:, 1]
-            tables = (words >> np.uint64(64 - TABLE_BITS)).astype(np.int32)
             places = (words & np.uint64(MOST_PLACES)).astype(np.int64) - 1
-            yield used[:, 0].copy(), tables, places
+            order = np.argsort(places)
+            tables = (words[order] >> np.uint64(64 - TABLE_BITS)).astype(np.int32)
+            yield used[order, 0], tables, places[order]
 
     def _made(self, part: int, size: int) -> Array:
         entries = zeros(size * ENTRY_NBYTES).view(np.uint64).reshape(size, 2)

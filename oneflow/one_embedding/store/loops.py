@@ -34,13 +34,15 @@ _AHEAD = 32
 """Rows and ids asked for ahead of the one that is copied or added."""
 _LINE_NBYTES = 64
 _MOST_LINES, _ENTRY_LINES = 4, 2
-_MIX = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
-"""Multipliers by which Appleby's MurmurHash3 ends: each bit of the id changes half of the hash."""
+HASH_TABLE = 0x9E3779B97F4A7C15
+HASH_FACTORS = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
+"""Multipliers of tables, and those by which Appleby's MurmurHash3 ends: each bit of the id changes
+half of the hash."""
 
 
 def _hash(p: Program, key: Value, table: Value) -> Value:
-    h = key ^ ((table + 1) * _signed(0x9E3779B97F4A7C15))
-    for factor in _MIX:
+    h = key ^ ((table + 1) * _signed(HASH_TABLE))
+    for factor in HASH_FACTORS:
         h = (h ^ (h >> 33)) * _signed(factor)
     return h ^ (h >> 33)
 

@@ -154,7 +154,8 @@ class StoreOptions:
 
     folders: of all ranks that share them, in order of their ranks; this rank's is number `rank`.
     capacity: most rows of this rank, 0 for no limit.  cache_nbytes: 0 where all rows are in memory.
-    is_read_only: snapshots are read, beside a run that may go on writing others.
+    is_read_only: snapshots are read, beside a run that may go on writing others.  is_on_device: all
+    rows are in the memory of a GPU, where one looks them up.
     """
 
     folders: tuple[Path, ...]
@@ -164,6 +165,7 @@ class StoreOptions:
     size_factor: int
     block_nbytes: int
     is_read_only: bool = False
+    is_on_device: bool = False
 
     @property
     def folder(self) -> Path:
@@ -187,7 +189,7 @@ class StoreOptions:
             caches = options["kv_store"]["caches"]
             path, size_factor = kept["path"], options["size_factor"]
             caches = [caches] if isinstance(caches, Mapping) else list(caches)
-            is_full = any(cache["policy"] == "full" for cache in caches)
+            full = [cache for cache in caches if cache["policy"] == "full"]
             budget_mb = sum(cache.get("cache_memory_budget_mb", 0) for cache in caches)
         except (KeyError, TypeError) as error:
             raise ArgumentError(
@@ -211,10 +213,11 @@ class StoreOptions:
             folders=_folders(path, num_ranks),
             rank=rank,
             capacity=_share(int(kept.get("capacity_hint", 0)), num_ranks),
-            cache_nbytes=0 if is_full else int(budget_mb * 2**20),
+            cache_nbytes=0 if full else int(budget_mb * 2**20),
             size_factor=int(size_factor),
             block_nbytes=block_nbytes,
             is_read_only=bool(kept.get("read_only", False)),
+            is_on_device=any(cache.get("value_memory_kind") == "device" for cache in full),
         )
 
 

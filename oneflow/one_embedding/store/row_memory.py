@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oneflow.kernels.expressions.program import Program, cut, function_of, run
-from oneflow.one_embedding.store.index import Index
+from oneflow.one_embedding.store.index import Index, in_order
 from oneflow.one_embedding.store.loops import write_copy, write_mark
 from oneflow.one_embedding.store.pages import zeros
 
@@ -96,21 +96,25 @@ class Changes:
             which = fresh[: count[0]]
             self._ids.append((keys[which], tables[which]))
 
-    def ids(self, index: Index, batch_rows: int) -> Iterator[tuple[Array, Array, Array]]:
-        """Keys, tables and places of all of them, in batches."""
+    def ids(self, index: Index) -> Iterator[tuple[Array, Array, Array]]:
+        """Keys, tables and places of all of them, ordered as `Index.entries`."""
         if self._ids:
             keys, tables = map(np.concatenate, zip(*self._ids, strict=True))
-            parts = iter([(keys, tables, index.find(keys, tables))])
-        else:
-            parts = (self._changed_of(*entries) for entries in index.entries())
-        for part in parts:
-            for begin in range(0, part[0].size, batch_rows):
-                keys, tables, places = (a[begin : begin + batch_rows] for a in part)
-                yield keys, tables, places
+            yield from in_order(keys, tables, index.find(keys, tables))
+            return
+        for entries in index.entries():
+            yield self._changed_of(*entries)
+
+    def are_at(self, places: Array) -> Array:
+        """bool[n]: whether the rows at places changed."""
+        found = np.zeros(places.size, np.bool_)
+        known = np.flatnonzero(places >> 6 < self._bits.size)
+        at = places[known]
+        found[known] = self._bits[at >> 6] >> (at & 63).astype(np.uint64) & np.uint64(1)
+        return found
 
     def _changed_of(self, keys: Array, tables: Array, places: Array) -> tuple[Array, Array, Array]:
-        bits = self._bits[places >> 6] >> (places & 63).astype(np.uint64)
-        changed = np.flatnonzero(bits & np.uint64(1))
+        changed = np.flatnonzero(self.are_at(places))
         return keys[changed], tables[changed], places[changed]
 
     def clear(self) -> None:

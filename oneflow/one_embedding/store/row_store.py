@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
+from oneflow.kernels.array import ArrayModule
+from oneflow.one_embedding.store.device_tier import DeviceTier
 from oneflow.one_embedding.store.disk_tier import DiskTier
 from oneflow.one_embedding.store.folder_lock import FolderLock
 from oneflow.one_embedding.store.initial import InitialRows
@@ -39,7 +41,7 @@ from oneflow.one_embedding.store.snapshots import (
     write_snapshot,
 )
 from oneflow.one_embedding.store.statistics import StoreStatistics
-from oneflow.one_embedding.store.tier import Batch, MemoryTier, Tier
+from oneflow.one_embedding.store.tier import Batch, MemoryTier, Tier, no_room
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -112,6 +114,18 @@ class RowStore:
         made = self.initial, self._log, self._counted
         nbytes = self.options.cache_nbytes
         self._tier: Tier = DiskTier(*made, nbytes) if nbytes else MemoryTier(*made)
+
+    def on_device(self, xp: ArrayModule) -> DeviceTier | None:
+        """The tier in the memory of a GPU, to which all rows move if they are not there; None if
+        the options say that they lie elsewhere. xp: CuPy. Raises RowStoreError where the GPU has
+        not enough memory for `capacity` rows.
+        """
+        with self._guard:
+            tier, options = self._tier, self.options
+            can_move = options.is_on_device and options.capacity and not options.is_read_only
+            if isinstance(tier, MemoryTier) and can_move:
+                tier = self._tier = DeviceTier(xp, tier, options.capacity)
+        return tier if isinstance(tier, DeviceTier) else None
 
     @property
     def statistics(self) -> StoreStatistics:
@@ -279,7 +293,11 @@ class RowStore:
                 self._tier.close()
                 self._tier, self._log = before, log
                 raise
-            before.close()
+            if isinstance(before, DeviceTier) and isinstance(self._tier, MemoryTier):
+                before.replace(self._tier)
+                self._tier = before
+            else:
+                before.close()
             self.snapshot = name
 
     def _load_parts(self, parts: list[tuple[Path, Snapshot]]) -> None:
@@ -321,10 +339,7 @@ class RowStore:
             return places
         count = int((places < 0).sum())
         if there + count > capacity:
-            raise RowStoreError(
-                f"{there} rows are there and {count} new ids came, but the capacity is "
-                f"{capacity} rows on this rank; raise `capacity` of the store options"
-            )
+            raise no_room(there, count, capacity)
         return places
 
     def _check_writable(self) -> None:

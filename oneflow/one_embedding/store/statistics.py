@@ -11,14 +11,16 @@ from oneflow.core.metrics import METRICS
 class StoreStatistics:
     """Counters of one store since it was opened.
 
-    lookups: rows asked for.  created: of them, those that were not there.  memory_hits, disk_hits:
-    the others, by where they lay.  .._nbytes_read, .._nbytes_written: moved by look-ups, updates
-    and snapshots.  evicted: rows that left the cache.  queued: changed rows that wait to be written
-    to the disk.  stall_s: seconds for which look-ups waited for the disk.
+    lookups: rows asked for.  created: of them, those that were not there.  device_hits,
+    memory_hits, disk_hits: the others, by where they lay.  .._nbytes_read, .._nbytes_written: moved
+    by look-ups, updates and snapshots, but for those on a GPU.  evicted: rows that left the cache.
+    queued: changed rows that wait to be written to the disk.  stall_s: seconds for which look-ups
+    waited for the disk.
     """
 
     lookups: int = 0
     created: int = 0
+    device_hits: int = 0
     memory_hits: int = 0
     disk_hits: int = 0
     memory_nbytes_read: int = 0
@@ -32,6 +34,7 @@ class StoreStatistics:
     def tell(self, before: StoreStatistics) -> None:
         """Add to this process's metrics what was counted since `before`."""
         lookups, nbytes = METRICS.lookups, METRICS.row_nbytes
+        lookups["device", "hit"] += self.device_hits - before.device_hits
         lookups["host", "hit"] += self.memory_hits - before.memory_hits
         lookups["disk", "hit"] += self.disk_hits - before.disk_hits
         lookups["host", "miss"] += self.created - before.created

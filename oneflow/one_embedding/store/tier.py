@@ -1,14 +1,16 @@
-"""Tiers: where the rows of a store lie between look-ups. One class keeps all in memory; the other
-is in disk_tier.py.
+"""Tiers: where the rows of a store lie between look-ups. One class keeps all in memory of the host;
+others are in device_tier.py and disk_tier.py.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from oneflow.core.errors import RowStoreError
 from oneflow.one_embedding.store.index import Index
 from oneflow.one_embedding.store.initial import InitialRows
 from oneflow.one_embedding.store.row_log import Extent, RowLog
@@ -23,6 +25,14 @@ Batch: TypeAlias = tuple[Array, Array, Array]
 _SAVED_ROWS = 1 << 14
 _MOST_STALE = 2.0
 """Slots over rows from which a snapshot writes all rows anew."""
+
+
+def no_room(there: int, count: int, capacity: int) -> RowStoreError:
+    """The error of new rows that have no room."""
+    return RowStoreError(
+        f"{there} rows are there and {count} new ids came, but the capacity is "
+        f"{capacity} rows on this rank; raise `capacity` of the store options"
+    )
 
 
 class Tier(Protocol):
@@ -69,11 +79,85 @@ class Tier(Protocol):
         """Number of rows."""
 
 
-class MemoryTier:
-    """All rows in memory; what changed is appended to a log by snapshots."""
+class WholeTier(ABC):
+    """All rows in one memory; what changed is appended to a log by snapshots, which have the same
+    bytes whichever memory it is: rows stand by part of their ids' hash, then in the order in which
+    they were made."""
 
     def __init__(self, initial: InitialRows, log: RowLog, statistics: StoreStatistics) -> None:
-        self._initial, self._log, self._statistics = initial, log, statistics
+        self.initial, self.log, self.statistics = initial, log, statistics
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    @abstractmethod
+    def find(self, keys: Array, tables: Array) -> Array:
+        """See `Tier`."""
+
+    @abstractmethod
+    def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
+        """See `Tier`."""
+
+    @abstractmethod
+    def entries(self) -> Iterator[Batch]:
+        """Keys, tables and places of all rows, ordered as `Index.entries`."""
+
+    @abstractmethod
+    def changed(self) -> Iterator[Batch]:
+        """The same of those that changed since the last snapshot."""
+
+    @property
+    @abstractmethod
+    def num_changed(self) -> int:
+        """Rows that changed since the last snapshot."""
+
+    @abstractmethod
+    def forget_changes(self) -> None:
+        """Go on from a snapshot."""
+
+    @abstractmethod
+    def rows_at(self, places: Array) -> Array:
+        """float32[n, line_size]: the rows at places."""
+
+    def items(self, batch_rows: int) -> Iterator[Batch]:
+        return self._with_rows(self.entries(), batch_rows)
+
+    def _with_rows(self, entries: Iterator[Batch], batch_rows: int) -> Iterator[Batch]:
+        for keys, tables, places in entries:
+            for begin in range(0, keys.size, batch_rows):
+                some = slice(begin, begin + batch_rows)
+                yield keys[some], tables[some], self.rows_at(places[some])
+
+    def save(self) -> tuple[list[Extent], list[int]]:
+        log = self.log
+        if log.num_slots + self.num_changed > _MOST_STALE * len(self):
+            stale, first = list(log.numbers()), log.begin_file()
+            for batch in self.items(_SAVED_ROWS):
+                log.append(*batch)
+            return [extent for extent in log.sync() if extent.number >= first], stale
+        for batch in self._with_rows(self.changed(), _SAVED_ROWS):
+            log.append(*batch)
+        return log.sync(), []
+
+    def saved(self, stale: list[int]) -> None:
+        self.log.forget(stale)
+        self.forget_changes()
+
+    def load(self, snapshot: Snapshot) -> None:
+        for keys, tables, rows in batches_of(self.log.folder, snapshot):
+            self.put(keys, tables, self.find(keys, tables), rows)
+        self.log.use(snapshot.extents)
+        for extent in snapshot.extents:
+            self.log.live[extent.number] = extent.rows
+        self.forget_changes()
+
+
+class MemoryTier(WholeTier):
+    """All rows in the memory of the host."""
+
+    def __init__(self, initial: InitialRows, log: RowLog, statistics: StoreStatistics) -> None:
+        super().__init__(initial, log, statistics)
         self._index = Index()
         self._rows = RowMemory(initial.line_size)
         self._changes = Changes()
@@ -94,14 +178,14 @@ class MemoryTier:
     ) -> None:
         missing = np.flatnonzero(places < 0)
         if missing.size:
-            made = np.empty((missing.size, self._initial.line_size), np.float32)
-            self._initial.fill(keys[missing], tables[missing], made)
+            made = np.empty((missing.size, self.initial.line_size), np.float32)
+            self.initial.fill(keys[missing], tables[missing], made)
             places[missing] = self._add(keys[missing], tables[missing])
             self._rows.store(places[missing], made)
         self._rows.fetch(places, out)
-        self._statistics.created += missing.size
-        self._statistics.memory_hits += keys.size - missing.size
-        self._statistics.memory_nbytes_read += out.nbytes
+        self.statistics.created += missing.size
+        self.statistics.memory_hits += keys.size - missing.size
+        self.statistics.memory_nbytes_read += out.nbytes
 
     def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
         missing = np.flatnonzero(places < 0)
@@ -109,7 +193,7 @@ class MemoryTier:
             places[missing] = self._add(keys[missing], tables[missing])
         self._rows.store(places, rows)
         self._changes.mark(places, keys, tables, len(self))
-        self._statistics.memory_nbytes_written += rows.nbytes
+        self.statistics.memory_nbytes_written += rows.nbytes
 
     def _add(self, keys: Array, tables: Array) -> Array:
         count = len(self)
@@ -119,40 +203,29 @@ class MemoryTier:
         self._changes.mark(places, keys, tables, len(self))
         return places
 
-    def items(self, batch_rows: int) -> Iterator[Batch]:
-        for keys, tables, places in self._index.entries():
-            for begin in range(0, keys.size, batch_rows):
-                some = slice(begin, begin + batch_rows)
-                rows = np.empty((keys[some].size, self._initial.line_size), np.float32)
-                self._rows.fetch(places[some], rows)
-                yield keys[some], tables[some], rows
+    def entries(self) -> Iterator[Batch]:
+        return self._index.entries()
 
-    def save(self) -> tuple[list[Extent], list[int]]:
-        log = self._log
-        if log.num_slots + self._changes.count > _MOST_STALE * len(self):
-            stale, first = list(log.numbers()), log.begin_file()
-            for batch in self.items(_SAVED_ROWS):
-                log.append(*batch)
-            return [extent for extent in log.sync() if extent.number >= first], stale
-        for keys, tables, places in self._changes.ids(self._index, _SAVED_ROWS):
-            rows = np.empty((keys.size, self._initial.line_size), np.float32)
-            self._rows.fetch(places, rows)
-            log.append(keys, tables, rows)
-        return log.sync(), []
+    def changed(self) -> Iterator[Batch]:
+        return self._changes.ids(self._index)
 
-    def saved(self, stale: list[int]) -> None:
-        self._log.forget(stale)
+    def are_changed(self, places: Array) -> Array:
+        """bool[n]: whether the rows at places changed since the last snapshot."""
+        return self._changes.are_at(places)
+
+    @property
+    def num_changed(self) -> int:
+        return self._changes.count
+
+    def forget_changes(self) -> None:
         self._changes.clear()
 
-    def load(self, snapshot: Snapshot) -> None:
-        for keys, tables, rows in batches_of(self._log.folder, snapshot):
-            self.put(keys, tables, self.find(keys, tables), rows)
-        self._log.use(snapshot.extents)
-        for extent in snapshot.extents:
-            self._log.live[extent.number] = extent.rows
-        self._changes.clear()
+    def rows_at(self, places: Array) -> Array:
+        rows = np.empty((places.size, self.initial.line_size), np.float32)
+        self._rows.fetch(np.ascontiguousarray(places), rows)
+        return rows
 
     def close(self) -> None:
-        self._log.close()
-        self._index, self._rows = Index(), RowMemory(self._initial.line_size)
+        self.log.close()
+        self._index, self._rows = Index(), RowMemory(self.initial.line_size)
         self._changes = Changes()

@@ -18,6 +18,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import cuda_launch, draw_seeds, registry
 from oneflow.kernels.cuda_launch import C_TYPES, functions_of, source_of
 from oneflow.kernels.expressions import cuda_form
+from oneflow.kernels.expressions.cuda_rows import RowRule
 from oneflow.kernels.expressions.formula import Formula
 
 registry.load()
@@ -90,7 +91,9 @@ def test_every_kernel_that_is_launched_is_defined_and_the_other_way_round() -> N
     launched = {
         name
         for path in FOLDER.glob("*.py")
-        for name in re.findall(r"\b(?:by_row|flat|launch)\(\s*\"(\w+)\"", path.read_text())
+        for name in re.findall(
+            r"\b(?:by_row|by_item|by_block|flat|launch)\(\s*\"(\w+)\"", path.read_text()
+        )
     }
     assert launched == {name for topic in SOURCES for name in functions_of(topic)}
 
@@ -170,6 +173,27 @@ def test_source_of_several_calls_compiles(name: str, dtype: str) -> None:
     text = cuda_form.source_of_many(_spec(name, dtype, {}))
     status, log = _compile(text, "compute_80")
     assert status == 0, log + text[len(cuda_form.PRELUDE) :]
+
+
+@pytest.mark.skipif(
+    NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
+)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        RowRule("sgd_update", (), (), False),
+        RowRule("momentum_update", (("momentum", 0.9),), (0.0,), False),
+        RowRule("adagrad_update", (("lr_decay", 0.1),), (0.5,), False),
+        RowRule("rmsprop_update", (("centered", True),), (0.0, 0.0, 0.0), False),
+        RowRule("ftrl_update", (("lr_power", -0.4),), (0.1, 0.0), False),
+        RowRule("adam_update", (), (0.0, 0.0), True),
+    ],
+    ids=lambda rule: rule.name,
+)
+def test_source_of_an_update_of_rows_compiles(rule: RowRule, architecture: str) -> None:
+    status, log = _compile(rule.text(), architecture)
+    assert status == 0, log
 
 
 def test_an_update_becomes_one_function_that_reads_the_rate_on_the_device() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -665,3 +666,21 @@ def test_snapshots_are_listed_and_removed(tmp_path: Path) -> None:
         module.remove_snapshot("b")
     module.load_snapshot("a")
     np.testing.assert_array_equal(module(flow.tensor(np.array([[1], [2]]))).detach(), rows)
+
+
+def test_garbage_that_is_collected_while_a_table_is_opened_may_close_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = embedding().one_embedding.text
+    opened = open_tables.OpenTable
+
+    def collecting(*key: Any) -> Any:
+        open_tables.close_tables(other)
+        return opened(*key)
+
+    monkeypatch.setattr(open_tables, "OpenTable", collecting)
+    text = embedding(tables=1).one_embedding.text
+    opening = threading.Thread(target=open_table, args=(text, None, None), daemon=True)
+    opening.start()
+    opening.join(60)
+    assert not opening.is_alive() and open_tables.opened(text)

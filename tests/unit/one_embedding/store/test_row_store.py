@@ -13,6 +13,7 @@ from oneflow.core.metrics import Metrics
 from oneflow.core.metrics_told import Listener, Teller
 from oneflow.one_embedding.store import statistics
 from oneflow.one_embedding.store.disk_tier import DiskTier
+from oneflow.one_embedding.store.index import Index, in_order
 from oneflow.one_embedding.store.options import make_device_mem_store_options
 from oneflow.one_embedding.store.persistent_table import make_persistent_table_writer
 from oneflow.one_embedding.store.row_log import RowLayout
@@ -244,3 +245,16 @@ def test_metrics_show_what_stores_did(
     Listener(shown, "job").take(Teller(metrics).news())
     assert shown.row_nbytes == metrics.row_nbytes
     assert shown.row_stall_s == metrics.row_stall_s
+
+
+def test_items_stand_in_the_order_of_their_hashes_then_of_their_making() -> None:
+    index, rng = Index(), np.random.default_rng(0)
+    keys, tables = rng.permutation(5000).astype(np.uint64), rng.integers(0, 9, 5000, np.int32)
+    index.assign(keys, tables, np.arange(5000))
+    listed = [np.concatenate(parts) for parts in zip(*index.entries(), strict=True)]
+    mixed = rng.permutation(5000)
+    found = in_order(keys[mixed], tables[mixed], mixed)
+    for a, b in zip(listed, zip(*found, strict=True), strict=True):
+        np.testing.assert_array_equal(np.concatenate(b), a)
+    places = np.argsort(listed[2])
+    np.testing.assert_array_equal(listed[0][places], keys)

@@ -141,7 +141,7 @@ def _door(token: str, address: Callable[[], str]) -> Door:
         return digest
 
     def note(error: RefusedProofError, peer: str) -> None:
-        METRICS.scheduler.message_rejected("auth")
+        METRICS.scheduler.rejected["auth"] += 1
         log.warning("%s was refused: %s", peer, error)
 
     return Door(find, note, address)
@@ -156,7 +156,7 @@ def _token_guards(door: Door | None) -> list[Any]:
     visitor = door.visitor
 
     async def refuse(request: Message, context: CallContext) -> None:
-        METRICS.scheduler.message_rejected("auth")
+        METRICS.scheduler.rejected["auth"] += 1
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing job token")
 
     class TokenGuard(Interceptor):
@@ -192,7 +192,7 @@ def _message_guard() -> Interceptor:
                 return None
 
         async def refuse(context: CallContext) -> None:
-            METRICS.scheduler.message_rejected("malformed")
+            METRICS.scheduler.rejected["malformed"] += 1
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "that is no message of ours")
 
         async def answer(request: Message | None, context: CallContext) -> Message:

@@ -241,7 +241,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             self._do_agreement(Tick())
             self._do_waits(Tick())
             age = self._membership.oldest_heartbeat_s(time.monotonic())
-            METRICS.scheduler.heartbeat_age_max_s = age
+            METRICS.scheduler.heartbeat_age_max[()] = age
 
     @property
     def has_failed(self) -> bool:
@@ -284,7 +284,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         for action in self._membership.step(event, time.monotonic()):
             match action:
                 case membership.Abort(failure=failure):
-                    METRICS.scheduler.rank_lost(failure.reason)
+                    METRICS.scheduler.lost[failure.reason] += 1
                     log.info(
                         "the job is over: %s",
                         failure.cause,
@@ -384,7 +384,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
                     self._listeners[beat.rank] = notices
                     self._catch_up(notices)
                 last = beat
-                METRICS.scheduler.heartbeats += 1
+                METRICS.scheduler.heartbeats[()] += 1
                 self._do_membership(
                     membership.BeatHeard(beat.rank, beat.incarnation, beat.progress)
                 )

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oneflow.core.host_memory import host_capacity
 
@@ -32,6 +33,7 @@ DEVICE_ERRORS = ("ecc", "xid", "launch")
 LOOKUPS = (("device", "hit"), ("host", "hit"), ("host", "miss"), ("disk", "hit"))
 """Tiers of embeddings and what a look-up there finds: variables are on the device; rows of
 OneEmbedding in memory or on a disk, or nowhere, and are created in memory then."""
+ALL_PASSES = "all"  # of the compiler, as one
 ROW_IDS = ("asked", "distinct")
 """Ids of the batches of OneEmbedding: all, and each once per batch."""
 ROW_MOVES = tuple((tier, way) for tier in ("host", "disk") for way in ("read", "write"))
@@ -58,6 +60,47 @@ class Histogram:
             running += count
             rows.append(("+Inf" if bound == float("inf") else repr(bound), float(running)))
         return rows
+
+
+Key: TypeAlias = "str | tuple[str, ...]"
+
+
+class Counts(Counter[Any]):
+    """A family of a page whose numbers only grow, by labels: a Key, () where there are none.
+
+    start: keys that are shown from zero on: a series that begins with its first 1 has not
+    increased for an alert.
+    """
+
+    def __init__(self, name: str, text: str, *labels: str, start: Iterable[Key] = ()) -> None:
+        super().__init__(dict.fromkeys(start, 0))
+        self.name, self.text, self.labels = name, text, labels
+
+
+class Gauges(dict[Any, float]):
+    """The same of numbers that hold at this moment."""
+
+    def __init__(self, name: str, text: str, *labels: str, start: Iterable[Key] = ()) -> None:
+        super().__init__(dict.fromkeys(start, 0))
+        self.name, self.text, self.labels = name, text, labels
+
+
+class Times(dict[Any, Histogram]):
+    """The same of durations; the histogram of a key begins when it is first asked for."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        *labels: str,
+        bounds: tuple[float, ...] = FAST_BUCKETS,
+        start: Iterable[Key] = (),
+    ) -> None:
+        super().__init__({key: Histogram(bounds) for key in start})
+        self.name, self.text, self.labels, self.bounds = name, text, labels, bounds
+
+    def __missing__(self, key: Key) -> Histogram:
+        return self.setdefault(key, Histogram(self.bounds))
 
 
 class ActorCounters:
@@ -168,44 +211,36 @@ class JobCounters:
 class SchedulerCounters:
     """Counters of the scheduler that this process hosts, if any."""
 
-    __slots__ = (
-        "compiles",
-        "heartbeat_age_max_s",
-        "heartbeats",
-        "lost",
-        "passes",
-        "rejected",
-        "rpc_seconds",
-        "rpcs",
-    )
-
     def __init__(self) -> None:
-        self.compiles = Histogram(WIDE_BUCKETS)
-        self.passes: dict[str, Histogram] = {}
-        self.heartbeats = 0
-        self.heartbeat_age_max_s = 0.0
-        self.lost: dict[str, int] = {}
-        self.rejected: dict[str, int] = {}
-        self.rpcs: dict[tuple[str, str], int] = {}  # by method and code
-        self.rpc_seconds: dict[str, Histogram] = {}
-
-    def compiled(self, seconds: float) -> None:
-        self.compiles.observe(seconds)
-
-    def pass_done(self, name: str, seconds: float) -> None:
-        """One compiler pass; `name` is the pass's function name."""
-        self.passes.setdefault(name, Histogram(WIDE_BUCKETS)).observe(seconds)
-
-    def rank_lost(self, reason: str) -> None:
-        self.lost[reason] = self.lost.get(reason, 0) + 1
-
-    def message_rejected(self, reason: str) -> None:
-        """reason: oversize, malformed, stale_epoch, duplicate, unknown or auth."""
-        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+        self.heartbeats = Counts("oneflow_scheduler_heartbeats", "Heartbeats received.", start=[()])
+        self.heartbeat_age_max = Gauges(
+            "oneflow_scheduler_heartbeat_age_max_seconds",
+            "Age of the oldest last heartbeat.",
+            start=[()],
+        )
+        self.lost = Counts(
+            "oneflow_scheduler_daemons_lost", "Ranks or daemons declared lost.", "reason"
+        )
+        self.rejected = Counts(
+            "oneflow_scheduler_messages_rejected", "Messages refused.", "reason"
+        )  # oversize, malformed, stale_epoch, duplicate, unknown or auth
+        self.rpcs = Counts("oneflow_scheduler_rpc_requests", "Calls answered.", "method", "code")
+        self.rpc_seconds = Times(
+            "oneflow_scheduler_rpc_duration_seconds",
+            "Time to answer a call, waiting included.",
+            "method",
+        )
+        self.passes = Times(
+            "oneflow_scheduler_compile_duration_seconds",
+            "Time of compiles, by pass.",
+            "pass",
+            bounds=WIDE_BUCKETS,
+            start=[ALL_PASSES],
+        )
 
     def rpc_done(self, method: str, code: str, seconds: float) -> None:
-        self.rpcs[method, code] = self.rpcs.get((method, code), 0) + 1
-        self.rpc_seconds.setdefault(method, Histogram(FAST_BUCKETS)).observe(seconds)
+        self.rpcs[method, code] += 1
+        self.rpc_seconds[method].observe(seconds)
 
 
 class Metrics:
@@ -226,7 +261,12 @@ class Metrics:
         self.collectives: dict[str, CollectiveCounters] = {}
         self.train: dict[str, JobCounters] = {}
         self.step_durations = Histogram(WIDE_BUCKETS)
-        self.heartbeats: dict[str, int] = {"ok": 0, "late": 0, "failed": 0}
+        self.heartbeats = Counts(
+            "oneflow_daemon_heartbeats",
+            "Heartbeats sent.",
+            "result",
+            start=("ok", "late", "failed"),
+        )
         self.registers: dict[tuple[str, str], int] = {}
         self.actor_states: dict[tuple[str, str], int] = {}
         self.device_memory: dict[str, int] = {}

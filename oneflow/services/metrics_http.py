@@ -1,9 +1,8 @@
 """The page that shows the counters: /metrics, and /healthz and /readyz for those who watch.
 
-/healthz: the process is alive. /readyz: it may take work.
-Off unless asked for with ONEFLOW_METRICS_ADDR. Read only; a browser page of another origin is
-refused, and on a loopback address only loopback names are accepted as Host, so that no web page
-can read it by DNS rebinding.
+/healthz: the process is alive. /readyz: it may take work. Read only, in threads of its own, so that
+a slow reader holds up nothing. A browser page of another origin is refused, and so is a Host that
+could be another's name for this address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -13,22 +12,98 @@ import json
 import os
 import stat
 import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import write_private
 from oneflow.core.metrics import METRICS, Metrics
-from oneflow.services import http_server
+from oneflow.services.http_server import PageHandler, PageServer, is_foreign, is_host_allowed
 from oneflow.services.metrics_page import make_registry
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "localhost", "::1"))
 LOOPBACK_NAMES = frozenset(("localhost",))
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
-class MetricsEndpoint:
-    """A running page at `address` (host:port), until `stop`."""
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one request."""
+
+    status: int
+    body: bytes
+    content_type: str = PLAIN_TEXT
+    headers: Mapping[str, str] | None = None
+
+
+Route = Callable[[str, Mapping[str, str], str], "Answer | None"]
+"""The answer to a path with its query, headers by names in lower case, and the address that asks;
+None: there is no such page."""
+
+
+class MetricsPage:
+    """A running page at `address` (host:port), until `stop`.
+
+    is_ready: whether work may be taken. names: Hosts that are taken besides addresses; None: all,
+    where scrapers use names that we cannot know. more: further routes. Raises ConfigError in the
+    name of `setting` if it cannot listen there.
+    """
+
+    def __init__(
+        self,
+        where: tuple[str, int],
+        registry: CollectorRegistry,
+        is_ready: Callable[[], bool],
+        names: frozenset[str] | None,
+        more: Route = lambda path, headers, peer: None,
+        setting: str = "ONEFLOW_METRICS_ADDR",
+    ) -> None:
+        self._registry, self._is_ready, self._names = registry, is_ready, names
+        self._more = more
+        try:
+            self._server = PageServer(where, _handler(self.answer))
+        except OSError as error:
+            at = join_address(*where)
+            raise ConfigError(f"{setting}: cannot listen on {at}: {error}") from None
+        self.address = join_address(where[0], int(self._server.server_address[1]))
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, name="oneflow-http", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5)
+
+    def answer(self, path: str, headers: Mapping[str, str], peer: str) -> Answer:
+        """Called in a thread for each request."""
+        host = headers.get("host")
+        is_ours = self._names is None or is_host_allowed(host, self._names)
+        if is_foreign(headers) or not is_ours:
+            return Answer(403, b"forbidden\n")
+        match path.partition("?")[0]:
+            case "/metrics":
+                from prometheus_client import generate_latest
+                from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+                return Answer(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+            case "/healthz":
+                return Answer(200, b"ok\n")
+            case "/readyz":
+                is_ready = self._is_ready()
+                return Answer(200, b"ready\n") if is_ready else Answer(503, b"not ready\n")
+        found = self._more(path, headers, peer)
+        return found or Answer(404, b"try /metrics, /healthz or /readyz\n")
+
+
+class MetricsEndpoint(MetricsPage):
+    """The page of a rank or a daemon, which `oneflow cluster metrics-targets` finds by a file."""
 
     def __init__(
         self,
@@ -38,27 +113,28 @@ class MetricsEndpoint:
         metrics: Metrics,
         component: str = "rank",
     ) -> None:
-        try:
-            self._server = http_server.PageServer((host, port), _handler(metrics, host, component))
-        except OSError as error:
-            where = join_address(host, port)
-            raise ConfigError(f"ONEFLOW_METRICS_ADDR: cannot listen on {where}: {error}") from None
-        self._rank = metrics.rank
-        self.address = join_address(host, int(self._server.server_address[1]))
+        names = LOOPBACK_NAMES if host in LOOPBACK_HOSTS else None
+        registry = make_registry(metrics, component)
+        super().__init__((host, port), registry, lambda: metrics.is_ready(), names)
         self._file = runtime_dir / f"metrics-{os.getpid()}.json"
-        publish_target(runtime_dir, self.address, self._rank)
-        serve = self._server.serve_forever
-        self._thread = threading.Thread(target=serve, name="oneflow-metrics", daemon=True)
-        self._thread.start()
+        publish_target(runtime_dir, self.address, metrics.rank)
         atexit.register(self.stop)
 
     def stop(self) -> None:
         """Closes the page and removes its file. Safe to call twice."""
         atexit.unregister(self.stop)
         self._file.unlink(missing_ok=True)
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=5)
+        super().stop()
+
+
+def _handler(answer: Callable[[str, Mapping[str, str], str], Answer]) -> type[PageHandler]:
+    class Handler(PageHandler):
+        def do_GET(self) -> None:
+            headers = {key.lower(): value for key, value in self.headers.items()}
+            found = answer(self.path, headers, join_address(*self.client_address[:2]))
+            self.send_page(found.status, found.body, found.content_type, found.headers)
+
+    return Handler
 
 
 def publish_target(runtime_dir: Path, address: str, rank: int | None) -> None:
@@ -83,7 +159,7 @@ def make_private(folder: Path) -> None:
 
 
 def start_endpoint(config: Config, metrics: Metrics = METRICS) -> MetricsEndpoint | None:
-    """Serves the page if the configuration asks for it.
+    """Serves the page if the configuration asks for it, by ONEFLOW_METRICS_ADDR.
 
     With a fixed port, the ranks of one machine take the ports from it on: port + local rank.
     Raises ConfigError if the address is malformed or taken.
@@ -95,40 +171,3 @@ def start_endpoint(config: Config, metrics: Metrics = METRICS) -> MetricsEndpoin
     return MetricsEndpoint(
         host, port + config.local_rank if port else 0, config.runtime_dir, metrics
     )
-
-
-def _handler(metrics: Metrics, host: str, component: str) -> type[http_server.PageHandler]:
-    registry = make_registry(metrics, component)
-
-    names = LOOPBACK_NAMES if host in LOOPBACK_HOSTS else None
-
-    class Handler(http_server.PageHandler):
-        def do_GET(self) -> None:
-            headers = {key.lower(): value for key, value in self.headers.items()}
-            if http_server.is_foreign(headers) or not _is_ours(headers.get("host"), names):
-                self.send_page(403, b"forbidden\n", PLAIN_TEXT)
-                return
-            self._route(self.path.partition("?")[0])
-
-        def _route(self, path: str) -> None:
-            match path:
-                case "/metrics":
-                    from prometheus_client import generate_latest
-                    from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
-                    self.send_page(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-                case "/healthz":
-                    self.send_page(200, b"ok\n", PLAIN_TEXT)
-                case "/readyz":
-                    ready = metrics.is_ready()
-                    body = b"ready\n" if ready else b"not ready\n"
-                    self.send_page(200 if ready else 503, body, PLAIN_TEXT)
-                case _:
-                    self.send_page(404, b"try /metrics, /healthz or /readyz\n", PLAIN_TEXT)
-
-    return Handler
-
-
-def _is_ours(header: str | None, names: frozenset[str] | None) -> bool:
-    """names: None beyond loopback, where scrapers use names that we cannot know."""
-    return names is None or http_server.is_host_allowed(header, names)

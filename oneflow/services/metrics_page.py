@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from oneflow import __version__
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.host_memory import own_memory
-from oneflow.core.metrics import METRICS, Histogram, JobCounters, Metrics
+from oneflow.core.metrics import (
+    METRICS,
+    Counts,
+    Gauges,
+    Histogram,
+    JobCounters,
+    Metrics,
+    Times,
+)
 from oneflow.core.metrics_families import FAMILIES, How
 
 if TYPE_CHECKING:
@@ -19,24 +27,34 @@ if TYPE_CHECKING:
 
 def make_registry(metrics: Metrics = METRICS, component: str = "rank") -> CollectorRegistry:
     """A registry of our own (never the global one) that shows `metrics`."""
+    return registry_of(_Page(metrics, component).families)
+
+
+def registry_of(families: Callable[[], Iterator[Metric]]) -> CollectorRegistry:
+    """A registry that shows what `families` yields at each scrape."""
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry()
-    registry.register(_Collector(metrics, component))
+    registry.register(_Collector(families))
     return registry
 
 
 class _Collector:
-    """Builds the families from the counters at each scrape."""
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self.collect = families
+
+    def describe(self) -> list[Metric]:
+        return []  # registering must not scrape
+
+
+class _Page:
+    """The page of a rank or a daemon."""
 
     def __init__(self, metrics: Metrics, component: str) -> None:
         self._metrics = metrics
         self._component = component
 
-    def describe(self) -> list[Metric]:
-        return []  # registering must not scrape
-
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
         for refresh in self._metrics.gauges:
             refresh(self._metrics)
         others = list(self._without_jobs())
@@ -44,55 +62,13 @@ class _Collector:
         yield from self._of_jobs(MAX_SERIES - sum(len(family.samples) for family in others))
 
     def _without_jobs(self) -> Iterator[Metric]:
-        yield self._build_info()
+        yield build_info(self._component)
         if self._component != "daemon":
-            yield from self._scheduler()
+            yield from families_of(self._metrics.scheduler)
         yield from self._rows()
         yield from self._others()
         for families in self._metrics.collectors:
             yield from families(self._metrics)
-
-    def _build_info(self) -> Metric:
-        labels = {
-            "component": self._component,
-            "version": __version__,
-            "python": platform.python_version(),
-            "protocol": str(PROTOCOL),
-        }
-        return gauge("oneflow_build_info", "What runs here.", [(labels, 1)])
-
-    def _scheduler(self) -> Iterator[Metric]:
-        s = self._metrics.scheduler
-        yield counter("oneflow_scheduler_heartbeats", "Heartbeats received.", [({}, s.heartbeats)])
-        yield gauge(
-            "oneflow_scheduler_heartbeat_age_max_seconds",
-            "Age of the oldest last heartbeat.",
-            [({}, s.heartbeat_age_max_s)],
-        )
-        yield counter(
-            "oneflow_scheduler_daemons_lost",
-            "Ranks or daemons declared lost.",
-            [({"reason": k}, v) for k, v in s.lost.items()],
-        )
-        yield counter(
-            "oneflow_scheduler_messages_rejected",
-            "Messages refused.",
-            [({"reason": k}, v) for k, v in s.rejected.items()],
-        )
-        yield counter(
-            "oneflow_scheduler_rpc_requests",
-            "Calls answered.",
-            [({"method": a, "code": b}, n) for (a, b), n in s.rpcs.items()],
-        )
-        yield histogram(
-            "oneflow_scheduler_rpc_duration_seconds",
-            "Time to answer a call, waiting included.",
-            [({"method": k}, h) for k, h in s.rpc_seconds.items()],
-        )
-        passes = [({"pass": "all"}, s.compiles), *(({"pass": k}, h) for k, h in s.passes.items())]
-        yield histogram(
-            "oneflow_scheduler_compile_duration_seconds", "Time of compiles, by pass.", passes
-        )
 
     def _rows(self) -> Iterator[Metric]:
         for family in FAMILIES:
@@ -105,11 +81,7 @@ class _Collector:
 
     def _others(self) -> Iterator[Metric]:
         m = self._metrics
-        yield counter(
-            "oneflow_daemon_heartbeats",
-            "Heartbeats sent.",
-            [({"result": k}, v) for k, v in m.heartbeats.items()],
-        )
+        yield family_of(m.heartbeats)
         transports = list(m.transports.items())
         yield counter(
             "oneflow_messages_sent",
@@ -183,6 +155,35 @@ class _Collector:
 
 Labels = dict[str, str]
 MAX_SERIES = 1500  # of a page
+
+
+def build_info(component: str) -> Metric:
+    labels = {
+        "component": component,
+        "version": __version__,
+        "python": platform.python_version(),
+        "protocol": str(PROTOCOL),
+    }
+    return gauge("oneflow_build_info", "What runs here.", [(labels, 1)])
+
+
+def families_of(owner: object) -> Iterator[Metric]:
+    """The families that are attributes of an object, in their order."""
+    for found in list(vars(owner).values()):
+        if isinstance(found, (Counts, Gauges, Times)):
+            yield family_of(found)
+
+
+def family_of(found: Counts | Gauges | Times) -> Metric:
+    """One family with what it holds now."""
+    make: Callable[[str, str, Sequence[Any]], Metric] = gauge
+    if isinstance(found, (Counts, Times)):
+        make = counter if isinstance(found, Counts) else histogram
+    rows = [
+        (dict(zip(found.labels, key if isinstance(key, tuple) else (key,), strict=True)), value)
+        for key, value in list(found.items())
+    ]
+    return make(found.name, found.text, rows)
 
 
 def gauge(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:

@@ -28,7 +28,7 @@ from typing import TypeVar
 from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
-from oneflow.core.metrics import METRICS
+from oneflow.core.metrics import ALL_PASSES, METRICS
 from oneflow.core.reasons import one_line
 from oneflow.protos import compiler_pb2 as pb
 
@@ -428,10 +428,8 @@ def _count(seconds: Mapping[str, float], limit_s: float) -> None:
     for name, value in seconds.items():
         if not 0 <= value <= limit_s:  # NaN is neither
             continue
-        if name == "all":
-            METRICS.scheduler.compiled(value)
-        elif name in PASS_NAMES:
-            METRICS.scheduler.pass_done(name, value)
+        if name == ALL_PASSES or name in PASS_NAMES:
+            METRICS.scheduler.passes[name].observe(value)
 
 
 def _signal_name(number: int) -> str:

@@ -1,24 +1,20 @@
 """The counters of a cluster's scheduler, and how a scrape sees them.
 
-Counters are plain numbers that the loop increments. Gauges are put together by the loop once a
-tick (`Gauges`, replaced as a whole), so that a scrape, which runs in a thread of its own, never
-looks at what is being changed.
+They are plain numbers that the loop sets; what is a state and not a count is put together once a
+tick. A scrape runs in a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import platform
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oneflow import __version__
-from oneflow.core.control_channel import PROTOCOL
-from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram
+from oneflow.core.metrics import METRICS, Counts, Gauges, Times
 from oneflow.scheduler.cluster.driver import Listener
 from oneflow.scheduler.jobs.events import (
     Action,
@@ -39,7 +35,7 @@ from oneflow.scheduler.jobs.records import (
     JobState,
 )
 from oneflow.scheduler.jobs.table import Table
-from oneflow.services.metrics_page import counter, gauge, histogram
+from oneflow.services.metrics_page import build_info, families_of, registry_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -53,45 +49,93 @@ REJECTIONS = ("oversize", "malformed", "stale_epoch", "duplicate", "unknown")
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 
 
-@dataclass(frozen=True)
-class Gauges:
-    """All that is a state and not a count, at one moment."""
-
-    jobs: Mapping[str, int] = field(default_factory=dict)
-    daemons: Mapping[str, int] = field(default_factory=dict)
-    slots: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    desired: Mapping[str, int] = field(default_factory=dict)
-    oldest_s: Mapping[str, float] = field(default_factory=dict)
-    heartbeat_age_s: float = 0.0
-
-
 class ClusterMetrics(Listener):
-    """Everything the scheduler's process counts."""
+    """Everything the scheduler's process counts: families of its page, in their order."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
-        self.gauges = Gauges()
-        # From zero on: a series that begins with its first 1 has not increased for an alert.
-        self.submitted: Counter[str] = Counter(dict.fromkeys(DEVICE_TYPES, 0))  # by queue
-        self.rejected_jobs: Counter[str] = Counter(dict.fromkeys(("spec", "refused"), 0))
-        self.finished: Counter[tuple[str, str]] = Counter()
-        self.restarts: Counter[str] = Counter(dict.fromkeys(sorted(REASONS), 0))
-        self.queue_wait = _histograms(SLOW_BUCKETS)
-        self.starts = _histograms(SLOW_BUCKETS)
-        self.runs = _histograms(SLOW_BUCKETS)
-        self.joined = 0
-        self.lost: Counter[str] = Counter(dict.fromkeys(LOSSES, 0))
-        self.detection: dict[str, Histogram] = {}
-        self.rpcs: Counter[tuple[str, str]] = Counter()
-        self.rpc_seconds: dict[str, Histogram] = {}
-        self.auth_failures: Counter[str] = Counter(dict.fromkeys(AUTH_REASONS, 0))
-        self.rejected: Counter[str] = Counter(dict.fromkeys(REJECTIONS, 0))
-        self.loop_lag = Histogram(FAST_BUCKETS)
-        self.journal = Histogram(FAST_BUCKETS)
-        self.recoveries: Counter[str] = Counter(
-            dict.fromkeys(("reattached", "requeued", "failed"), 0)
+        self.jobs = Gauges("oneflow_scheduler_jobs", "Jobs.", "state")
+        self.submitted = Counts(
+            "oneflow_scheduler_jobs_submitted", "Jobs taken in.", "queue", start=DEVICE_TYPES
         )
-        self.certificates: dict[str, float] = {}  # component -> expiry, seconds since the epoch
+        self.rejected_jobs = Counts(
+            "oneflow_scheduler_jobs_rejected", "Jobs refused.", "reason", start=("spec", "refused")
+        )
+        self.finished = Counts(
+            "oneflow_scheduler_jobs_finished", "Jobs that ended.", "state", "reason"
+        )
+        self.restarts = Counts(
+            "oneflow_scheduler_job_restarts",
+            "Attempts that ended and are made again.",
+            "reason",
+            start=sorted(REASONS),
+        )
+        self.queue_wait = _of_jobs("queue_wait", "From submission to devices.")
+        self.starts = _of_jobs("start", "From devices until all ranks are told to start.")
+        self.runs = _of_jobs("run", "From the first start to the end.")
+        self.oldest = Gauges(
+            "oneflow_scheduler_queue_oldest_age_seconds",
+            "Age of the job that has waited for longest.",
+            "queue",
+        )
+        self.daemons = Gauges("oneflow_scheduler_daemons", "Daemons.", "state")
+        self.joined = Counts("oneflow_scheduler_daemons_joined", "Joinings.", start=[()])
+        self.lost = Counts(
+            "oneflow_scheduler_daemons_lost", "Daemons gone.", "reason", start=LOSSES
+        )
+        self.heartbeat_age = Gauges(
+            "oneflow_scheduler_heartbeat_age_max_seconds",
+            "Age of the oldest last heartbeat.",
+            start=[()],
+        )
+        self.detection = Times(
+            "oneflow_scheduler_failure_detection_seconds",
+            "From a failure until it was noticed.",
+            "kind",
+            bounds=SLOW_BUCKETS,
+        )
+        self.slots = Gauges("oneflow_scheduler_slots", "Devices.", "device_type", "state")
+        self.desired = Gauges(
+            "oneflow_scheduler_slots_desired",
+            "Devices that all jobs which are not over would use at once.",
+            "device_type",
+        )
+        self.rpcs = Counts("oneflow_scheduler_rpc_requests", "Calls answered.", "method", "code")
+        self.rpc_seconds = Times(
+            "oneflow_scheduler_rpc_duration_seconds",
+            "Time to answer a call that is not a stream.",
+            "method",
+        )
+        self.auth_failures = Counts(
+            "oneflow_scheduler_auth_failures", "Calls refused.", "reason", start=AUTH_REASONS
+        )
+        self.rejected = Counts(
+            "oneflow_scheduler_messages_rejected", "Messages refused.", "reason", start=REJECTIONS
+        )
+        self.loop_lag = Times(
+            "oneflow_scheduler_loop_lag_seconds", "How much later than asked the loop woke.",
+            start=[()],
+        )  # fmt: skip
+        self.compiles = METRICS.scheduler.passes
+        self.writes = Times(
+            "oneflow_scheduler_journal_write_seconds",
+            "Time to make a batch of changes durable.",
+            start=[()],
+        )
+        self.journal_nbytes = Gauges(
+            "oneflow_scheduler_journal_bytes", "Size of the database and its log.", start=[()]
+        )
+        self.recoveries = Counts(
+            "oneflow_scheduler_recoveries",
+            "What became of jobs that went on when the scheduler was restarted.",
+            "result",
+            start=("reattached", "requeued", "failed"),
+        )
+        self.certificates = Gauges(
+            "oneflow_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate expires.",
+            "component",
+        )
         self._recovering: set[str] = set()
         self._lost: set[str] = set()
         self._placed_at: dict[str, float] = {}
@@ -110,7 +154,7 @@ class ClusterMetrics(Listener):
         """seconds: None for a stream, whose length says nothing."""
         self.rpcs[method, code] += 1
         if seconds is not None:
-            self.rpc_seconds.setdefault(method, Histogram(FAST_BUCKETS)).observe(seconds)
+            self.rpc_seconds[method].observe(seconds)
 
     def failure_detected(self, kind: str, seconds: float) -> None:
         """Count a failure and the seconds until it was noticed.
@@ -118,14 +162,14 @@ class ClusterMetrics(Listener):
         kind: process (a daemon's is gone), heartbeat (a daemon is silent) or rank (a daemon saw
         that its rank fails).
         """
-        self.detection.setdefault(kind, Histogram(SLOW_BUCKETS)).observe(seconds)
+        self.detection[kind].observe(seconds)
 
     async def measure_lag(self) -> None:
         """Until cancelled: how much later than asked the loop wakes us."""
         while True:
             due = time.monotonic() + LAG_S
             await asyncio.sleep(LAG_S)
-            self.loop_lag.observe(max(time.monotonic() - due, 0.0))
+            self.loop_lag[()].observe(max(time.monotonic() - due, 0.0))
 
     # -- what the driver does ----------------------------------------------------------------------
 
@@ -143,7 +187,7 @@ class ClusterMetrics(Listener):
                 case Rejected() if isinstance(event, Submitted):
                     self.rejected_jobs["refused"] += 1
                 case TellWelcome() if isinstance(event, DaemonJoined):
-                    self.joined += 1
+                    self.joined[()] += 1
         if isinstance(event, Heard) and event.kind == "failing":
             self.failure_detected("rank", event.message.failing.seen_s)
         if isinstance(event, DaemonGone) and event.reason in ("left", "died"):
@@ -185,14 +229,14 @@ class ClusterMetrics(Listener):
         """Puts the gauges together; on the loop."""
         jobs, daemons = table.jobs.values(), list(table.daemons.values())
         live = [d for d in daemons if d.state is not DaemonState.LOST]
-        self.gauges = Gauges(
-            jobs={str(s): 0 for s in JobState} | Counter(str(job.state) for job in jobs),
-            daemons={str(s): 0 for s in DaemonState} | Counter(str(d.state) for d in daemons),
-            slots=_slots(daemons, table.jobs),
-            desired=_desired(jobs),
-            oldest_s=_oldest(jobs, time.time()),
-            heartbeat_age_s=max((now - d.heard_at for d in live), default=0.0),
+        self.jobs.update({str(s): 0 for s in JobState} | Counter(str(j.state) for j in jobs))
+        self.daemons.update(
+            {str(s): 0 for s in DaemonState} | Counter(str(d.state) for d in daemons)
         )
+        self.slots.update(_slots(daemons, table.jobs))
+        self.desired.update(_desired(jobs))
+        self.oldest.update(_oldest(jobs, time.time()))
+        self.heartbeat_age[()] = max((now - d.heard_at for d in live), default=0.0)
         self._look_at_recovered(table)
         self._look_at_lost(daemons, now)
 
@@ -211,20 +255,26 @@ class ClusterMetrics(Listener):
                 if result != "removed":
                     self.recoveries[result] += 1
 
-    def journal_nbytes(self) -> int:
-        """Return the size of the database and its log."""
-        total = 0
-        for suffix in ("", "-wal"):
-            try:
-                total += self._database.with_name(self._database.name + suffix).stat().st_size
-            except OSError:
-                continue
-        return total
+    def families(self) -> Iterator[Metric]:
+        """The page, in a thread of its own."""
+        self.journal_nbytes[()] = _nbytes(self._database)
+        yield build_info("scheduler")
+        yield from families_of(self)
 
 
-def _histograms(bounds: tuple[float, ...]) -> dict[str, Histogram]:
-    """One a queue; there is a queue for each type of device."""
-    return {queue: Histogram(bounds) for queue in DEVICE_TYPES}
+def _of_jobs(name: str, text: str) -> Times:
+    """Durations by queue; there is a queue for each type of device."""
+    name = f"oneflow_scheduler_job_{name}_seconds"
+    return Times(name, text, "queue", bounds=SLOW_BUCKETS, start=DEVICE_TYPES)
+
+
+def _nbytes(database: Path) -> int:
+    """The size of the database and its log."""
+    total = 0
+    for suffix in ("", "-wal"):
+        with suppress(OSError):
+            total += database.with_name(database.name + suffix).stat().st_size
+    return total
 
 
 def _reason(reason: str) -> str:
@@ -282,156 +332,6 @@ def _recovered(table: Table, job_id: str) -> str:
     return "reattached" if ranks and all(r.is_confirmed or r.is_over for r in ranks) else ""
 
 
-# ---- showing -------------------------------------------------------------------------------------
-
-
 def make_registry(metrics: ClusterMetrics) -> CollectorRegistry:
     """A registry of our own that shows `metrics`."""
-    from prometheus_client import CollectorRegistry
-
-    registry = CollectorRegistry()
-    registry.register(_Collector(metrics))
-    return registry
-
-
-class _Collector:
-    """Builds the families at each scrape."""
-
-    def __init__(self, metrics: ClusterMetrics) -> None:
-        self._metrics = metrics
-
-    def describe(self) -> list[Metric]:
-        return []  # registering must not scrape
-
-    def collect(self) -> Iterator[Metric]:
-        yield _build_info()
-        yield from self._jobs()
-        yield from self._fleet()
-        yield from self._calls()
-        yield from self._inside()
-
-    def _jobs(self) -> Iterator[Metric]:
-        m, g = self._metrics, self._metrics.gauges
-        yield gauge("oneflow_scheduler_jobs", "Jobs.", _rows("state", g.jobs))
-        yield counter(
-            "oneflow_scheduler_jobs_submitted", "Jobs taken in.", _rows("queue", m.submitted)
-        )
-        yield counter(
-            "oneflow_scheduler_jobs_rejected", "Jobs refused.", _rows("reason", m.rejected_jobs)
-        )
-        yield counter(
-            "oneflow_scheduler_jobs_finished",
-            "Jobs that ended.",
-            [({"state": s, "reason": r}, n) for (s, r), n in list(m.finished.items())],
-        )
-        yield counter(
-            "oneflow_scheduler_job_restarts",
-            "Attempts that ended and are made again.",
-            _rows("reason", m.restarts),
-        )
-        for name, text, kept in (
-            ("queue_wait", "From submission to devices.", m.queue_wait),
-            ("start", "From devices until all ranks are told to start.", m.starts),
-            ("run", "From the first start to the end.", m.runs),
-        ):
-            rows = [({"queue": queue}, h) for queue, h in kept.items()]
-            yield histogram(f"oneflow_scheduler_job_{name}_seconds", text, rows)
-        yield gauge(
-            "oneflow_scheduler_queue_oldest_age_seconds",
-            "Age of the job that has waited for longest.",
-            _rows("queue", g.oldest_s),
-        )
-
-    def _fleet(self) -> Iterator[Metric]:
-        m, g = self._metrics, self._metrics.gauges
-        yield gauge("oneflow_scheduler_daemons", "Daemons.", _rows("state", g.daemons))
-        yield counter("oneflow_scheduler_daemons_joined", "Joinings.", [({}, m.joined)])
-        yield counter("oneflow_scheduler_daemons_lost", "Daemons gone.", _rows("reason", m.lost))
-        yield gauge(
-            "oneflow_scheduler_heartbeat_age_max_seconds",
-            "Age of the oldest last heartbeat.",
-            [({}, g.heartbeat_age_s)],
-        )
-        yield histogram(
-            "oneflow_scheduler_failure_detection_seconds",
-            "From a failure until it was noticed.",
-            [({"kind": kind}, h) for kind, h in list(m.detection.items())],
-        )
-        yield gauge(
-            "oneflow_scheduler_slots",
-            "Devices.",
-            [({"device_type": d, "state": s}, n) for (d, s), n in g.slots.items()],
-        )
-        yield gauge(
-            "oneflow_scheduler_slots_desired",
-            "Devices that all jobs which are not over would use at once.",
-            _rows("device_type", g.desired),
-        )
-
-    def _calls(self) -> Iterator[Metric]:
-        m = self._metrics
-        yield counter(
-            "oneflow_scheduler_rpc_requests",
-            "Calls answered.",
-            [({"method": a, "code": b}, n) for (a, b), n in list(m.rpcs.items())],
-        )
-        yield histogram(
-            "oneflow_scheduler_rpc_duration_seconds",
-            "Time to answer a call that is not a stream.",
-            [({"method": k}, h) for k, h in list(m.rpc_seconds.items())],
-        )
-        yield counter(
-            "oneflow_scheduler_auth_failures", "Calls refused.", _rows("reason", m.auth_failures)
-        )
-        yield counter(
-            "oneflow_scheduler_messages_rejected", "Messages refused.", _rows("reason", m.rejected)
-        )
-
-    def _inside(self) -> Iterator[Metric]:
-        m = self._metrics
-        yield histogram(
-            "oneflow_scheduler_loop_lag_seconds",
-            "How much later than asked the loop woke.",
-            [({}, m.loop_lag)],
-        )
-        compiles = METRICS.scheduler
-        passes = [({"pass": name}, h) for name, h in list(compiles.passes.items())]
-        yield histogram(
-            "oneflow_scheduler_compile_duration_seconds",
-            "Time of compiles, by pass.",
-            [({"pass": "all"}, compiles.compiles), *passes],
-        )
-        yield histogram(
-            "oneflow_scheduler_journal_write_seconds",
-            "Time to make a batch of changes durable.",
-            [({}, m.journal)],
-        )
-        yield gauge(
-            "oneflow_scheduler_journal_bytes",
-            "Size of the database and its log.",
-            [({}, m.journal_nbytes())],
-        )
-        yield counter(
-            "oneflow_scheduler_recoveries",
-            "What became of jobs that went on when the scheduler was restarted.",
-            _rows("result", m.recoveries),
-        )
-        yield gauge(
-            "oneflow_tls_certificate_expiry_timestamp_seconds",
-            "When the certificate expires.",
-            _rows("component", m.certificates),
-        )
-
-
-def _rows(label: str, values: Mapping[str, float]) -> list[tuple[dict[str, str], float]]:
-    return [({label: key}, value) for key, value in list(values.items())]
-
-
-def _build_info() -> Metric:
-    labels = {
-        "component": "scheduler",
-        "version": __version__,
-        "python": platform.python_version(),
-        "protocol": str(PROTOCOL),
-    }
-    return gauge("oneflow_build_info", "What runs here.", [(labels, 1)])
+    return registry_of(metrics.families)

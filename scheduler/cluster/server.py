@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oneflow.core.config import split_address
 from oneflow.core.control_channel import channel_options
 from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.log import get_logger
 from oneflow.core.rpc import Server
 from oneflow.scheduler.cluster.driver import tick
-from oneflow.scheduler.cluster.http_page import HttpPage, Route
+from oneflow.scheduler.cluster.metrics import make_registry
 from oneflow.scheduler.cluster.places import bind, publish, unpublish
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import SchedulerSettings
@@ -23,6 +25,7 @@ from oneflow.scheduler.cluster.state import State
 from oneflow.scheduler.cluster.tls import ServerTls
 from oneflow.scheduler.jobs.events import DrainAsked
 from oneflow.services import failpoints
+from oneflow.services.metrics_http import MetricsPage, Route
 from oneflow.services.notify import notify
 
 SERVICES = ("", "oneflow.Scheduler")
@@ -76,7 +79,7 @@ class Scheduler:
         self.settings = settings
         self.state = State(settings, compiler)
         self._serving = Serving(self.state, self._shut_down)
-        self._page: HttpPage | None = None
+        self._page: MetricsPage | None = None
         self._works: list[asyncio.Task[None]] = []  # the driver's first; none of them may end
         self._ending: asyncio.Task[None] | None = None
         self._stop_asked = asyncio.Event()
@@ -153,12 +156,15 @@ class Scheduler:
         settings, driver = self.settings, self.state.driver
         if not settings.metrics_addr:
             return
-        self._page = HttpPage(
-            settings.metrics_addr,
-            self.state.metrics,
+        host, port = split_address(settings.metrics_addr)
+        own = ("localhost", host.lower(), socket.gethostname().lower())
+        self._page = MetricsPage(
+            (host, port),
+            make_registry(self.state.metrics),
             lambda: self._is_ready and not driver.is_store_down,
-            settings.hosts,
+            frozenset((*own, *settings.hosts)),
             self._page_routes(),
+            "--metrics-addr",
         )
         self.state.metrics_address = self._page.address
 

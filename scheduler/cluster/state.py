@@ -95,7 +95,7 @@ class State:
         self.lines = Lines()
         performer = Performer(self.lines, settings)
         table = Table(loaded.jobs, loaded.epoch, settings.table, loaded.removed, loaded.undrained)
-        wrote = self.metrics.journal.observe
+        wrote = self.metrics.writes[()].observe
         self.driver = Driver(table, database, performer.perform, wrote)
         self.blobs = Blobs(folder / "blobs", settings.limits, self._wanted_files)
         self.compilers = Compilers(compiler, settings.compiler, settings.env) if compiler else None

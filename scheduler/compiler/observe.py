@@ -89,7 +89,7 @@ class Observer:
     def _count(self, name: str, num_nodes: int) -> None:
         seconds = time.perf_counter() - self._started
         self.times.append(PassTime(name, seconds, num_nodes))
-        METRICS.scheduler.pass_done(name, seconds)
+        METRICS.scheduler.passes[name].observe(seconds)
 
     def _dump(self, name: str, graph_name: str, what: LogicalGraph | Plan, number: int) -> None:
         """what: made into text only if somebody wants it; that takes longer than the passes."""

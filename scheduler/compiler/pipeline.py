@@ -15,7 +15,7 @@ from oneflow.core.errors import ConfigError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.log import facts, get_logger
-from oneflow.core.metrics import METRICS
+from oneflow.core.metrics import ALL_PASSES, METRICS
 from oneflow.scheduler.compiler.dedupe import dedupe
 from oneflow.scheduler.compiler.infer_sbp import infer_sbp
 from oneflow.scheduler.compiler.insert_boxing import insert_boxing
@@ -58,7 +58,7 @@ def compile_graph(
         plan = emit(graph, config, cluster)
     observer.observe_plan("emit", plan, total, total)
     seconds = time.perf_counter() - started
-    METRICS.scheduler.compiled(seconds)
+    METRICS.scheduler.passes[ALL_PASSES].observe(seconds)
     log.info("compiled %s", graph.name, extra=facts(nodes=len(graph), seconds=seconds))
     return plan
 

@@ -22,11 +22,11 @@ from urllib.parse import parse_qs, urlsplit
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.cluster.auth import Guard
 from oneflow.scheduler.cluster.driver import by_id
-from oneflow.scheduler.cluster.http_page import Answer
 from oneflow.scheduler.cluster.points import RankWaits
 from oneflow.scheduler.cluster.refusals import NotFoundError, status_of
 from oneflow.scheduler.cluster.state import State
 from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.services.metrics_http import Answer
 
 HTML_FILE = Path(__file__).with_name("page.html")
 JSON_TYPE = "application/json"
@@ -44,7 +44,7 @@ _HTTP_STATUS = {
 
 
 class Page:
-    """Routes for `HttpPage`. Answers are made on `loop`, where what they tell of lives."""
+    """Routes for `MetricsPage`. Answers are made on `loop`, where what they tell of lives."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, guard: Guard, state: State) -> None:
         self._loop, self._guard = loop, guard

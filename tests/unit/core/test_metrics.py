@@ -49,12 +49,12 @@ def busy() -> Metrics:
     metrics.actor_states["compute", "idle"] = 2
     metrics.transport("shm").took(3)
     metrics.checkpoint("write", 5000)
-    metrics.scheduler.pass_done("dedupe", 0.01)
-    metrics.scheduler.message_rejected("auth")
+    metrics.scheduler.passes["dedupe"].observe(0.01)
+    metrics.scheduler.rejected["auth"] += 1
     metrics.step("job", 0.25, samples=8)
     metrics.step("job", 0.25, samples=8)
-    metrics.scheduler.compiled(2.0)
-    metrics.scheduler.rank_lost("NODE_LOST")
+    metrics.scheduler.passes["all"].observe(2.0)
+    metrics.scheduler.lost["NODE_LOST"] += 1
     metrics.scheduler.rpc_done("Barrier", "OK", 0.002)
     metrics.checkpointed("job", 40)
     metrics.progressed("trained", 41, loss=0.5)

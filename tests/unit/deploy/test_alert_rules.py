@@ -16,7 +16,7 @@ import yaml
 
 import oneflow.services.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import Metrics
-from oneflow.scheduler.cluster.metrics import ClusterMetrics, Gauges
+from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.services.metrics_page import make_registry as make_daemon_registry
@@ -57,10 +57,11 @@ class Cluster:
             d.checkpointed("j1", int(at_s))
         d.wait("segment", "no_free_register", 50.0 if "back pressure" in wrong else 1.0)
         for _ in range(60):
-            s.loop_lag.observe(0.5 if "loop" in wrong else 0.001)
+            s.loop_lag[()].observe(0.5 if "loop" in wrong else 0.001)
         slots = {("cpu", "free"): 1, ("cpu", "used"): 1}
         waits_s = at_s if "queue" in wrong else 10.0
-        s.gauges = Gauges(slots=slots, oldest_s={"cpu": waits_s})
+        s.slots.update(slots)
+        s.oldest["cpu"] = waits_s
         s.lost["left"] += 1  # in order
         if is_bad:
             self._go_wrong(wrong)

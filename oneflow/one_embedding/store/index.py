@@ -16,6 +16,7 @@ import numpy as np
 from oneflow.kernels.expressions.program import cut, function_of, run
 from oneflow.one_embedding.store.loops import (
     ENTRY_NBYTES,
+    GROUP,
     HASH_FACTORS,
     HASH_TABLE,
     HEAD_WORDS,
@@ -35,9 +36,8 @@ MOST_PLACES = (1 << 64 - TABLE_BITS) - 1
 _LEAST_ENTRIES = 64
 _GROWTH = 1 / 16
 _LOAD = 0.875
-"""Share of a table's entries in use from which it grows: at 7/8 an id is found after four entries
-on average, which are in one or two lines of memory; a missing one after 32, which are read in
-order."""
+"""Share of a table's entries in use from which it grows: at 7/8 an id is found in the first line of
+memory mostly; a missing one after ten, which are read in order."""
 _WORK = 64
 """Numbers added in the time that it takes to find one id, by which threads are worth waking."""
 _ADDRESS, _SIZE, _COUNT, _LIMIT = range(HEAD_WORDS)
@@ -108,6 +108,7 @@ class Index:
             yield used[order, 0], tables, places[order]
 
     def _made(self, part: int, size: int) -> Array:
+        size = -(-size // GROUP) * GROUP
         entries = zeros(size * ENTRY_NBYTES).view(np.uint64).reshape(size, 2)
         head = self._heads[part]
         head[_ADDRESS], head[_SIZE], head[_LIMIT] = entries.ctypes.data, size, int(size * _LOAD)

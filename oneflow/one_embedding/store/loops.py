@@ -3,8 +3,9 @@
 An index (index.py) is open addressing in PARTS tables, each of which grows on its own: the highest
 bits of an id's hash name the table, the others the entry where the search for the id begins. An
 entry is two words: the 64 bits of the id, and its table (TABLE_BITS) with its place plus one; an
-empty one is 0. Rows lie in chunks of a power of two. A look-up waits for memory and hardly
-computes, so loops ask for what they need later before they work on what they need now.
+empty one is 0. Searches compare a group of entries, a line of memory, at once. Rows lie in chunks
+of a power of two. A look-up waits for memory and hardly computes, so loops ask for what they need
+later before they work on what they need now.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from oneflow.kernels.expressions.program import (
     at,
 )
 
-PART_BITS, TABLE_BITS = 6, 12
+PART_BITS, TABLE_BITS = 4, 12
 PARTS = 1 << PART_BITS
 ENTRY_NBYTES = 16
+_GROUP_BITS = 2
+GROUP = 1 << _GROUP_BITS
+"""Entries of a group, a line of memory, which are compared at once: the search for an id begins at
+a whole one."""
 HEAD_WORDS = 4
 """Words for each table of the index: its address, its entries, those in use, and their limit."""
 
@@ -33,7 +38,10 @@ _ON_THE_WAY = 32
 _AHEAD = 32
 """Rows and ids asked for ahead of the one that is copied or added."""
 _LINE_NBYTES = 64
-_MOST_LINES, _ENTRY_LINES = 4, 2
+_MOST_LINES = 4
+_ASKED_GROUPS = 4
+"""Groups of entries that are asked for ahead: where tables are nearly full one search in four goes
+beyond the first, and waiting for memory then takes longer than all else."""
 HASH_TABLE = 0x9E3779B97F4A7C15
 HASH_FACTORS = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 """Multipliers of tables, and those by which Appleby's MurmurHash3 ends: each bit of the id changes
@@ -77,32 +85,51 @@ class _Entries:
         self.p = p
         self.head = heads + (hashed >> (64 - PART_BITS)) * (HEAD_WORDS * INT_NBYTES)
         self.base, self.size = _word(p, self.head), _word(p, self.head, 1)
-        self.first = _high_product(p, hashed << PART_BITS, self.size)
+        groups = self.size >> _GROUP_BITS
+        self.first = _high_product(p, hashed << PART_BITS, groups) << _GROUP_BITS
 
     def entry(self, position: Value) -> Value:
         return self.base + position * ENTRY_NBYTES
 
     def ask(self) -> None:
         """Let the first entries come from memory."""
-        for line in range(_ENTRY_LINES):
-            _prefetch(self.p, self.entry(self.first) + line * _LINE_NBYTES)
+        for group in range(_ASKED_GROUPS):
+            _prefetch(self.p, self.entry(self.first) + group * _LINE_NBYTES)
 
     def probe(self, key: Value, table: Value) -> Value:
         """Address of the entry of an id, or of the empty one where it belongs."""
         p = self.p
 
-        def is_other(values: Values) -> Value:
-            entry = self.entry(values[0])
-            used = _word(p, entry, 1)
-            is_it = _word(p, entry).compare("eq", key)
-            is_it = is_it & (used >> _PLACE_BITS).compare("eq", table)
-            return used.compare("ne", 0) & (is_it ^ 1)
+        def is_missing(values: Values) -> Value:
+            return values[1].compare("eq", 0)
 
         def following(values: Values) -> Values:
-            after = values[0] + 1
-            return [after.compare("eq", self.size).choose(p.number(0), after)]
+            after = values[0] + GROUP
+            position = after.compare("eq", self.size).choose(p.number(0), after)
+            return [position, self._matches(position, key, table)]
 
-        return self.entry(p.repeat([self.first], is_other, following)[0])
+        start = [self.first, self._matches(self.first, key, table)]
+        position, matches = p.repeat(start, is_missing, following)
+        return self.entry(position + _first_bit(p, matches))
+
+    def _matches(self, position: Value, key: Value, table: Value) -> Value:
+        """A bit for each entry of a group that is empty or the id's."""
+        p, words = self.p, 2 * GROUP
+        entry = p.code.let(f"inttoptr i64 {self.entry(position).name} to ptr", "ptr")
+        group = p.code.let(f"load <{words} x i64>, ptr {entry.name}, align 8", "i64", words)
+        keys, used = (p.shuffled(group, group, range(k, words, 2)) for k in (0, 1))
+        is_it = keys.compare("eq", key.splat(GROUP))
+        is_it = is_it & (used >> _PLACE_BITS).compare("eq", table.splat(GROUP))
+        found = is_it | used.compare("eq", 0)
+        bits = p.code.let(f"bitcast {found.type} {found.name} to i{GROUP}", f"i{GROUP}")
+        return p.code.let(f"zext i{GROUP} {bits.name} to i64", "i64")
+
+
+def _first_bit(p: Program, bits: Value) -> Value:
+    """The number of the lowest bit that is set."""
+    name = "@llvm.cttz.i64"
+    p.code.declarations[name] = f"declare i64 {name}(i64, i1)"
+    return p.code.let(f"call i64 {name}(i64 {bits.name}, i1 true)", "i64")
 
 
 def _key(p: Program, i: Value) -> tuple[Value, Value]:

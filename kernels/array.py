@@ -100,3 +100,12 @@ def as_rows(x: Array) -> Array:
 def as_flat(x: Array) -> Array:
     """All elements in one contiguous row. Copies only what has gaps."""
     return np.ascontiguousarray(x).reshape(-1)
+
+
+def is_pinned(array: Array) -> bool:
+    """Does the array, or what it is a view of, lie in pinned memory?"""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    return type(owner).__name__ == "PinnedMemoryPointer"

@@ -192,8 +192,8 @@ class _Timing(Mode):
         self._note("to_global", start, (x,), {})
         return out
 
-    def to_device(self, x: Tensor, device: Device) -> Tensor:
-        out: Tensor = self.inner.to_device(x, device)
+    def to_device(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        out: Tensor = self.inner.to_device(x, device, non_blocking)
         return out
 
     def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:

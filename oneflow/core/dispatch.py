@@ -87,8 +87,10 @@ class Mode:
         """`x.to_global(...)`."""
         raise InternalError(f"{type(self).__name__} moves no tensors")
 
-    def to_device(self, x: Tensor, device: Device) -> Tensor:
-        """A local tensor on another device, with history."""
+    def to_device(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+        """A local tensor on another device, with history. non_blocking: from pinned memory to a GPU
+        beside its kernels.
+        """
         raise InternalError(f"{type(self).__name__} moves no tensors")
 
     def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:

@@ -10,6 +10,8 @@ import operator as python_operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from oneflow import surfaces
 from oneflow.autograd.api import backward
 from oneflow.core.device import DeviceLike
@@ -36,6 +38,9 @@ from oneflow.functional.creation import full_like
 from oneflow.functional.from_data import as_tensor, legacy_tensor, tensor
 from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import expand
+from oneflow.kernels.array import is_pinned as lies_pinned
+from oneflow.kernels.cuda_device import gpu_count
+from oneflow.kernels.streams import pinned
 from oneflow.ops import unary
 from oneflow.tensor import on_ranks
 from oneflow.tensor.alike import Place, layout_of
@@ -44,7 +49,7 @@ from oneflow.tensor.formats import memory_format
 from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
-from oneflow.tensor.tensor import Tensor, adopt, extra, needs_data
+from oneflow.tensor.tensor import Tensor, adopt, extra, needs_data, raw
 from oneflow.tensor.views import stand_in, view_of, with_history
 
 if TYPE_CHECKING:
@@ -371,8 +376,13 @@ def _removed(name: str, instead: str) -> Callable[..., Any]:
 
 
 def pin_memory(self: Tensor, *_: object) -> Tensor:
-    """The tensor itself: CPU tensors here need no pinning to be copied."""
-    return self
+    """A copy in memory that a GPU reads by itself, so that `to(..., non_blocking=True)` runs beside
+    kernels; the tensor itself if it lies there already, is not on the CPU, or there is no GPU.
+    """
+    array = self._array
+    if self._placement is not None or not isinstance(array, np.ndarray) or not gpu_count():
+        return self
+    return self if lies_pinned(array) else raw(self.meta, pinned(array), self._device)
 
 
 def new(self: Tensor, *args: ArrayLike, **where: Unpack[Place]) -> Tensor:
@@ -455,8 +465,8 @@ def is_offloaded(self: Tensor) -> bool:
 
 
 def is_pinned(self: Tensor) -> bool:
-    """False: see `pin_memory`."""
-    return False
+    """Whether a GPU reads its memory by itself: see `pin_memory`."""
+    return lies_pinned(self._array)
 
 
 def is_view(self: Tensor) -> bool:

@@ -19,7 +19,8 @@ Target: TypeAlias = "DeviceLike | DTypeLike | Placement | Tensor | int | None"
 
 
 def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
-    """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`, with copy=False.
+    """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`, with copy=False and
+    non_blocking=False: True copies from pinned memory to a GPU while its kernels run.
 
     Of a global tensor only the device *type* can be changed. The tensor itself if nothing changes.
     `to(flow.Tensor)` is the tensor itself.
@@ -29,12 +30,12 @@ def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
             return input
         raise CallError(f"to(): a tensor is no {args[0].__name__}")
     copy = bool(kwargs.pop("copy", False))
-    kwargs.pop("non_blocking", None)
+    non_blocking = bool(kwargs.pop("non_blocking", False))
     kwargs.pop("memory_format", None)
     device, dtype = _wanted(args, kwargs)
     out = input if dtype is None else as_type(input, dtype)
     if device is not None:
-        out = _to_device(out, device)
+        out = _to_device(out, device, non_blocking)
     return copy_op(out) if copy and out is input else out
 
 
@@ -60,13 +61,13 @@ def _wanted(
     return device, None if dtype is None else dtype_of(dtype)
 
 
-def _to_device(x: Tensor, device: DeviceLike | Placement) -> Tensor:
+def _to_device(x: Tensor, device: DeviceLike | Placement, non_blocking: bool) -> Tensor:
     if x._placement is not None:
         return _global_to_device(x, x._placement, device)
     wanted = Device(cast(DeviceLike, device))  # which refuses a placement
     if wanted == x._device:
         return x
-    moved: Tensor = current_mode().to_device(x, wanted)
+    moved: Tensor = current_mode().to_device(x, wanted, non_blocking)
     return moved
 
 
@@ -88,9 +89,11 @@ def cpu(input: Tensor) -> Tensor:
     return to(input, "cpu")
 
 
-def cuda(input: Tensor, device: DeviceLike | None = None, **_: object) -> Tensor:
-    """The tensor on a GPU (the one of this rank unless another is named)."""
-    return to(input, "cuda" if device is None else device)
+def cuda(
+    input: Tensor, device: DeviceLike | None = None, non_blocking: bool = False, **_: object
+) -> Tensor:
+    """The tensor on a GPU: this rank's unless another is named. non_blocking: as of `to`."""
+    return to(input, "cuda" if device is None else device, non_blocking=non_blocking)
 
 
 def type_as(input: Tensor, target: Tensor) -> Tensor:

@@ -414,7 +414,7 @@ class Trace(Mode):
         """
         return lay_out_traced(self, x, placement, sbp, grad_sbp)
 
-    def to_device(self, x: Tensor, device: Device) -> Tensor:
+    def to_device(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         """Raises GraphError: a local tensor of a graph stays where it is."""
         raise GraphError(f"a traced tensor cannot be moved from {x._device} to {device} here")
 

@@ -411,13 +411,13 @@ class Module:
         memory_format: object = None,
     ) -> Self:
         """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`; dtype changes floating-
-        point tensors only.  non_blocking and memory_format change nothing.
+        point tensors only.  non_blocking: as of tensors.  memory_format changes nothing.
         """
         device, dtype = _parse_to(args, device, dtype)
 
         def convert(x: Tensor) -> Tensor:
             if device is not None:
-                x = x.to(device)
+                x = x.to(device, non_blocking=non_blocking)
             if dtype is not None and x.dtype.is_floating_point:
                 x = x.to(dtype)
             return x

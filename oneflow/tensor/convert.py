@@ -38,11 +38,11 @@ def to_numpy(x: Tensor, dtype: DTypeLike | None = None) -> np.ndarray[Any, Any]:
     return array.astype(np.float32) if x.meta.dtype.name == "bfloat16" else array
 
 
-def move(x: Tensor, device: Device) -> Tensor:
-    """A copy of a local tensor on another device, with history."""
+def move(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
+    """A copy of a local tensor on another device, with history. non_blocking: see `array_on`."""
     source = x._device
     _needs_values(x)
-    out = raw(x.meta, array_on(x._array, device), device)
+    out = raw(x.meta, array_on(x._array, device, non_blocking), device)
     record_call("copy", (x,), (out,), lambda grads: [move(grads[0], source)])
     return out
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.device import META, Device
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, is_pinned
 from oneflow.kernels.cuda_device import use_device
+from oneflow.kernels.streams import copy_beside
 
 
 def to_host(array: Array) -> np.ndarray[Any, Any]:
@@ -31,12 +32,18 @@ def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:
     return array_on(array, Device(kind))
 
 
-def array_on(array: Array, device: Device) -> Any:
-    """A copy of an array on a device."""
+def array_on(array: Array, device: Device, non_blocking: bool = False) -> Any:
+    """A copy of an array on a device.
+
+    non_blocking: from pinned memory to a GPU beside its kernels; the array must stay as it is until
+    the copy is there.
+    """
     if device.type == META:
         return without_values(array.shape, array.dtype)
     if device.type == "cpu":
         return array.copy() if isinstance(array, np.ndarray) else to_host(array)
+    if non_blocking and is_pinned(array):
+        return copy_beside(array, device.index)
     return use_device(device.index).array(array)
 
 

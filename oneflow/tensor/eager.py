@@ -152,9 +152,9 @@ class Eager(Mode):
             return on_ranks.local_to_global(x, placement, sbp, check_meta is not False, copy)
         return on_ranks.global_to_global(x, placement, sbp, grad_sbp, check_meta, copy)
 
-    def to_device(self, x: Tensor, device: Device) -> Tensor:
+    def to_device(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
         """See convert.py."""
-        return move(x, device)
+        return move(x, device, non_blocking)
 
     def write(self, x: Tensor, new: Tensor) -> None:
         """See views.py. `x` keeps its layout."""

@@ -247,7 +247,7 @@ class Simulation:
         rng = self.world.rng
         daemon = rng.choice(self.daemons)
         duration_s = rng.choice((0.5, 2.0, 8.0, 20.0, 60.0))
-        match rng.randrange(11):
+        match rng.randrange(12):
             case 0:
                 self._kill(daemon, rng.choice((duration_s, 200.0)))
             case 1:
@@ -274,6 +274,8 @@ class Simulation:
                 if rng.random() < 0.5:
                     self.world.after(rng.choice((1.0, 10.0)), lambda: self._undrain(node))
                 self.world.after(30.0, lambda: self._kill_drained(daemon))
+            case 10:
+                daemon.shut_down()
             case _:
                 self._freeze_rank(daemon, duration_s)
 
@@ -314,7 +316,7 @@ class Simulation:
             daemon.connection.heal()
 
     def _kill_rank(self, daemon: Daemon) -> None:
-        if daemon.worker and not daemon.is_frozen and daemon.worker.phase != "preparing":
+        if daemon.worker and not daemon.is_frozen and daemon.worker.phase != "gathered":
             code, reason = self.world.rng.choice(((137, "SIGNAL"), (139, "SIGNAL")))
             daemon.end(daemon.worker, code, reason, "killed by the test")
 
@@ -414,9 +416,10 @@ class Simulation:
             }  # fmt: skip
             if record.last_step > max((training.step for training in runs.values()), default=0):
                 raise Violation(f"{record.id} is said to be at step {record.last_step}")
-            has_run = record.attempt in runs and len(runs[record.attempt].ranks) > 0
-            if record.state is JobState.SUCCEEDED and not has_run:
-                raise Violation(f"{record.id} is said to have succeeded, but never ran")
+            codes = runs[record.attempt].codes if record.attempt in runs else {}
+            has_succeeded = record.state is JobState.SUCCEEDED
+            if has_succeeded and [*codes.values()] != [0] * record.spec.devices:
+                raise Violation(f"{record.id} is said to have succeeded, but its ranks: {codes}")
         if not self.quality.is_stream:  # a word to forget may get lost then
             return
         for daemon in self.daemons:

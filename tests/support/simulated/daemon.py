@@ -1,11 +1,32 @@
-"""A daemon and the ranks it runs, as far as the scheduler can tell the difference."""
+"""A daemon with its real mind, on a pretended machine whose ranks step together or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from oneflow.launcher.daemon.daemon import Daemon as Mind
+from oneflow.launcher.daemon.daemon import Phase, Times
+from oneflow.launcher.daemon.events import (
+    Action,
+    Disconnected,
+    Drop,
+    EndTree,
+    Event,
+    Gather,
+    Gathered,
+    Launch,
+    Launched,
+    Leave,
+    NotGathered,
+    ProcessExited,
+    Progressed,
+    Rejoin,
+    ShutdownAsked,
+    Ticked,
+    TreeEnded,
+)
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
     DaemonJoined,
@@ -14,7 +35,7 @@ from oneflow.scheduler.jobs.events import (
     TellPrepare,
     TellWelcome,
 )
-from oneflow.scheduler.jobs.messages import AttemptKey, event_of, key_of
+from oneflow.scheduler.jobs.messages import AttemptKey, event_of, key_of, prepare_message
 from oneflow.scheduler.jobs.records import JobRecord
 
 from .network import Connection, Line, Quality, Violation, World
@@ -55,11 +76,13 @@ class Scheduler(Protocol):
 
 @dataclass
 class Worker:
+    """phase: gathered, running, stopping or ended."""
+
     key: AttemptKey
-    phase: str = "preparing"  # preparing, prepared, running, stopping, ended
+    training: Training
+    phase: str = "gathered"
     is_frozen: bool = False
     resume_step: int = 0
-    port: int = 0
 
 
 class Training:
@@ -74,11 +97,14 @@ class Training:
         self.step = 0
         self.ranks: dict[int, tuple[Daemon, Worker]] = {}
         self.on_step: Callable[[Training], None] = lambda training: None
+        self.codes: dict[int, int] = {}  # of the ranks that have ended
         self.is_through = False
         self.is_broken = False
         self._is_ticking = False
 
     def join(self, daemon: Daemon, worker: Worker) -> None:
+        if worker.key.rank in self.ranks:
+            raise Violation(f"{worker.key} runs twice")
         self.ranks[worker.key.rank] = (daemon, worker)
         self.step = max(self.step, worker.resume_step)
         if len(self.ranks) == self.devices and not self._is_ticking:
@@ -130,6 +156,7 @@ class Training:
 
     def left(self, rank: int, code: int) -> None:
         """A rank ended: the others notice, most of them soon."""
+        self.codes.setdefault(rank, code)
         if rank not in self.ranks or self.is_broken or (self.is_through and code == 0):
             return
         self.is_broken = True
@@ -147,7 +174,7 @@ class Training:
 
 
 class Daemon:
-    """One device. Obeys the rules at the top of table.py."""
+    """One device: the real daemon's mind, and a pretended machine that does what the mind says."""
 
     def __init__(
         self,
@@ -174,36 +201,53 @@ class Daemon:
         self.fine_since = 0.0  # alive, not frozen, not cut off
         self.start()
 
+    @property
+    def exits(self) -> Mapping[AttemptKey, pb.Exited]:
+        """Ends that are not noted yet."""
+        return self.mind.ends
+
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.incarnation = self.world.rng.getrandbits(63)
         self.is_alive, self.is_frozen, self.fine_since = True, False, self.world.now
-        self.epoch = 0
-        self.is_welcome = False  # on this connection
+        self.mind = Mind(Times(away_s=ALONE_S, away_grace_s=5.0))
         self.connection: Connection | None = None
         self.worker: Worker | None = None
-        self.training: Training | None = None
-        self.exits: dict[AttemptKey, pb.Exited] = {}  # not noted yet
-        self.over: set[AttemptKey] = set()
-        self.refused: set[AttemptKey] = set()  # could not be prepared
-        self.is_draining = False
-        self.drain_number = 0
+        self.told: dict[AttemptKey, TellPrepare] = {}
         self.heard_at = self.world.now
-        self.inbox: list[tuple[Connection, Any]] = []
-        mine = self.incarnation
+        self.inbox: list[Callable[[], None]] = []  # what happens while it is frozen
         self.world.say(f"{self.name} starts")
-        self.world.after(0.0, lambda: self._connect(mine))
-        self.world.after(self.world.rng.uniform(0, 1), lambda: self._beat(mine))
+        self._later(0.0, self._connect)
+        self._later(self.world.rng.uniform(0, 1), self._beat)
 
     def kill(self) -> None:
         """Its ranks die with it."""
         if not self.is_alive:
             return
         self.world.say(f"{self.name} is killed")
+        self._end_process()
+
+    def shut_down(self) -> None:
+        """Shut down in order, as SIGTERM asks; somebody starts it again after it has left."""
+        self.step(ShutdownAsked())
+
+    def _leave(self) -> None:
+        self.world.say(f"{self.name} leaves")
+        self._send(pb.DaemonMessage(leaving=pb.Empty()))
+        self._end_process()
+        self.world.after(self.world.rng.uniform(0.5, 6.0), self._start_again)
+
+    def _start_again(self) -> None:
+        if not self.is_alive:
+            self.start()
+
+    def _end_process(self) -> None:
         self.is_alive = False
         if self.worker:
-            self._bury(self.worker, 137)
+            worker, self.worker = self.worker, None
+            if worker.phase != "ended":
+                self._bury(worker, 137)
         if self.connection:
             self.connection.break_off()
 
@@ -212,241 +256,209 @@ class Daemon:
             return
         self.world.say(f"{self.name} freezes for {duration_s:.1f} s")
         self.is_frozen = True
-        mine = self.incarnation
-        self.world.after(duration_s, lambda: self._thaw(mine))
+        mine = self.mind
+        self.world.after(duration_s, lambda: self._thaw() if self.mind is mine else None)
 
-    def _thaw(self, mine: int) -> None:
-        if self.incarnation != mine or not self.is_frozen:
-            return
-        self.is_frozen, self.fine_since = False, self.world.now
-        waiting, self.inbox = self.inbox, []
-        for connection, message in waiting:
-            self.receive(connection, message)
-        self._tell_exits()  # what it missed of its ranks
+    def _thaw(self) -> None:
+        if self.is_frozen:
+            self.is_frozen, self.fine_since = False, self.world.now
+            waiting, self.inbox = self.inbox, []
+            for act in waiting:
+                act()
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Unless the process is another one by then; a frozen one does it when it wakes."""
+        mine = self.mind
+
+        def due() -> None:
+            if self.is_alive and self.mind is mine:
+                self.inbox.append(act) if self.is_frozen else act()
+
+        self.world.after(delay_s, due)
 
     # -- connection --------------------------------------------------------------------------------
 
-    def _connect(self, mine: int) -> None:
-        if self.incarnation != mine or not self.is_alive or self.connection:
+    def _connect(self) -> None:
+        if self.connection:
             return
-        if self.is_frozen or self.line.is_cut or not self.scheduler.is_up:
-            self.world.after(self.world.rng.uniform(0.2, 5), lambda: self._connect(mine))
+        if self.line.is_cut or not self.scheduler.is_up:
+            self._later(self.world.rng.uniform(0.2, 5), self._connect)
             return
         self.connection = Connection(
             self.world, self, self.scheduler, self.line, self.quality, self.scheduler.life
         )
-        self.heard_at, self.is_welcome = self.world.now, False
-        self.connection.send("up", self._hello(), is_reliable=True)
+        self.heard_at = self.world.now
+        self.connection.send("up", DaemonJoined(self._hello()), is_reliable=True)
 
-    def _hello(self) -> DaemonJoined:
-        hello = pb.Hello(
+    def _hello(self) -> pb.Hello:
+        return pb.Hello(
             daemon=self.name,
             node=self.node,
             device_type="cpu",
             device_index=self.index,
             address=self.node,
             incarnation=self.incarnation,
-            epoch=self.epoch,
-            draining=self.is_draining,
+            epoch=self.mind.epoch,
+            running=self.mind.running(),
+            draining=self.mind.refuses_work,
             kept=sorted(self.folders),
-            drain_number=self.drain_number,
+            drain_number=self.mind.drain_number,
         )
-        if self.worker:
-            step = self.training.step if self.training else 0
-            phase = self.worker.phase
-            hello.running.add(id=self.worker.key.wire, phase=phase, last_step=step)
-        return DaemonJoined(hello)
 
     def connection_broke(self, connection: Connection) -> None:
         if connection is self.connection:
             self.connection = None
-            mine = self.incarnation
-            self.world.after(self.world.rng.uniform(0.2, 5), lambda: self._connect(mine))
+            self._later(0.0, lambda: self.step(Disconnected()))
+            self._later(self.world.rng.uniform(0.2, 5), self._connect)
 
-    def _beat(self, mine: int) -> None:
-        if self.incarnation != mine or not self.is_alive:
-            return
-        self.world.after(1.0, lambda: self._beat(mine))
-        if self.is_frozen:
-            return
-        if self.world.now - self.heard_at > ALONE_S and self.worker:
-            self._stop(self.worker, 5.0)
+    def _beat(self) -> None:
+        self._later(1.0, self._beat)
+        self.step(Ticked())
         if self.connection and self.world.now - self.heard_at > SILENCE_S:
             self.connection.break_off()
-        elif self.connection and self.is_welcome:
-            self._say(beat=pb.DaemonBeat())
-            if not self.quality.is_stream:
-                self._tell_exits()
+            return
+        self._send(pb.DaemonMessage(beat=pb.DaemonBeat()))
+        if not self.quality.is_stream:  # an end may have been lost
+            for end in self.exits.values():
+                self._send(pb.DaemonMessage(exited=end))
 
-    def _say(self, **said: Any) -> None:
-        if self.connection and self.is_welcome and not self.is_frozen:
-            message = pb.DaemonMessage(epoch=self.epoch, **said)
-            self.connection.send("up", event_of(message, self.name, lambda: self.world.wall))
+    def _send(self, message: pb.DaemonMessage) -> None:
+        if self.connection and self.mind.is_connected:
+            message.epoch = self.mind.epoch
+            event = event_of(message, self.name, lambda: self.world.wall)
+            self.connection.send("up", event)
 
     def receive(self, connection: Connection, message: Any) -> None:
         if not self.is_alive or connection is not self.connection:
             return
         if self.is_frozen:
-            self.inbox.append((connection, message))
+            self.inbox.append(lambda: self.receive(connection, message))
             return
         self.heard_at = self.world.now
         match message:
             case TellWelcome(epoch=epoch):
-                self.epoch, self.is_welcome = max(self.epoch, epoch), True
-                self._tell_exits()
-            case TellFenced(incarnation=incarnation):
+                self.step(pb.SchedulerMessage(welcome=pb.Welcome(epoch=epoch)))
+            case TellFenced(incarnation=incarnation, why=why):
                 if incarnation == self.incarnation:
-                    self._fenced()
-            case TellPrepare():
+                    self._fenced(why)
+            case TellPrepare() if self.mind.is_connected:
                 self._prepare(message)
-            case Tell(message=told):
-                self._obey(told)
+            case Tell(message=told) if self.mind.is_connected:
+                if told.HasField("forget"):
+                    self.folders.discard(told.forget)
+                else:
+                    self.step(told)
 
-    def _obey(self, told: pb.SchedulerMessage) -> None:
-        match told.WhichOneof("kind"):
-            case "start":
-                self._start_rank(key_of(told.start.id))
-            case "stop":
-                self._stop_told(key_of(told.stop.id), told.stop.grace_s)
-            case "noted":
-                self.exits.pop(key_of(told.noted), None)
-            case "forget":
-                self.folders.discard(told.forget)
-            case "drain":
-                self.is_draining, self.drain_number = told.drain, told.drain_number
-
-    def _fenced(self) -> None:
+    def _fenced(self, why: str) -> None:
         self.world.say(f"{self.name} is fenced")
-        if self.worker:
-            worker = self.worker
-            self._bury(worker, 137)
-            self.over.add(worker.key)
         if self.world.chance(0.5):
             self.incarnation = self.world.rng.getrandbits(63)
-            mine = self.incarnation
-            self.world.after(1.0, lambda: self._beat(mine))
-        self.epoch = 0
-        self.exits.clear()
-        connection, self.connection = self.connection, None
-        if connection:
-            connection.break_off()
-        mine = self.incarnation
-        self.world.after(self.world.rng.uniform(0.2, 2), lambda: self._connect(mine))
+        if self.connection:
+            self.connection.break_off()
+        self.step(pb.SchedulerMessage(fenced=why))
+
+    def _prepare(self, message: TellPrepare) -> None:
+        told = prepare_message(message, "")
+        key = key_of(told.prepare.id)
+        is_busy = self.mind.phase in (Phase.RUNNING, Phase.STOPPING)
+        if is_busy and key != self.mind.key and key not in self.mind.over:
+            raise Violation(f"{self.name} is told to prepare {key} while it has {self.mind.key}")
+        self.told[key] = message
+        self.step(told)
+
+    # -- the mind ----------------------------------------------------------------------------------
+
+    def step(self, event: Event) -> None:
+        if not self.is_alive:
+            return
+        for action in self.mind.step(event, self.world.now):
+            self._do(action)
+
+    def _post(self, delay_s: float, event: Event) -> None:
+        self._later(delay_s, lambda: self.step(event))
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case pb.DaemonMessage():
+                self._send(action)
+            case Gather(key=key):
+                self._gather(key)
+            case Drop(key=key):
+                if self.worker and self.worker.key == key:
+                    self.worker = None
+            case Launch(key=key):
+                self._launch(key)
+            case EndTree(key=key, grace_s=grace_s):
+                self._end_tree(key, grace_s)
+            case Rejoin(pause_s=pause_s):
+                if self.connection:
+                    self.connection.break_off()
+                self._later(pause_s, self._connect)
+            case Leave():
+                self._leave()
 
     # -- ranks -------------------------------------------------------------------------------------
 
-    def _tell_exits(self) -> None:
-        for end in self.exits.values():
-            self._say(exited=end)
-
-    def _prepare(self, message: TellPrepare) -> None:
-        record = message.record
-        key = AttemptKey(record.id, record.attempt, message.rank, record.life)
-        if key in self.exits:
-            self._say(exited=self.exits[key])
-            return
-        if key in self.refused:
-            self._refuse(key)
-        if key in self.over or key in self.refused:
-            return
-        if self.worker and self.worker.key == key:
-            self._answer_prepare(self.worker)
-            return
+    def _gather(self, key: AttemptKey) -> None:
         if self.worker:
-            raise Violation(f"{self.name} is told to prepare {key} while it has {self.worker.key}")
+            raise Violation(f"{self.name} gathers {key} while it has {self.worker.key}")
         self.folders.add(key.folder)
-        training = self.trainings(message)
-        self.training, self.worker = training, Worker(key)
-        worker = self.worker
-        step = message.resume_from.removeprefix("step-")
-        worker.resume_step = int(step) if step else 0
+        training = self.trainings(self.told[key])
+        step = self.told[key].resume_from.removeprefix("step-")
+        self.worker = Worker(key, training, resume_step=int(step) if step else 0)
         if self.world.chance(training.program.prepare_hang):
             return
-        self.world.after(
-            self.world.rng.choice((0.02, 0.1, 3.0)), lambda: self._prepared(worker, training)
-        )
+        error = self.world.chance(training.program.prepare_error)
+        port = self.world.rng.randint(1024, 65535)
+        answer = NotGathered(key, "no space", "DISK_FULL") if error else Gathered(key, port)
+        self._post(self.world.rng.choice((0.02, 0.1, 3.0)), answer)
 
-    def _prepared(self, worker: Worker, training: Training) -> None:
-        if self.worker is not worker or worker.phase != "preparing":
+    def _launch(self, key: AttemptKey) -> None:
+        worker = self.worker
+        if worker is None or worker.key != key:
+            raise Violation(f"{self.name} launches {key}, which it has not gathered")
+        worker.phase = "running"
+        worker.training.join(self, worker)
+        self._post(0.0, Launched(key, 42))
+
+    def _end_tree(self, key: AttemptKey, grace_s: float) -> None:
+        """Asks a process to end, and kills it after the grace; clears away what it leaves."""
+        worker = self.worker
+        if worker is None or worker.key != key:
+            return  # it is gone already
+        if worker.phase == "ended":
+            self._later(0.01, lambda: self._tree_ended(worker))
             return
-        if self.world.chance(training.program.prepare_error):
-            self.worker = self.training = None
-            self.refused.add(worker.key)
-            self._refuse(worker.key)
-            return
-        worker.phase, worker.port = "prepared", self.world.rng.randint(1024, 65535)
-        self._answer_prepare(worker)
-
-    def _refuse(self, key: AttemptKey) -> None:
-        self._say(prepared=pb.Prepared(id=key.wire, error="no space", reason="DISK_FULL"))
-
-    def _answer_prepare(self, worker: Worker) -> None:
-        if worker.phase != "preparing":
-            self._say(prepared=pb.Prepared(id=worker.key.wire, master_port=worker.port))
-
-    def _start_rank(self, key: AttemptKey) -> None:
-        if not self.worker or self.worker.key != key or not self.training:
-            return
-        if self.worker.phase == "prepared":
-            self.worker.phase = "running"
-            self.training.join(self, self.worker)
-        if self.worker.phase == "running":
-            self._say(progress=pb.Progress(id=key.wire))
-
-    def _stop_told(self, key: AttemptKey, grace_s: float) -> None:
-        if self.worker and self.worker.key == key:
-            self._stop(self.worker, grace_s)
-        elif key in self.exits:
-            self._say(exited=self.exits[key])
-        else:  # never to begin here
-            unknown = Worker(key)
-            self.over.add(key)
-            self.exits[key] = self._exit_of(unknown, 143, "PREEMPTED", "not known here", 0)
-            self._say(exited=self.exits[key])
-
-    def _stop(self, worker: Worker, grace_s: float) -> None:
-        if worker.phase == "stopping":
-            return
-        was_running = worker.phase == "running"
+        rng, program = self.world.rng, worker.training.program
+        wanted_s = rng.uniform(0, program.stop_s) if worker.phase == "running" else grace_s
         worker.phase = "stopping"
-        program = self.training.program if self.training else None
-        wanted_s = self.world.rng.uniform(0, program.stop_s) if program and was_running else 0.05
         code = 137 if wanted_s > grace_s else 143
-        if program and program.exits_zero_when_stopped and code == 143 and was_running:
+        if program.exits_zero_when_stopped and code == 143:
             code = 0
-        is_stuck = program is not None and program.is_unkillable and was_running
-        after_s = UNKILLABLE_S if is_stuck else min(wanted_s, grace_s)
-        self.world.after(after_s, lambda: self.end(worker, code, "PREEMPTED", "stopped"))
+        after_s = UNKILLABLE_S if program.is_unkillable else min(wanted_s, grace_s)
+        self.world.after(after_s, lambda: self.end(worker, code, "SIGNAL", "stopped"))
+
+    def _tree_ended(self, worker: Worker) -> None:
+        if self.worker is worker:
+            self.worker = None
+            self.step(TreeEnded(worker.key))
 
     def end_if_running(self, worker: Worker, code: int, reason: str, cause: str) -> None:
         if worker.phase == "running":
             self.end(worker, code, reason, cause)
 
     def end(self, worker: Worker, code: int, reason: str, cause: str) -> None:
-        if self.worker is not worker:
+        """Its process ends, whoever looks."""
+        if self.worker is not worker or worker.phase not in ("running", "stopping"):
             return
-        is_stopped = worker.phase == "stopping"
-        if is_stopped:
-            reason = "PREEMPTED"
-        step = self.training.step if self.training else 0
-        self.exits[worker.key] = self._exit_of(worker, code, reason, cause, step)
-        self.over.add(worker.key)
         self._bury(worker, code)
-        if code and not is_stopped:
-            self._say(failing=self.exits[worker.key])
-        self._say(exited=self.exits[worker.key])
-
-    def _exit_of(self, worker: Worker, code: int, reason: str, cause: str, step: int) -> pb.Exited:
-        id_ = worker.key.wire
-        return pb.Exited(id=id_, exit_code=code, reason=reason, cause=cause, last_step=step)
+        code = code if code >= 0 else 128 - code
+        self._post(0.0, ProcessExited(worker.key, code, reason, cause, 42))
 
     def _bury(self, worker: Worker, code: int) -> None:
-        training = self.training
         self.world.say(f"{self.name}: {worker.key} ends with {code}")
         worker.phase = "ended"
-        self.worker = self.training = None
-        if training:
-            training.left(worker.key.rank, code)
+        worker.training.left(worker.key.rank, code)
 
     def progress(self, worker: Worker, step: int, total: int, checkpoint_step: int) -> None:
         progress = pb.Progress(id=worker.key.wire, step=step, total_steps=total)
@@ -454,4 +466,4 @@ class Daemon:
         if checkpoint_step:
             progress.checkpoint = f"step-{checkpoint_step}"
             progress.checkpoint_step = checkpoint_step
-        self._say(progress=progress)
+        self._post(0.0, Progressed(worker.key, progress))

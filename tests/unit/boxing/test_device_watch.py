@@ -272,7 +272,7 @@ def test_ranks_that_nccl_refuses_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(cupy.cuda.nccl, "NcclCommunicator", refuse)
     guard = InProcessGroup((0, 1)).collectives(0)
-    with pytest.raises(TransportError, match=r"join the ranks \[0, 1\]: duplicate GPU"):
+    with pytest.raises(TransportError, match=r"join the ranks \[0, 1\]: on rank 0: duplicate GPU"):
         NcclCollectives("g", 0, (0, 1), LocalStore(), guard)
 
 

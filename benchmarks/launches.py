@@ -1,16 +1,16 @@
 """Counts what a training step asks of a GPU: launches, products, copies, waits, allocations.
 
     EMU_MODE=count tests/cuda_emulation/run.sh VENV python benchmarks/launches.py
-        [--models gpt2,resnet50,mlp,cnn] [--precisions float32,mixed,bfloat16] [--batch 16]
-        [--sequence 1024] [--layers 12] [--json FILE]
+        [--models gpt2,resnet50,mlp,cnn,dlrm] [--precisions float32,mixed,bfloat16] [--batch 16]
+        [--sequence 1024] [--layers 12] [--rows 4096] [--json FILE]
 
 Graphs of forward, backward and AdamW; mixed: float32 weights, computing in bfloat16; bfloat16: the
 weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the fourth step; compare with
 ONEFLOW_KERNEL_FUSION=0 and ONEFLOW_CUDA_GRAPHS=0. graphs: launches of recorded graphs; replayed:
-their kernels, which are not among the launches. batch: sequences of GPT-2, images of ResNet-50.
-Products are calls of cuBLAS, beside launches; bytes of products: operands and results, once each;
-copied and set: by copies and fills on the device. Prints why and ends with 0 where CUDA is not
-emulated.
+their kernels, which are not among the launches. batch: sequences of GPT-2, images of ResNet-50;
+rows: of DLRM, whose tables are in device memory. Products are calls of cuBLAS, beside launches;
+bytes of products: operands and results, once each; copied and set: by copies and fills on the
+device. Prints why and ends with 0 where CUDA is not emulated.
 """
 
 from __future__ import annotations
@@ -23,16 +23,48 @@ import numpy as np
 from measure import arguments, report
 from models import MODELS, batch, gpt
 
+DLRM = {"tables": 26, "width": 32, "numbers": 13}
 GPT2 = {"vocabulary": 50304, "width": 768, "heads": 12}
 PRECISIONS = ("float32", "mixed", "bfloat16")
 SIDE, CLASSES = 224, 1000
 MIB = 1 << 20
 
 
+def dlrm(flow: Any, rows: int) -> Any:
+    """Clicks by 26 tables of a OneEmbedding in device memory, whose ids are the last columns of a
+    batch of numbers."""
+    one, tables, width = flow.one_embedding, DLRM["tables"], DLRM["width"]
+    nn, numbers = flow.nn, DLRM["numbers"]
+    store = one.make_device_mem_store_options("", rows * tables * 4, size_factor=3)
+    table = one.make_table_options(one.make_uniform_initializer(-0.05, 0.05))
+
+    class Model(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = one.MultiTableEmbedding(
+                "launches", width, flow.float, flow.int64, [table] * tables, store
+            )
+            self.bottom = nn.FusedMLP(numbers, [64], width)
+            crossed = width + (tables + 1) * tables // 2
+            self.top = nn.FusedMLP(crossed, [256, 64], 2)
+
+        def forward(self, x: Any) -> Any:
+            vector = self.bottom(x[:, :numbers].to(flow.float))
+            parts = [vector.unsqueeze(1), self.rows(x[:, numbers:])]
+            return self.top(flow._C.fused_dot_feature_interaction(parts, output_concat=vector))
+
+    return Model()
+
+
 def network(flow: Any, name: str, settings: argparse.Namespace) -> tuple[Any, Any, Any]:
     """A network on the GPU, and a batch of it."""
     rng = np.random.default_rng(0)
-    if name == "gpt2":
+    if name == "dlrm":
+        rows = settings.rows
+        model, columns = dlrm(flow, rows), DLRM["numbers"] + DLRM["tables"]
+        x = rng.zipf(1.05, (rows, columns)) % 1_000_000
+        y = rng.integers(0, 2, rows)
+    elif name == "gpt2":
         model = gpt(flow, **GPT2, context=settings.sequence, layers=settings.layers)
         ids = rng.integers(0, GPT2["vocabulary"], (settings.batch, settings.sequence + 1))
         x, y = ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
@@ -96,11 +128,12 @@ def count(name: str, precision: str, settings: argparse.Namespace) -> dict[str, 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--models", default="gpt2,resnet50,mlp,cnn")
+    parser.add_argument("--models", default="gpt2,resnet50,mlp,cnn,dlrm")
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--sequence", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--rows", type=int, default=4096)
     settings = parser.parse_args()
     if "CUDA_EMULATION" not in os.environ:
         print("launches: CUDA is not emulated here (tests/cuda_emulation), nothing counted")
@@ -109,6 +142,7 @@ def main() -> None:
         count(name, precision, settings)
         for name in settings.models.split(",")
         for precision in settings.precisions.split(",")
+        if (name, precision) != ("dlrm", "bfloat16")  # rows are float32
     ]
     report("A training step on a GPU, counted", rows, settings.json)
 

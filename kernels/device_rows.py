@@ -23,6 +23,7 @@ from oneflow.kernels.rows_gpu import (
     ASKED,
     BAD_ID,
     BAD_TABLE,
+    CAME,
     DISTINCT,
     UPDATED,
     DeviceIds,
@@ -85,7 +86,7 @@ class DeviceRows:
             grown = self._tier.heard(waits=waits)
         if grown is None:
             return
-        self._counts.ids += int(grown[ASKED])
+        self._counts.ids += int(grown[ASKED] + grown[CAME])
         self._counts.distinct += int(grown[DISTINCT])
         self._counts.updated += int(grown[UPDATED])
         METRICS.row_ids["asked"] += int(grown[ASKED])
@@ -96,7 +97,12 @@ class DeviceRows:
             raise self._ids.no_table(bad if bad < 0 else bad - 1)
 
     def _numbered(
-        self, table: RowTable, ids: Array, table_ids: Array | None, padding_idx: int | None
+        self,
+        table: RowTable,
+        ids: Array,
+        table_ids: Array | None,
+        padding_idx: int | None,
+        is_left: Array | None,
     ) -> DeviceIds:
         known = self._ids
         return table.number(
@@ -106,13 +112,20 @@ class DeviceRows:
             padding_idx=padding_idx,
             is_signed=known.is_signed,
             buckets=self._buckets,
+            is_left=is_left,
         )
 
     def _placed(
-        self, table: RowTable, ids: DeviceIds, is_wanted: Array | None, counted: int
+        self,
+        table: RowTable,
+        ids: DeviceIds,
+        is_wanted: Array | None,
+        *,
+        counted: int,
+        asked: int = 0,
     ) -> Array:
         """Places of the rows of ids, made where they are not there."""
-        places, fresh = table.find(ids, is_wanted, counted=counted)
+        places, fresh = table.find(ids, is_wanted, counted=counted, asked=asked)
         self._tier.make_room(ids.size, fresh)
         table.place(ids, places, fresh)
         table.create(ids, places)
@@ -125,16 +138,22 @@ class DeviceRows:
         table_ids: Array | None,
         padding_idx: int | None,
         *,
-        makes_rows: bool = True,
+        makes_rows: bool,
+        is_left: Array | None = None,
     ) -> None:
-        """Write the rows of ids into `out`, float32 (*ids.shape, size); zeros for those that have
-        none here. makes_rows: are rows made that are not there, beyond their first values?"""
+        """Write the rows of ids into `out`, float32 (ids, size); zeros for those that have none
+        here.
+
+        makes_rows: are rows made that are not there? Else only their first values.  is_left:
+        bool[ids], of ids that came from other ranks: those that are left out.
+        """
         with self._at_work() as table:
-            asked = self._numbered(table, ids, table_ids, padding_idx)
+            asked = self._numbered(table, ids, table_ids, padding_idx, is_left)
+            word = ASKED if is_left is None else CAME
             if makes_rows:
-                places = self._placed(table, asked, None, DISTINCT)
+                places = self._placed(table, asked, None, counted=DISTINCT, asked=word)
             else:
-                places, _ = table.find(asked, counted=DISTINCT)
+                places, _ = table.find(asked, counted=DISTINCT, asked=word)
             flat = (asked.size, out.shape[-1])
             rows = out if out.flags.c_contiguous else self._xp.empty(flat, np.float32)
             table.take(rows.reshape(flat), asked, places)
@@ -148,11 +167,12 @@ class DeviceRows:
         ids: Array,
         table_ids: Array | None,
         padding_idx: int | None,
+        is_left: Array | None = None,
     ) -> None:
-        """Keep the sums of d, float (*ids.shape, size), over equal ids for the update, and write
-        the norms per bucket."""
+        """Keep the sums of d, float (ids, size), over equal ids for the update, and write the norms
+        per bucket. is_left: as of `look_up`."""
         with self._at_work() as table:
-            asked = self._numbered(table, ids, table_ids, padding_idx)
+            asked = self._numbered(table, ids, table_ids, padding_idx, is_left)
             d = self._xp.ascontiguousarray(d, np.float32).reshape(asked.size, d.shape[-1])
             self._keep(asked, sums_of(self._xp, d, asked), norms)
 
@@ -182,7 +202,7 @@ class DeviceRows:
             if len(waiting) > 1:
                 ids, sums = self._merged(table, waiting)
             scale = scale_of(xp, told, xp.ascontiguousarray(norms))
-            places = self._placed(table, ids, is_wanted, UPDATED)
+            places = self._placed(table, ids, is_wanted, counted=UPDATED)
             lr, step = xp.asarray(lr), xp.asarray(step)
             update_rows(rule, table.lines, places, sums, scale, lr, step)
             table.mark(places, step if rule.catches_up else None)

@@ -129,6 +129,15 @@ def _counts(xp: ArrayModule, sizes: Array, num_parts: int) -> list[int]:
     return counts
 
 
+def _left_out(xp: ArrayModule, sizes: Array, num_parts: int, keys: Array) -> Array:
+    """bool[ids]: those behind the ones that came, of each part that is here; counted on a GPU."""
+    counts = sizes.reshape(-1, num_parts).sum(axis=1)
+    parts = parts_of(xp, keys, len(counts), keys.ndim)
+    left = [xp.arange(len(x)) >= count for x, count in zip(parts, counts, strict=True)]
+    found: Array = left[0] if len(left) == 1 else xp.concatenate(left)
+    return found
+
+
 def _filled(xp: ArrayModule, x: Array, counts: list[int], lead: int) -> Array:
     """The rows that are there of all parts that are here: (rows, elements of one)."""
     parts = zip(parts_of(np, on_host(xp, x), len(counts), lead), counts, strict=True)
@@ -195,8 +204,20 @@ def lookup(
     makes_rows: bool,
     **part: int | None,
 ) -> None:
-    rows, counts = open_table(table, **part), _counts(xp, came, num_parts)
+    rows = open_table(table, **part)
     sizes[...] = came
+    if (there := rows.on_device(xp)) is not None:
+        found = xp.empty((*keys.shape, size), np.float32)
+        left = _left_out(xp, came, num_parts, keys)
+        there.look_up(found, keys, tables, None, makes_rows=makes_rows, is_left=left)
+        if communication == "float32":
+            out[...] = found
+            return
+        counts = _counts(xp, came, num_parts)
+        lines = _filled(xp, found, counts, keys.ndim)
+        _fill(xp, out, encoded_of(table, "rows", lines, communication), counts, keys.ndim)
+        return
+    counts = _counts(xp, came, num_parts)
     asked = _request(xp, rows, keys, tables, counts)
     sent = encoded_of(
         table, "rows", rows.look_up(asked, makes_rows=makes_rows, counts_ids=False), communication
@@ -271,7 +292,14 @@ def keep(
     communication: str,
     **part: int | None,
 ) -> None:
-    rows, counts = open_table(table, **part), _counts(xp, came, num_parts)
+    rows = open_table(table, **part)
+    if (there := rows.on_device(xp)) is not None:
+        d = sums.reshape(-1, sums.shape[-1])
+        if communication != "float32":
+            d = xp.asarray(decoded(on_host(xp, d), communication))
+        there.keep(out, d, keys, tables, None, _left_out(xp, came, num_parts, keys))
+        return
+    counts = _counts(xp, came, num_parts)
     asked = _request(xp, rows, keys, tables, counts)
     d = decoded(_filled(xp, sums, counts, keys.ndim), communication)
     out[...] = xp.asarray(rows.keep(asked, d))

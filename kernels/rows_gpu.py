@@ -24,11 +24,12 @@ from oneflow.kernels.cuda_launch import THREADS, by_block, by_item, cuda_source,
 from oneflow.one_embedding.store.loops import TABLE_BITS
 from oneflow.ops.one_embedding import BUCKETS
 
-ROWS, ROWS_AFTER, ASKED, DISTINCT, UPDATED, ABSENT, CREATED, BAD_ID, BAD_TABLE, HEAD = range(10)
+ROWS, ROWS_AFTER, ASKED, CAME, DISTINCT, UPDATED, ABSENT, CREATED, BAD_ID, BAD_TABLE = range(10)
+HEAD = 10
 """Words of a head: rows that are there, before and after the batch under way; ids that were looked
-up, the distinct ones among them, those that were updated, and those of both that were not there;
-rows made; a negative id that came and must not, or 0; and a table id that there is not, plus 1
-unless it is negative, or 0."""
+up, of batches and of those that came from other ranks, the distinct ones among them, those that
+were updated, and those of both that were not there; rows made; a negative id that came and must
+not, or 0; and a table id that there is not, plus 1 unless it is negative, or 0."""
 LOAD = 2 / 3
 """Share of an index in use when all rows are there: an id is found after two entries on average."""
 KINDS = {"constant": 0, "uniform": 1, "normal": 2, "trunc_normal": 3}
@@ -42,7 +43,7 @@ cuda_source(
 #define PLACE_BITS (64 - TABLE_BITS)
 #define PLACES ((1ull << PLACE_BITS) - 1)
 #define NEW (-2)
-enum { ROWS, ROWS_AFTER, ASKED, DISTINCT, UPDATED, ABSENT, CREATED, BAD_ID, BAD_TABLE };
+enum { ROWS, ROWS_AFTER, ASKED, CAME, DISTINCT, UPDATED, ABSENT, CREATED, BAD_ID, BAD_TABLE };
 
 // The hash by which ids are spread over buckets (kernels/fused/rows.py).
 __device__ u64 bucket_bits(u64 key, int table) {
@@ -134,12 +135,12 @@ __device__ void index_insert(u64* entries, i64 size, u64 key, int table, i64 pla
 }
 
 // places: of the first of equal ids, NEW where it is not there; -1 of all others, and of all
-// unless `is_wanted`, where it is given. fresh: new ids of each block. counted: the word of the
-// head that counts the ids, DISTINCT or UPDATED; 0: none does.
+// unless `is_wanted`, where it is given. fresh: new ids of each block. counted, asked: the
+// words of the head that count the distinct ids, DISTINCT or UPDATED, and all; 0: none does.
 extern "C" __global__ void rows_find(const u64* keys, const int* tables, const int* at,
                                      const int* slots, i64 n, const u64* entries, i64 size,
                                      const bool* is_wanted, i64* places, i64* fresh, i64* head,
-                                     i64 counted) {
+                                     i64 counted, i64 asked) {
   i64 i = FIRST, place = -1;
   bool is_first = i < n && first_of(at, slots, i) == i && (!is_wanted || *is_wanted);
   if (is_first) {
@@ -156,17 +157,17 @@ extern "C" __global__ void rows_find(const u64* keys, const int* tables, const i
     }
   }
   if (i < n) places[i] = place;
-  int created, firsts, asked;
+  int created, firsts, all;
   flags_before(place == NEW, &created);
   flags_before(is_first, &firsts);
-  flags_before(i < n && at[i] >= 0, &asked);
+  flags_before(i < n && at[i] >= 0, &all);
   if (threadIdx.x == 0) {
     fresh[blockIdx.x] = created;
     if (counted) {
       atomicAdd((u64*)head + counted, (u64)firsts);
       atomicAdd((u64*)head + ABSENT, (u64)created);
     }
-    if (counted == DISTINCT) atomicAdd((u64*)head + ASKED, (u64)asked);
+    if (asked) atomicAdd((u64*)head + asked, (u64)all);
   }
 }
 
@@ -269,17 +270,18 @@ __device__ float first_value(const double* columns, i64 num_columns, const u64* 
   return (float)value;
 }
 
-// The rows that `rows_place` gave places.
+// The rows that `rows_place` gave places; a warp each.
 extern "C" __global__ void rows_create(float* lines, i64 pitch, const u64* keys, const int* tables,
                                        const i64* places, i64 n, unsigned char* changed,
                                        const double* columns, i64 num_columns, const u64* seeds,
                                        const i64* head) {
-  i64 there = head[ROWS];
-  FLAT(x, n * pitch) {
-    i64 i = x / pitch, j = x % pitch, place = places[i];
+  i64 there = head[ROWS], lane = threadIdx.x % 32;
+  for (i64 i = FIRST / 32; i < n; i += (i64)gridDim.x * blockDim.x / 32) {
+    i64 place = places[i];
     if (place < there) continue;
-    lines[place * pitch + j] = first_value(columns, num_columns, seeds, keys[i], tables[i], j);
-    if (j == 0) changed[place] = 1;
+    for (i64 j = lane; j < pitch; j += 32)
+      lines[place * pitch + j] = first_value(columns, num_columns, seeds, keys[i], tables[i], j);
+    if (lane == 0) changed[place] = 1;
   }
 }
 
@@ -490,12 +492,17 @@ class RowTable:
         return DeviceIds(*known, xp.zeros(keys.size, np.int32), numbers, numbers)
 
     def find(
-        self, ids: DeviceIds, is_wanted: Array | None = None, *, counted: int = 0
+        self,
+        ids: DeviceIds,
+        is_wanted: Array | None = None,
+        *,
+        counted: int = 0,
+        asked: int = 0,
     ) -> tuple[Array, Array]:
         """(places, new ids by block) of a batch; a place is -2 where a row is to be made.
 
-        is_wanted: bool[]; if it is false all ids are left out.  counted: DISTINCT or UPDATED, the
-        word of the head that counts them, or 0.
+        is_wanted: bool[]; if it is false all ids are left out.  counted, asked: DISTINCT or
+        UPDATED, and ASKED or CAME, the words of the head that count them, or 0.
         """
         xp = self.xp
         places = xp.empty(ids.size, np.int64)
@@ -508,6 +515,7 @@ class RowTable:
             "rows_find", ids.size, ids.keys, ids.tables, ids.at, ids.slots, long(ids.size),
             self.entries, long(len(self.entries)), _or_null(is_wanted), places, fresh, self.head,
             long(counted),
+            long(asked),
         )  # fmt: skip
         return places, fresh
 
@@ -523,7 +531,7 @@ class RowTable:
         numbers = long(self.line_size), long(ids.size), long(self._columns.shape[1])
         pitch, n, columns = numbers
         by_item(
-            "rows_create", ids.size * self.line_size, self.lines, pitch, ids.keys, ids.tables,
+            "rows_create", 32 * ids.size, self.lines, pitch, ids.keys, ids.tables,
             places, n, self.changed, self._columns, columns, self._seeds, self.head,
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import oneflow as flow
 from oneflow import nn
+from tests.unit.one_embedding.making import embedding
 
 # The environment is read at the first question: a far scene must speak before.
 if sys.argv[-1].endswith("_far"):  # each rank says that it is on a host of its own
@@ -222,6 +223,50 @@ def killed() -> None:
     raise AssertionError("a sum without the last rank")
 
 
+def embeddings() -> None:
+    """Rows in the memory of the GPUs, split over the ranks, train as those of one rank on a CPU."""
+    everyone = flow.placement("cuda", list(range(SIZE)))
+    rng = np.random.default_rng(5)
+    batches = [rng.zipf(1.3, (ROWS, 2)) % 30 for _ in range(STEPS)]
+
+    def trained(on_ranks: bool, is_graph: bool, form: str = "float32") -> tuple[Any, Any]:
+        model: Any = embedding(tables=2, communication=form)
+        if on_ranks:
+            model.to_global(placement=everyone, sbp=B)
+        optimizer = flow.optim.Adam(model.parameters(), lr=0.1)
+
+        class Step(nn.Graph):
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, ids: Any) -> Any:
+                loss = (model(ids) ** 3).mean()
+                loss.backward()
+                return loss
+
+        step, found = Step(), []
+        for ids in batches:
+            x = flow.tensor(ids, placement=everyone, sbp=S0) if on_ranks else flow.tensor(ids)
+            if is_graph:
+                found.append(step(x).numpy().item())
+                continue
+            loss = (model(x) ** 3).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.numpy().item())
+        return found, model.statistics()
+
+    wanted, _ = trained(False, False)
+    for is_graph in (False, True):
+        for form, near in (("float32", 1e-5), ("float16", 0.01), ("int8", 0.03)):
+            got, told = trained(True, is_graph, form)
+            np.testing.assert_allclose(got, wanted, rtol=near, err_msg=f"{form} {is_graph}")
+            assert told["device_hits"] and not told["memory_hits"], told
+
+
 def flow_errors() -> Any:
     import oneflow.core.errors
 
@@ -235,6 +280,7 @@ SCENES = {
     "replicas": replicas,
     "layouts": layouts,
     "boxing": boxing,
+    "embeddings": embeddings,
     "nccl": nccl,
     "streams": streams,
     "desync": desync,

@@ -49,7 +49,9 @@ def _nccl_env() -> dict[str, str]:
     return {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 
 
-@pytest.mark.parametrize("scene", ["data_parallel", "dropped", "replicas", "layouts", "boxing"])
+@pytest.mark.parametrize(
+    "scene", ["data_parallel", "dropped", "replicas", "layouts", "boxing", "embeddings"]
+)
 def test_two_ranks(scene: str) -> None:
     """Without NCCL where the ranks share a GPU: eager tensors then go through host memory."""
     _launch(scene)

@@ -9,6 +9,7 @@ from typing import Any
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import write_private
+from oneflow.core.processes import start_time
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,7 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """A zombie is not: nothing of it runs any more."""
-        found = _stat(self.pid)
-        return found is not None and found[1] == self.started and found[0] not in ("Z", "X")
+        return self.started > 0 and start_time(self.pid) == self.started
 
 
 @dataclass(frozen=True)
@@ -98,19 +97,8 @@ def remove_record(state: Path) -> None:
 
 def process_of(name: str, pid: int) -> Process:
     """A process that was just started."""
-    found = _stat(pid)
-    return Process(name, pid, found[1] if found else 0)
+    return Process(name, pid, start_time(pid))
 
 
 def _path(state: Path) -> Path:
     return folder(state) / "cluster.json"
-
-
-def _stat(pid: int) -> tuple[str, int] | None:
-    """State and start time."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from oneflow.core.errors import OneFlowError
+from oneflow.core.processes import start_time
 from oneflow.core.rpc import Message
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.blobs import MIN_FREE_NBYTES
@@ -293,9 +294,7 @@ class LocalProcess:
 
     @property
     def is_gone(self) -> bool:
-        """A zombie has gone: nothing of it runs any more."""
-        found = _stat(self.pid)
-        return found is None or found[1] != self.started or found[0] in ("Z", "X")
+        return start_time(self.pid) != self.started
 
 
 def local_process(peer: str, pid: int) -> LocalProcess | None:
@@ -304,10 +303,10 @@ def local_process(peer: str, pid: int) -> LocalProcess | None:
     Who comes over a Unix socket is a process of this user's, which is believed.
     """
     port, is_socket = _loopback_port(peer), peer.startswith("unix:")
-    found = _stat(pid) if (port is not None or is_socket) and pid > 0 else None
-    if found is None or (port is not None and not _holds_port(pid, port)):
+    started = start_time(pid) if (port is not None or is_socket) and pid > 0 else 0
+    if not started or (port is not None and not _holds_port(pid, port)):
         return None
-    return LocalProcess(pid, found[1])
+    return LocalProcess(pid, started)
 
 
 def _loopback_port(peer: str) -> int | None:
@@ -316,16 +315,6 @@ def _loopback_port(peer: str) -> int | None:
     host, _, port = address.rpartition(":")
     is_loopback = host.startswith("127.") or host.strip("[]") == "::1"
     return int(port) if kind in ("ipv4", "ipv6") and is_loopback and port.isdecimal() else None
-
-
-def _stat(pid: int) -> tuple[str, int] | None:
-    """State and start time."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
 
 
 def _holds_port(pid: int, port: int) -> bool:

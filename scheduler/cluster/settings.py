@@ -26,7 +26,6 @@ class Limits:
     streams: int = 64
     daemon_factor: int = 100
     blob_nbytes: int = 4 << 30
-    archive_nbytes: int = 1 << 30
     blobs_nbytes: int = 64 << 30  # of all together
     upload_idle_s: float = 60.0  # an upload that says nothing for so long is given up
     orphan_s: float = 3600.0  # a blob that no job names is kept for so long

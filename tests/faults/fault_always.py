@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.scheduler.jobs.causes import cause_line
-from oneflow.scheduler.jobs.invariants import invariants
 from oneflow.scheduler.jobs.records import FINAL_STATES, JobRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
 from tests.support.cluster import DEVICES, Rig, Usage, Watcher, children, cmdline, pids
+from tests.support.job_invariants import invariants
 from tests.support.waiting import SceneError
 
 SETTLE_S = 120.0  # a net: what leaks never settles, and a busy machine is slow to start a worker

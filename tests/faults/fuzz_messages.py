@@ -139,8 +139,8 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
 
 def daemon_says(message: Any) -> None:
     """The table takes it, and nothing about it is wrong afterwards."""
-    from oneflow.scheduler.jobs.invariants import invariants
     from oneflow.scheduler.jobs.messages import event_of
+    from tests.support.job_invariants import invariants
 
     table = a_table()
     for _ in range(2):

@@ -27,7 +27,6 @@ from oneflow.scheduler.jobs.events import (
     TellWelcome,
     Ticked,
 )
-from oneflow.scheduler.jobs.invariants import History, invariants
 from oneflow.scheduler.jobs.records import Assignment, DaemonState, JobRecord, JobState, TokenRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import (
@@ -38,6 +37,7 @@ from oneflow.scheduler.jobs.store import (
     encode_record,
 )
 from oneflow.scheduler.jobs.table import Table
+from tests.support.job_invariants import History, invariants
 
 from .network import Connection, Violation, World
 

@@ -17,11 +17,11 @@ from oneflow.scheduler.jobs.events import (
     TellPrepare,
     Ticked,
 )
-from oneflow.scheduler.jobs.invariants import History, invariants
 from oneflow.scheduler.jobs.messages import attempt_id, event_of, joined
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
+from tests.support.job_invariants import History, invariants
 
 WALL = 1_790_000_000.0
 A = TypeVar("A")

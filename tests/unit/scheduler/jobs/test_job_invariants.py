@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oneflow.scheduler.jobs.invariants import History, invariants
 from oneflow.scheduler.jobs.records import JobState
+from tests.support.job_invariants import History, invariants
 
 from .table_rig import Rig
 

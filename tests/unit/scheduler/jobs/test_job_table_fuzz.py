@@ -22,11 +22,11 @@ from oneflow.scheduler.jobs.events import (
     Ticked,
     UndrainAsked,
 )
-from oneflow.scheduler.jobs.invariants import History, invariants
 from oneflow.scheduler.jobs.messages import event_of
 from oneflow.scheduler.jobs.records import JobSpec
 from oneflow.scheduler.jobs.store import decode_record, encode_record
 from oneflow.scheduler.jobs.table import Table
+from tests.support.job_invariants import History, invariants
 
 DAEMONS = ("n0/cpu:0", "n0/cpu:1", "n1/cpu:0", "ghost")
 JOBS = ("j1", "j2", "j3", "nobody")

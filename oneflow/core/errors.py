@@ -7,6 +7,29 @@ Users may catch the built-in bases (`ValueError`, `TypeError`, `RuntimeError`); 
 
 from __future__ import annotations
 
+CODES = {
+    "NONE": 0,
+    "USER_ERROR": 1,
+    "SIGNAL": 143,
+    "OOM_HOST": 137,
+    "OOM_DEVICE": 1,
+    "NODE_LOST": 137,
+    "PEER_LOST": 85,
+    "HANG": 80,
+    "DESYNC": 81,
+    "NONFINITE": 82,
+    "CHECKPOINT_INVALID": 83,
+    "RENDEZVOUS_TIMEOUT": 84,
+    "UNSATISFIABLE": 78,
+    "PREEMPTED": 143,
+    "TIME_LIMIT": 124,
+    "CANCELLED": 143,
+    "AUTH": 77,
+    "DISK_FULL": 86,
+    "INTERNAL": 70,
+}
+"""The exit code of what ended for a reason that gave no code of its own."""
+
 
 class OneFlowError(RuntimeError):
     """Base of every error this package raises on purpose."""
@@ -15,6 +38,11 @@ class OneFlowError(RuntimeError):
     reason: str = "USER_ERROR"
     location: str
     """The user's line, once `locate` (oneflow/core/location.py) has found it."""
+
+    def __init_subclass__(cls) -> None:
+        """Give an error that names only its reason the exit code of that reason."""
+        if "reason" in vars(cls) and "exit_code" not in vars(cls):
+            cls.exit_code = CODES[cls.reason]
 
 
 class ShapeError(OneFlowError, ValueError):
@@ -64,14 +92,12 @@ class AutogradError(OneFlowError):
 class CheckpointError(OneFlowError):
     """A file that is not a valid checkpoint."""
 
-    exit_code = 83
     reason = "CHECKPOINT_INVALID"
 
 
 class ConfigError(OneFlowError):
     """Bad configuration: flag, environment variable, port or address."""
 
-    exit_code = 78
     reason = "UNSATISFIABLE"
 
 
@@ -84,7 +110,6 @@ class JobSpecError(OneFlowError, ValueError):
 class StoreError(OneFlowError):
     """The store of the cluster cannot be written or read: disk full, file corrupt or too new."""
 
-    exit_code = 70
     reason = "INTERNAL"
 
 
@@ -99,21 +124,18 @@ class RowStoreError(OneFlowError):
 class RowsInUseError(RowStoreError):
     """A folder of rows that another run has."""
 
-    exit_code = 78
     reason = "UNSATISFIABLE"
 
 
 class RowDiskFullError(RowStoreError):
     """A disk that has no room left for rows of OneEmbedding."""
 
-    exit_code = 86
     reason = "DISK_FULL"
 
 
 class AuthError(OneFlowError):
     """A token that is missing, wrong, expired or may not do what was asked."""
 
-    exit_code = 77
     reason = "AUTH"
 
 
@@ -140,56 +162,48 @@ class ClusterRequestError(OneFlowError, ValueError):
 class RendezvousError(OneFlowError):
     """Not all ranks met in time."""
 
-    exit_code = 84
     reason = "RENDEZVOUS_TIMEOUT"
 
 
 class DesyncError(OneFlowError):
     """Ranks did different things where they must do the same."""
 
-    exit_code = 81
     reason = "DESYNC"
 
 
 class PeerLostError(OneFlowError):
     """Another rank failed or left; this rank only follows."""
 
-    exit_code = 85
     reason = "PEER_LOST"
 
 
 class HangError(OneFlowError):
     """Nothing moved for longer than the deadline."""
 
-    exit_code = 80
     reason = "HANG"
 
 
 class NonFiniteError(OneFlowError):
     """A NaN or an infinity where a check was asked for."""
 
-    exit_code = 82
     reason = "NONFINITE"
 
 
 class TransportError(OneFlowError):
     """Bytes could not be moved between ranks."""
 
-    exit_code = 70
     reason = "INTERNAL"
 
 
 class ProtocolError(OneFlowError):
     """A peer or an actor got a message it cannot accept."""
 
-    exit_code = 70
     reason = "INTERNAL"
 
 
 class InternalError(OneFlowError):
     """A broken invariant of ours; please report it."""
 
-    exit_code = 70
     reason = "INTERNAL"
 
     def __init__(self, message: str) -> None:

@@ -8,50 +8,16 @@ import json
 import re
 from collections.abc import Mapping
 
+from oneflow.core.errors import CODES as CODES
+
 REASONS = (
     "NONE", "USER_ERROR", "SIGNAL", "OOM_HOST", "OOM_DEVICE", "NODE_LOST", "PEER_LOST", "HANG",
     "DESYNC", "NONFINITE", "CHECKPOINT_INVALID", "RENDEZVOUS_TIMEOUT", "UNSATISFIABLE",
     "PREEMPTED", "TIME_LIMIT", "CANCELLED", "AUTH", "DISK_FULL", "INTERNAL",
 )  # fmt: skip
 
-CODES = {
-    "NONE": 0,
-    "USER_ERROR": 1,
-    "SIGNAL": 143,
-    "OOM_HOST": 137,
-    "OOM_DEVICE": 1,
-    "NODE_LOST": 137,
-    "PEER_LOST": 85,
-    "HANG": 80,
-    "DESYNC": 81,
-    "NONFINITE": 82,
-    "CHECKPOINT_INVALID": 83,
-    "RENDEZVOUS_TIMEOUT": 84,
-    "UNSATISFIABLE": 78,
-    "PREEMPTED": 143,
-    "TIME_LIMIT": 124,
-    "CANCELLED": 143,
-    "AUTH": 77,
-    "DISK_FULL": 86,
-    "INTERNAL": 70,
-}
-"""The exit code of what ended for a reason that gave no code of its own."""
-
-_REASON_OF_CODE = {
-    64: "USER_ERROR",
-    65: "CHECKPOINT_INVALID",
-    70: "INTERNAL",
-    77: "AUTH",
-    78: "UNSATISFIABLE",
-    80: "HANG",
-    81: "DESYNC",
-    82: "NONFINITE",
-    83: "CHECKPOINT_INVALID",
-    84: "RENDEZVOUS_TIMEOUT",
-    85: "PEER_LOST",
-    86: "DISK_FULL",
-    124: "TIME_LIMIT",
-}
+_REASON_OF_CODE = {code: reason for reason, code in CODES.items() if 64 <= code < 128}
+_REASON_OF_CODE[65] = "CHECKPOINT_INVALID"
 MAX_CAUSE_CHARS = 600
 _HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # terminals act on these; JSON escapes only some
 

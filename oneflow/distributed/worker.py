@@ -23,7 +23,7 @@ from typing import Any, TypeGuard
 
 MAX_TRACEBACK_CHARS = 256 << 10
 INTERRUPTED = 130
-FOLLOWS = 85  # as core/blame.py, which costs an import here: another rank failed first
+FOLLOWS = 85  # PEER_LOST of core/errors.py, which costs an import here: another rank failed first
 
 
 def main(argv: list[str]) -> None:

@@ -29,8 +29,9 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
 )
 from oneflow.scheduler.jobs.events import Submitted
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
-from oneflow.scheduler.jobs.specs import check_job_id, check_spec, spec_from_proto
+from oneflow.scheduler.jobs.specs import spec_from_proto
 
 if TYPE_CHECKING:
     from oneflow.scheduler.cluster.state import State

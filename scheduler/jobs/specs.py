@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
+from google.protobuf.message import Message
+
 from oneflow.core.errors import JobSpecError
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
-
-__all__ = [
-    "check_job_id",
-    "check_spec",
-    "record_from_proto",
-    "record_to_proto",
-    "spec_from_proto",
-    "spec_to_proto",
-]
 
 _KIND_TO_WIRE = {
     JobKind.SCRIPT: pb.JobSpec.SCRIPT,
@@ -22,48 +16,16 @@ _KIND_TO_WIRE = {
     JobKind.INFERENCE: pb.JobSpec.INFERENCE,
 }
 _KIND_OF_WIRE = {value: kind for kind, value in _KIND_TO_WIRE.items()}
-_SPEC_FIELDS = (
-    "name",
-    "devices",
-    "device_type",
-    "nodes",
-    "priority",
-    "archive",
-    "graph",
-    "steps",
-    "max_restarts",
-    "time_limit_s",
-    "checkpoint_every",
-    "checkpoint_keep",
-    "checkpoint_dir",
-    "resume_from",
-)
-_RECORD_FIELDS = (
-    "id",
-    "reason",
-    "cause",
-    "exit_code",
-    "first_failed_rank",
-    "host",
-    "attempt",
-    "restarts_spent",
-    "last_step",
-    "total_steps",
-    "last_checkpoint",
-    "last_checkpoint_step",
-    "pending",
-    "warning",
-    "owner",
-    "submitted_at",
-    "started_at",
-    "first_step_at",
-    "finished_at",
-    "pid",
-    "ran_s",
-    "attempt_started_at",
-    "eta_s",
-    "life",
-)
+
+
+def _plain_fields(record: type[JobSpec | JobRecord], message: type[Message]) -> tuple[str, ...]:
+    """Names of the texts and numbers that both forms have; the rest is translated by hand."""
+    known, plain = message.DESCRIPTOR.fields_by_name, ("str", "int", "float")
+    return tuple(f.name for f in fields(record) if f.type in plain and f.name in known)
+
+
+_SPEC_FIELDS = _plain_fields(JobSpec, pb.JobSpec)
+_RECORD_FIELDS = _plain_fields(JobRecord, pb.JobRecord)
 
 
 def spec_to_proto(spec: JobSpec) -> pb.JobSpec:
@@ -88,15 +50,15 @@ def spec_from_proto(message: pb.JobSpec) -> JobSpec:
             f"kind={message.kind}: this scheduler knows script, graph and inference jobs; "
             "is the client newer than the cluster?"
         )
-    fields = {name: getattr(message, name) for name in _SPEC_FIELDS}
-    fields["devices"] = fields["devices"] or 1
-    fields["device_type"] = fields["device_type"] or "cpu"
+    plain = {name: getattr(message, name) for name in _SPEC_FIELDS}
+    plain["devices"] = plain["devices"] or 1
+    plain["device_type"] = plain["device_type"] or "cpu"
     return JobSpec(
         kind=kind,
         argv=tuple(message.argv),
         restart_on=tuple(message.restart_on),
         env=dict(message.env),
-        **fields,
+        **plain,
     )
 
 
@@ -124,7 +86,7 @@ def record_from_proto(message: pb.JobRecord) -> JobRecord:
         state = JobState(message.state)
     except ValueError:
         state = JobState.FAILED
-    fields = {name: getattr(message, name) for name in _RECORD_FIELDS}
+    plain = {name: getattr(message, name) for name in _RECORD_FIELDS}
     return JobRecord(
         spec=spec_from_proto(message.spec),
         state=state,
@@ -132,5 +94,5 @@ def record_from_proto(message: pb.JobRecord) -> JobRecord:
         assignments=tuple(
             Assignment(a.rank, a.daemon, a.node, a.device, a.folder) for a in message.assignments
         ),
-        **fields,
+        **plain,
     )

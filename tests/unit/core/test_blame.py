@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 
 from oneflow.core.blame import FOLLOWER_CODE, SETTLE_S, Blame
+from oneflow.core.errors import PeerLostError
+from oneflow.distributed import worker
 
 
 def test_the_first_real_cause_stays_and_a_follower_gives_way() -> None:
@@ -31,3 +33,8 @@ def test_a_follower_counts_after_a_while() -> None:
 
 def test_followers_have_the_code_that_is_documented() -> None:
     assert FOLLOWER_CODE == 85
+
+
+def test_the_code_of_a_follower_is_one_for_all() -> None:
+    """The program that runs a rank's script imports nothing of ours, so it has its own copy."""
+    assert worker.FOLLOWS == PeerLostError.exit_code == FOLLOWER_CODE == 85

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from oneflow.core.errors import JobSpecError
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.specs import (
-    check_job_id,
-    check_spec,
     record_from_proto,
     record_to_proto,
     spec_from_proto,

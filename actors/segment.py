@@ -69,6 +69,7 @@ class Segment:
     nodes: of one segment actor. rank: whose part. published: values that other actors make or read,
     or variables. rows: of the whole plan. fuses: see fusing.py.
 
+    views: ids of the values that share the memory of others.
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
     need.  facts: what was fused.  unformed: number of nodes without a formula, by op.
     """
@@ -83,10 +84,10 @@ class Segment:
         options: BindOptions = DEFAULT,
         fuses: bool = True,
     ) -> None:
-        self._hardware = hardware
+        self.hardware = hardware
         self._rows = rows
-        self._published = published
-        self._views: set[int] = set()
+        self.published = published
+        self.views: set[int] = set()
         self._workspaces: dict[tuple[int, int], int] = {}
         self._roots: dict[int, int] = {}
         self._random_acts: dict[int, list[int]] = {}  # acts so far, whichever slots they used
@@ -120,7 +121,7 @@ class Segment:
         what changes from act to act is not.
         """
         other = copy(self)
-        other._hardware = hardware
+        other.hardware = hardware
         other._random_acts, other._made_for = {}, []
         return other
 
@@ -189,19 +190,19 @@ class Segment:
             if source is not None:
                 array = stand_ins[source.id]
             view = bound.view
-            if array is None and view is not None and value.id not in self._published:
+            if array is None and view is not None and value.id not in self.published:
                 seen = stand_ins[node.inputs[0].id]
                 if isinstance(seen, TensorType):
                     seen = stand_ins[node.inputs[0].id] = np.empty(seen.shape, seen.dtype.np)
                 array = view(seen, **bound.call.attrs)
                 if array is not None:
                     source = node.inputs[0]
-                    self._views.add(value.id)
+                    self.views.add(value.id)
             if source is not None and array is not None:
                 self._roots[value.id] = self._roots.get(source.id, source.id)
             else:
                 array = type_
-                if value.id not in self._published:
+                if value.id not in self.published:
                     first[value.id], sizes[value.id] = i, type_.nbytes
             stand_ins[value.id] = array
 
@@ -242,31 +243,31 @@ class Segment:
         for k, (value, type_) in enumerate(zip(node.outputs, bound.call.out_types, strict=True)):
             if k in op.mutates:
                 array = ins[op.mutates[k]]
-                if value.id in self._published:
+                if value.id in self.published:
                     outs.append(array)
                     continue  # copied to its register below
-            elif view is not None and value.id in self._views:
+            elif view is not None and value.id in self.views:
                 array = view(ins[0], **bound.call.attrs)
-            elif value.id in self._published:
+            elif value.id in self.published:
                 array = arrays[value.id]
             else:
                 array = array_at(scratch, self._offsets[value.id], type_)
             arrays[value.id] = array
             outs.append(array)
-        if not (node.outputs and node.outputs[0].id in self._views):
+        if not (node.outputs and node.outputs[0].id in self.views):
             work = [
                 array_at(scratch, self._offsets[self._workspaces[node.id, k]], t)
                 for k, t in enumerate(bound.call.workspace)
             ]
             calls.append(self._call(bound, outs, ins, work, clock))
         for k, value in enumerate(node.outputs):
-            if k in op.mutates and value.id in self._published:
-                calls.append(partial(self._hardware.copy, arrays[value.id], outs[k]))
+            if k in op.mutates and value.id in self.published:
+                calls.append(partial(self.hardware.copy, arrays[value.id], outs[k]))
 
     def _call(
         self, bound: BoundNode, outs: list[Any], ins: list[Any], work: list[Any], clock: StepClock
     ) -> Call:
-        function = partial(bound.call.function, self._hardware.xp, **bound.call.keywords)
+        function = partial(bound.call.function, self.hardware.xp, **bound.call.keywords)
         if bound.call.op.is_random:
             acts = self._random_acts.setdefault(bound.node.id, [0])
             arrays = (*outs, *ins, *work)

@@ -9,8 +9,8 @@ weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the fourth
 ONEFLOW_KERNEL_FUSION=0 and ONEFLOW_CUDA_GRAPHS=0. graphs: launches of recorded graphs; replayed:
 their kernels, which are not among the launches. batch: sequences of GPT-2, images of ResNet-50;
 rows: of DLRM, whose tables are in device memory. Products are calls of cuBLAS, beside launches;
-bytes of products: operands and results, once each; copied and set: by copies and fills on the
-device. Prints why and ends with 0 where CUDA is not emulated.
+copied and set: by copies and fills on the device. Bytes that kernels move, and the least: see
+step_bytes.py. Prints why and ends with 0 where CUDA is not emulated.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from measure import arguments, report
 from models import MODELS, batch, gpt
+from step_bytes import step_bytes
 
 DLRM = {"tables": 26, "width": 32, "numbers": 13}
-GPT2 = {"vocabulary": 50304, "width": 768, "heads": 12}
+GPT2 = {"vocabulary": 50304, "width": 768, "heads": 12, "gelu": "tanh"}
 PRECISIONS = ("float32", "mixed", "bfloat16")
 SIDE, CLASSES = 224, 1000
 MIB = 1 << 20
@@ -109,6 +110,7 @@ def count(name: str, precision: str, settings: argparse.Namespace) -> dict[str, 
         step(x, y)
     with counting() as cost:
         step(x, y)
+    moved, least = step_bytes(step)
     return {
         "model": name,
         "precision": precision,
@@ -120,9 +122,11 @@ def count(name: str, precision: str, settings: argparse.Namespace) -> dict[str, 
         "fills": cost.memsets,
         "waits": cost.syncs,
         "allocations": cost.mallocs,
-        "products_mib": cost.bytes_gemm / MIB,
         "copied_mib": cost.bytes_copied / MIB,
         "set_mib": cost.bytes_set / MIB,
+        "moved_mib": moved / MIB,
+        "least_mib": least / MIB,
+        "over_least": moved / least,
     }
 
 

@@ -44,9 +44,10 @@ def gpt(
     width: int = WIDTH,
     heads: int = HEADS,
     layers: int = LAYERS,
+    gelu: str = "none",
 ) -> Any:
     """A GPT, of characters by default: 4 layers, 4 heads, width 128, context 64. Input (rows,
-    context) token ids, output (rows * context, vocabulary).
+    context) token ids, output (rows * context, vocabulary). gelu: its form, "tanh" as GPT-2 has it.
     """
     nn, F = lib.nn, lib.nn.functional
 
@@ -74,7 +75,7 @@ def gpt(
 
         def forward(self, x: Any) -> Any:
             x = x + self.attention(self.norm1(x))
-            return x + self.down(F.gelu(self.up(self.norm2(x))))
+            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate=gelu))
 
     class Gpt(nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:

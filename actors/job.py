@@ -10,6 +10,9 @@ from oneflow.actors.bind import BoundPlan, Peers, bind, shared_nbytes
 from oneflow.actors.bus import Bus
 from oneflow.actors.device import Hardware, hardware_for, is_on_gpu
 from oneflow.actors.executor import Executor
+from oneflow.actors.gpu_faults import explained, is_out_of_memory
+from oneflow.actors.rank_memory import plan_memory
+from oneflow.actors.segment import Segment
 from oneflow.actors.tracing import record_as_configured
 from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import GraphError, InternalError
@@ -70,10 +73,16 @@ class Job:
         options: BindOptions = DEFAULT,
     ) -> None:
         self._hardware = hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
-        self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
-        self.bound: BoundPlan = bind(
-            plan, rank, hardware, self._fabric.peers, variables, options=options
-        )
+        try:
+            self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
+            self.bound: BoundPlan = bind(
+                plan, rank, hardware, self._fabric.peers, variables, options=options
+            )
+        except Exception as error:
+            if is_out_of_memory(error):
+                segments = plan_memory(plan, rank, hardware, options).segments
+                self._raise_explained(error, plan, rank, segments)
+            raise
         self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s, options.overlap)
         self.calls = 0
         """Steps begun."""
@@ -92,10 +101,23 @@ class Job:
         self.bound.fetch.arrays = {}
         self._is_broken = True
         self.calls += 1
-        self.executor.run_step()
+        try:
+            self.executor.run_step()
+        except Exception as error:
+            if self._hardware.kind != "cpu":
+                bound = self.bound
+                self._raise_explained(error, bound.plan, bound.rank, bound.memory.segments)
+            raise
         self.bound.clock.draw_anew()
         self._is_broken = False
         return self.bound.fetch.arrays
+
+    def _raise_explained(
+        self, error: Exception, plan: Plan, rank: int, segments: Mapping[int, Segment]
+    ) -> None:
+        ours = explained(error, plan, rank, segments)
+        if ours is not None:
+            raise ours from error
 
     @property
     def step(self) -> int:

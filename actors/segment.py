@@ -23,6 +23,7 @@ from oneflow.actors.device import Hardware
 from oneflow.actors.draws import RandomCall
 from oneflow.actors.epilogues import join_products, product_finder
 from oneflow.actors.fusing import Fact, fuse
+from oneflow.actors.gpu_faults import launched_earlier
 from oneflow.actors.joining import join
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
@@ -225,6 +226,9 @@ class Segment:
         """Adds to the text of an error where the user wrote what call number `call` does."""
         node = self._made_for[call]
         locate(error, node.module, node.location)
+        words = launched_earlier(error)
+        if words and len(error.args) == 1 and words not in str(error):
+            error.args = (f"{error.args[0]}{words}",)
 
     def _build_node(
         self,

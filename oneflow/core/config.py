@@ -122,7 +122,9 @@ class Config:
             metrics_addr=_address(env, "ONEFLOW_METRICS_ADDR"),
             keep_freed_memory=not any(env.get(name) for name in MALLOC_VARIABLES),
             runtime_dir=_runtime_dir(env),
-            cuda_graphs=_boolean(env, "ONEFLOW_CUDA_GRAPHS", True),
+            cuda_graphs=_boolean(
+                env, "ONEFLOW_CUDA_GRAPHS", env.get("CUDA_LAUNCH_BLOCKING") != "1"
+            ),
             attention=_choice(env, "ONEFLOW_ATTENTION", ("auto", "fused", "scores")),
             fuses_kernels=_boolean(env, "ONEFLOW_KERNEL_FUSION", True),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),

@@ -81,6 +81,16 @@ class DeviceError(OneFlowError):
     """A device that is not there, or tensors on different devices."""
 
 
+class DeviceMemoryError(DeviceError):
+    """The memory of a device does not suffice."""
+
+    reason = "OOM_DEVICE"
+
+
+class DeviceFaultError(DeviceError):
+    """A kernel failed on its device, of which nothing can be used any more."""
+
+
 class GraphError(OneFlowError):
     """A graph that cannot be traced, parsed or compiled."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oneflow.actors import live
+from oneflow.core.errors import DeviceFaultError
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -196,5 +197,6 @@ class Reporter:
 
 def note_device_error(error: Exception) -> None:
     """Counts what a GPU failed at; that it has no memory left is no error of it."""
-    if type(error).__name__ in DEVICE_ERRORS and "OutOfMemory" not in str(error):
+    is_fault = type(error).__name__ in DEVICE_ERRORS and "OutOfMemory" not in str(error)
+    if is_fault or isinstance(error, DeviceFaultError):
         METRICS.device_failed("launch")

@@ -21,7 +21,7 @@ import threading
 from pathlib import Path
 
 from oneflow.core.config import Config, set_config
-from oneflow.core.errors import InternalError, OneFlowError, ProtocolError
+from oneflow.core.errors import DeviceMemoryError, InternalError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.distributed import ending
@@ -184,7 +184,7 @@ def as_ours(error: Exception) -> OneFlowError:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(str(error))
     if type(error).__name__ == "OutOfMemoryError":  # CuPy's, which is not always there
-        return _device_memory(error)
+        return DeviceMemoryError(f"no memory left on the device: {error}")
     # No user's code runs here, so the mistake is ours.
     return InternalError(f"{type(error).__name__}: {error}")
 
@@ -193,12 +193,6 @@ def _is_declared(error: BaseException) -> bool:
     """No code of a user runs here: a traceback shows only where we found a mistake of theirs, or of
     the host's. Of our own it shows all."""
     return isinstance(error, OneFlowError) and error.exit_code not in (1, InternalError.exit_code)
-
-
-def _device_memory(error: Exception) -> OneFlowError:
-    ours = OneFlowError(f"no memory left on the device: {error}")
-    ours.reason, ours.exit_code = "OOM_DEVICE", 1
-    return ours
 
 
 def _say_failed(frames: Frames[pb.WorkerCommand], begin: pb.Begin, error: OneFlowError) -> None:

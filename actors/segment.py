@@ -35,7 +35,7 @@ from oneflow.core.location import locate
 from oneflow.core.op import find_op
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
-from oneflow.kernels.registry import ViewFunction, find_view
+from oneflow.kernels.registry import ViewFunction, find_view, path_of
 
 Call = Callable[[], Any]
 
@@ -72,7 +72,8 @@ class Segment:
 
     views: ids of the values that share the memory of others.
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
-    need.  facts: what was fused.  unformed: number of nodes without a formula, by op.
+    need.  facts: what was fused.  unformed: number of nodes without a formula, by op and the
+    library that computes it.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Segment:
         if fuses and options.batches(hardware.kind):
             self.nodes, facts = batch(self.nodes, hardware.kind)
             self.facts += facts
-        self.unformed = Counter(b.node.op for b in bound if b.call.op.formula is None)
+        self.unformed = Counter(_told(b) for b in bound if b.call.op.formula is None)
         self._own = {n.id for n in nodes}
         self._lifetimes = self._sweep()
         self._offsets, self.scratch_nbytes = plan_offsets(
@@ -277,6 +278,12 @@ class Segment:
             arrays = (*outs, *ins, *work)
             return RandomCall(function, bound.node, bound.call, arrays, clock, acts, self._rows)
         return partial(function, *outs, *ins, *work)
+
+
+def _told(bound: BoundNode) -> str:
+    """The op of a node, with the library that computes it."""
+    path = path_of(bound.call.function)
+    return f"{bound.node.op} by {path}" if path else bound.node.op
 
 
 def _origin(value: Value) -> Value:

@@ -8,20 +8,25 @@ Backward: weights follow from q, k and the saved statistic lse. Two launches, so
 atomics and results repeat to the bit: a block per tile of rows gives d_q and the sum of d_out * out
 of each row; then a block per tile of columns gives d_k and d_v, over all heads that share them.
 
+Half floats without a mask go to cuDNN instead, where it is installed and takes them: its tiles are
+multiplied by tensor cores.
+
 Products go through shared memory, DEPTH elements of the inner dim at a time; a thread holds EACH by
 EACH results. Outputs wider than WIDTH are made in slices, each by blocks of its own.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from oneflow.core.dtype import float32
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels import cudnn
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.cuda_launch import THREADS, cuda_source, launch, long, whole
-from oneflow.kernels.registry import kernel
+from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, taking
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 TILES = {"float64": 32}
@@ -290,10 +295,6 @@ def _accumulator(q: TensorType) -> TensorType:
     return TensorType(q.shape[:-1], q.dtype if q.dtype.bytes >= 4 else float32)
 
 
-def _dots(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-    return (_accumulator(ins[1]),)
-
-
 def _by_head(x: Array) -> Array:
     """x as (batch, heads, rows, elements), its rows without gaps."""
     if x.shape[-1] > 1 and x.strides[-1] != x.itemsize:
@@ -335,7 +336,6 @@ def _grid(x: Array, width: int) -> tuple[int, int, int]:
     return prod(x.shape[:-2]), -(-x.shape[-2] // tile), max(1, -(-width // WIDTH))
 
 
-@kernel("attention", device="cuda", dtypes=FLOATS)
 def attention(
     xp: ArrayModule,
     out: Array,
@@ -357,7 +357,6 @@ def attention(
     )  # fmt: skip
 
 
-@kernel("attention_grad", device="cuda", dtypes=FLOATS, workspace=_dots)
 def attention_grad(
     xp: ArrayModule,
     d_q: Array,
@@ -385,3 +384,94 @@ def attention_grad(
     d, e = q.shape[-1], v.shape[-1]
     launch("attention_d_q", _grid(q, d), (THREADS,), d_q, dots, *_numbers(out), *common)
     launch("attention_d_kv", _grid(k, max(d, e)), (THREADS,), d_k, d_v, dots, *common)
+
+
+# ---- by cuDNN ------------------------------------------------------------------------------------
+
+
+def _layout(t: TensorType) -> cudnn.Layout:
+    """The heads of an array without gaps."""
+    lead = (1,) * max(0, 3 - t.ndim) + t.shape[:-2]
+    return cudnn.packed((prod(lead[:-1]), lead[-1], *t.shape[-2:]))
+
+
+def _plan(ins: tuple[TensorType, ...], attrs: Attrs) -> cudnn.Plan | str:
+    """The plan for arrays without gaps; a text: the reason for the tiles above."""
+    if len(ins) > 3:
+        return "a mask"
+    if not all(t.numel for t in ins):
+        return "no elements"
+    layouts = map(_layout, ins)
+    return cudnn.planned(
+        cudnn.attention, ins[0].dtype.name, *layouts, attrs["scale"], attrs["is_causal"]
+    )
+
+
+def _grad_plan(ins: tuple[TensorType, ...], attrs: Attrs) -> cudnn.Plan | str:
+    d_out, q, k, v, out, *_ = ins
+    if len(ins) > 6:
+        return "a mask"
+    if not all(t.numel for t in ins):
+        return "no elements"
+    layouts = map(_layout, (d_out, q, k, v, out))
+    return cudnn.planned(
+        cudnn.attention_grad, q.dtype.name, *layouts, attrs["scale"], attrs["is_causal"]
+    )
+
+
+def _workspace(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    return cudnn.workspace(_plan(ins, attrs))
+
+
+def _grad_workspace(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The sums of d_out * out of rows, and that of cuDNN."""
+    return _accumulator(ins[1]), *cudnn.workspace(_grad_plan(ins, attrs))
+
+
+def _bind(ins: tuple[TensorType, ...], attrs: Attrs) -> KernelFunction:
+    if isinstance(_plan(ins, attrs), str):
+        return partial(attention, **attrs)
+
+    def run(
+        xp: ArrayModule, out: Array, lse: Array, q: Array, k: Array, v: Array, work: Array
+    ) -> None:
+        heads = [_by_head(x) for x in (q, k, v)]
+        plan = cudnn.planned(
+            cudnn.attention, q.dtype.name, *map(cudnn.layout_of, heads),
+            attrs["scale"], attrs["is_causal"],
+        )  # fmt: skip
+        arrays = dict(zip((cudnn.Q, cudnn.K, cudnn.V), heads, strict=True))
+        arrays |= {cudnn.OUT: out, cudnn.STATISTICS: lse}
+        if not cudnn.ran(plan, arrays, work):
+            attention(xp, out, lse, q, k, v, **attrs)
+
+    return taking(run, "cuDNN")
+
+
+def _bind_grad(ins: tuple[TensorType, ...], attrs: Attrs) -> KernelFunction:
+    if isinstance(_grad_plan(ins, attrs), str):
+        return partial(attention_grad, **attrs)
+
+    def run(xp: ArrayModule, d_q: Array, d_k: Array, d_v: Array, *rest: Array) -> None:
+        *inputs, lse, dots, work = rest
+        heads = [_by_head(x) for x in inputs]
+        plan = cudnn.planned(
+            cudnn.attention_grad, d_q.dtype.name, *map(cudnn.layout_of, heads),
+            attrs["scale"], attrs["is_causal"],
+        )  # fmt: skip
+        places = (cudnn.D_OUT, cudnn.Q, cudnn.K, cudnn.V, cudnn.OUT)
+        arrays = dict(zip(places, heads, strict=True))
+        arrays |= {cudnn.STATISTICS: whole(lse)}
+        arrays |= {cudnn.D_Q: d_q, cudnn.D_K: d_k, cudnn.D_V: d_v}
+        if not cudnn.ran(plan, arrays, work):
+            attention_grad(xp, d_q, d_k, d_v, *inputs, lse, dots, **attrs)
+
+    return taking(run, "cuDNN")
+
+
+add_kernel("attention", "cuda", Kernel(attention, _workspace, dtypes=FLOATS, bind=_bind))
+add_kernel(
+    "attention_grad",
+    "cuda",
+    Kernel(attention_grad, _grad_workspace, dtypes=FLOATS, bind=_bind_grad),
+)

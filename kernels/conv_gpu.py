@@ -1,5 +1,6 @@
-"""Convolutions on a GPU: windows gathered by one launch, and one product over as many samples as
-`CHUNK_NBYTES` of windows allow; convolutions of single points need no windows.
+"""Convolutions on a GPU: by cuDNN, where it is installed. Else windows are gathered by one launch,
+with one product over as many samples as `CHUNK_NBYTES` of windows allow; convolutions of single
+points need no windows.
 
 A gradient for the data gathers, too: each point of the image adds up the windows it is in, in a
 fixed order, so results repeat to the bit.
@@ -7,15 +8,24 @@ fixed order, so results repeat to the bit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels import cudnn
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.cuda_launch import cuda_source, flat, long, whole
 from oneflow.kernels.matmul import matrix_product
-from oneflow.kernels.registry import Workspace, kernel
+from oneflow.kernels.registry import (
+    Kernel,
+    KernelFunction,
+    Workspace,
+    add_kernel,
+    taking,
+)
 from oneflow.ops.conv import Conv, ConvDataGrad, ConvFilterGrad, Geometry, Sizes
 
 if TYPE_CHECKING:
@@ -125,7 +135,6 @@ def _numbers(image: Sizes, taps: Sizes, positions: Sizes, geometry: Geometry) ->
     return [long(channels), *map(long, wide)]
 
 
-@kernel("conv", device="cuda", dtypes=FLOATS, workspace=_workspace("conv"))
 def conv(
     xp: ArrayModule, out: Array, x: Array, w: Array, *work: Array, **geometry: Unpack[Geometry]
 ) -> None:
@@ -145,7 +154,6 @@ def conv(
         matrix_product(xp, weight, columns.reshape(n, groups, weight.shape[2], places), made)
 
 
-@kernel("conv_data_grad", device="cuda", dtypes=FLOATS, workspace=_workspace("conv_data_grad"))
 def conv_data_grad(
     xp: ArrayModule,
     d_x: Array,
@@ -174,7 +182,6 @@ def conv_data_grad(
             flat("conv_images", some, columns, long(n), *numbers)
 
 
-@kernel("conv_filter_grad", device="cuda", dtypes=FLOATS, workspace=_filter_grad_workspace)
 def conv_filter_grad(
     xp: ArrayModule,
     d_w: Array,
@@ -211,3 +218,84 @@ def conv_filter_grad(
         )
         if start:
             d_w += part
+
+
+# ---- by cuDNN ------------------------------------------------------------------------------------
+
+
+class _Ways(NamedTuple):
+    """One of the three ops: by windows, and by cuDNN.
+
+    which: its name there.  infer: the type of its output.  operands: of cuDNN: output, inputs.
+    """
+
+    which: str
+    infer: Callable[..., TensorType]
+    operands: tuple[int, int, int]
+    function: KernelFunction
+    windows: Workspace
+
+    def plan(self, layouts: tuple[cudnn.Layout, ...], dtype: str, attrs: Attrs) -> cudnn.Plan | str:
+        """The plan for these layouts. One spatial dim gets another of size 1: cuDNN needs two."""
+        spatial = len(attrs["stride"])
+        numbers = [attrs[name] for name in ("stride", "padding", "dilation")]
+        if spatial == 1:
+            layouts = tuple(_with_a_row(layout) for layout in layouts)
+            numbers = [(one, *n) for one, n in zip((1, 0, 1), numbers, strict=True)]
+        at = dict(zip(self.operands, layouts, strict=True))
+        ordered = (at[n] for n in (cudnn.IMAGE, cudnn.WEIGHT, cudnn.RESULT))
+        return cudnn.planned(cudnn.conv, self.which, dtype, *ordered, *map(tuple, numbers))
+
+    def _packed(self, ins: tuple[TensorType, ...], attrs: Attrs) -> cudnn.Plan | str:
+        """The plan for arrays without gaps."""
+        types = (self.infer(*ins, **attrs), *ins)
+        if not all(t.numel for t in types):
+            return "no elements"
+        return self.plan(tuple(cudnn.packed(t.shape) for t in types), ins[0].dtype.name, attrs)
+
+    def workspace(self, ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+        plan = self._packed(ins, attrs)
+        return self.windows(ins, attrs) if isinstance(plan, str) else cudnn.workspace(plan)
+
+    def bind(self, ins: tuple[TensorType, ...], attrs: Attrs) -> KernelFunction:
+        plan = self._packed(ins, attrs)
+        if isinstance(plan, str):
+            return partial(self.function, **attrs)
+        packed = plan
+
+        def run(xp: ArrayModule, out: Array, a: Array, b: Array, work: Array) -> None:
+            arrays = (out, a, b)
+            as_they_lie = self.plan(tuple(map(cudnn.layout_of, arrays)), out.dtype.name, attrs)
+            if cudnn.ran(as_they_lie, dict(zip(self.operands, arrays, strict=True)), work):
+                return
+            packed.run(
+                dict(zip(self.operands, (out, *map(cudnn.without_gaps, arrays[1:])), strict=True)),
+                work,
+            )
+
+        return taking(run, "cuDNN")
+
+
+def _with_a_row(layout: cudnn.Layout) -> cudnn.Layout:
+    """An array of one spatial dim as an image of one row."""
+    (n, c, size), (per_n, per_c, step) = layout
+    return cudnn.Layout((n, c, 1, size), (per_n, per_c, size * step, step))
+
+
+WAYS = {
+    "conv": _Ways(
+        "forward", Conv.infer, (cudnn.RESULT, cudnn.IMAGE, cudnn.WEIGHT), conv, _workspace("conv")
+    ),
+    "conv_data_grad": _Ways(
+        "data", ConvDataGrad.infer, (cudnn.IMAGE, cudnn.RESULT, cudnn.WEIGHT), conv_data_grad,
+        _workspace("conv_data_grad"),
+    ),
+    "conv_filter_grad": _Ways(
+        "filter", ConvFilterGrad.infer, (cudnn.WEIGHT, cudnn.RESULT, cudnn.IMAGE),
+        conv_filter_grad, _filter_grad_workspace,
+    ),
+}  # fmt: skip
+for _name, _ways in WAYS.items():
+    add_kernel(
+        _name, "cuda", Kernel(_ways.function, _ways.workspace, dtypes=FLOATS, bind=_ways.bind)
+    )

@@ -68,6 +68,17 @@ class Kernel:
         return self.function if self.bind is None else self.bind(types, attrs)
 
 
+def taking(function: KernelFunction, path: str) -> KernelFunction:
+    """`function`, with a note of the library that it calls, which `graph.debug(2)` tells."""
+    function.__dict__["path"] = path
+    return function
+
+
+def path_of(function: KernelFunction) -> str:
+    """The note of `taking`; "" if there is none."""
+    return str(getattr(function, "path", ""))
+
+
 _KERNELS: dict[tuple[str, str], list[Kernel]] = {}
 _VIEWS: dict[str, ViewFunction] = {}
 _loaded = False

@@ -313,8 +313,8 @@ class GraphConfig:
         self._note("allow_fuse_model_update_ops", not mode, why)
 
     def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
-        """Changes nothing here: convolutions do not call cuDNN."""
-        why = "convolutions do not call cuDNN"
+        """Changes nothing here: cuDNN's own estimates choose among its kernels."""
+        why = "cuDNN's own estimates choose among its kernels"
         self._note("enable_cudnn_conv_heuristic_search_algo", mode, why)
 
     def __repr__(self) -> str:

@@ -39,6 +39,7 @@ GRAPH_VARIABLES = frozenset(
         "ONEFLOW_SPIN_SECONDS",
         "ONEFLOW_ATTENTION",
         "ONEFLOW_CUDA_GRAPHS",
+        "ONEFLOW_CUDNN",
         "ONEFLOW_KERNEL_FUSION",
         "ONEFLOW_LOG_LEVEL",
         "ONEFLOW_DEBUG",

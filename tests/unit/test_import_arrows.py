@@ -60,7 +60,17 @@ PUBLIC = (  # what users import, and what would be half loaded were the doors no
 HEAVY_LIBRARIES = (  # 20 ms or more to import, most of which a run never needs; or optional
     *("cryptography", "grpc", "grpc_health", "llvmlite", "msgspec", "numba", "google"),
     *("prometheus_client", "torch", "tqdm", "uvloop"),
-    *("cupy", "cupyx", "lmdb", "matplotlib", "psutil", "ray", "tomli", "zstandard"),  # optional
+    *(
+        "cupy",
+        "cudnn",
+        "cupyx",
+        "lmdb",
+        "matplotlib",
+        "psutil",
+        "ray",
+        "tomli",
+        "zstandard",
+    ),  # optional
 )
 COMMAND_LINE = "cli"  # verbs import what they need when they run, so that help is quick
 FUNCTION_IMPORTS = 102

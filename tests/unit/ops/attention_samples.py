@@ -28,14 +28,14 @@ def _each(q: Array, x: Array) -> Array:
     return x if q.ndim < 3 else np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3)
 
 
-def _attention(
+def attention(
     q: Array, k: Array, v: Array, *mask: Array, scale: float, is_causal: bool = False
 ) -> tuple[Array, Array]:
     weights, lse = _weights(q, _each(q, k), mask, scale, is_causal)
     return weights @ _each(q, v), lse
 
 
-def _attention_grad(
+def attention_grad(
     d: Array,
     q: Array,
     k: Array,
@@ -92,12 +92,12 @@ def _samples() -> list[Sample]:
     for inputs, attrs in _calls():
         whole = {"is_causal": False} | attrs
         wrt = tuple(i for i, x in enumerate(inputs) if np.isfinite(x).all() and x.dtype != bool)
-        result.append(Sample("attention", inputs, attrs, _attention, wrt=wrt, compared=(0,)))
-        out, lse = _attention(*inputs, **whole)
+        result.append(Sample("attention", inputs, attrs, attention, wrt=wrt, compared=(0,)))
+        out, lse = attention(*inputs, **whole)
         given = (normal(*out.shape, seed=7), *inputs[:3], out, lse, *inputs[3:])
-        result.append(Sample("attention_grad", given, attrs, _attention_grad, wrt=()))
+        result.append(Sample("attention_grad", given, attrs, attention_grad, wrt=()))
     inputs, attrs = _calls()[2]
-    result.append(Sample("attention", inputs, attrs, _attention, wrt=()))
+    result.append(Sample("attention", inputs, attrs, attention, wrt=()))
     return result
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from oneflow.core.config import join_address
+from oneflow.core.control_channel import resolve
 from oneflow.core.errors import ConfigError
 
 LISTEN = "0A"  # the state's code in /proc/net/tcp
@@ -99,6 +100,30 @@ def is_claimed(port: int) -> bool:
         except OSError as error:
             return error.errno == errno.EADDRINUSE
     return False
+
+
+class ReservedPort:
+    """A bound socket that does not listen: nobody else can bind the port, nobody can connect."""
+
+    def __init__(self, host: str) -> None:
+        address = resolve(host)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        for _ in range(TRIES):
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                self._socket.bind((address, secrets.choice(QUIET_PORTS)))
+                self.port: int = self._socket.getsockname()[1]
+                if not is_claimed(self.port):
+                    return
+                problem = "all that were tried are claimed"
+            except OSError as error:
+                problem = error.strerror or str(error)
+            self._socket.close()
+        raise ConfigError(f"no free port on {host}: {problem}")
+
+    def release(self) -> None:
+        """Now the rank may take it."""
+        self._socket.close()
 
 
 def describe_holder(port: int) -> str:

@@ -46,7 +46,8 @@ from oneflow.launcher.daemon.events import (
 )
 from oneflow.launcher.daemon.fork_server import ForkServer
 from oneflow.launcher.daemon.inspecting import Inspector
-from oneflow.launcher.daemon.rank import Place, Rank
+from oneflow.launcher.daemon.programs import Place
+from oneflow.launcher.daemon.rank import Rank
 from oneflow.launcher.daemon.requests import Requests
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.watchdog import Watchdog

@@ -85,7 +85,7 @@ class Inspector:
         rank = self._rank(key)
         if rank is None or rank.worker is None or rank.worker.is_over:
             raise InspectError(f"{key} does not run here now")
-        found = await asyncio.wait_for(rank.inspect(request), limit_s)
+        found = await asyncio.wait_for(rank.program.inspect(request), limit_s)
         answer.trace.CopyFrom(found.trace)
         answer.error = found.error
 

@@ -117,7 +117,7 @@ class Requests:
         try:
             key = key_of(request.id)
             rank = self._rank(key)
-            if rank is None or not rank.infer(request):
+            if rank is None or not rank.program.infer(request):
                 error = f"{key} does not run here"
         except ProtocolError as problem:
             error = str(problem)

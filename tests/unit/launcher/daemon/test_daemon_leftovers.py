@@ -16,6 +16,7 @@ from oneflow.launcher.daemon import cgroups, leftovers
 from oneflow.launcher.daemon.cgroups import Hierarchies, find_hierarchies, make_group
 from oneflow.launcher.daemon.leftovers import (
     MARK,
+    SharedMemory,
     is_alive,
     make_temp_dir,
     marked,
@@ -26,7 +27,6 @@ from oneflow.launcher.daemon.leftovers import (
     sweep_processes,
     sweep_temp_dirs,
 )
-from oneflow.launcher.daemon.shm import SharedMemory
 from tests.support.waiting import CALL_S
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -16,7 +16,8 @@ from oneflow.launcher.daemon import rank as rank_module
 from oneflow.launcher.daemon.archive import ArchiveError
 from oneflow.launcher.daemon.events import Event, NotGathered, TreeEnded
 from oneflow.launcher.daemon.host import Host
-from oneflow.launcher.daemon.rank import Place, Rank
+from oneflow.launcher.daemon.programs import Place
+from oneflow.launcher.daemon.rank import Rank
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.messages import AttemptKey
@@ -83,7 +84,7 @@ def test_a_task_that_dies_ends_its_rank(tmp_path: Path) -> None:
         rank.worker = worker  # type: ignore[assignment]
         await asyncio.wait({rank._keep(_fails())})
         await asyncio.sleep(0)
-        return worker.said, rank._failed
+        return worker.said, rank.program.failed
 
     said, failed = asyncio.run(live())
     assert said == ["kill"]

@@ -1,0 +1,334 @@
+"""The two kinds of program that a rank runs: a script, and a forked worker that is spoken with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from oneflow.core.errors import ConfigError, ProtocolError
+from oneflow.core.frames import FrameDecoder, encode_frame
+from oneflow.core.log import get_logger
+from oneflow.core.metrics_told import Told
+from oneflow.launcher.daemon.belongings import Belongings
+from oneflow.launcher.daemon.blobs import BlobCache, Fetch
+from oneflow.launcher.daemon.cgroups import Group
+from oneflow.launcher.daemon.events import Event, Progressed
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.workers import Worker, start_script
+from oneflow.launcher.rank_env import THREAD_VARIABLES, bootstrap_path
+from oneflow.launcher.report import ErrorRecord
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.messages import AttemptKey, cut_progress, told_by
+from oneflow.services.metrics_daemon import DAEMON
+from oneflow.services.metrics_file import VARIABLE as COUNTS_VARIABLE
+from oneflow.services.metrics_file import CountsReader
+
+COUNTS_LOOK_S = 1.0
+LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
+ENDED_BY_TERM = 143
+_PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
+_PLAIN_OPTIONS = frozenset(("-u", "-O", "-OO", "-B", "-E", "-s", "-v", "-q"))
+
+Keep = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The services of the host that a rank needs. take_worker: a worker that is ready, or raises.
+
+    post: an event to the daemon's mind; say_infer: an answer to the scheduler; count: numbers of
+    the rank to the page of metrics.
+    """
+
+    settings: DaemonSettings
+    address: str
+    cache: BlobCache
+    fetch: Fetch
+    make_group: Callable[[], Group | None]
+    spared: Callable[[], set[int]]
+    wait_worker: Callable[[], Awaitable[None]]
+    take_worker: Callable[[], Worker]
+    post: Callable[[Event], None]
+    say_infer: Callable[[pb.InferData], None]
+    count: Callable[[AttemptKey, list[Told]], None]
+
+
+class Program(Protocol):
+    """A program that a rank runs.
+
+    failed: its own last words, with the code and reason of its end; None: it said none.
+    """
+
+    failed: pb.Exited | None
+
+    async def gather(self) -> None:
+        """Returns when it can be started. Raises OneFlowError if it never can."""
+
+    def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
+        """Start it, and what the daemon does beside it, which is kept. Raises OneFlowError."""
+
+    def stop(self, worker: Worker) -> None:
+        """Asks it to end."""
+
+    async def last_words(self) -> None:
+        """Its process has ended: hears what is still on its way."""
+
+    def close(self) -> None:
+        """Nothing of it runs any more."""
+
+    def record(self, status: int) -> ErrorRecord | None:
+        """The record that it left of its end, for a program that said no last words."""
+
+    def infer(self, request: pb.Infer) -> bool:
+        """Hands it on; False if this rank answers no requests."""
+
+    async def inspect(self, request: pb.Inspect) -> pb.Inspected:
+        """Ask it; without an answer this never returns. Raises ProtocolError if this rank takes no
+        such requests, or has ended meanwhile.
+        """
+
+    def refuse_requests(self, why: str) -> None:
+        """It has ended: those that wait for an answer get this one."""
+
+
+class Script:
+    """A program of a user's, which tells of itself by files."""
+
+    def __init__(self, key: AttemptKey, prepare: pb.Prepare, own: Belongings, place: Place) -> None:
+        self._key, self._prepare, self._own, self._place = key, prepare, own, place
+        self._counts: CountsReader | None = None
+        self.failed: pb.Exited | None = None
+
+    def _env(self, master_addr: str, master_port: int) -> dict[str, str]:
+        env = self._own.env(master_addr, master_port, self._place.settings.rank_base_env())
+        return program_env(env | {COUNTS_VARIABLE: str(self._own.counts_file)})
+
+    async def gather(self) -> None:
+        command(self._prepare.spec.argv, self._env("127.0.0.1", 1), self._own.work_dir)
+
+    def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
+        env, folder = self._env(master_addr, master_port), self._own.work_dir
+        argv = command(self._prepare.spec.argv, env, folder)
+        place, settings = self._place, self._place.settings
+        group = place.make_group()
+        limits, patience = settings.limits, settings.patience
+        worker = start_script(argv, env, folder, limits, group, place.spared, patience)
+        self._counts = CountsReader(self._own.counts_file, worker.pid)
+        keep(self._read_counts())
+        return worker
+
+    def stop(self, worker: Worker) -> None:
+        worker.signal(signal.SIGTERM)
+
+    async def last_words(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self._take_counts()
+
+    def record(self, status: int) -> ErrorRecord | None:
+        return self._own.error()
+
+    def infer(self, request: pb.Infer) -> bool:
+        return False
+
+    async def inspect(self, request: pb.Inspect) -> pb.Inspected:
+        raise ProtocolError("a script is not asked such things")
+
+    def refuse_requests(self, why: str) -> None:
+        return None
+
+    async def _read_counts(self) -> None:
+        while True:
+            await asyncio.sleep(COUNTS_LOOK_S)
+            self._take_counts()
+
+    def _take_counts(self) -> None:
+        """Take the counts that it reported; a message that makes no sense is refused alone."""
+        try:
+            told = self._counts.news() if self._counts is not None else []
+        except ProtocolError as error:
+            DAEMON.message_rejected("malformed")
+            log.warning("%s: %s", self._key, error)
+            return
+        if told:
+            self._place.count(self._key, told)
+
+
+class GraphWorker:
+    """A forked worker, spoken with over its socket."""
+
+    def __init__(self, key: AttemptKey, prepare: pb.Prepare, own: Belongings, place: Place) -> None:
+        self._key, self._prepare, self._own, self._place = key, prepare, own, place
+        self._worker: Worker | None = None
+        self._commands: asyncio.Queue[bytes] = asyncio.Queue()
+        self._reading: asyncio.Task[None] | None = None
+        self._infers: set[int] = set()
+        self._inspects: dict[int, asyncio.Future[pb.Inspected]] = {}
+        self.failed: pb.Exited | None = None
+
+    async def gather(self) -> None:
+        await self._place.wait_worker()
+
+    def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
+        worker = self._worker = self._place.take_worker()
+        self._reading = keep(self._read_messages(worker))
+        keep(self._write_commands(worker))
+        given = self._place.settings.env
+        threads = {name: given[name] for name in THREAD_VARIABLES if name in given}
+        begin = pb.Begin(
+            prepare=self._prepare,
+            master_addr=master_addr,
+            master_port=master_port,
+            job_file=self._own.file("job"),
+            plan_file=self._own.file("plan"),
+            job_dir=str(self._own.job_dir),
+            env=self._own.env(master_addr, master_port, threads),
+        )
+        self._command(pb.WorkerCommand(begin=begin))
+        return worker
+
+    def stop(self, worker: Worker) -> None:
+        """It ends at a step that all its ranks agree on."""
+        if not worker.is_over:
+            self._command(pb.WorkerCommand(stop=True))
+        else:
+            worker.signal(signal.SIGTERM)
+
+    async def last_words(self) -> None:
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=LAST_WORDS_S)
+
+    def close(self) -> None:
+        return None
+
+    def record(self, status: int) -> ErrorRecord | None:
+        if status == ENDED_BY_TERM:  # in a job it would have said so
+            return ErrorRecord("ended by SIGTERM before its job began", "SIGNAL", "")
+        return self._own.error()
+
+    def infer(self, request: pb.Infer) -> bool:
+        if self._worker is None or self._worker.is_over:
+            return False
+        self._infers.add(request.request)
+        self._command(pb.WorkerCommand(infer=request))
+        return True
+
+    async def inspect(self, request: pb.Inspect) -> pb.Inspected:
+        if self._worker is None:
+            raise ProtocolError(f"rank {self._key.rank} has not begun")
+        future: asyncio.Future[pb.Inspected] = asyncio.get_running_loop().create_future()
+        self._inspects[request.request] = future
+        try:
+            self._command(pb.WorkerCommand(inspect=request))
+            return await future
+        finally:
+            self._inspects.pop(request.request, None)
+
+    def refuse_requests(self, why: str) -> None:
+        for request in sorted(self._infers):
+            error = f"rank {self._key.rank} of job {self._key.job_id}: {why}"
+            self._place.say_infer(pb.InferData(request=request, error=error))
+        self._infers.clear()
+        for future in self._inspects.values():
+            if not future.done():
+                future.set_exception(ProtocolError(f"rank {self._key.rank} has ended: {why}"))
+
+    def _command(self, command: pb.WorkerCommand) -> None:
+        self._commands.put_nowait(encode_frame(command))
+
+    async def _write_commands(self, worker: Worker) -> None:
+        loop = asyncio.get_running_loop()
+        while worker.sock is not None:
+            data = await self._commands.get()
+            try:
+                await loop.sock_sendall(worker.sock, data)
+            except OSError:  # it has ended, and its end will be told
+                return
+
+    async def _read_messages(self, worker: Worker) -> None:
+        decoder, loop = FrameDecoder(pb.WorkerMessage), asyncio.get_running_loop()
+        while worker.sock is not None:
+            try:
+                data = await loop.sock_recv(worker.sock, 1 << 20)
+                if not data:
+                    return
+                for message in decoder.feed(data):
+                    self._hear(message)
+            except OSError:
+                return
+            except ProtocolError as error:
+                self.failed = pb.Exited(exit_code=70, reason="INTERNAL", cause=str(error))
+                worker.kill()
+                return
+
+    def _hear(self, message: pb.WorkerMessage) -> None:
+        match message.WhichOneof("kind"):
+            case "progress":
+                cut_progress(message.progress)
+                message.progress.id.CopyFrom(self._key.wire)
+                self._place.post(Progressed(self._key, message.progress))
+            case "infer":
+                self._infers.discard(message.infer.request)
+                self._place.say_infer(message.infer)
+            case "inspected":
+                future = self._inspects.get(message.inspected.request)
+                if future is not None and not future.done():
+                    future.set_result(message.inspected)
+            case "failed":
+                self.failed = message.failed
+            case "counts":
+                self._place.count(self._key, told_by(message.counts))
+
+
+def command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]:
+    """argv as it is, but that a Python script is run through the launcher's bootstrap, which
+    records what ended it.
+
+    Raises ConfigError if there is no such program.
+    """
+    if not argv:
+        raise ConfigError("the job has no command to run")
+    program = _find(argv[0], env, cwd)
+    if not _PYTHON.fullmatch(os.path.basename(argv[0])):
+        return [program, *argv[1:]]
+    at = 1
+    while at < len(argv) and argv[at] in _PLAIN_OPTIONS:
+        at += 1
+    is_script = at < len(argv) and (not argv[at].startswith("-") or argv[at] == "-m")
+    if not is_script or at + (argv[at] == "-m") >= len(argv):
+        return [program, *argv[1:]]
+    return [program, *argv[1:at], str(bootstrap_path()), *argv[at:]]
+
+
+def program_env(env: Mapping[str, str]) -> dict[str, str]:
+    """`python` is the one that runs the daemon, and what it prints is seen at once."""
+    found = dict(env)
+    folders = [os.path.dirname(sys.executable), env.get("PATH") or os.defpath]
+    found["PATH"] = os.pathsep.join(folders)
+    found.setdefault("PYTHONUNBUFFERED", "1")
+    return found
+
+
+def _find(program: str, env: Mapping[str, str], cwd: Path) -> str:
+    if "/" in program:
+        found = cwd / program
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return str(found)
+        if os.path.exists(found):
+            is_folder = os.path.isdir(found)
+            what = "a folder" if is_folder else "not executable: chmod +x, or name what runs it"
+            raise ConfigError(f"cannot run {program!r}: it is {what}")
+    elif path := shutil.which(program, path=env.get("PATH")):
+        return path
+    raise ConfigError(f"cannot run {program!r}: there is no such program on this host")

@@ -403,7 +403,7 @@ class _Fusing(Line):
                     if kinds[value.id] == PER_ROW and type_.shape != shape:
                         views.append((value, type_))
                         type_ = type_.with_shape(shape)
-                        stored = Value(value.id + 2 * _OTHER_IDS, type_, bound.node, 0, None)
+                        stored = Value(value.id + 2 * OTHER_IDS, type_, bound.node, 0, None)
                     outputs.append((stored, type_, len(steps)))
                 steps.append(to_text(substitute(root, new)))
         attrs: Attrs = {
@@ -416,7 +416,7 @@ class _Fusing(Line):
         yield kernel
         stored_of = {v.id: v for v in kernel.node.outputs}
         for value, type_ in views:
-            yield self._view(kernel, stored_of[value.id + 2 * _OTHER_IDS], value, type_)
+            yield self._view(kernel, stored_of[value.id + 2 * OTHER_IDS], value, type_)
 
     def _types(self, m: int) -> tuple[TensorType, ...]:
         """Types of the arrays that the readers of node `m` take."""
@@ -429,7 +429,7 @@ class _Fusing(Line):
         """`value`: a result `stored` of a kernel, in the shape of `type_`."""
         attrs: Attrs = {"shape": type_.shape}
         call = bind_alike("reshape", (stored.type,), (type_,), attrs, self._device)
-        node = Node(value.id + 2 * _OTHER_IDS, "reshape", made.node.placement, attrs)
+        node = Node(value.id + 2 * OTHER_IDS, "reshape", made.node.placement, attrs)
         node.inputs, node.outputs, stored.users = [stored], [value], [node]
         node.rate, node.stage = made.node.rate, made.node.stage
         node.location, node.module = made.node.location, made.node.module
@@ -527,7 +527,7 @@ def _joint(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     return None
 
 
-_OTHER_IDS = 1 << 40
+OTHER_IDS = 1 << 40
 """Added to the ids of a node for those of its second part."""
 
 
@@ -537,8 +537,8 @@ def _two(bound: BoundNode, first: BoundOp, second: BoundOp, joins: int) -> Parts
     node, taken = bound.node, len(first.in_types)
     name = node.op if first.op is Fused else first.op.name
     one = Node(node.id, name, node.placement, first.attrs)
-    other = Node(node.id + _OTHER_IDS, second.op.name, node.placement, second.attrs)
-    between = Value(node.outputs[0].id + _OTHER_IDS, first.out_types[0], one, 0, None)
+    other = Node(node.id + OTHER_IDS, second.op.name, node.placement, second.attrs)
+    between = Value(node.outputs[0].id + OTHER_IDS, first.out_types[0], one, 0, None)
     between.users = [other]
     one.inputs, one.outputs = node.inputs[:taken], [between]
     other.inputs, other.outputs = [between, *node.inputs[taken:]], node.outputs

@@ -1,5 +1,9 @@
 """Slices among zeros that are added up, as the gradients of a split tensor are, in one go: the
-slices that together fill the whole are concatenated."""
+slices that together fill the whole are concatenated.
+
+On a GPU, whose concatenation reads tensors as they lie, heads of an attention that are put beside
+each other and then concatenated are concatenated as they are: that is their only copy.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oneflow.actors.fusing import Fact, Line, bind_alike
+from oneflow.actors.fusing import OTHER_IDS, Fact, Line, bind_alike
 from oneflow.core.graph import Node, Value
+from oneflow.core.operand import Attrs
+from oneflow.kernels.registry import find_view
 
 if TYPE_CHECKING:
     from oneflow.actors.segment import BoundNode
@@ -18,10 +24,13 @@ def join(
     nodes: list[BoundNode], published: frozenset[int], device: str
 ) -> tuple[list[BoundNode], list[Fact]]:
     """The nodes with concatenations in place of such sums, and which were made."""
-    if not any(bound.node.op == "slice_scatter" for bound in nodes):
-        return nodes, []
-    joining = _Joining(nodes, published, device)
-    return joining.result(), joining.facts
+    facts: list[Fact] = []
+    if any(bound.node.op == "slice_scatter" for bound in nodes):
+        joining = _Joining(nodes, published, device)
+        nodes, facts = joining.result(), joining.facts
+    if device == "cuda" and any(bound.node.op == "concat" for bound in nodes):
+        nodes = _Heads(nodes, published, device).result()
+    return nodes, facts
 
 
 class _Joining(Line):
@@ -106,3 +115,65 @@ class _Joining(Line):
         node.rate, node.stage = bound.node.rate, bound.node.stage
         node.location, node.module = bound.node.location, bound.node.module
         return replace(bound, node=node, call=call, view=None)
+
+
+class _Heads(Line):
+    """Concatenations of tensors whose last two dims became one by a copy."""
+
+    def __init__(self, nodes: Sequence[BoundNode], published: frozenset[int], device: str) -> None:
+        super().__init__(nodes)
+        self._published, self._device = published, device
+
+    def result(self) -> list[BoundNode]:
+        made: list[BoundNode] = []
+        for i, bound in enumerate(self._nodes):
+            copies = self._copies(i) if bound.node.op == "concat" else None
+            made += [bound] if copies is None else self._of_heads(bound, copies)
+        read = {v.id for bound in made for v in bound.node.inputs}
+        return [b for b in made if b.node.op != "reshape" or self._is_needed(b, read)]
+
+    def _is_needed(self, bound: BoundNode, read: set[int]) -> bool:
+        out = bound.node.outputs[0].id
+        return out in read or out in self._published
+
+    def _copies(self, i: int) -> list[BoundNode] | None:
+        """The reshapes that make what node `i` concatenates; None if they are something else."""
+        node, call = self._nodes[i].node, self._nodes[i].call
+        last = call.out_types[0].ndim - 1
+        if call.attrs["dim"] != last or node.outputs[0].id in self._published:
+            return None
+        found = []
+        for value in node.inputs:
+            at = self._maker.get(value.id, -1)
+            bound = self._nodes[at]
+            if at < 0 or bound.node.op != "reshape" or self.until(at) < i:
+                return None
+            heads, flat = bound.call.in_types[0].shape, bound.call.out_types[0].shape
+            if len(heads) != len(flat) + 1 or heads[:-2] != flat[:-1]:
+                return None
+            found.append(bound)
+        sizes = {bound.call.in_types[0].shape[-1] for bound in found}
+        makers = [self._maker.get(bound.node.inputs[0].id, -1) for bound in found]
+        is_moved = any(m >= 0 and self._nodes[m].node.op == "transpose" for m in makers)
+        return found if is_moved and len(sizes) == 1 else None
+
+    def _of_heads(self, bound: BoundNode, copies: list[BoundNode]) -> list[BoundNode]:
+        node, (flat,) = bound.node, bound.call.out_types
+        types = tuple(c.call.in_types[0] for c in copies)
+        shape = (*flat.shape[:-1], sum(t.shape[-2] for t in types), types[0].shape[-1])
+        whole, dim = flat.with_shape(shape), {"dim": flat.ndim - 1}
+        call = bind_alike("concat", types, (whole,), dim, self._device)
+        joined = Node(node.id, "concat", node.placement, dim)
+        value = Value(node.outputs[0].id + 4 * OTHER_IDS, whole, joined, 0, None)
+        joined.inputs, joined.outputs = [c.node.inputs[0] for c in copies], [value]
+        shape_of: Attrs = {"shape": flat.shape}
+        again = Node(node.id + 4 * OTHER_IDS, "reshape", node.placement, shape_of)
+        again.inputs, again.outputs, value.users = [value], node.outputs, [again]
+        for part in (joined, again):
+            part.rate, part.stage = node.rate, node.stage
+            part.location, part.module = node.location, node.module
+        view = bind_alike("reshape", (whole,), (flat,), shape_of, self._device)
+        return [
+            replace(bound, node=joined, call=call, view=None),
+            replace(bound, node=again, call=view, view=find_view("reshape")),
+        ]

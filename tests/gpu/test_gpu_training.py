@@ -74,6 +74,55 @@ def test_losses_are_those_of_the_cpu(is_graph: bool) -> None:
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=2e-3)
 
 
+class _Heads(nn.Module):
+    """Attention with two heads, of which queries, keys and values are one product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        q, k, v = (p.reshape(3, 5, 2, 4).permute(0, 2, 1, 3) for p in self.qkv(x).split(8, dim=2))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.permute(0, 2, 1, 3).reshape(3, 5, 8))
+
+
+def _train_heads(device: str) -> tuple[list[Any], list[str]]:
+    """Weights after three steps, and the ops that ran."""
+    flow.manual_seed(3)
+    model = _Heads().to(device)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.01)
+
+    class Step(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizer)
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            loss = self.model(x).square().sum()
+            loss.backward()
+            return loss
+
+    step, rng = Step(), np.random.default_rng(1)
+    for _ in range(3):
+        step(flow.tensor(rng.standard_normal((3, 5, 8)), dtype=flow.float32, device=device))
+    assert step._compiled is not None
+    segments = step._compiled.job.bound.memory.segments.values()
+    ops = [b.node.op for s in segments for b in s.nodes if b.node.outputs[0].id not in s.views]
+    return [p.numpy() for p in model.parameters()], ops
+
+
+def test_gradients_of_heads_are_copied_once() -> None:
+    """The gradients of queries, keys and values become one tensor without a copy of each."""
+    on_gpu, ops = _train_heads("cuda")
+    on_cpu, _ = _train_heads("cpu")
+    assert ops.count("concat") == 1
+    assert ops.count("reshape") == 1  # of the result, on the way there
+    for one, other in zip(on_gpu, on_cpu, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_tensors_go_to_the_gpu_and_back() -> None:
     a = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
     x = flow.tensor(a, device="cuda")

@@ -98,3 +98,25 @@ def test_views_share_memory_as_on_the_cpu() -> None:
         view = registry.find_view("reshape")
         assert view is not None
         assert (view(x, shape=shape) is None) == (view(twin, shape=shape) is None)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_concatenations_read_tensors_as_they_lie(dim: int, dtype: str) -> None:
+    import ml_dtypes
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float32
+    rng = np.random.default_rng(dim)
+    parts = []
+    for size in (1, 3, 0, 2, 5, 1):  # more than a launch takes
+        shape = [2, 4, 3, 6]
+        shape[dim] = size
+        whole = rng.standard_normal([shape[0], shape[2], shape[1], 2 * shape[3]]).astype(kind)
+        parts.append(whole[..., ::2].transpose(0, 2, 1, 3))
+    want = np.concatenate(parts, dim)
+    (kernel,) = [k for k in registry.variants("concat", "cuda") if dtype in k.dtypes]
+    on_gpu = [cupy.asarray(x.base if x.base is not None else x) for x in parts]
+    on_gpu = [x[..., ::2].transpose(0, 2, 1, 3) for x in on_gpu]
+    out = cupy.full(want.shape, 7, kind)
+    kernel.function(cupy, out, *on_gpu, dim=dim)
+    np.testing.assert_array_equal(out.get(), want)

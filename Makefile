@@ -43,9 +43,10 @@ faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
 	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped
-	timeout 75 $(PYTHON) benchmarks/launch_bound.py
-	ONEFLOW_CUDA_GRAPHS=0 timeout 75 $(PYTHON) benchmarks/launch_bound.py
-	timeout 110 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 15
+	timeout 30 $(PYTHON) benchmarks/gpu_kernels.py
+	timeout 60 $(PYTHON) benchmarks/gpu_training.py --models launch_bound --sides eager,graph,torch,torch_graphs
+	timeout 80 $(PYTHON) benchmarks/gpu_training.py --models gpt2 --sides graph,torch
+	timeout 80 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 10
 
 EMULATED ?= build/emulated
 gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GPU): values, never speed; five minutes at first

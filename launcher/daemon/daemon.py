@@ -127,8 +127,10 @@ class Daemon:
         return self._drain_number if self.is_draining and is_able else 0
 
     def running(self) -> list[pb.RunningAttempt]:
-        """Return what the daemon says of its work when it attaches."""
-        if self.key is None or self.phase in (Phase.IDLE, Phase.PREPARING):
+        """Return what the daemon says of its work when it attaches: who is not to go on with it is
+        fenced.
+        """
+        if self.key is None:
             return []
         id_, step = self.key.wire, self._last.step
         phase, pid = self.phase.value, self._pid

@@ -124,10 +124,14 @@ class Reports:
 
     def _reject(self, event: Heard, id: pb.AttemptId, found: tuple[Attempt, Rank] | None) -> None:
         """Refused. An end that is of no use any more need not be told again, but one of an attempt
-        that still goes on must be kept: it is not durable yet.
+        that still goes on must be kept: it is not durable yet. A rank that was made ready for
+        nobody (it was asked for once more while its refusal was on the way) is dropped.
         """
         if event.kind == "exited" and found is None:
             self.desk.tell(Tell(event.daemon, pb.SchedulerMessage(noted=id)))
+        if event.kind == "prepared" and not event.message.prepared.error:
+            stop = pb.Stop(id=id, why="nobody waits for it any more")
+            self.desk.tell(Tell(event.daemon, pb.SchedulerMessage(stop=stop)))
         reason = "unknown" if found is None else "duplicate"
         said = f"{event.daemon} speaks of rank {id.rank} of attempt {id.attempt}"
         why = "is not its business" if found is None else "has ended"

@@ -334,11 +334,10 @@ class Simulation:
     def _revive_scheduler(self) -> None:
         if not self.scheduler.is_up:
             delay_s = self.world.rng.choice((0.1, 1.0, 3.0, 15.0)) if self.is_faulty else 0.1
-            self.world.after(delay_s, lambda: None if self.scheduler.is_up else self._restart())
+            self.world.after(
+                delay_s, lambda: None if self.scheduler.is_up else self.scheduler.start()
+            )
         self.world.after(0.5 if self.is_faulty else 5.0, self._revive_scheduler)
-
-    def _restart(self) -> None:
-        self.scheduler.start()
 
     def _make_peace(self) -> None:
         """Nothing new goes wrong from here on; what is frozen or away comes back by itself."""
@@ -357,12 +356,13 @@ class Simulation:
         self._check_undrained()
         self._restart_drained()
         self.world.run_until(self.world.now + 40.0)
-        for job_id in list(self.scheduler.table.jobs):
-            if self._can_never_end(job_id):
-                self._cancel(job_id)
         end = self.world.now + REST_S
         while self.world.now < end and not self._is_at_rest():
+            for job_id in list(self.scheduler.table.jobs):
+                if self._can_never_end(job_id):
+                    self._cancel(job_id)
             self.world.run_until(self.world.now + 5.0)
+        self.world.run_until(self.world.now + 5.0)  # words on their way arrive
         self._check_rest()
         self._run_one_more()
 
@@ -370,7 +370,7 @@ class Simulation:
         for daemon in self.daemons:
             known = self.scheduler.table.daemons.get(daemon.name)
             is_draining = known is not None and known.state is DaemonState.DRAINING
-            if is_draining and not daemon.worker:
+            if (is_draining or daemon.mind.is_draining) and not daemon.worker:
                 self._kill(daemon, 0.5)
 
     def _can_never_end(self, job_id: str) -> bool:

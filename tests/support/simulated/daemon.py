@@ -156,7 +156,8 @@ class Training:
 
     def left(self, rank: int, code: int) -> None:
         """A rank ended: the others notice, most of them soon."""
-        self.codes.setdefault(rank, code)
+        if rank in self.ranks:
+            self.codes.setdefault(rank, code)
         if rank not in self.ranks or self.is_broken or (self.is_through and code == 0):
             return
         self.is_broken = True
@@ -246,7 +247,7 @@ class Daemon:
         self.is_alive = False
         if self.worker:
             worker, self.worker = self.worker, None
-            if worker.phase != "ended":
+            if worker.phase in ("running", "stopping"):
                 self._bury(worker, 137)
         if self.connection:
             self.connection.break_off()
@@ -318,9 +319,11 @@ class Daemon:
             self.connection.break_off()
             return
         self._send(pb.DaemonMessage(beat=pb.DaemonBeat()))
-        if not self.quality.is_stream:  # an end may have been lost
+        if not self.quality.is_stream:  # what it said may have been lost
             for end in self.exits.values():
                 self._send(pb.DaemonMessage(exited=end))
+            if self.mind.phase is Phase.PREPARED and self.mind.key in self.told:
+                self._prepare(self.told[self.mind.key])
 
     def _send(self, message: pb.DaemonMessage) -> None:
         if self.connection and self.mind.is_connected:

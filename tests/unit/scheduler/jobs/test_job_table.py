@@ -64,6 +64,18 @@ def test_no_rank_starts_before_all_are_prepared() -> None:
     assert [start.id.rank for start in rig.said("start")] == [0, 1, 2]
 
 
+def test_a_rank_that_is_ready_for_nobody_is_dropped() -> None:
+    """It was asked for again while its refusal was on the way."""
+    rig = Rig(1)
+    rig.submit()
+    rig.hear("n0/cpu:0", prepared=prepared(error="no room", reason="USER_ERROR"))
+    assert rig.job().state is JobState.FAILED
+    rig.hear("n0/cpu:0", prepared=prepared(5000))
+    assert rig.kinds() == ["stop", "Rejected"]
+    rig.exit(0, 143, "PREEMPTED")
+    assert rig.kinds() == ["noted", "Rejected"]
+
+
 def test_submitting_again_changes_nothing() -> None:
     rig = Rig()
     spec = JobSpec(argv=("train",))

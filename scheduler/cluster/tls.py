@@ -57,12 +57,8 @@ class ServerTls:
         )
 
     def expiry(self) -> float | None:
-        """Seconds since the epoch; None where `cryptography` is not installed to tell."""
-        try:
-            found = _validity(self._files.certificate)
-        except ConfigError:
-            return None
-        return found[1].timestamp() if found is not None else None
+        """Return the time at which the certificate expires, as `expiry_of` does."""
+        return expiry_of(self._files.certificate)
 
     def _configuration(self) -> Any:
         import grpc
@@ -95,17 +91,13 @@ class ServerTls:
 
 def expiry_of(certificate: Path) -> float | None:
     """Return the time at which a certificate expires, in seconds since the epoch; None where
-    `cryptography` is not installed to tell.
+    it cannot be read, or `cryptography` is not installed to tell.
     """
     try:
-        from cryptography import x509
-    except ImportError:
+        found = _validity(certificate)
+    except ConfigError:
         return None
-    try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return float(found.not_valid_after_utc.timestamp())
+    return None if found is None else found[1].timestamp()
 
 
 def check_files(ca: Path, certificate: Path, key: Path) -> None:

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -356,7 +357,8 @@ def test_an_address_that_is_none_is_answered() -> None:
     from oneflow.scheduler.cluster.page import Page
 
     nobody: Any = None
-    answer = Page(nobody, nobody, nobody, nobody, nobody).route("http://[/", {}, "127.0.0.1:1")
+    nothing: Any = SimpleNamespace(driver=None, points=None, plans=None)
+    answer = Page(nobody, nobody, nothing).route("http://[/", {}, "127.0.0.1:1")
     assert answer is not None and answer.status == 400
 
 

@@ -49,6 +49,7 @@ struct Matrix { const S* at; i64 next, rows, columns; };
 // Rows of a tensor's head: batch, head and row strides.
 #define STRIDES(name) i64 name##_batch, i64 name##_head, i64 name##_row
 #define HEAD(name, batch, head) (name + (batch) * name##_batch + (head) * name##_head)
+#define OVER(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)  // so arrays are registers
 #define X (threadIdx.x % 16)
 #define Y (threadIdx.x / 16)
 
@@ -63,8 +64,8 @@ __device__ void fetch(Part& part, const Matrix& m, i64 row, i64 column) {
 // s <- a[row + ..] @ b[column + ..]^T
 __device__ void score(Scores& s, Part& left, Part& right, const Matrix& a, i64 row, const Matrix& b,
                       i64 column) {
-  for (int i = 0; i < EACH; ++i)
-    for (int j = 0; j < EACH; ++j) s[i][j] = 0;
+  OVER(i, EACH)
+    OVER(j, EACH) s[i][j] = 0;
   for (i64 depth = 0; depth < a.columns; depth += DEPTH) {
     __syncthreads();
     fetch(left, a, row, depth);
@@ -73,9 +74,9 @@ __device__ void score(Scores& s, Part& left, Part& right, const Matrix& a, i64 r
 #pragma unroll 4
     for (int k = 0; k < DEPTH; ++k) {
       T x[EACH], y[EACH];
-      for (int i = 0; i < EACH; ++i) x[i] = left[Y + 16 * i][k], y[i] = right[X + 16 * i][k];
-      for (int i = 0; i < EACH; ++i)
-        for (int j = 0; j < EACH; ++j) s[i][j] += x[i] * y[j];
+      OVER(i, EACH) x[i] = left[Y + 16 * i][k], y[i] = right[X + 16 * i][k];
+      OVER(i, EACH)
+        OVER(j, EACH) s[i][j] += x[i] * y[j];
     }
   }
 }
@@ -92,24 +93,24 @@ __device__ void gather(Sums& sums, const Weights& weights, Part& part, const Mat
 #pragma unroll 4
       for (int k = 0; k < TILE; ++k) {
         T x[EACH], y[DEPTH / 16];
-        for (int i = 0; i < EACH; ++i) x[i] = weights[Y + 16 * i][k];
-        for (int j = 0; j < DEPTH / 16; ++j) y[j] = part[k][X + 16 * j];
-        for (int i = 0; i < EACH; ++i)
-          for (int j = 0; j < DEPTH / 16; ++j) sums[i][spot + j] += x[i] * y[j];
+        OVER(i, EACH) x[i] = weights[Y + 16 * i][k];
+        OVER(j, DEPTH / 16) y[j] = part[k][X + 16 * j];
+        OVER(i, EACH)
+          OVER(j, DEPTH / 16) sums[i][spot + j] += x[i] * y[j];
       }
     }
   }
 }
 
 __device__ void clear(Sums& sums) {
-  for (int i = 0; i < EACH; ++i)
-    for (int j = 0; j < SPOTS; ++j) sums[i][j] = 0;
+  OVER(i, EACH)
+    OVER(j, SPOTS) sums[i][j] = 0;
 }
 
 // to[row + .., from + ..] <- sums
 __device__ void put(S* to, const Sums& sums, i64 row, i64 rows, i64 from, i64 columns) {
-  for (int i = 0; i < EACH; ++i)
-    for (int j = 0; j < SPOTS; ++j) {
+  OVER(i, EACH)
+    OVER(j, SPOTS) {
       i64 r = row + Y + 16 * i, c = from + X + 16 * j;
       if (r < rows && c < columns) to[r * columns + c] = written(sums[i][j]);
     }
@@ -146,39 +147,44 @@ __device__ T masked(T score, const Mask& mask, i64 row, i64 column, i64 rows, i6
   return mask.kind == 3 ? score + read(((const S*)mask.at)[at]) : score;
 }
 
+// __launch_bounds__(THREADS, 2): two blocks share a processor, with 128 registers a thread. That is
+// too few for attention_d_kv, whose two sums are 64 of them.
+
 // What a block works on: blockIdx.x head of a batch, y tile, z slice of the output's columns. Under
 // a causal mask the last rows see most, so they go first.
-#define TILE_ROW ((gridDim.y - 1 - blockIdx.y) * (i64)TILE)
+#define TILE_OF_ROWS                                                                    \
+  i64 batch = blockIdx.x / heads, head = blockIdx.x % heads, shared = head / times;     \
+  i64 row = (gridDim.y - 1 - blockIdx.y) * (i64)TILE, from = blockIdx.z * (i64)WIDTH;   \
+  Matrix queries = {HEAD(q, batch, head), q_row, rows, d};                              \
+  Matrix keys = {HEAD(k, batch, shared), k_row, columns, d};                            \
+  Matrix values = {HEAD(v, batch, shared), v_row, columns, e};
 #define SHAPE i64 heads, i64 times, i64 rows, i64 columns, i64 d, i64 e, T scale
 
-extern "C" __global__ void attention_forward(S* out, T* lse, const S* q, const S* k, const S* v,
-                                             STRIDES(q), STRIDES(k), STRIDES(v), MASK, SHAPE) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+attention_forward(S* out, T* lse, const S* q, const S* k, const S* v, STRIDES(q), STRIDES(k),
+                  STRIDES(v), MASK, SHAPE) {
   __shared__ Part left, right;
   __shared__ Weights weights;
-  i64 batch = blockIdx.x / heads, head = blockIdx.x % heads, shared = head / times;
-  i64 row = TILE_ROW, from = blockIdx.z * (i64)WIDTH;
-  Matrix queries = {HEAD(q, batch, head), q_row, rows, d};
-  Matrix keys = {HEAD(k, batch, shared), k_row, columns, d};
-  Matrix values = {HEAD(v, batch, shared), v_row, columns, e};
+  TILE_OF_ROWS
   Mask seen = MASK_OF(batch, head);
   Sums sums;
   clear(sums);
   T best[EACH], total[EACH];
-  for (int i = 0; i < EACH; ++i) best[i] = lowest(), total[i] = 0;
+  OVER(i, EACH) best[i] = lowest(), total[i] = 0;
   i64 end = kind == 1 && row + TILE < columns ? row + TILE : columns;
   for (i64 column = 0; column < end; column += TILE) {
     Scores s;
     score(s, left, right, queries, row, keys, column);
-    for (int i = 0; i < EACH; ++i) {
+    OVER(i, EACH) {
       T top = best[i], own = 0;
-      for (int j = 0; j < EACH; ++j) {
+      OVER(j, EACH) {
         i64 r = row + Y + 16 * i, c = column + X + 16 * j;
         s[i][j] = masked(s[i][j] * scale, seen, r, c, rows, columns);
         top = larger(top, s[i][j]);
       }
       top = row_max(top);
       T base = top == lowest() ? T(0) : top;  // nothing seen yet: exp(-inf - 0) is 0
-      for (int j = 0; j < EACH; ++j) {
+      OVER(j, EACH) {
         T weight = exp(s[i][j] - base);
         weights[Y + 16 * i][X + 16 * j] = weight;
         own += weight;
@@ -186,13 +192,13 @@ extern "C" __global__ void attention_forward(S* out, T* lse, const S* q, const S
       T shrink = exp(best[i] - base);
       total[i] = total[i] * shrink + row_sum(own);
       best[i] = top;
-      for (int j = 0; j < SPOTS; ++j) sums[i][j] *= shrink;
+      OVER(j, SPOTS) sums[i][j] *= shrink;
     }
     gather(sums, weights, right, values, column, from);
   }
-  for (int i = 0; i < EACH; ++i) {
+  OVER(i, EACH) {
     i64 r = row + Y + 16 * i;
-    for (int j = 0; j < SPOTS; ++j) sums[i][j] /= total[i] == 0 ? T(1) : total[i];
+    OVER(j, SPOTS) sums[i][j] /= total[i] == 0 ? T(1) : total[i];
     if (r < rows && X == 0 && from == 0)
       lse[(i64)blockIdx.x * rows + r] = total[i] == 0 ? lowest() : best[i] + log(total[i]);
   }
@@ -205,19 +211,16 @@ __device__ T weight_of(T score, T lse) { return score == lowest() ? T(0) : exp(s
 #define GRADIENT const S* d_out, STRIDES(d_out), const S* q, STRIDES(q), const S* k, STRIDES(k), \
     const S* v, STRIDES(v), const T* lse, MASK, SHAPE
 
-extern "C" __global__ void attention_d_q(S* d_q, T* dots, const S* out, STRIDES(out), GRADIENT) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+attention_d_q(S* d_q, T* dots, const S* out, STRIDES(out), GRADIENT) {
   __shared__ Part left, right;
   __shared__ Weights weights;
-  i64 batch = blockIdx.x / heads, head = blockIdx.x % heads, shared = head / times;
-  i64 row = TILE_ROW, from = blockIdx.z * (i64)WIDTH;
-  Matrix queries = {HEAD(q, batch, head), q_row, rows, d};
-  Matrix keys = {HEAD(k, batch, shared), k_row, columns, d};
-  Matrix values = {HEAD(v, batch, shared), v_row, columns, e};
+  TILE_OF_ROWS
   Matrix given = {HEAD(d_out, batch, head), d_out_row, rows, e};
   const S* made = HEAD(out, batch, head);
   Mask seen = MASK_OF(batch, head);
   T dot[EACH], statistic[EACH];
-  for (int i = 0; i < EACH; ++i) {
+  OVER(i, EACH) {
     i64 r = row + Y + 16 * i;
     dot[i] = 0, statistic[i] = 0;
     if (r < rows) {
@@ -235,8 +238,8 @@ extern "C" __global__ void attention_d_q(S* d_q, T* dots, const S* out, STRIDES(
     Scores s, d_weights;
     score(s, left, right, queries, row, keys, column);
     score(d_weights, left, right, given, row, values, column);
-    for (int i = 0; i < EACH; ++i)
-      for (int j = 0; j < EACH; ++j) {
+    OVER(i, EACH)
+      OVER(j, EACH) {
         i64 r = row + Y + 16 * i, c = column + X + 16 * j;
         T weight = weight_of(masked(s[i][j] * scale, seen, r, c, rows, columns), statistic[i]);
         weights[Y + 16 * i][X + 16 * j] = weight * (d_weights[i][j] - dot[i]) * scale;
@@ -265,10 +268,10 @@ extern "C" __global__ void attention_d_kv(S* d_k, S* d_v, const T* dots, GRADIEN
       Scores s, d_weights;  // transposed: a thread's rows are columns of the scores
       score(s, left, right, keys, column, queries, row);
       score(d_weights, left, right, values, column, given, row);
-      for (int j = 0; j < EACH; ++j) {
+      OVER(j, EACH) {
         i64 r = row + X + 16 * j;
         T statistic = r < rows ? lse[first + r] : T(0), dot = r < rows ? dots[first + r] : T(0);
-        for (int i = 0; i < EACH; ++i) {
+        OVER(i, EACH) {
           i64 c = column + Y + 16 * i;
           s[i][j] = weight_of(masked(s[i][j] * scale, seen, r, c, rows, columns), statistic);
           d_weights[i][j] = s[i][j] * (d_weights[i][j] - dot) * scale;
@@ -277,8 +280,8 @@ extern "C" __global__ void attention_d_kv(S* d_k, S* d_v, const T* dots, GRADIEN
       }
       gather(value_sums, weights, right, given, row, from);
       __syncthreads();
-      for (int i = 0; i < EACH; ++i)
-        for (int j = 0; j < EACH; ++j) weights[Y + 16 * i][X + 16 * j] = d_weights[i][j];
+      OVER(i, EACH)
+        OVER(j, EACH) weights[Y + 16 * i][X + 16 * j] = d_weights[i][j];
       __syncthreads();
       gather(key_sums, weights, right, queries, row, from);
     }

@@ -77,7 +77,7 @@ C_TYPES = {
 SOURCES: dict[str, str] = {}
 """Topic -> its CUDA C."""
 
-_NAME = re.compile(r'extern "C" __global__ void (\w+)\(')
+_NAME = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\)\s+)?(\w+)\(')
 
 
 def cuda_source(topic: str, text: str) -> None:

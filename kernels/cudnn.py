@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from oneflow.core.config import current_config
 from oneflow.core.dtype import uint8
+from oneflow.core.errors import DeviceError
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, address
@@ -33,6 +34,8 @@ _EXACT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _ALIGNMENT = 16  # bytes, of every operand
 _handles = threading.local()
 _plans: dict[Hashable, Plan | str] = {}
+MOST_PLANS = 4096
+"""Plans that are remembered; beyond it all are forgotten."""
 
 
 class Layout(NamedTuple):
@@ -49,9 +52,18 @@ class Plan(NamedTuple):
     nbytes: int
 
     def run(self, arrays: dict[int, Array], work: Array) -> None:
-        """arrays: by the numbers that the builder gave to its operands."""
+        """Start it. Raises DeviceError.
+
+        arrays: by the numbers that the builder gave to its operands.
+        """
         places = {number: address(array) for number, array in arrays.items()}
-        self.graph.execute(places, address(work) if self.nbytes else 0, handle=handle())
+        try:
+            self.graph.execute(places, address(work) if self.nbytes else 0, handle=handle())
+        except RuntimeError as error:
+            sizes = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in arrays.values())
+            raise DeviceError(
+                f"cuDNN failed to start a plan for {sizes}: {error}; ONEFLOW_CUDNN=0 leaves it out"
+            ) from error
 
 
 def layout_of(x: Array) -> Layout:
@@ -115,10 +127,13 @@ def planned(builder: Callable[..., Plan | str], *key: Hashable) -> Plan | str:
     import cupy
 
     place = (cupy.cuda.runtime.getDevice(), builder.__name__, key)
-    if place not in _plans:
-        _plans[place] = builder(*key, target={"handle": handle()})
-        log.debug("cuDNN, %s of %s: %s", builder.__name__, key, _plans[place])
-    return _plans[place]
+    found = _plans.get(place)
+    if found is None:
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        found = _plans[place] = builder(*key, target={"handle": handle()})
+        log.debug("cuDNN, %s of %s: %s", builder.__name__, key, found)
+    return found
 
 
 def workspace(plan: Plan | str) -> tuple[TensorType, ...]:

@@ -16,8 +16,7 @@ from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.elementwise import masked_fill
 from oneflow.functional.from_data import beside
 from oneflow.functional.joining import cat, stack
-from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_activation import softmax
+from oneflow.functional.nn_attention import scaled_dot_product_attention
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import permute, reshape, unsqueeze
@@ -100,15 +99,14 @@ def fused_multi_head_attention_inference_v2(
     else:
         v = _split(value, value_layout or key_order, size)
     q, k, v = (permute(x, (0, 2, 1, 3)) for x in (q, k, v))
-    factor = 1 / math.sqrt(size) if scale is None else scale
-    scores = mul(matmul(q, k.transpose(-1, -2)), factor)
-    rows, columns = scores.meta.shape[-2:]
-    hidden = _hidden(rows, columns, attn_mask_type, causal_diagonal_offset)
-    if hidden is not None:
-        scores = masked_fill(scores, beside(scores, hidden), -math.inf)
-    if attn_bias is not None:
-        scores = add(scores, attn_bias)
-    return _joined(permute(matmul(softmax(scores, -1), v), (0, 2, 1, 3)), output_layout)
+    hidden = _hidden(q.meta.shape[-2], k.meta.shape[-2], attn_mask_type, causal_diagonal_offset)
+    mask = attn_bias
+    if hidden is not None and attn_bias is None:
+        mask = beside(q, ~hidden)
+    elif hidden is not None and attn_bias is not None:
+        mask = masked_fill(attn_bias, beside(q, hidden), -math.inf)
+    out = scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    return _joined(permute(out, (0, 2, 1, 3)), output_layout)
 
 
 def fused_multi_head_attention_inference(

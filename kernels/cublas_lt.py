@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
+from weakref import finalize
 
 import numpy as np
 
@@ -57,6 +60,7 @@ class Request:
     turns_left, turns_right: the library is to transpose them.  epilogue: bits, as above.  added:
     None if nothing is added.  saved: elements from a column to the next of the activation's input,
     or bits of its mask; 0: there is none.  is_scaled: operands of 8 bits have scales.
+    bias_alignment, saved_alignment: bytes that divide the addresses of these.
     """
 
     left: Matrix
@@ -69,6 +73,8 @@ class Request:
     saved: int = 0
     alpha: float = 1.0
     is_scaled: bool = False
+    bias_alignment: int = _MOST_ALIGNED
+    saved_alignment: int = _MOST_ALIGNED
 
 
 class Addresses(NamedTuple):
@@ -113,6 +119,7 @@ class Plan:
         self._alpha = np.array(request.alpha, kind)
         self._beta = np.array(0 if request.added is None else 1, kind)
         self._request = request
+        finalize(self, _destroy, self._desc, self._layouts).atexit = False
 
     def run(self, at: Addresses, stream: int) -> None:
         """Computes one product in the order of `stream`. Raises DeviceError."""
@@ -140,7 +147,8 @@ class Plan:
             _set(self._desc, _LARGEST, _address(at.largest))
 
 
-_plans: dict[tuple[int, Request], Plan | None] = {}
+_plans: OrderedDict[tuple[int, int, Request], Plan | None] = OrderedDict()
+_MOST_PLANS = 4096  # some kilobytes each; programs may ask for ever new shapes
 _plans_lock = threading.Lock()
 
 
@@ -150,10 +158,14 @@ def plan(request: Request) -> Plan | None:
     """
     import cupy
 
-    key = cupy.cuda.runtime.getDevice(), request
+    # Programs may switch TF32 on and off.
+    key = cupy.cuda.runtime.getDevice(), cublas.arithmetic(request.left.dtype), request
     with _plans_lock:
         if key not in _plans:
             _plans[key] = _ask(request, key[0])
+            while len(_plans) > _MOST_PLANS:
+                _plans.popitem(last=False)
+        _plans.move_to_end(key)
         return _plans[key]
 
 
@@ -207,13 +219,17 @@ def _ask(request: Request, device: int) -> Plan | None:
         )
     finally:
         library().cublasLtMatmulPreferenceDestroy(wish)
-        library().cublasLtMatmulDescDestroy(desc)
-        for layout in layouts:
-            library().cublasLtMatrixLayoutDestroy(layout)
+        _destroy(desc, layouts)
     if status in (_NOT_SUPPORTED, _INVALID) or not found.value:
         return None
     _check(status, request)
     return Plan(request, handle, result)
+
+
+def _destroy(desc: ctypes.c_void_p, layouts: Sequence[ctypes.c_void_p]) -> None:
+    library().cublasLtMatmulDescDestroy(desc)
+    for layout in layouts:
+        library().cublasLtMatrixLayoutDestroy(layout)
 
 
 def _matrices(request: Request) -> tuple[Matrix, Matrix, Matrix, Matrix]:
@@ -240,9 +256,10 @@ def _descriptor(request: Request) -> ctypes.c_void_p:
     added = _added(request)
     if request.epilogue & (BIAS | BIAS_GRAD | SUM_LEFT | SUM_RIGHT):
         _set(made, _BIAS_TYPE, ctypes.c_int32(DATA[added.dtype]))
-        _set(made, _BIAS, _address(_MOST_ALIGNED))  # its alignment; each call sets the address
+        # An address stands for its alignment here; each call sets its own.
+        _set(made, _BIAS, _address(request.bias_alignment))
     if request.epilogue & SAVED:
-        _set(made, _AUX, _address(_MOST_ALIGNED))
+        _set(made, _AUX, _address(request.saved_alignment))
         _set(made, _AUX_LD, ctypes.c_int64(request.saved))
         if request.epilogue & (GELU | DGELU):
             _set(made, _AUX_TYPE, ctypes.c_int32(DATA[added.dtype]))

@@ -92,7 +92,7 @@ def find_plan(
     """The plan of cuBLASLt for `Product` of arrays without gaps. None if it has none. types: of the
     output, then those of a and b.
     """
-    whole = (_MATRIX_ALIGNMENT,) * 4
+    whole = (_MATRIX_ALIGNMENT,) * 6
     shapes = [(prod(t.shape[:-1]), t.shape[-1]) for t in types]
     lies = [(columns, 1) for _, columns in shapes]
     request = _request(
@@ -115,16 +115,18 @@ def product_with_epilogue(
 
     given = [e for e in epilogue if e in Product.GIVEN]
     needed = [e for e in epilogue if e in Product.NEEDED]
-    left, right, *others = arrays[len(given) :]
-    named = {**dict(zip(given, arrays, strict=False)), **dict(zip(needed, others, strict=True))}
+    left, right, *read = arrays[len(given) :]
+    named = {**dict(zip(given, arrays, strict=False)), **dict(zip(needed, read, strict=True))}
     if cublas_lt.why_not() or not all(x.flags.c_contiguous for x in (out, *named.values())):
         return False
     a, b = (x.reshape(-1, x.shape[-1]) for x in (left, right))
     if not (a.size and b.size):
         return False
     flat = out.reshape(-1, out.shape[-1])
-    added = address(named["added"]) if "added" in named else address(out)
-    at = [address(x) for x in (b, a)] + [added, address(out)]
+    sums = next((named[n] for n in ("bias", "sum_out", "sum_a", "sum_b") if n in named), None)
+    saved = next((named[n] for n in ("saved", "gelu_grad") if n in named), None)
+    others = [0 if x is None else address(x) for x in (sums, named.get("added"), saved)]
+    at = Addresses(address(b), address(a), address(out), others[0], others[1], others[2])
     request = _request(
         out.dtype.name,
         (flat.shape, a.shape, b.shape),
@@ -132,22 +134,12 @@ def product_with_epilogue(
         turned,
         scale,
         epilogue,
-        tuple(min(x & -x, _MATRIX_ALIGNMENT) for x in at),
+        tuple(min(x & -x, _MATRIX_ALIGNMENT) or _MATRIX_ALIGNMENT for x in (*at[:3], *others)),
     )
     found = None if request is None else cublas_lt.plan(request)
     if found is None:
         return False
-    bias = next((named[n] for n in ("bias", "sum_out", "sum_a", "sum_b") if n in named), None)
-    saved = next((named[n] for n in ("saved", "gelu_grad") if n in named), None)
-    places = Addresses(
-        at[0],
-        at[1],
-        at[3],
-        0 if bias is None else address(bias),
-        at[2] if "added" in named else 0,
-        0 if saved is None else address(saved),
-    )
-    found.run(places, cupy.cuda.get_current_stream().ptr)
+    found.run(at, cupy.cuda.get_current_stream().ptr)
     return True
 
 
@@ -164,21 +156,22 @@ def _request(
     """The product as cuBLASLt is asked for it; None if it cannot read its matrices.
 
     shapes, lies: of the result, a and b, and elements to the next row and column of them.
-    alignments: of a matrix as the library has them, A to D.
+    alignments: of the addresses, in the order of `Addresses`.
     """
     (rows, columns), *_ = shapes
     factors = []
     for i, is_turned in ((2, turned[1]), (1, turned[0])):
-        down, along = lies[i]
-        if along == 1 or shapes[i][1] == 1:
-            matrix = Matrix(dtype, shapes[i][1], shapes[i][0], max(down, shapes[i][1]))
-        elif down == 1:
-            matrix, is_turned = Matrix(dtype, *shapes[i], along), not is_turned
+        (height, width), (down, along) = shapes[i], lies[i]
+        down, along = width if height == 1 else down, 1 if width == 1 else along
+        if along == 1 and down >= width:
+            matrix = Matrix(dtype, width, height, down)
+        elif down == 1 and along >= height:
+            matrix, is_turned = Matrix(dtype, height, width, along), not is_turned
         else:
             return None
         factors.append((matrix._replace(alignment=alignments[2 - i]), is_turned))
     (left, turns_left), (right, turns_right) = factors
-    out = Matrix(dtype, columns, rows, columns, alignments[3])
+    out = Matrix(dtype, columns, rows, columns, alignments[2])
     has_saved = "saved" in epilogue or "gelu_grad" in epilogue
     return Request(
         left,
@@ -187,9 +180,11 @@ def _request(
         turns_left,
         turns_right,
         sum({_BITS[e] for e in epilogue if e in _BITS}),
-        out._replace(alignment=alignments[2]) if "added" in epilogue else None,
+        out._replace(alignment=alignments[4]) if "added" in epilogue else None,
         columns if has_saved else 0,
         scale,
+        bias_alignment=alignments[3],
+        saved_alignment=alignments[5],
     )
 
 

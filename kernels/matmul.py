@@ -16,6 +16,7 @@ from oneflow.kernels.registry import Workspace, kernel
 from oneflow.ops.matmul import Linear, Matmul, MatmulWeightGrad, Product
 
 _HALF = ("float16", "bfloat16")  # no BLAS on a CPU: computed in float32
+_OF_LIBRARY = ("float32", *_HALF)  # whose products on a GPU take more in
 
 
 def _in_float32(infer: Callable[..., TensorType]) -> Workspace:
@@ -112,6 +113,12 @@ def linear(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
     xp.add(out, b, out=out)
 
 
+@kernel("linear", device="cuda", dtypes=_OF_LIBRARY)
+def linear_by_library(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
+    if not product_with_epilogue(out, (x, w, b), (False, True), 1.0, ("bias",)):
+        linear(xp, out, x, w, b)
+
+
 @kernel("linear", device="cpu", dtypes=_HALF, workspace=_in_float32(Linear.infer))
 def linear_half(
     xp: ArrayModule,
@@ -175,7 +182,7 @@ def _phi(xp: ArrayModule, x: Array) -> tuple[Array, Array]:
     return (1 + t) / 2, (1 - t * t) / 2 * root * (1 + 3 * 0.044715 * x * x)
 
 
-@kernel("product", device="cuda", dtypes=("float32", "float16", "bfloat16"))
+@kernel("product", device="cuda", dtypes=_OF_LIBRARY)
 def product_by_library(
     xp: ArrayModule,
     out: Array,

@@ -91,6 +91,25 @@ def test_gaps_between_rows_are_read_as_they_lie() -> None:
     np.testing.assert_allclose(out.get(), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_row_that_stands_for_many_is_no_matrix() -> None:
+    w, row = cupy.ones((8, 16), np.float32), cupy.arange(16, dtype=np.float32)
+    x, out = cupy.broadcast_to(row, (4, 16)), cupy.zeros((4, 8), np.float32)
+    bias = cupy.ones(8, np.float32)
+    assert not product_with_epilogue(out, [x, w, bias], (False, True), 1.0, ("bias",))
+    linear = flow.nn.functional.linear
+    made = linear(*(flow.tensor(a.get(), device="cuda") for a in (x, w, bias)))
+    np.testing.assert_array_equal(made.numpy(), np.full((4, 8), 121, np.float32))
+
+
+def test_a_bias_may_lie_anywhere() -> None:
+    rng = np.random.default_rng(5)
+    x, w, whole = (rng.standard_normal(s).astype(np.float32) for s in ((4, 16), (8, 16), (11,)))
+    out, bias = cupy.zeros((4, 8), np.float32), cupy.asarray(whole)[3:]
+    arrays = [cupy.asarray(x), cupy.asarray(w), bias]
+    assert product_with_epilogue(out, arrays, (False, True), 1.0, ("bias",))
+    np.testing.assert_allclose(out.get(), x @ w.T + whole[3:], rtol=1e-5, atol=1e-5)
+
+
 def test_what_the_library_cannot_do_is_left_to_others() -> None:
     """GELU keeps its input in columns of a multiple of 8 numbers."""
     x, w = cupy.ones((4, 16), np.float32), cupy.ones((7, 16), np.float32)

@@ -18,6 +18,7 @@ from oneflow.actors.draws import RandomCall
 from oneflow.core.log import get_logger
 from oneflow.kernels.array import Array
 from oneflow.kernels.draw_seeds import DrawSeeds
+from oneflow.kernels.expressions.cuda_form import SPENT
 
 Call = Callable[[], Any]
 Blame = Callable[[Exception, int], None]
@@ -82,7 +83,7 @@ class Replayed:
         if recorded is None:
             acts = self._acts[key] = self._acts.get(key, 0) + 1
             if acts == 1:
-                self._run(range(len(self._calls)), piece)
+                self._run_first(piece)
                 return
             recorded = self._recorded[key] = self._record(piece)
         if recorded.seeds is not None:
@@ -92,6 +93,14 @@ class Replayed:
                 self._run(part, piece)
             else:
                 part.launch()
+
+    def _run_first(self, piece: int) -> None:
+        """The calls as they are, which compiles their kernels."""
+        functions, seconds = SPENT.functions, SPENT.seconds
+        self._run(range(len(self._calls)), piece)
+        if SPENT.functions > functions:
+            count, took = SPENT.functions - functions, SPENT.seconds - seconds
+            self._tell(f"{count} kernels compiled or loaded in {took:.2f} s")
 
     def _run(self, numbers: range, piece: int) -> None:
         """Some calls as they are."""

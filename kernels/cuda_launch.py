@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.kernels.array import Array
-from oneflow.kernels.expressions.cuda_form import HALVES
+from oneflow.kernels.expressions.cuda_form import HALVES, cuda_function
 
 THREADS = 256
 MAX_BLOCKS = 4096  # of a flat kernel: enough for every GPU; the loops stride over the rest
@@ -149,11 +149,4 @@ def long(value: int) -> object:
 @lru_cache(maxsize=256)
 def _function(name: str, dtype: str) -> Any:
     topic = next(t for t in SOURCES if name in functions_of(t))
-    return _module(topic, dtype).get_function(name)
-
-
-@lru_cache(maxsize=256)
-def _module(topic: str, dtype: str) -> Any:
-    import cupy
-
-    return cupy.RawModule(code=source_of(topic, dtype), options=("-std=c++17",))
+    return cuda_function(source_of(topic, dtype), name)

@@ -14,6 +14,7 @@ import numpy as np
 
 from oneflow.core.rng import DrawnSeed, Randomness
 from oneflow.kernels.array import Array
+from oneflow.kernels.expressions.cuda_form import cuda_function
 
 SOURCE = r"""
 typedef long long i64;
@@ -84,6 +85,4 @@ class DrawSeeds:
 
 @cache
 def _function() -> Any:
-    import cupy
-
-    return cupy.RawModule(code=SOURCE, options=("-std=c++17",)).get_function("draw_seeds")
+    return cuda_function(SOURCE, "draw_seeds")

@@ -9,11 +9,13 @@ never waited for. Half precision is read into float and rounded when it is store
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -465,15 +467,60 @@ def number_text(value: float) -> str:
     return f"-{text}" if value == -math.inf else text
 
 
+# ---- compiling -----------------------------------------------------------------------------------
+
+LONG_S = 2.0
+"""Seconds of compiling from which a process says why its first steps take long."""
+
+
+@dataclass
+class Spent:
+    """The functions that this process has compiled or loaded, and the seconds that took. NVRTC
+    takes 50 to 100 ms a kernel; CuPy keeps what it compiled on the disk.
+    """
+
+    functions: int = 0
+    seconds: float = 0.0
+    has_said: bool = False
+
+    def add(self, seconds: float) -> None:
+        """One more function."""
+        self.functions += 1
+        self.seconds += seconds
+        if self.seconds >= LONG_S and not self.has_said:
+            self.has_said = True
+            logging.getLogger(__name__).warning(
+                "compiling kernels for the GPU takes long: %d so far, %.1f s. Each is compiled "
+                "once and kept on the disk (CUPY_CACHE_DIR, ~/.cupy/kernel_cache)",
+                self.functions,
+                self.seconds,
+            )
+
+
+SPENT = Spent()
+
+
+def cuda_function(text: str, name: str) -> Any:
+    """The function `name` of a CUDA C text, ready to be launched on the current GPU."""
+    start = perf_counter()
+    function = _module(text).get_function(name)
+    SPENT.add(perf_counter() - start)
+    return function
+
+
+@lru_cache(maxsize=4096)
+def _module(text: str) -> Any:
+    import cupy
+
+    return cupy.RawModule(code=text, options=("-std=c++17",))
+
+
 # ---- launching -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
 def _function(spec: CudaSpec, is_many: bool = False) -> Any:
-    import cupy
-
-    code = source_of_many(spec) if is_many else source_of(spec)
-    return cupy.RawModule(code=code, options=("-std=c++17",)).get_function("run")
+    return cuda_function(source_of_many(spec) if is_many else source_of(spec), "run")
 
 
 class CudaKernel:

@@ -22,6 +22,7 @@ from oneflow.kernels.expressions.cuda_form import (
     PRELUDE,
     THREADS,
     Writer,
+    cuda_function,
     number_text,
     spec_of,
 )
@@ -111,13 +112,11 @@ def _plus(text: str, value: float) -> str:
 @lru_cache(maxsize=256)
 def _function(rule: RowRule) -> tuple[Any, list[Any], list[int]]:
     """The function, its numbers, and the places of lr (0) and step (1) that it is fed."""
-    import cupy
-
     formula = rule.formula()
     numbers = [
         np.float64(v) if isinstance(v, float) else np.int64(v) for v in formula.numbers.values()
     ]
-    made = cupy.RawModule(code=rule.text(), options=("-std=c++17",)).get_function("run")
+    made = cuda_function(rule.text(), "run")
     return made, numbers, [("lr", "step").index(name) for name in formula.fed]
 
 

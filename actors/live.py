@@ -104,7 +104,7 @@ def refresh(metrics: Metrics) -> None:
         for bound in job.bound.actors.values():
             states[bound.kind, _state(bound)] += 1
             used += _count_slots(bound, metrics)
-    metrics.actor_states = dict(states)
+    metrics.actor_states.update(states)
     metrics.set_device_memory("reserved", reserved)
     metrics.set_device_memory("used", used)
 

@@ -267,20 +267,57 @@ class Metrics:
             "result",
             start=("ok", "late", "failed"),
         )
-        self.registers: dict[tuple[str, str], int] = {}
-        self.actor_states: dict[tuple[str, str], int] = {}
+        self.registers = Gauges("oneflow_registers", "Register slots.", "kind", "state")
+        self.actor_states = Gauges(
+            "oneflow_daemon_actors", "Actors of the jobs bound now.", "kind", "state"
+        )
         self.device_memory: dict[str, int] = {}
         self.device_memory_peak = 0
         self.host_memory: dict[str, int] = {}  # of ranks in other processes, and pinned memory
-        self.device_errors: dict[str, int] = dict.fromkeys(DEVICE_ERRORS, 0)
-        self.lookups: dict[tuple[str, str], int] = dict.fromkeys(LOOKUPS, 0)
-        self.row_ids: dict[str, int] = dict.fromkeys(ROW_IDS, 0)
-        self.row_nbytes: dict[tuple[str, str], int] = dict.fromkeys(ROW_MOVES, 0)
+        self.device_errors = Counts(
+            "oneflow_device_errors", "Errors of the device.", "kind", start=DEVICE_ERRORS
+        )
+        self.lookups = Counts(
+            "oneflow_embedding_lookups",
+            "Rows of embeddings that were looked up.",
+            "tier",
+            "result",
+            start=LOOKUPS,
+        )
+        self.row_ids = Counts(
+            "oneflow_embedding_ids",
+            "Ids that were looked up in OneEmbedding's tables.",
+            "kind",
+            start=ROW_IDS,
+        )
+        self.row_nbytes = Counts(
+            "oneflow_embedding_bytes",
+            "Bytes of OneEmbedding's rows that were moved.",
+            "tier",
+            "direction",
+            start=ROW_MOVES,
+        )
         self.rows_queued = 0
         self.row_stall_s = 0.0
-        self.checkpoint_nbytes: dict[str, int] = {"read": 0, "write": 0}
-        self.checkpoint_failures: dict[str, int] = dict.fromkeys(CHECKPOINT_FAILURES, 0)
-        self.saves = {phase: Histogram(WIDE_BUCKETS) for phase in SAVE_PHASES}
+        self.checkpoint_nbytes = Counts(
+            "oneflow_checkpoint_bytes",
+            "Bytes of checkpoints.",
+            "direction",
+            start=("read", "write"),
+        )
+        self.checkpoint_failures = Counts(
+            "oneflow_checkpoint_failures",
+            "Checkpoints that could not be written or read.",
+            "reason",
+            start=CHECKPOINT_FAILURES,
+        )
+        self.saves = Times(
+            "oneflow_checkpoint_save_duration_seconds",
+            "Time of a phase of a checkpoint.",
+            "phase",
+            bounds=WIDE_BUCKETS,
+            start=SAVE_PHASES,
+        )
         self.capacity: Callable[[], Mapping[str, int]] = host_capacity  # of the device
         self.rank: int | None = None
         self.gauges: list[Callable[[Metrics], None]] = []
@@ -398,7 +435,7 @@ class Metrics:
 
     def checkpoint(self, direction: str, nbytes: int) -> None:
         """direction: read or write."""
-        self.checkpoint_nbytes[direction] = self.checkpoint_nbytes.get(direction, 0) + nbytes
+        self.checkpoint_nbytes[direction] += nbytes
 
     def saved(self, phase: str, seconds: float) -> None:
         """A phase of a checkpoint on this rank. phase: one of SAVE_PHASES."""

@@ -7,7 +7,7 @@ Pages show the rows that have a name for it; what the others hold they show in w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,8 +19,10 @@ from oneflow.core.metrics import (
     NONFINITE,
     ROW_IDS,
     SAVE_PHASES,
+    Gauges,
     Histogram,
     Metrics,
+    Times,
 )
 
 Labels = tuple[str, ...]
@@ -185,11 +187,26 @@ COLLECTIVE = {
 }
 CAUSE = {"cause": frozenset(("no_input", "no_free_register"))}
 DIRECTION = {"direction": frozenset(("sent", "received"))}
-ACTOR_STATE = {"state": frozenset(("waiting_input", "waiting_output", "running", "idle"))}
-SLOT_KIND = {"kind": frozenset(("compute", "transfer", "io"))}
-SLOT_STATE = {"state": frozenset(("free", "filled", "in_use"))}
-TIER = {"tier": frozenset(("device", "host", "disk")), "result": frozenset(("hit", "miss"))}
+ACTOR_STATES = ("waiting_input", "waiting_output", "running", "idle")
+SLOT_KINDS = ("compute", "transfer", "io")
+SLOT_STATES = ("free", "filled", "in_use")
+TIERS = ("device", "host", "disk")
+READ_WRITE = ("read", "write")
 
+
+def _kept(name: str, kept: str, *known: Iterable[str]) -> Family:
+    """The row of a family that `Metrics` declares under `kept`. known: the values of each label."""
+    declared = getattr(_DECLARED, kept)
+    how, add = How.COUNT, _into(kept)
+    if isinstance(declared, Gauges):
+        how, add = How.NOW, _into(kept, is_now=True)
+    elif isinstance(declared, Times):
+        how, add = How.TIMES, _time(lambda m, labels: getattr(m, kept)[labels[0]])
+    labels = dict(zip(declared.labels, map(frozenset, known), strict=True))
+    return Family(name, _items(kept), add, how, labels, declared.name, declared.text)
+
+
+_DECLARED = Metrics()
 FAMILIES = (
     Family(
         "acts",
@@ -217,24 +234,8 @@ FAMILIES = (
         "oneflow_actor_wait_seconds",
         "Time this rank was idle, by what an actor lacked.",
     ),
-    Family(
-        "actors",
-        _items("actor_states"),
-        _into("actor_states", is_now=True),
-        How.NOW,
-        KIND | ACTOR_STATE,
-        "oneflow_daemon_actors",
-        "Actors of the jobs bound now.",
-    ),
-    Family(
-        "registers",
-        _items("registers"),
-        _into("registers", is_now=True),
-        How.NOW,
-        SLOT_KIND | SLOT_STATE,
-        "oneflow_registers",
-        "Register slots.",
-    ),
+    _kept("actors", "actor_states", KIND["kind"], ACTOR_STATES),
+    _kept("registers", "registers", SLOT_KINDS, SLOT_STATES),
     Family("messages", _messages, _add_messages, How.COUNT, TRANSPORT | DIRECTION),
     Family(
         "message_bytes",
@@ -302,42 +303,10 @@ FAMILIES = (
         How.NOW,
         {"kind": frozenset(("rss", "pinned", "shared"))},
     ),
-    Family(
-        "device_errors",
-        _items("device_errors"),
-        _into("device_errors"),
-        How.COUNT,
-        {"kind": frozenset(DEVICE_ERRORS)},
-        "oneflow_device_errors",
-        "Errors of the device.",
-    ),
-    Family(
-        "lookups",
-        _items("lookups"),
-        _into("lookups"),
-        How.COUNT,
-        TIER,
-        "oneflow_embedding_lookups",
-        "Rows of embeddings that were looked up.",
-    ),
-    Family(
-        "row_ids",
-        _items("row_ids"),
-        _into("row_ids"),
-        How.COUNT,
-        {"kind": frozenset(ROW_IDS)},
-        "oneflow_embedding_ids",
-        "Ids that were looked up in OneEmbedding's tables.",
-    ),
-    Family(
-        "row_bytes",
-        _items("row_nbytes"),
-        _into("row_nbytes"),
-        How.COUNT,
-        {"tier": frozenset(("host", "disk")), "direction": frozenset(("read", "write"))},
-        "oneflow_embedding_bytes",
-        "Bytes of OneEmbedding's rows that were moved.",
-    ),
+    _kept("device_errors", "device_errors", DEVICE_ERRORS),
+    _kept("lookups", "lookups", TIERS, ("hit", "miss")),
+    _kept("row_ids", "row_ids", ROW_IDS),
+    _kept("row_bytes", "row_nbytes", TIERS[1:], READ_WRITE),
     Family(
         "rows_queued",
         lambda m: iter([((), m.rows_queued)]),
@@ -374,32 +343,8 @@ FAMILIES = (
         How.COUNT,
         {"where": frozenset(NONFINITE)},
     ),
-    Family(
-        "save_seconds",
-        _items("saves"),
-        _time(lambda m, labels: m.saves[labels[0]]),
-        How.TIMES,
-        {"phase": frozenset(SAVE_PHASES)},
-        "oneflow_checkpoint_save_duration_seconds",
-        "Time of a phase of a checkpoint.",
-    ),
-    Family(
-        "checkpoint_bytes",
-        _items("checkpoint_nbytes"),
-        _into("checkpoint_nbytes"),
-        How.COUNT,
-        {"direction": frozenset(("read", "write"))},
-        "oneflow_checkpoint_bytes",
-        "Bytes of checkpoints.",
-    ),
-    Family(
-        "checkpoint_failures",
-        _items("checkpoint_failures"),
-        _into("checkpoint_failures"),
-        How.COUNT,
-        {"reason": frozenset(CHECKPOINT_FAILURES)},
-        "oneflow_checkpoint_failures",
-        "Checkpoints that could not be written or read.",
-    ),
+    _kept("save_seconds", "saves", SAVE_PHASES),
+    _kept("checkpoint_bytes", "checkpoint_nbytes", READ_WRITE),
+    _kept("checkpoint_failures", "checkpoint_failures", CHECKPOINT_FAILURES),
 )
 BY_NAME = {family.name: family for family in FAMILIES}

@@ -10,11 +10,7 @@ from collections.abc import Mapping
 
 from oneflow.core.errors import CODES as CODES
 
-REASONS = (
-    "NONE", "USER_ERROR", "SIGNAL", "OOM_HOST", "OOM_DEVICE", "NODE_LOST", "PEER_LOST", "HANG",
-    "DESYNC", "NONFINITE", "CHECKPOINT_INVALID", "RENDEZVOUS_TIMEOUT", "UNSATISFIABLE",
-    "PREEMPTED", "TIME_LIMIT", "CANCELLED", "AUTH", "DISK_FULL", "INTERNAL",
-)  # fmt: skip
+REASONS = tuple(CODES)
 
 _REASON_OF_CODE = {code: reason for reason, code in CODES.items() if 64 <= code < 128}
 _REASON_OF_CODE[65] = "CHECKPOINT_INVALID"

@@ -8,9 +8,10 @@ Graphs of forward, backward and AdamW; mixed: float32 weights, computing in bflo
 weights too. Counted by the emulated CUDA of tests/cuda_emulation, in the fourth step; compare with
 ONEFLOW_KERNEL_FUSION=0 and ONEFLOW_CUDA_GRAPHS=0. graphs: launches of recorded graphs; replayed:
 their kernels, which are not among the launches. batch: sequences of GPT-2, images of ResNet-50;
-rows: of DLRM, whose tables are in device memory. Products are calls of cuBLAS, beside launches;
-copied and set: by copies and fills on the device. Bytes that kernels move, and the least: see
-step_bytes.py. Prints why and ends with 0 where CUDA is not emulated.
+rows: of DLRM, whose tables are in device memory, or with --cache-mb behind a cache there (with
+EMU_MODE=run, which computes what misses). Products are calls of cuBLAS, beside launches; copied and
+set: by copies and fills on the device. Bytes that kernels move, and the least: see step_bytes.py.
+Prints why and ends with 0 where CUDA is not emulated.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ SIDE, CLASSES = 224, 1000
 MIB = 1 << 20
 
 
-def dlrm(flow: Any, rows: int) -> Any:
-    """Clicks by 26 tables of a OneEmbedding in device memory, whose ids are the last columns of a
-    batch of numbers."""
+def dlrm(flow: Any, rows: int, cache_mb: int) -> Any:
+    """Clicks by 26 tables of a OneEmbedding, whose ids are the last columns of a batch of
+    numbers. cache_mb: of a device cache before rows in host memory; 0: rows in device memory."""
     one, tables, width = flow.one_embedding, DLRM["tables"], DLRM["width"]
     nn, numbers = flow.nn, DLRM["numbers"]
-    store = one.make_device_mem_store_options("", rows * tables * 4, size_factor=3)
+    most = rows * tables * 4
+    store = one.make_device_mem_store_options("", most, size_factor=3)
+    if cache_mb:
+        store = one.make_cached_host_mem_store_options(cache_mb, "", most, size_factor=3)
     table = one.make_table_options(one.make_uniform_initializer(-0.05, 0.05))
 
     class Model(nn.Module):  # type: ignore[misc,name-defined]
@@ -62,7 +66,7 @@ def network(flow: Any, name: str, settings: argparse.Namespace) -> tuple[Any, An
     rng = np.random.default_rng(0)
     if name == "dlrm":
         rows = settings.rows
-        model, columns = dlrm(flow, rows), DLRM["numbers"] + DLRM["tables"]
+        model, columns = dlrm(flow, rows, settings.cache_mb), DLRM["numbers"] + DLRM["tables"]
         x = rng.zipf(1.05, (rows, columns)) % 1_000_000
         y = rng.integers(0, 2, rows)
     elif name == "gpt2":
@@ -138,6 +142,7 @@ def main() -> None:
     parser.add_argument("--sequence", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rows", type=int, default=4096)
+    parser.add_argument("--cache-mb", type=int, default=0)
     settings = parser.parse_args()
     if "CUDA_EMULATION" not in os.environ:
         print("launches: CUDA is not emulated here (tests/cuda_emulation), nothing counted")

@@ -8,7 +8,7 @@ an array still holds the ids that it held before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,11 +27,12 @@ from oneflow.kernels.rows_gpu import (
     DISTINCT,
     UPDATED,
     DeviceIds,
-    RowTable,
+    DeviceTable,
     norms_of,
     scale_of,
     sums_of,
 )
+from oneflow.one_embedding.store.device_side import DeviceSide
 from oneflow.one_embedding.store.device_tier import DeviceTier
 
 
@@ -58,18 +59,30 @@ class Waiting:
 class DeviceRows:
     """The rows of the buckets first .. last - 1 of tables.
 
-    ids: the ids that they take.  counts: those of the open table.
+    ids: the ids that they take.  counts: those of the open table.  tell: called when the tier has
+    counted.
     """
 
     def __init__(
-        self, tier: DeviceTier, ids: RowIds, buckets: tuple[int, int], counts: Counts
+        self,
+        tier: DeviceSide,
+        ids: RowIds,
+        buckets: tuple[int, int],
+        counts: Counts,
+        tell: Callable[[], None],
     ) -> None:
         self._tier, self._ids, self._buckets, self._counts = tier, ids, buckets, counts
         self._xp: ArrayModule = tier.xp
+        self._tell = tell
         self.waiting: list[Waiting] = []
 
+    @property
+    def has_all(self) -> bool:
+        """Whether all rows are on the GPU, so that none need be read ahead."""
+        return isinstance(self._tier, DeviceTier)
+
     @contextmanager
-    def _at_work(self) -> Iterator[RowTable]:
+    def _at_work(self) -> Iterator[DeviceTable]:
         if self._tier.xp.cuda.get_current_stream().is_capturing():
             raise OneFlowError(
                 f"embedding {self._ids.name!r}: a step on its rows is not the same each time"
@@ -86,6 +99,7 @@ class DeviceRows:
             grown = self._tier.heard(waits=waits)
         if grown is None:
             return
+        self._tell()
         self._counts.ids += int(grown[ASKED] + grown[CAME])
         self._counts.distinct += int(grown[DISTINCT])
         self._counts.updated += int(grown[UPDATED])
@@ -98,7 +112,7 @@ class DeviceRows:
 
     def _numbered(
         self,
-        table: RowTable,
+        table: DeviceTable,
         ids: Array,
         table_ids: Array | None,
         padding_idx: int | None,
@@ -114,22 +128,6 @@ class DeviceRows:
             buckets=self._buckets,
             is_left=is_left,
         )
-
-    def _placed(
-        self,
-        table: RowTable,
-        ids: DeviceIds,
-        is_wanted: Array | None,
-        *,
-        counted: int,
-        asked: int = 0,
-    ) -> Array:
-        """Places of the rows of ids, made where they are not there."""
-        places, fresh = table.find(ids, is_wanted, counted=counted, asked=asked)
-        self._tier.make_room(ids.size, fresh)
-        table.place(ids, places, fresh)
-        table.create(ids, places)
-        return places
 
     def look_up(
         self,
@@ -150,13 +148,9 @@ class DeviceRows:
         with self._at_work() as table:
             asked = self._numbered(table, ids, table_ids, padding_idx, is_left)
             word = ASKED if is_left is None else CAME
-            if makes_rows:
-                places = self._placed(table, asked, None, counted=DISTINCT, asked=word)
-            else:
-                places, _ = table.find(asked, counted=DISTINCT, asked=word)
             flat = (asked.size, out.shape[-1])
             rows = out if out.flags.c_contiguous else self._xp.empty(flat, np.float32)
-            table.take(rows.reshape(flat), asked, places)
+            self._tier.take(rows.reshape(flat), asked, asked=word, makes_rows=makes_rows)
             if rows is not out:
                 out[...] = rows.reshape(out.shape)
 
@@ -202,12 +196,14 @@ class DeviceRows:
             if len(waiting) > 1:
                 ids, sums = self._merged(table, waiting)
             scale = scale_of(xp, told, xp.ascontiguousarray(norms))
-            places = self._placed(table, ids, is_wanted, counted=UPDATED)
             lr, step = xp.asarray(lr), xp.asarray(step)
-            update_rows(rule, table.lines, places, sums, scale, lr, step)
-            table.mark(places, step if rule.catches_up else None)
 
-    def _merged(self, table: RowTable, waiting: list[Waiting]) -> tuple[DeviceIds, Array]:
+            def change(lines: Array, places: Array) -> None:
+                update_rows(rule, lines, places, sums, scale, lr, step)
+
+            self._tier.change(ids, change, step if rule.catches_up else None, is_wanted)
+
+    def _merged(self, table: DeviceTable, waiting: list[Waiting]) -> tuple[DeviceIds, Array]:
         xp = self._xp
         each = [w.ids for w in waiting]
         keys = xp.concatenate([x.keys for x in each]).view(np.int64)

@@ -95,7 +95,7 @@ class OpenTable:
         self._waiting: list[Waiting] = []
         self._now: Request | None = None
         self._on_device: DeviceRows | None = None
-        self.ahead = RowsAhead(self.ids, self.store.get, self._lock, self.size)
+        self.ahead = RowsAhead(self.ids, self.store.get_early, self._lock, self.size)
 
     def on_device(self, xp: ArrayModule) -> DeviceRows | None:
         """The rows in the memory of a GPU, where they are from the first such call on; None for
@@ -110,7 +110,7 @@ class OpenTable:
             if tier is not None:
                 self.ahead.give_up()
                 buckets = self.first, self.last
-                self._on_device = DeviceRows(tier, self.ids, buckets, self.counts)
+                self._on_device = DeviceRows(tier, self.ids, buckets, self.counts, self.store.tell)
         return self._on_device
 
     def settle(self) -> None:
@@ -137,7 +137,7 @@ class OpenTable:
 
     def read_ahead(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> None:
         """Begin to read the rows of a batch that will be looked up, on a thread of its own."""
-        if self._on_device is not None:
+        if self._on_device is not None and self._on_device.has_all:
             return
         number = partial(self._numbered, padding_idx=padding_idx)
         self.ahead.begin(ids, table_ids, number, self._now)

@@ -16,6 +16,7 @@ is what orders them: `rows_place` reads ROWS and writes ROWS_AFTER, and the last
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +35,7 @@ LOAD = 2 / 3
 """Share of an index in use when all rows are there: an id is found after two entries on average."""
 KINDS = {"constant": 0, "uniform": 1, "normal": 2, "trunc_normal": 3}
 
-cuda_source(
-    "rows_gpu",
+COMMON = (
     r"""
 #define TABLE_BITS """
     + str(TABLE_BITS)
@@ -82,7 +82,14 @@ __device__ int flags_before(bool flag, int* total) {
   *total = sum;
   return before;
 }
+"""
+)
+"""The CUDA C that all tables on GPUs share: hashes, and ids that are the first of equal ones."""
 
+cuda_source(
+    "rows_gpu",
+    COMMON
+    + r"""
 // ---- distinct ids -----------------------------------------------------------------------------
 
 // keys, tables, buckets, at: of every id. at: its place in `slots`, which are -1 before and hold
@@ -418,40 +425,16 @@ class DeviceIds:
         return found
 
 
-class RowTable:
-    """The rows and the index of a table in the memory of the current GPU.
+class DeviceTable:
+    """The common part of tables in the memory of the current GPU.
 
-    capacity: most rows.  columns, seeds: of `first_value` above.  Places of a batch: int64[n], of
-    the first of equal ids, -1 of the others.
+    lines: float32 (rows, line_size), whose rows `places` name.  head: counts.
     """
 
-    def __init__(
-        self, xp: ArrayModule, capacity: int, line_size: int, columns: Array, seeds: Array
-    ) -> None:
-        self.xp, self.capacity, self.line_size = xp, capacity, line_size
-        self.lines = xp.empty((capacity, line_size), np.float32)
-        self.entries = xp.zeros((_entries_of(capacity), 2), np.uint64)
-        self.changed = xp.zeros(capacity, np.uint8)
-        self.head = xp.zeros(HEAD, np.int64)
-        self._columns, self._seeds = xp.asarray(columns), xp.asarray(seeds)
-
-    @property
-    def nbytes(self) -> int:
-        """Device memory of rows and index."""
-        return self.nbytes_of(self.capacity, self.line_size)
-
-    @staticmethod
-    def nbytes_of(capacity: int, line_size: int) -> int:
-        """The same of any table."""
-        return capacity * (4 * line_size + 1) + 16 * _entries_of(capacity)
-
-    def clear(self) -> None:
-        """Have no rows."""
-        self.entries.fill(0)
-        self.changed.fill(0)
-        self.head.fill(0)
-
-    # ---- ids -------------------------------------------------------------------------------------
+    def __init__(self, xp: ArrayModule, num_lines: int, line_size: int) -> None:
+        self.xp, self.line_size = xp, line_size
+        self.lines: Any = xp.empty((num_lines, line_size), np.float32)
+        self.head: Any = xp.zeros(HEAD, np.int64)
 
     def number(
         self,
@@ -478,7 +461,7 @@ class RowTable:
         padding = 0 if padding_idx is None else padding_idx
         numbers = num_tables, padding_idx is not None, padding, is_signed, *buckets, BUCKETS
         by_item(
-            "rows_number", n, ids, _or_null(table_ids), _or_null(is_left), long(n),
+            "rows_number", n, ids, or_null(table_ids), or_null(is_left), long(n),
             *map(long, numbers), made.keys, made.tables, made.buckets, made.at, slots,
             long(slots.size - 1), self.head,
         )  # fmt: skip
@@ -490,6 +473,55 @@ class RowTable:
         numbers = xp.arange(keys.size, dtype=np.int32)
         known = xp.asarray(keys), xp.asarray(tables)
         return DeviceIds(*known, xp.zeros(keys.size, np.int32), numbers, numbers)
+
+    def get(self, places: Array) -> Array:
+        """The rows at places of the host, there: float32[n, line_size]."""
+        xp = self.xp
+        rows = xp.empty((places.size, self.line_size), np.float32)
+        there, n = xp.asarray(places), long(places.size)
+        by_item("rows_get", rows.size, rows, self.lines, long(self.line_size), there, n)
+        found: Array = xp.asnumpy(rows)
+        return found
+
+    def put(self, rows: Array, places: Array) -> None:
+        """Replace rows by those of the host, float32[n, line_size]; places: -1 for none."""
+        there, at, n = self.xp.asarray(rows), self.xp.asarray(places), long(places.size)
+        by_item("rows_put", rows.size, self.lines, long(self.line_size), there, at, n)
+
+
+class RowTable(DeviceTable):
+    """The rows and the index of a table in the memory of the current GPU.
+
+    capacity: most rows.  columns, seeds: of `first_value` above.  Places of a batch: int64[n], of
+    the first of equal ids, -1 of the others.
+    """
+
+    def __init__(
+        self, xp: ArrayModule, capacity: int, line_size: int, columns: Array, seeds: Array
+    ) -> None:
+        super().__init__(xp, capacity, line_size)
+        self.capacity = capacity
+        self.entries = xp.zeros((_entries_of(capacity), 2), np.uint64)
+        self.changed = xp.zeros(capacity, np.uint8)
+        self._columns, self._seeds = xp.asarray(columns), xp.asarray(seeds)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory of rows and index."""
+        return self.nbytes_of(self.capacity, self.line_size)
+
+    @staticmethod
+    def nbytes_of(capacity: int, line_size: int) -> int:
+        """The same of any table."""
+        return capacity * (4 * line_size + 1) + 16 * _entries_of(capacity)
+
+    def clear(self) -> None:
+        """Have no rows."""
+        self.entries.fill(0)
+        self.changed.fill(0)
+        self.head.fill(0)
+
+    # ---- ids -------------------------------------------------------------------------------------
 
     def find(
         self,
@@ -513,7 +545,7 @@ class RowTable:
             is_wanted = xp.asarray(is_wanted, np.bool_)
         by_block(
             "rows_find", ids.size, ids.keys, ids.tables, ids.at, ids.slots, long(ids.size),
-            self.entries, long(len(self.entries)), _or_null(is_wanted), places, fresh, self.head,
+            self.entries, long(len(self.entries)), or_null(is_wanted), places, fresh, self.head,
             long(counted),
             long(asked),
         )  # fmt: skip
@@ -548,7 +580,7 @@ class RowTable:
         most = self.num_changed if is_changed else int(self.head[ROWS])
         found = [xp.empty(most, t) for t in (np.uint64, np.int32, np.int64)]
         changed = self.changed if is_changed else None
-        of = self.entries, long(len(self.entries)), _or_null(changed)
+        of = self.entries, long(len(self.entries)), or_null(changed)
         by_item("rows_list", len(self.entries), *of, *found, xp.zeros(1, np.int64))
         keys, tables, places = map(xp.asnumpy, found)
         return keys, tables, places
@@ -569,32 +601,29 @@ class RowTable:
     def take(self, out: Array, ids: DeviceIds, places: Array) -> None:
         """Write the first numbers of the row of each id into `out`, float32[n, k]: first values of
         those that got no place, zeros for ids that are left out. Ends a batch."""
-        batch = ids.keys, ids.tables, ids.at, ids.slots, places, long(ids.size)
-        numbers = self._columns, long(self._columns.shape[1]), self._seeds
-        shape = long(out.shape[-1]), self.lines, long(self.line_size)
-        by_item("rows_take", out.size, out, *shape, *batch, *numbers, self.head)
+        first_values = self._columns, long(self._columns.shape[1]), self._seeds
+        take_rows(out, ids, self.lines, places, self.head, first_values)
 
-    def mark(self, places: Array, step: Array | None = None) -> None:
-        """Note that rows were changed. step: int64[], written as their last number. Ends a
-        batch."""
-        n, marks = long(places.size), long(step is not None)
-        args = self.changed, _or_null(step), marks, self.head
-        by_item("rows_mark", places.size, self.lines, long(self.line_size), places, n, *args)
 
-    def put(self, rows: Array, places: Array) -> None:
-        """Replace rows, float32[n, line_size], of the host."""
-        there = self.xp.asarray(rows)
-        n = long(places.size)
-        by_item("rows_put", rows.size, self.lines, long(self.line_size), there, places, n)
+def take_rows(
+    out: Array,
+    ids: DeviceIds,
+    lines: Array,
+    places: Array,
+    head: Array,
+    first_values: tuple[object, ...] = (np.int64(0),) * 3,
+) -> None:
+    """Write the first numbers of the row of each id into `out`, float32[n, k]. Ends a batch."""
+    batch = ids.keys, ids.tables, ids.at, ids.slots, places, long(ids.size)
+    shape = long(out.shape[-1]), lines, long(lines.shape[1])
+    by_item("rows_take", out.size, out, *shape, *batch, *first_values, head)
 
-    def get(self, places: Array) -> Array:
-        """The rows at places of the host, there: float32[n, line_size]."""
-        xp = self.xp
-        rows = xp.empty((places.size, self.line_size), np.float32)
-        there, n = xp.asarray(places), long(places.size)
-        by_item("rows_get", rows.size, rows, self.lines, long(self.line_size), there, n)
-        found: Array = xp.asnumpy(rows)
-        return found
+
+def mark_rows(lines: Array, places: Array, changed: Array, step: Array | None, head: Array) -> None:
+    """Note that rows were changed. step: int64[], written as their last number. Ends a batch."""
+    n, marks = long(places.size), long(step is not None)
+    args = changed, or_null(step), marks, head
+    by_item("rows_mark", places.size, lines, long(lines.shape[1]), places, n, *args)
 
 
 # ---- gradients -----------------------------------------------------------------------------------
@@ -631,6 +660,6 @@ def _blocks(count: int) -> int:
     return -(-count // THREADS)
 
 
-def _or_null(x: Array | None) -> object:
+def or_null(x: Array | None) -> object:
     """An address for a function that asks whether there is one."""
     return long(0) if x is None else x

@@ -32,9 +32,29 @@ def batches(count: int, rows: int = 40, most: int = 300) -> list[np.ndarray]:
     return [rng.zipf(1.2, (rows, TABLES)) % most for _ in range(count)]
 
 
-def train(device: str, kind: Any, folder: Path, *, passes: int = 1, **options: Any) -> Any:
+def stored(tier: str, folder: Path) -> Any:
+    """Options of a store; of a cache of 32 lines, less than a batch has distinct ids."""
+    if tier == "device":
+        return one.make_device_mem_store_options(str(folder), 2000, size_factor=4)
+    if tier == "host":
+        made = one.make_cached_host_mem_store_options(1, str(folder), 2000, size_factor=4)
+    else:
+        made = one.make_cached_ssd_store_options(1, str(folder), 2000, size_factor=4)
+    made["kv_store"]["caches"][0]["cache_memory_budget_mb"] = 1e-3
+    return made
+
+
+def train(
+    device: str,
+    kind: Any,
+    folder: Path,
+    *,
+    passes: int = 1,
+    tier: str = "device",
+    **options: Any,
+) -> Any:
     """An embedding that was looked up and updated, its results, and its snapshots."""
-    store = one.make_device_mem_store_options(str(folder / device), 2000, size_factor=4)
+    store = stored(tier, folder / device)
     rows = embedding(WIDTH, TABLES, padding_idx=0, store_options=store).to(device)
     optimizer = kind(rows.parameters(), **options)
     rng, found = np.random.default_rng(3), []
@@ -187,3 +207,80 @@ def test_gradients_that_overflow_change_nothing() -> None:
         scaler.update()
         optimizer.zero_grad()
     np.testing.assert_allclose(rows(ids).detach().cpu().numpy(), before - 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("tier", ["host", "disk"])
+@pytest.mark.parametrize("kind", [flow.optim.Adagrad, one.SmartDecayAdam])
+def test_rows_behind_a_cache_are_those_of_the_host(kind: Any, tier: str, tmp_path: Path) -> None:
+    (here, wanted), (there, found) = (
+        train(device, kind, tmp_path, tier=tier, lr=0.1) for device in ("cpu", "cuda")
+    )
+    for a, b in zip(wanted, found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=1e-6)
+    counts, others = here.statistics(), there.statistics()
+    for name in ("ids", "distinct", "updated", "rows", "lookups", "created"):
+        assert others[name] == counts[name], name
+    assert others["device_hits"] and others["evicted"]
+    x = flow.tensor(batches(1)[0])
+    last = here(x).detach().numpy()
+    near = {"rtol": 2e-5, "atol": 5e-6}
+    np.testing.assert_allclose(there(x.to("cuda")).detach().cpu().numpy(), last, **near)
+    there.save_snapshot("last")
+    for device in ("cuda", "cpu"):
+        rows = there.to(device)
+        rows.load_snapshot("last")
+        np.testing.assert_allclose(rows(x.to(device)).detach().cpu().numpy(), last, **near)
+
+
+def test_a_cache_holds_what_it_has_room_for(tmp_path: Path) -> None:
+    store = one.make_cached_host_mem_store_options(1, str(tmp_path), 2000, size_factor=1)
+    rows = embedding(4, 1, store_options=store).to("cuda")
+    optimizer = flow.optim.SGD(rows.parameters(), lr=1.0)
+    ids = flow.tensor(np.arange(100), device="cuda")
+    first = rows(ids)
+    first.sum().backward()
+    optimizer.step()
+    before = first.detach().cpu().numpy()
+    np.testing.assert_array_equal(rows(ids).detach().cpu().numpy(), before - 1)
+    counted = rows.statistics()
+    assert counted["device_hits"] == 200 and counted["created"] == 100
+    assert not counted["memory_hits"] and not counted["evicted"]
+    rows.eval()
+    rows(flow.tensor(np.arange(50, 150), device="cuda"))
+    assert rows.statistics()["rows"] == 100
+    np.testing.assert_array_equal(rows.to("cpu")(ids.cpu()).detach().numpy(), before - 1)
+
+
+def test_ids_for_which_a_cached_store_has_no_room_are_refused(tmp_path: Path) -> None:
+    store = one.make_cached_host_mem_store_options(1, str(tmp_path), 10, size_factor=1)
+    rows = embedding(4, 1, store_options=store).to("cuda")
+    known = flow.tensor(np.arange(8), device="cuda")
+    wanted = rows(known).detach().cpu().numpy()
+    for _ in range(2):
+        with pytest.raises(RowStoreError, match="8 rows are there and 3 new ids"):
+            rows(flow.tensor(np.arange(5, 11), device="cuda"))
+    np.testing.assert_array_equal(rows(known).detach().cpu().numpy(), wanted)
+    assert rows.statistics()["rows"] == 8
+
+
+def test_rows_that_cannot_be_written_back_stay_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = embedding(4, 1, store_options=stored("host", tmp_path), size_factor=1).to("cuda")
+    optimizer = flow.optim.SGD(rows.parameters(), lr=1.0)
+    ids = flow.tensor(np.arange(20), device="cuda")
+    first = rows(ids)
+    first.sum().backward()
+    optimizer.step()
+    wanted, store = first.detach().cpu().numpy() - 1, rows.one_embedding.rows.store
+    with monkeypatch.context() as patch:
+        patch.setattr(store._cache, "_write", refuse)
+        with pytest.raises(RowStoreError, match="the disk is full"):
+            rows(flow.tensor(np.arange(100, 130), device="cuda"))
+    np.testing.assert_array_equal(rows(ids).detach().cpu().numpy(), wanted)
+    rows(flow.tensor(np.arange(100, 130), device="cuda"))
+    np.testing.assert_array_equal(rows(ids).detach().cpu().numpy(), wanted)
+
+
+def refuse(*_: object) -> None:
+    raise RowStoreError("the disk is full")

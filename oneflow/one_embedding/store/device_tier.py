@@ -7,10 +7,8 @@ host, where a store begins, and where a snapshot is read and judged before it re
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -18,16 +16,16 @@ from oneflow.core.errors import RowStoreError
 from oneflow.core.rng import mix_seed
 from oneflow.kernels.array import ArrayModule
 from oneflow.kernels.rows_gpu import (
-    ABSENT,
-    BAD_ID,
     CREATED,
     DISTINCT,
-    HEAD,
     KINDS,
     ROWS,
     UPDATED,
+    DeviceIds,
     RowTable,
+    mark_rows,
 )
+from oneflow.one_embedding.store.device_side import DeviceSide, Guard, Update, Wanted
 from oneflow.one_embedding.store.index import in_order
 from oneflow.one_embedding.store.initial import InitialRows
 from oneflow.one_embedding.store.tier import Array, Batch, MemoryTier, WholeTier, no_room
@@ -36,23 +34,19 @@ _MOVED_ROWS = 1 << 16
 """Rows that move between host and device at once."""
 
 
-class DeviceTier(WholeTier):
+class DeviceTier(DeviceSide, WholeTier):
     """The rows of `tier`, in one block of the memory of the current GPU from now on.
 
-    xp: CuPy.  capacity: most rows, for which there is memory from the beginning. Raises
-    RowStoreError where the GPU has not that much.
+    xp: CuPy.  capacity: most rows, for which there is memory from the beginning.  guard: of the
+    store. Raises RowStoreError where the GPU has not that much.
     """
 
-    def __init__(self, xp: ArrayModule, tier: MemoryTier, capacity: int) -> None:
-        super().__init__(tier.initial, tier.log, tier.statistics)
-        self.xp: Any = xp
-        self._device = self.xp.cuda.Device()
-        self._stream = self.xp.cuda.get_current_stream()
+    table: RowTable
+
+    def __init__(self, xp: ArrayModule, tier: MemoryTier, capacity: int, guard: Guard) -> None:
+        WholeTier.__init__(self, tier.initial, tier.log, tier.statistics)
+        DeviceSide.__init__(self, xp, guard)
         self.table = self._made(capacity)
-        self._told: Array = _pinned(HEAD)
-        self._seen = np.zeros(HEAD, np.int64)
-        """The head as it was when it was last counted."""
-        self._on_its_way: Any = None
         self._most, self._since = 0, 0
         self._take(tier)
 
@@ -69,19 +63,30 @@ class DeviceTier(WholeTier):
                 "`capacity`, or use make_cached_host_mem_store_options"
             ) from error
 
-    @contextlib.contextmanager
-    def here(self) -> Iterator[RowTable]:
-        """The table, with its GPU current, and behind all that was asked of it on other streams."""
-        with self._device:
-            stream = self.xp.cuda.get_current_stream()
-            if stream != self._stream:
-                stream.wait_event(self._stream.record())
-                self._stream = stream
-            yield self.table
+    # ---- batches of a GPU ------------------------------------------------------------------------
 
-    # ---- what the device knows -------------------------------------------------------------------
+    def take(self, out: Array, ids: DeviceIds, *, asked: int, makes_rows: bool) -> None:
+        if makes_rows:
+            places = self._placed(ids, None, counted=DISTINCT, asked=asked)
+        else:
+            places, _ = self.table.find(ids, counted=DISTINCT, asked=asked)
+        self.table.take(out, ids, places)
 
-    def make_room(self, count: int, fresh: Array) -> None:
+    def change(self, ids: DeviceIds, update: Update, step: Array | None, wanted: Wanted) -> None:
+        places = self._placed(ids, wanted, counted=UPDATED)
+        update(self.table.lines, places)
+        mark_rows(self.table.lines, places, self.table.changed, step, self.table.head)
+
+    def _placed(self, ids: DeviceIds, is_wanted: Wanted, *, counted: int, asked: int = 0) -> Array:
+        """Places of the rows of ids, made where they are not there."""
+        table = self.table
+        places, fresh = table.find(ids, is_wanted, counted=counted, asked=asked)
+        self._make_room(ids.size, fresh)
+        table.place(ids, places, fresh)
+        table.create(ids, places)
+        return places
+
+    def _make_room(self, count: int, fresh: Array) -> None:
         """Raise RowStoreError where new rows have no room. Waits for the GPU only where that is
         uncertain: it tells late how many rows there are.
 
@@ -96,39 +101,18 @@ class DeviceTier(WholeTier):
         self._most += count
         self._since += count
 
-    def ask(self) -> None:
-        """Let the head come from the GPU, unless one is on its way."""
-        if self._on_its_way is None:
-            self.table.head.get(out=self._told, blocking=False)
-            self._on_its_way, self._since = self._stream.record(), 0
+    def _asked_now(self) -> None:
+        self._since = 0
 
-    def heard(self, *, waits: bool = False) -> Array | None:
-        """Count what the head counts, and return by how much its words have grown since they were
-        heard last, int64[HEAD]; None if no head came. waits: the head as it is now."""
-        if waits:
-            told = self.xp.asnumpy(self.table.head)
-            self._on_its_way, self._since = None, 0
-        elif self._on_its_way is not None and self._on_its_way.done:
-            self._on_its_way, told = None, self._told
-        else:
-            return None
+    def _told_of(self, told: Array, grown: Array) -> None:
         self._most = int(told[ROWS]) + self._since
-        grown: Array = told - self._seen
-        self._seen = told.copy()
-        if told[BAD_ID:].any():  # each is told of once
-            grown[BAD_ID:] = told[BAD_ID:]
-            self.table.head[BAD_ID:] = 0
-            self._seen[BAD_ID:] = 0
-        counted, asked = self.statistics, int(grown[DISTINCT] + grown[UPDATED])
-        counted.lookups += asked
-        counted.device_hits += asked - int(grown[ABSENT])
-        counted.created += int(grown[CREATED])
-        return grown
+        self.statistics.created += int(grown[CREATED])
 
     # ---- batches of the host ---------------------------------------------------------------------
 
     def __len__(self) -> int:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             return int(table.head[ROWS])
 
     @property
@@ -137,7 +121,8 @@ class DeviceTier(WholeTier):
         return self.table.nbytes
 
     def find(self, keys: Array, tables: Array) -> Array:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             places, _ = table.find(table.distinct(keys, tables))
             found: Array = np.maximum(self.xp.asnumpy(places), -1)
             return found
@@ -145,7 +130,8 @@ class DeviceTier(WholeTier):
     def get(
         self, keys: Array, tables: Array, places: Array, out: Array, *, is_use: bool = True
     ) -> None:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             ids = table.distinct(keys, tables)
             found, fresh = table.find(ids)
             table.place(ids, found, fresh)
@@ -158,12 +144,13 @@ class DeviceTier(WholeTier):
             self.statistics.device_hits += keys.size - int(fresh.sum())
 
     def put(self, keys: Array, tables: Array, places: Array, rows: Array) -> None:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             ids = table.distinct(keys, tables)
             found, fresh = table.find(ids)
             table.place(ids, found, fresh)
             table.put(rows, found)
-            table.mark(found)
+            mark_rows(table.lines, found, table.changed, None, table.head)
             places[...] = self.xp.asnumpy(found)
             self._most += keys.size
             self._since += keys.size
@@ -171,26 +158,31 @@ class DeviceTier(WholeTier):
     # ---- the whole -------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[Batch]:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             listed = table.listed()
         return in_order(*listed)
 
     def changed(self) -> Iterator[Batch]:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             listed = table.listed(is_changed=True)
         return in_order(*listed)
 
     @property
     def num_changed(self) -> int:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             return table.num_changed
 
     def forget_changes(self) -> None:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             table.changed.fill(0)
 
     def rows_at(self, places: Array) -> Array:
-        with self.here() as table:
+        with self.here():
+            table = self.table
             return table.get(places)
 
     def replace(self, tier: MemoryTier) -> None:
@@ -200,7 +192,8 @@ class DeviceTier(WholeTier):
         self._take(tier)
 
     def _take(self, tier: MemoryTier) -> None:
-        with self.here() as table:
+        table = self.table
+        with self.here():
             self.heard(waits=True)
             table.clear()
             for keys, tables, places in tier.entries():
@@ -217,14 +210,6 @@ class DeviceTier(WholeTier):
         self.log.close()
         with self.here():
             self.table = self._made(0)
-
-
-def _pinned(count: int) -> Array:
-    """int64[count] that a GPU writes while the host goes on."""
-    import cupyx
-
-    made: Array = cupyx.zeros_pinned(count, np.int64)
-    return made
 
 
 def _first_values(initial: InitialRows) -> tuple[Array, Array]:

@@ -155,7 +155,7 @@ class StoreOptions:
     folders: of all ranks that share them, in order of their ranks; this rank's is number `rank`.
     capacity: most rows of this rank, 0 for no limit.  cache_nbytes: 0 where all rows are in memory.
     is_read_only: snapshots are read, beside a run that may go on writing others.  is_on_device: all
-    rows are in the memory of a GPU, where one looks them up.
+    rows are in the memory of a GPU, where one looks them up.  device_nbytes: of a cache there.
     """
 
     folders: tuple[Path, ...]
@@ -166,6 +166,7 @@ class StoreOptions:
     block_nbytes: int
     is_read_only: bool = False
     is_on_device: bool = False
+    device_nbytes: int = 0
 
     @property
     def folder(self) -> Path:
@@ -190,7 +191,12 @@ class StoreOptions:
             path, size_factor = kept["path"], options["size_factor"]
             caches = [caches] if isinstance(caches, Mapping) else list(caches)
             full = [cache for cache in caches if cache["policy"] == "full"]
-            budget_mb = sum(cache.get("cache_memory_budget_mb", 0) for cache in caches)
+            budgets = [
+                (cache.get("value_memory_kind"), cache.get("cache_memory_budget_mb", 0))
+                for cache in caches
+            ]
+            budget_mb = sum(budget for _, budget in budgets)
+            device_mb = sum(budget for kind, budget in budgets if kind == "device")
         except (KeyError, TypeError) as error:
             raise ArgumentError(
                 f"store options without {error}; make them by make_device_mem_store_options, "
@@ -218,6 +224,7 @@ class StoreOptions:
             block_nbytes=block_nbytes,
             is_read_only=bool(kept.get("read_only", False)),
             is_on_device=any(cache.get("value_memory_kind") == "device" for cache in full),
+            device_nbytes=int(device_mb * 2**20),
         )
 
 

@@ -21,6 +21,8 @@ import numpy as np
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
 from oneflow.kernels.array import ArrayModule
+from oneflow.one_embedding.store.device_cache import DeviceCache
+from oneflow.one_embedding.store.device_side import DeviceSide
 from oneflow.one_embedding.store.device_tier import DeviceTier
 from oneflow.one_embedding.store.disk_tier import DiskTier
 from oneflow.one_embedding.store.folder_lock import FolderLock
@@ -91,6 +93,7 @@ class RowStore:
         """The name of the snapshot that was loaded last."""
         self._counted, self._told = StoreStatistics(), StoreStatistics()
         self._guard = threading.RLock()
+        self._cache: DeviceCache | None = None
         self._lock: FolderLock | None = None
         if options.is_read_only:
             self._open_tier(options.folder)
@@ -115,17 +118,40 @@ class RowStore:
         nbytes = self.options.cache_nbytes
         self._tier: Tier = DiskTier(*made, nbytes) if nbytes else MemoryTier(*made)
 
-    def on_device(self, xp: ArrayModule) -> DeviceTier | None:
-        """The tier in the memory of a GPU, to which all rows move if they are not there; None if
-        the options say that they lie elsewhere. xp: CuPy. Raises RowStoreError where the GPU has
-        not enough memory for `capacity` rows.
+    def on_device(self, xp: ArrayModule) -> DeviceSide | None:
+        """The side of the rows that a GPU sees: all, which move there if they are not, or a cache
+        of them; None if the options ask for neither. xp: CuPy. Raises RowStoreError where the GPU
+        has not enough memory for `capacity` rows.
         """
         with self._guard:
             tier, options = self._tier, self.options
-            can_move = options.is_on_device and options.capacity and not options.is_read_only
-            if isinstance(tier, MemoryTier) and can_move:
-                tier = self._tier = DeviceTier(xp, tier, options.capacity)
-        return tier if isinstance(tier, DeviceTier) else None
+            if isinstance(tier, DeviceTier) or options.is_read_only:
+                return tier if isinstance(tier, DeviceTier) else None
+            if options.is_on_device and options.capacity and isinstance(tier, MemoryTier):
+                self._tier = made = DeviceTier(xp, tier, options.capacity, self._guard)
+                return made
+            if self._cache is None and options.device_nbytes:
+                of_rows = self._read, self._write, self._counted, self._guard
+                sizes = self.line_size, options.device_nbytes
+                self._cache = DeviceCache(xp, *of_rows, *sizes)
+            return self._cache
+
+    def _read(self, keys: Array, tables: Array, rows: Array, *, makes_rows: bool) -> None:
+        with self._guard:
+            self._get(keys, tables, rows, makes_rows=makes_rows)
+            self.tell()
+
+    def _write(self, keys: Array, tables: Array, rows: Array) -> None:
+        with self._guard:
+            self._tier.put(keys, tables, self._tier.find(keys, tables), rows)
+
+    def _write_back(self, *, clears: bool = False) -> None:
+        """Have what a cache on a GPU changed. clears: rows are changed here, so that it holds none
+        any more."""
+        if self._cache is not None:
+            self._cache.write_back()
+            if clears:
+                self._cache.clear()
 
     @property
     def statistics(self) -> StoreStatistics:
@@ -133,7 +159,8 @@ class RowStore:
         self._counted.queued = self._log.queued
         return self._counted
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Add to this process's metrics what was counted since the last time."""
         now = replace(self.statistics)
         now.tell(self._told)
         self._told = now
@@ -149,11 +176,21 @@ class RowStore:
         self._check(keys, tables, out, is_whole=False)
         keys, tables = _ready(keys, tables)
         with self._guard:
+            self._write_back()
             rows = out if out.flags.c_contiguous else np.empty(out.shape, np.float32)
+            self._counted.lookups += keys.size
             self._get(keys, tables, rows, makes_rows=makes_rows)
             if rows is not out:
                 out[:] = rows
-            self._tell()
+            self.tell()
+
+    def get_early(self, keys: Array, tables: Array, out: Array) -> None:
+        """Do as `get`; behind a cache on a GPU, whose changes are left out, that only brings rows
+        out of the disk."""
+        if self._cache is None:
+            self.get(keys, tables, out)
+        else:
+            self._read(keys, tables, out, makes_rows=True)
 
     def _get(
         self,
@@ -167,7 +204,6 @@ class RowStore:
         """Returns the places of the rows."""
         makes_rows = makes_rows and not self.options.is_read_only
         places = self._found(keys, tables) if makes_rows else self._tier.find(keys, tables)
-        self._counted.lookups += keys.size
         if not makes_rows and (places < 0).any():
             self._get_there(keys, tables, places, out)
         else:
@@ -192,10 +228,12 @@ class RowStore:
         self._check(keys, tables, rows)
         keys, tables = _ready(keys, tables)
         with self._guard:
+            self._write_back(clears=True)
+            self._counted.lookups += keys.size
             places = self._get(keys, tables, rows, is_use=False)
             change(rows)
             self._tier.put(keys, tables, places, rows)
-            self._tell()
+            self.tell()
 
     def put(self, keys: Array, tables: Array, rows: Array) -> None:
         """Replace rows by unique ids; those that are not there are added. Arguments: `get`."""
@@ -203,8 +241,9 @@ class RowStore:
         self._check(keys, tables, rows)
         keys, tables = _ready(keys, tables)
         with self._guard:
+            self._write_back(clears=True)
             self._tier.put(keys, tables, self._found(keys, tables), np.ascontiguousarray(rows))
-            self._tell()
+            self.tell()
 
     def __len__(self) -> int:
         """Number of rows that are there."""
@@ -217,6 +256,8 @@ class RowStore:
 
     def items(self, batch_rows: int = _BATCH_ROWS) -> Iterator[Batch]:
         """All rows in batches, in no order that means anything; none may change meanwhile."""
+        with self._guard:
+            self._write_back()
         return self._tier.items(batch_rows)
 
     def save_snapshot(self, name: str, moment_ns: int = 0) -> None:
@@ -233,6 +274,7 @@ class RowStore:
         if not moment_ns and len(options.folders) > 1:
             raise ArgumentError(f"snapshot {name!r}: ranks must agree on the moment of saving it")
         with self._guard:
+            self._write_back()
             extents, stale = self._tier.save()
             made = Snapshot(
                 key_type=self.key_type,
@@ -246,7 +288,7 @@ class RowStore:
             )
             write_snapshot(folder, name, made)
             self._tier.saved(stale)
-            self._tell()
+            self.tell()
             remove_unlisted(folder, list(self._log.numbers()))
 
     def snapshot_names(self) -> list[str]:
@@ -298,6 +340,8 @@ class RowStore:
                 self._tier = before
             else:
                 before.close()
+            if self._cache is not None:
+                self._cache.clear()
             self.snapshot = name
 
     def _load_parts(self, parts: list[tuple[Path, Snapshot]]) -> None:
@@ -321,7 +365,8 @@ class RowStore:
         """Give back memory and files. What no snapshot holds is lost."""
         with self._guard:
             self._tier.close()
-            self._tell()
+            self._cache = None
+            self.tell()
             if self._lock is not None:
                 self._lock.release()
 

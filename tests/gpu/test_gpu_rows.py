@@ -195,6 +195,13 @@ def test_a_table_that_is_larger_than_the_memory_says_so() -> None:
         rows(flow.tensor(np.arange(3), device="cuda"))
 
 
+def test_a_cache_that_is_larger_than_the_memory_says_so(tmp_path: Path) -> None:
+    store = one.make_cached_host_mem_store_options(10**9, str(tmp_path), 10)
+    rows = embedding(4, 1, store_options=store).to("cuda")
+    with pytest.raises(RowStoreError, match=r"GiB of the memory of the GPU.*`cache_budget_mb`"):
+        rows(flow.tensor(np.arange(3), device="cuda"))
+
+
 def test_gradients_that_overflow_change_nothing() -> None:
     rows = embedding(4, 1, size_factor=1).to("cuda")
     ids = flow.tensor(np.arange(6), device="cuda")

@@ -64,7 +64,8 @@ class DeviceCache(DeviceSide):
     ) -> None:
         super().__init__(xp, guard)
         self._read, self._write, self.statistics = read, write, statistics
-        self.table = RowCache(xp, nbytes, line_size)
+        with self.memory_for("the lines of a cache", nbytes, "lower `cache_budget_mb`"):
+            self.table = RowCache(xp, nbytes, line_size)
 
     # ---- batches of a GPU ------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from oneflow.core.errors import RowStoreError
 from oneflow.kernels.array import ArrayModule
 from oneflow.kernels.rows_gpu import (
     ABSENT,
@@ -63,6 +64,18 @@ class DeviceSide(ABC):
                 stream.wait_event(self._stream.record())
                 self._stream = stream
             yield self.table
+
+    @contextlib.contextmanager
+    def memory_for(self, what: str, nbytes: int, advice: str) -> Iterator[None]:
+        """Raise RowStoreError where the GPU has not the memory that is asked for inside."""
+        try:
+            yield
+        except self.xp.cuda.memory.OutOfMemoryError as error:
+            free = self.xp.cuda.runtime.memGetInfo()[0]
+            raise RowStoreError(
+                f"{what} take {nbytes / 2**30:.1f} GiB of the memory of the GPU, of which "
+                f"{free / 2**30:.1f} GiB are free; {advice}"
+            ) from error
 
     # ---- batches ---------------------------------------------------------------------------------
 

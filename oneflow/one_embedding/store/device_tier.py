@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from oneflow.core.errors import RowStoreError
 from oneflow.core.rng import mix_seed
 from oneflow.kernels.array import ArrayModule
 from oneflow.kernels.rows_gpu import (
@@ -51,17 +50,11 @@ class DeviceTier(DeviceSide, WholeTier):
         self._take(tier)
 
     def _made(self, capacity: int) -> RowTable:
-        xp, initial = self.xp, self.initial
-        try:
-            return RowTable(xp, capacity, initial.line_size, *_first_values(initial))
-        except xp.cuda.memory.OutOfMemoryError as error:
-            nbytes = RowTable.nbytes_of(capacity, initial.line_size)
-            free = xp.cuda.runtime.memGetInfo()[0]
-            raise RowStoreError(
-                f"{capacity} rows of {initial.line_size} numbers take {nbytes / 2**30:.1f} GiB of "
-                f"the memory of the GPU, of which {free / 2**30:.1f} GiB are free; lower "
-                "`capacity`, or use make_cached_host_mem_store_options"
-            ) from error
+        size = self.initial.line_size
+        what = f"{capacity} rows of {size} numbers", RowTable.nbytes_of(capacity, size)
+        advice = "lower `capacity`, or use make_cached_host_mem_store_options"
+        with self.memory_for(*what, advice):
+            return RowTable(self.xp, capacity, size, *_first_values(self.initial))
 
     # ---- batches of a GPU ------------------------------------------------------------------------
 

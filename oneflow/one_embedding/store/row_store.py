@@ -121,7 +121,7 @@ class RowStore:
     def on_device(self, xp: ArrayModule) -> DeviceSide | None:
         """The side of the rows that a GPU sees: all, which move there if they are not, or a cache
         of them; None if the options ask for neither. xp: CuPy. Raises RowStoreError where the GPU
-        has not enough memory for `capacity` rows.
+        has not enough memory for `capacity` rows, or for the cache.
         """
         with self._guard:
             tier, options = self._tier, self.options

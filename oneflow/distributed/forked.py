@@ -18,6 +18,7 @@ import numpy as np
 from oneflow.core.config import set_config
 from oneflow.core.rng import words_of_runs
 from oneflow.functional.random_state import default_generator
+from oneflow.kernels.expressions.placing import offsets_of
 from oneflow.kernels.registry import load
 from oneflow.services.forking import serve
 
@@ -40,7 +41,6 @@ WARM = (
     "oneflow.distributed.groups",
     "oneflow.kernels.elementwise",
     "oneflow.kernels.expressions.native",
-    "oneflow.kernels.expressions.placing",
     "grpc.aio",
 )
 MANY = 1 << 16
@@ -52,6 +52,7 @@ def become_rank(control: int) -> bool:
     for name in WARM:
         import_module(name)
     load()
+    offsets_of(*np.ones((3, 1), np.int64))  # the placing of registers: compiled, if no disk has it
     words_of_runs(0, np.zeros(1, np.uint64), MANY)  # first weights; it loads most of numba
     ends = serve(socket.socket(fileno=control))
     if ends is None:

@@ -16,6 +16,7 @@ import sys
 import threading
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 
 from oneflow.jobs import worker
 from oneflow.kernels.threads import find_blas
@@ -23,6 +24,7 @@ from oneflow.services import pulse
 from oneflow.services.forking import serve
 
 NAME = b"oneflow-worker"
+REHEARSAL = "oneflow.jobs.rehearsal"
 _PR_SET_NAME = 15
 
 
@@ -36,7 +38,8 @@ def main() -> None:
         signal.signal(signum, signal.SIG_IGN)
     worker.load_modules(worker.WARM)
     find_blas()
-    ends = serve(control, [partial(worker.load_modules, (name,)) for name in worker.WARM_LATER])
+    later = [partial(worker.load_modules, (name,)) for name in worker.WARM_LATER]
+    ends = serve(control, [*later, lambda: import_module(REHEARSAL).rehearse()])
     if ends is not None:
         os._exit(_run(["--fd", str(_become(*ends))]))
 

@@ -200,7 +200,8 @@ if rank == 0:
 open(path, 'w').close()
 sys.exit(9)
 """
-    done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, body))
+    flags = ["--no_fork", "--nproc_per_node", "2"]  # a small interpreter is taken down in time
+    done = launch(*QUICK, *flags, write(tmp_path, body))
     assert done.returncode == 9
     assert "rank=1" in cause_lines(done.stderr)[0]
 

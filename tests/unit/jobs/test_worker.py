@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +140,14 @@ def test_a_file_is_run_as_what_it_was_exported_for(tmp_path: Path) -> None:
         _check_kind(file, pb.JobSpec.INFERENCE)
         with pytest.raises(flow.jobs.JobFileError, match="exported for inference"):
             _check_kind(file, pb.JobSpec.GRAPH)
+
+
+def test_the_fork_server_can_rehearse_without_threads() -> None:
+    """Runs in a process of its own, as a fork server does: no thread would come along."""
+    code = (
+        "import os; from importlib import import_module; from oneflow.jobs import fork_server\n"
+        "import_module(fork_server.REHEARSAL).rehearse(); print(len(os.listdir('/proc/self/task')))"
+    )
+    env = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

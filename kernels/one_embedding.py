@@ -13,6 +13,7 @@ import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.exchange_rows import parts_of
+from oneflow.kernels.ids_ahead import AS_BEFORE, Grouped, note_sent, sent_before
 from oneflow.kernels.linalg import on_host
 from oneflow.kernels.open_tables import OpenTable, Rule, count_asked, open_table
 from oneflow.kernels.registry import kernel
@@ -167,13 +168,20 @@ def unique(
     num_parts: int,
     num_tables: int,
     padding_idx: int | None,
+    is_ahead: bool,
 ) -> None:
     known, owners = described(table), _owners(num_parts)
     count = sizes.size // num_parts
+    is_one = count == 1  # a rank's part, and not all parts in one process
+    given_ids = (on_host(xp, ids), _on_host(xp, table_ids))
+    before = None if is_ahead or not is_one else sent_before(table, *given_ids)
+    if before is not None:
+        _tell_as_before(xp, before, sizes, keys, tables, inverse)
+        return
     made = [np.empty(x.shape, x.dtype) for x in (sizes, keys, tables, inverse)]
     outs = made if xp is not np else [sizes, keys, tables, inverse]
-    given = np.array_split(on_host(xp, ids), count)
-    tabled = [None] * count if table_ids is None else np.array_split(on_host(xp, table_ids), count)
+    given = np.array_split(given_ids[0], count)
+    tabled = [None] * count if given_ids[1] is None else np.array_split(given_ids[1], count)
     for k, (part, of_part) in enumerate(zip(given, tabled, strict=True)):
         known.check(part, of_part, padding_idx)
         asked = known.number(part, of_part, padding_idx)
@@ -182,9 +190,59 @@ def unique(
         loops().to_owners(
             owners, asked.buckets, asked.keys.view(np.int64), asked.tables, asked.inverse, *lists
         )
+    if is_ahead and is_one:
+        note_sent(table, *given_ids, Grouped(*(x.reshape(-1) for x in outs)))
     if xp is not np:
         for out, host in zip((sizes, keys, tables, inverse), outs, strict=True):
             out[...] = xp.asarray(host)
+
+
+def _tell_as_before(
+    xp: ArrayModule, before: Grouped, sizes: Array, keys: Array, tables: Array, inverse: Array
+) -> None:
+    """Name the ids that their owners have: each gets the digest of its own."""
+    digests = before.digests()
+    sizes[...] = xp.asarray((before.sizes > 0).astype(sizes.dtype))
+    keys.reshape(-1)[: len(digests)] = xp.asarray(np.array(digests, np.int64))
+    tables.reshape(-1)[: len(digests)] = AS_BEFORE
+    inverse[...] = xp.asarray(before.inverse.reshape(inverse.shape))
+
+
+@kernel("one_embedding_recall")
+def recall(
+    xp: ArrayModule,
+    sizes: Array,
+    out: Array,
+    out_tables: Array,
+    shadow: Array,
+    came: Array,
+    keys: Array,
+    tables: Array,
+    *,
+    table: str,
+    num_parts: int,
+    **part: int | None,
+) -> None:
+    sizes[...], out[...], out_tables[...] = came, keys, tables
+    counts = on_host(xp, came)
+    if counts.size != num_parts:
+        return  # all parts are here, which send no digests
+    flat = [_filled(xp, x, [int(counts.sum())], x.ndim)[:, 0] for x in (keys, tables)]
+    ends = np.cumsum(counts)
+    digests = [k for k in range(num_parts) if counts[k] == 1 and flat[1][ends[k] - 1] == AS_BEFORE]
+    if not digests:
+        return
+    ahead = open_table(table, **part).ids_ahead
+    pieces = [
+        ahead.take(k, int(flat[0][end - 1]))
+        if k in digests
+        else tuple(x[end - n : end] for x in flat)
+        for k, (end, n) in enumerate(zip(ends.tolist(), counts.tolist(), strict=True))
+    ]
+    sizes[...] = xp.asarray(np.array([len(of[0]) for of in pieces], counts.dtype))
+    total = sum(len(of[0]) for of in pieces)
+    for target, lists in zip((out, out_tables), zip(*pieces, strict=True), strict=True):
+        _fill(xp, target, np.concatenate(lists)[:, None], [total], target.ndim)
 
 
 @kernel("one_embedding_lookup")
@@ -317,16 +375,24 @@ def prefetch(
     table: str,
     num_parts: int,
     padding_idx: int | None,
+    makes_rows: bool,
     **part: int | None,
 ) -> None:
     out[...] = shadow
     rows = open_table(table, **part)
     if came is None or table_ids is None:
-        rows.read_ahead(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
+        given = on_host(xp, ids), _on_host(xp, table_ids)
+        rows.read_ahead(*given, padding_idx, makes_rows=makes_rows)
         return
     counts = _counts(xp, came, num_parts)
     keys, tables = (_filled(xp, x, counts, x.ndim)[:, 0] for x in (ids, table_ids))
-    rows.read_ahead(keys, tables, None)
+    if came.size == num_parts:
+        begin = 0
+        for source, count in enumerate(on_host(xp, came).tolist()):
+            some = slice(begin, begin + count)
+            rows.ids_ahead.keep(source, keys[some].copy(), tables[some].copy())
+            begin += count
+    rows.read_ahead(keys, tables, None, makes_rows=makes_rows)
 
 
 def _request(

@@ -26,6 +26,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.device_rows import Counts, DeviceRows
 from oneflow.kernels.expressions.cuda_rows import RowRule
+from oneflow.kernels.ids_ahead import IdsAhead, forget_sent
 from oneflow.kernels.registry import select
 from oneflow.kernels.row_forms import forget_losses
 from oneflow.kernels.row_ids import Request, described, loops
@@ -95,7 +96,8 @@ class OpenTable:
         self._waiting: list[Waiting] = []
         self._now: Request | None = None
         self._on_device: DeviceRows | None = None
-        self.ahead = RowsAhead(self.ids, self.store.get_early, self._lock, self.size)
+        self.ahead = RowsAhead(self.ids, self._lock, self.size)
+        self.ids_ahead = IdsAhead(self.name)
 
     def on_device(self, xp: ArrayModule) -> DeviceRows | None:
         """The rows in the memory of a GPU, where they are from the first such call on; None for
@@ -135,12 +137,20 @@ class OpenTable:
         self.ids.check(ids, table_ids, padding_idx)
         return self.ids.number(ids, table_ids, padding_idx, self.first, self.last)
 
-    def read_ahead(self, ids: Array, table_ids: Array | None, padding_idx: int | None) -> None:
+    def read_ahead(
+        self,
+        ids: Array,
+        table_ids: Array | None,
+        padding_idx: int | None,
+        *,
+        makes_rows: bool = True,
+    ) -> None:
         """Begin to read the rows of a batch that will be looked up, on a thread of its own."""
         if self._on_device is not None and self._on_device.has_all:
             return
         number = partial(self._numbered, padding_idx=padding_idx)
-        self.ahead.begin(ids, table_ids, number, self._now)
+        get = partial(self.store.get_early, makes_rows=makes_rows)
+        self.ahead.begin(ids, table_ids, number, get, self._now)
 
     def look_up(
         self, request: Request, *, makes_rows: bool = True, counts_ids: bool = True
@@ -384,5 +394,6 @@ def close_tables(text: str) -> None:
     with _LOCK:
         closing = [_OPEN.pop(key) for key in list(_OPEN) if key[0] == text]
     forget_losses(text)
+    forget_sent(text)
     for table in closing:
         table.close()

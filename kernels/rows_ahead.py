@@ -47,12 +47,12 @@ class _Batch:
 class RowsAhead:
     """The batches of one table that are read ahead.
 
-    get: reads rows of the store.  lock: held by whoever reads or changes rows.  size: numbers of a
+    lock: held by whoever reads or changes rows.  size: numbers of a
     row that are read.
     """
 
-    def __init__(self, ids: RowIds, get: Get, lock: Any, size: int) -> None:
-        self._ids, self._get, self._lock, self._size = ids, get, lock, size
+    def __init__(self, ids: RowIds, lock: Any, size: int) -> None:
+        self._ids, self._lock, self._size = ids, lock, size
         self._batches: deque[_Batch] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self.used = 0
@@ -63,9 +63,12 @@ class RowsAhead:
         ids: Array,
         table_ids: Array | None,
         number: Callable[[Array, Array | None], Request],
+        get: Get,
         now: Request | None,
     ) -> None:
-        """Begin with a batch. number: numbers its ids.  now: the ids of the step that goes on."""
+        """Begin with a batch. number: numbers its ids.  get: reads its rows.  now: the ids of the
+        step that goes on.
+        """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"rows of {self._ids.name}")
         batch = _Batch(ids, table_ids)
@@ -73,7 +76,7 @@ class RowsAhead:
             if len(self._batches) == _MOST_BATCHES:
                 self._batches.popleft().is_given_up = True
             self._batches.append(batch)
-        batch.done = self._thread.submit(self._read, batch, number, now)
+        batch.done = self._thread.submit(self._read, batch, number, get, now)
 
     def numbered(self, ids: Array, table_ids: Array | None) -> Request | None:
         """The ids of a batch that was begun, numbered; None of any other, and of one that could not
@@ -122,6 +125,7 @@ class RowsAhead:
         self,
         batch: _Batch,
         number: Callable[[Array, Array | None], Request],
+        get: Get,
         now: Request | None,
     ) -> Request:
         with side_work(f"rows ahead of {self._ids.name}"):
@@ -138,7 +142,7 @@ class RowsAhead:
                 with self._lock:
                     if batch.is_given_up:
                         break
-                    self._get(request.keys[some], request.tables[some], rows)
+                    get(request.keys[some], request.tables[some], rows)
                 lines[some], is_read[some] = rows, True
         return request
 

@@ -10,6 +10,7 @@ from oneflow.ops.one_embedding import (
     one_embedding_gather,
     one_embedding_lookup,
     one_embedding_prefetch,
+    one_embedding_recall,
     one_embedding_unique,
 )
 from oneflow.tensor.tensor import Tensor
@@ -51,6 +52,10 @@ def look_up(
     }
     makes_rows = tables["makes_rows"]
     came, keys, of_keys, inverse = _brought_to_owners(ids, table_ids, tables, num_parts)
+    table = tables["table"]
+    came, keys, of_keys = one_embedding_recall(
+        shadow, came, keys, of_keys, table=table, num_parts=num_parts
+    )
     back, rows = one_embedding_lookup(shadow, came, keys, of_keys, makes_rows=makes_rows, **told)
     sizes, rows = exchange_rows(
         back, rows, num_parts=num_parts, lead=ids.ndim, rows=ids.shape[0], is_padded=False
@@ -61,18 +66,24 @@ def look_up(
 def prefetch(shadow: Tensor, ids: Tensor, table_ids: Tensor | None, tables: Tables) -> None:
     """Begin to read the rows of ids that the next step looks up."""
     num_parts = _parts_of(shadow, ids, table_ids, tables)
-    table = tables["table"]
+    told: dict[str, Any] = {"table": tables["table"], "makes_rows": tables["makes_rows"]}
     if num_parts > 1:
-        came, keys, of_keys, _ = _brought_to_owners(ids, table_ids, tables, num_parts)
-        one_embedding_prefetch(shadow, keys, of_keys, came, table=table, num_parts=num_parts)
+        came, keys, of_keys, _ = _brought_to_owners(
+            ids, table_ids, tables, num_parts, is_ahead=True
+        )
+        one_embedding_prefetch(shadow, keys, of_keys, came, num_parts=num_parts, **told)
         return
     given = () if table_ids is None else (table_ids,)
-    padding = tables["padding_idx"]
-    one_embedding_prefetch(shadow, ids, *given, table=table, padding_idx=padding)
+    one_embedding_prefetch(shadow, ids, *given, padding_idx=tables["padding_idx"], **told)
 
 
 def _brought_to_owners(
-    ids: Tensor, table_ids: Tensor | None, tables: Tables, num_parts: int
+    ids: Tensor,
+    table_ids: Tensor | None,
+    tables: Tables,
+    num_parts: int,
+    *,
+    is_ahead: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Send the distinct ids of a batch to the parts that own their rows.
 
@@ -87,6 +98,7 @@ def _brought_to_owners(
         num_parts=num_parts,
         num_tables=tables["num_tables"],
         padding_idx=tables["padding_idx"],
+        is_ahead=is_ahead,
     )
     came, keys, of_keys = exchange_rows(
         sizes, keys, of_keys, num_parts=num_parts, lead=ids.ndim, is_padded=False

@@ -254,7 +254,8 @@ class OneEmbeddingUnique(_OfParts):
 
     Returns sizes, int64[p * p], as exchange_rows takes them; ids and their tables, in the shape of
     the batch, those that are there first, then 0; and for each id of the batch its place among
-    them, -1 for `padding_idx`. table: the description of the tables.
+    them, -1 for `padding_idx`. table: the description of the tables.  is_ahead: the batch is looked
+    up later; its ids then are not sent again (kernels/ids_ahead.py), but a digest of them instead.
     """
 
     name = "one_embedding_unique"
@@ -268,6 +269,7 @@ class OneEmbeddingUnique(_OfParts):
         num_parts: int,
         num_tables: int = 1,
         padding_idx: int | None = None,
+        is_ahead: bool = False,
     ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
         _check_table_ids("one_embedding_unique", ids, table_ids)
         if table_ids is None and num_tables > 1 and (ids.ndim < 2 or ids.shape[-1] != num_tables):
@@ -280,6 +282,44 @@ class OneEmbeddingUnique(_OfParts):
 
 
 one_embedding_unique = declare(OneEmbeddingUnique)
+
+
+class OneEmbeddingRecall(_OfOwnRows):
+    """(shadow, came, keys, tables) -> (came, keys, tables), digests replaced by ids that came."""
+
+    name = "one_embedding_recall"
+
+    @staticmethod
+    def infer(
+        shadow: Operand,
+        came: Operand,
+        keys: Operand,
+        tables: Operand,
+        *,
+        table: str,
+        num_parts: int,
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        _check_ids("one_embedding_recall", shadow, keys, tables)
+        check_sizes("one_embedding_recall", came, num_parts)
+        return came.meta, keys.meta, tables.meta
+
+    @staticmethod
+    def sbp_for(
+        num_ranks: int,
+        shadow: TensorType,
+        came: TensorType,
+        keys: TensorType,
+        tables: TensorType,
+        *,
+        num_parts: int,
+        **_: Attr,
+    ) -> list[SbpSignature]:
+        if are_cut_alike(num_ranks, num_parts, keys):
+            return _all_split(4, 3)
+        return [SbpSignature((Split(0), *(BROADCAST,) * 3), (BROADCAST,) * 3)]
+
+
+one_embedding_recall = declare(OneEmbeddingRecall)
 
 
 class OneEmbeddingLookup(_OfOwnRows):
@@ -470,7 +510,7 @@ class OneEmbeddingPrefetch(_OfOwnRows):
     returns the shadow. What a step changes the look-up of the next one reads again.
 
     table_ids, num_tables, padding_idx: as of one_embedding_fused_lookup.  came: given for ids that
-    came to each part, as to one_embedding_lookup.
+    came to each part, as to one_embedding_lookup.  makes_rows: as of one_embedding_fused_lookup.
     """
 
     name = "one_embedding_prefetch"
@@ -486,6 +526,7 @@ class OneEmbeddingPrefetch(_OfOwnRows):
         table: str,
         num_parts: int = 1,
         padding_idx: int | None = None,
+        makes_rows: bool = True,
     ) -> TensorType:
         _check_ids("one_embedding_prefetch", shadow, ids, table_ids)
         if came is not None:

@@ -170,6 +170,16 @@ def rows_may_be_read_ahead() -> None:
             losses.append(loss.numpy().item())
         assert losses == wanted, is_graph
         assert model.rows.statistics()["ahead"] > 0
+        # Ids travel once: of all batches but the first, ranks name those that they have sent.
+        assert model.rows.one_embedding.rows.ids_ahead.used >= STEPS - 1
+    given_up = Model().to_global(placement=EVERYONE, sbp=B)
+    ids = np.arange(20 * RANKS * TABLES).reshape(-1, TABLES)
+    others = np.concatenate([ids[:20], ids[20:] + 1])  # the same on the first rank alone
+    given_up.rows.prefetch(spread(flow.tensor(ids)))
+    got = given_up.rows(spread(flow.tensor(others))).numpy()
+    alone = Model().to_global(placement=EVERYONE, sbp=B)
+    np.testing.assert_array_equal(got, alone.rows(spread(flow.tensor(others))).numpy())
+    assert given_up.rows.one_embedding.rows.ids_ahead.used == 1
 
 
 def received_nbytes() -> int:

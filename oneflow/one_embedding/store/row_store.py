@@ -184,13 +184,13 @@ class RowStore:
                 out[:] = rows
             self.tell()
 
-    def get_early(self, keys: Array, tables: Array, out: Array) -> None:
+    def get_early(self, keys: Array, tables: Array, out: Array, *, makes_rows: bool = True) -> None:
         """Do as `get`; behind a cache on a GPU, whose changes are left out, that only brings rows
         out of the disk."""
         if self._cache is None:
-            self.get(keys, tables, out)
+            self.get(keys, tables, out, makes_rows=makes_rows)
         else:
-            self._read(keys, tables, out, makes_rows=True)
+            self._read(keys, tables, out, makes_rows=makes_rows)
 
     def _get(
         self,

@@ -191,6 +191,12 @@ def _samples_over_ranks() -> list[Sample]:
             Sample("one_embedding_sums", (d, inverse, sizes), told, _summed),
             Sample("one_embedding_keep", (*ask, rows), told, _kept),
             Sample(
+                "one_embedding_recall",
+                ask,
+                {"table": _description(3), "num_parts": parts},
+                lambda shadow, *ids, **_: ids,
+            ),
+            Sample(
                 "one_embedding_prefetch",
                 (shadow, keys, of_keys, sizes),
                 {"table": _description(3), "num_parts": parts, "padding_idx": None},

@@ -1,5 +1,5 @@
 """Start-up: import, `--help`, compile of the digits graph, and from typing the command to the first
-loss on 2 ranks.
+loss on 2 ranks and on 32.
 
     python benchmarks/startup.py [--rounds 5] [--json FILE]
 
@@ -31,10 +31,10 @@ def seconds_of(command: list[str]) -> float:
     return time.perf_counter() - start
 
 
-def first_loss_seconds() -> float:
+def first_loss_seconds(ranks: int) -> float:
     """Until rank 0 prints the first line with a loss."""
     command = [sys.executable, "-m", "oneflow.distributed.launch", "--standalone"]
-    command += ["--nproc_per_node", "2", str(DIGITS), "--epochs", "1"]
+    command += ["--nproc_per_node", str(ranks), str(DIGITS), "--epochs", "1"]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     start = time.perf_counter()
     with subprocess.Popen(
@@ -71,7 +71,8 @@ def main() -> None:
         "import oneflow": (lambda: seconds_of([python, "-c", "import oneflow"]), 0.4),
         "oneflow --help": (lambda: seconds_of([python, "-m", "oneflow", "--help"]), 0.2),
         "digits: trace, compile, bind": (compile_seconds, 0.3),
-        "launch to first loss, 2 ranks": (first_loss_seconds, 5.0),
+        "launch to first loss, 2 ranks": (lambda: first_loss_seconds(2), 5.0),
+        "launch to first loss, 32 ranks": (lambda: first_loss_seconds(32), 12.0),
     }
     if importlib.util.find_spec("torch"):
         measured["import torch"] = (lambda: seconds_of([python, "-c", "import torch"]), None)

@@ -17,13 +17,15 @@ from .gpu_needed import need_gpu
 pytestmark = pytest.mark.gpu
 cupy = need_gpu()
 PROGRAM = Path(__file__).parent / "gpu_program.py"
+PATH = os.pathsep.join(filter(None, (str(PROGRAM.parents[2]), os.environ.get("PYTHONPATH"))))
+"""The program imports from `tests`."""
 
 
 def _run(scene: str, **env: str) -> subprocess.CompletedProcess[str]:
     flags = ["--nproc_per_node", "2", "--master_port", str(free_port())]
     return subprocess.run(
         [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM), scene],
-        env={**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", **env},
+        env={**os.environ, "PYTHONPATH": PATH, "ONEFLOW_TIMEOUT_SECONDS": "60", **env},
         capture_output=True,
         text=True,
         timeout=200,

@@ -113,7 +113,10 @@ def set_num_threads(count: int) -> None:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Change nothing: kernels here are deterministic anyway. Warn once if others are asked for."""
+    """Change nothing: each op has one algorithm. Warn once if others are asked for.
+
+    All are deterministic on CPUs; docs/GPU.md names those that add atomically on GPUs.
+    """
     if not mode:
         without_effect("use_deterministic_algorithms(False)", "there are no other algorithms here")
 

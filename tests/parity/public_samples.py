@@ -604,7 +604,7 @@ NOT_COMPARED = {
     "fake_quantize_per_channel_affine": "tests/unit/nn/test_quantization.py, with gradients",
     "set_printoptions": "tensors print their dtype here, as upstream does",
     "set_num_threads": "changes how fast, not what; test_threads looks at the number",
-    "use_deterministic_algorithms": "all algorithms here are deterministic",
+    "use_deterministic_algorithms": "each op has one algorithm",
     "cuda": "needs a GPU",
     "pin_memory": "needs a GPU in PyTorch",
 }

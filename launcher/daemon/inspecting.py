@@ -246,5 +246,11 @@ def _py_spy(pid: int, limit_s: float) -> str:
         raise InspectError(f"py-spy did not come to an end within {limit_s:g} s") from None
     text = done.stdout.decode(errors="replace")[:MAX_STACK_NBYTES]
     if not text:
-        raise InspectError(f"py-spy: {done.stderr.decode(errors='replace').strip()[:500]}")
+        said = done.stderr.decode(errors="replace").partition("\n\nStack backtrace:")[0].strip()
+        why = said.removeprefix("Error: ")[:500] or f"it exited with {done.returncode}"
+        name = _status(pid).get("Name", "gone")
+        raise InspectError(
+            f"no stacks of process {pid} ({name}): py-spy shows those of Python "
+            f"programs only, and says of this one: {why}"
+        )
     return text

@@ -338,8 +338,11 @@ class Connection:
         code = error.code().name
         name = next((str(v) for k, v in error.trailing_metadata() or () if k == ERROR_KEY), "")
         text = error.details() or ""
-        if self._tls is not None and "handshake failed" in text:
-            text = f"{self._why_refused()}{text}"
+        if self._tls is not None and "handshake failed" in text and self._why_refused():
+            return ClusterUnreachableError(
+                f"the scheduler at {self.address} is not believed: {self._why_refused()}; "
+                f"{self._tls / 'ca.crt'} is to be the authority of its cluster"
+            )
         if name == NotProvenError.__name__:  # a scheduler that was started anew
             with self._lock:
                 self._session = None
@@ -368,8 +371,7 @@ class Connection:
             from oneflow.scheduler.cluster.tls import why_refused
 
             host, port = split_address(self.address)
-            found = why_refused(host, port, self._tls) if self._tls is not None else ""
-            self._refusal = f"{found}; " if found else ""
+            self._refusal = why_refused(host, port, self._tls) if self._tls is not None else ""
         return self._refusal
 
 

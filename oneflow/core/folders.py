@@ -51,9 +51,13 @@ def check_unwritten(folder: Path) -> None:
 
 
 def check_private(folder: Path) -> None:
-    """Raises ConfigError for a folder that others than this user, or root, may look into."""
+    """Raises ConfigError for a folder that others than this user, or root, may look into, and
+    FileNotFoundError if there is none.
+    """
     try:
         found = folder.lstat()
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise ConfigError(f"cannot look at {folder}: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):

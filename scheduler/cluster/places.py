@@ -67,11 +67,11 @@ def _bind_socket(server: Server, path: Path, credentials: Credentials | None) ->
     address = f"unix:{path}"
     if credentials is not None:
         raise ConfigError(f"{address} is of this machine only: leave out --tls-dir")
-    check_private(path.parent)
-    with socket.socket(socket.AF_UNIX) as probe:
-        if probe.connect_ex(str(path)) == 0:
-            raise ConfigError(f"cannot listen on {address}: another scheduler does already")
     try:
+        check_private(path.parent)
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == 0:
+                raise ConfigError(f"cannot listen on {address}: another scheduler does already")
         path.unlink(missing_ok=True)
         server.add_insecure_port(address)
         path.chmod(0o600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from oneflow.core.errors import (
     InternalError,
     JobSpecError,
 )
+from oneflow.scheduler.cluster import tls
 
 
 @pytest.mark.parametrize(
@@ -165,3 +168,36 @@ def test_rubbish_on_the_line_is_a_broken_line(code: str) -> None:
     text = "Stream removed (Unwrap failed (TSI_DATA_CORRUPTED))"
     assert type(error_of(code, "", text, "host:1")) is ClusterUnreachableError
     assert type(error_of(code, "InternalError", text, "host:1")) is InternalError
+
+
+def test_a_socket_whose_folder_is_gone_is_nobody_who_answers(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path / 'gone' / 'scheduler.sock'}"
+    connection = Connection(address, lambda: "t" * 32, patience=Patience(0.0, 0.0))
+    with pytest.raises(ClusterUnreachableError, match=r"no scheduler answers .*No such file"):
+        connection.call("Cluster", "Status", None)
+
+
+def test_who_shows_a_bad_certificate_is_not_believed_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without what gRPC says of it, and without the advice to start a scheduler."""
+    why = "its certificate is refused: self-signed certificate"
+    monkeypatch.setattr(tls, "why_refused", lambda host, port, folder: why)
+    connection = Connection("host:1", lambda: None, tmp_path, Patience(0.0, 0.0))
+    said = connection._translated(Handshake())
+    assert type(said) is ClusterUnreachableError
+    assert str(said).startswith(f"the scheduler at host:1 is not believed: {why}; ")
+    assert str(tmp_path / "ca.crt") in str(said) and "SSL" not in str(said)
+
+
+class Handshake:
+    """The error that gRPC gives for a certificate that it does not believe."""
+
+    def code(self) -> Any:
+        return SimpleNamespace(name="UNAVAILABLE")
+
+    def details(self) -> str:
+        return "ipv4:127.0.0.1:1: Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: ..."
+
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        return ()

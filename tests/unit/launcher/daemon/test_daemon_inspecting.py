@@ -108,6 +108,24 @@ def test_a_program_without_a_handler_is_left_alive(
         scene.end()
 
 
+def test_a_program_that_is_not_python_is_told_of_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """py-spy says so with a backtrace of its own."""
+    py_spy = tmp_path / "py-spy"
+    said = "Error: Failed to find python version\\n\\nStack backtrace:\\n   0: anyhow::error"
+    py_spy.write_text(f"#!/bin/sh\nprintf '{said}\\n' >&2\nexit 1\n")
+    py_spy.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    scene = Scene(tmp_path, "import time; print('ready', flush=True); time.sleep(600)")
+    try:
+        found = scene.ask("stack")
+    finally:
+        scene.end()
+    assert found.error.endswith("says of this one: Failed to find python version")
+    assert str(scene.process.pid) in found.error and "\n" not in found.error
+
+
 def test_of_an_attempt_that_ended_there_are_its_files(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "print('ready')")
     scene.end()

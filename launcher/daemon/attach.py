@@ -41,6 +41,7 @@ MAX_KEPT_NBYTES = 16 << 20  # of them
 MAX_BULK = 4  # chunks of files that wait to be sent
 OWN_STALL_S = 1.0
 CHANNEL_S = 20.0
+LATE_S = 3.0
 OLD_SCHEDULER_CODES = ("UNIMPLEMENTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
 
 log = get_logger(__name__)
@@ -98,6 +99,7 @@ class Attachment:
         self._is_closed = False
         self._rejoin_after_s: float | None = None
         self._broken_by = ""
+        self._made_at, self._has_told_absence = time.monotonic(), False
         self._backoff = Backoff()
         self._cut = asyncio.Event()  # ends the stream that is open
         self.epoch = 0
@@ -230,7 +232,7 @@ class Attachment:
             log.error("%s", error)
             return error
         except OSError as error:
-            log.info("no line to the scheduler at %s: %s", self._settings.scheduler, error)
+            self._tell_absence(str(error))
             return None
         self._heard_at = time.monotonic()
         tasks = [
@@ -335,8 +337,16 @@ class Attachment:
             return ConfigError(text)
         self._broken_by = f"{code}: {error.details()}"
         if not self._is_welcome:  # else whoever keeps the line says so
-            log.info("no line to the scheduler at %s: %s", where, self._broken_by)
+            self._tell_absence(self._broken_by)
         return None
+
+    def _tell_absence(self, why: str) -> None:
+        """A daemon that has found no scheduler yet says so once, not to who starts both at once."""
+        is_late = time.monotonic() - self._made_at >= LATE_S
+        is_told = is_late and not self._was_welcomed and not self._has_told_absence
+        self._has_told_absence |= is_told
+        tell = log.warning if is_told else log.info
+        tell("no line to the scheduler at %s: %s", self._settings.scheduler, why)
 
     async def _write(self, stream: AttachStream) -> None:
         await stream.write(pb.DaemonMessage(hello=self._make_hello()))

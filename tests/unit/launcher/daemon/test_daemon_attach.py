@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,23 @@ def test_what_was_refused_once_is_not_said_again_for_ever() -> None:
         assert not attachment._urgent
 
     asyncio.run(scene())
+
+
+def test_a_daemon_that_finds_no_scheduler_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(attach, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(attach, "log", logging.getLogger(__name__))
+
+    async def scene() -> None:
+        attachment = Attachment(settings(), pb.Hello, lambda message: None, lambda: None)
+        for clock[0] in (101.0, 103.5, 104.0):  # the first may be of one that still starts
+            attachment._tell_absence("Connection refused")
+
+    asyncio.run(scene())
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert said == [f"no line to the scheduler at {settings().scheduler}: Connection refused"]
 
 
 def test_what_is_kept_is_bounded_and_the_curve_counts_what_is_lost(

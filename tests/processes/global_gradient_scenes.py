@@ -356,6 +356,22 @@ def replicas_learn_as_one() -> None:
         same(model.offset, np.zeros(8))
 
 
+def replicas_average_every_float_dtype() -> None:
+    """Weights of two dtypes, of which the gradients are rank + 1 and its double on each rank."""
+    model = flow.nn.Module()
+    model.wide = flow.nn.Parameter(flow.zeros(3, dtype=flow.float64))
+    model.narrow = flow.nn.Parameter(flow.zeros(3, dtype=flow.bfloat16))
+    model.forward = lambda by: (
+        (model.wide * by).sum() + 2 * (model.narrow * by).sum().to(flow.float64)
+    )
+    flow.nn.parallel.DistributedDataParallel(model)
+    model(float(RANK + 1)).backward()
+    mean = (SIZE + 1) / 2
+    for parameter, slope in ((model.wide, 1), (model.narrow, 2)):
+        assert parameter.grad.dtype == parameter.dtype
+        same(parameter.grad.to(flow.float64), np.full(3, slope * mean), 1e-12)
+
+
 def whole_batch_grads(w: dict[str, Any], x: np.ndarray) -> dict[str, np.ndarray]:
     act = np.tanh(x @ w["first.weight"].T + w["first.bias"])
     middle = act @ w["frozen.weight"].T + w["frozen.bias"]
@@ -409,7 +425,8 @@ def buckets_leave_while_backward_goes_on() -> None:
 
 def what_cannot_be_replicated_is_refused() -> None:
     wrap = flow.nn.parallel.DistributedDataParallel
-    refuses("must be float32", lambda: wrap(flow.nn.Linear(2, 2).to(flow.float64)))
+    phases = flow.nn.ParameterList([flow.zeros(2, dtype=flow.complex64)])
+    refuses("must be real floats", lambda: wrap(phases))
     refuses("local parameters", lambda: wrap(flow.nn.Linear(2, 2).to_global(ALL, B)))
     flow.manual_seed(RANK)
     model = flow.nn.Linear(2, 2)

@@ -119,9 +119,9 @@ def product_with_epilogue(
     named = {**dict(zip(given, arrays, strict=False)), **dict(zip(needed, read, strict=True))}
     if cublas_lt.why_not() or not all(x.flags.c_contiguous for x in (out, *named.values())):
         return False
-    a, b = (x.reshape(-1, x.shape[-1]) for x in (left, right))
-    if not (a.size and b.size):
+    if not (left.size and right.size):
         return False
+    a, b = (x.reshape(-1, x.shape[-1]) for x in (left, right))
     flat = out.reshape(-1, out.shape[-1])
     sums = next((named[n] for n in ("bias", "sum_out", "sum_a", "sum_b") if n in named), None)
     saved = next((named[n] for n in ("saved", "gelu_grad") if n in named), None)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -82,6 +83,7 @@ def path_of(function: KernelFunction) -> str:
 _KERNELS: dict[tuple[str, str], list[Kernel]] = {}
 _VIEWS: dict[str, ViewFunction] = {}
 _loaded = False
+_loading = threading.RLock()
 _found: set[str] = set()
 """Names of the ops whose kernels have been imported."""
 
@@ -133,9 +135,9 @@ def cuda_kernel(name: str) -> Callable[[KernelFunction], KernelFunction]:
 def add_kernel(name: str, device: str, made: Kernel) -> None:
     """Registers a kernel: fused before generic, larger thresholds first, because `select` takes the
     first that fits."""
-    variants = _KERNELS.setdefault((name, device), [])
-    variants.append(made)
-    variants.sort(key=lambda k: (-k.min_elements, not k.dtypes))
+    known = [*_KERNELS.get((name, device), ()), made]
+    # A new list: threads that select while one imports see the old one.
+    _KERNELS[name, device] = sorted(known, key=lambda k: (-k.min_elements, not k.dtypes))
 
 
 _PRECHECKS: dict[str, Callable[..., None]] = {}
@@ -231,9 +233,10 @@ def load() -> None:
     global _loaded
     if _loaded:
         return
-    _loaded = True
-    for name in _files():
-        importlib.import_module(f"oneflow.kernels.{name}")
+    with _loading:
+        for name in _files():
+            importlib.import_module(f"oneflow.kernels.{name}")
+        _loaded = True
 
 
 @cache

@@ -110,6 +110,16 @@ def test_a_bias_may_lie_anywhere() -> None:
     np.testing.assert_allclose(out.get(), x @ w.T + whole[3:], rtol=1e-5, atol=1e-5)
 
 
+def test_products_over_nothing_are_their_bias() -> None:
+    x, weight = (flow.zeros(n, 0, device="cuda", requires_grad=True) for n in (3, 7))
+    bias = flow.arange(7, device="cuda", dtype=flow.float32).requires_grad_()
+    out = flow.nn.functional.linear(x, weight, bias)
+    out.sum().backward()
+    np.testing.assert_array_equal(out.numpy(), np.tile(np.arange(7.0), (3, 1)))
+    np.testing.assert_array_equal(bias.grad.numpy(), np.full(7, 3.0))
+    assert x.grad.shape == (3, 0) and weight.grad.shape == (7, 0)
+
+
 def test_what_the_library_cannot_do_is_left_to_others() -> None:
     """GELU keeps its input in columns of a multiple of 8 numbers."""
     x, w = cupy.ones((4, 16), np.float32), cupy.ones((7, 16), np.float32)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 import oneflow.ops  # noqa: F401  (declares all)
 from oneflow.kernels import registry
@@ -39,3 +43,29 @@ def test_a_local_op_loads_the_kernels_of_that_op() -> None:
     loaded = {name.removeprefix("oneflow.kernels.") for name in done.stdout.split()}
     assert {"creation", "elementwise"} <= loaded
     assert not {"conv", "pool", "matmul", "softmax", "sort", "fft"} & loaded
+
+
+def test_a_thread_waits_for_the_kernels_that_another_one_imports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imported: list[str] = []
+    seen: list[int] = []
+
+    def load_and_count() -> None:
+        registry.load()
+        seen.append(len(imported))
+
+    other = threading.Thread(target=load_and_count)
+
+    def slow_import(name: str) -> ModuleType:
+        if not imported:
+            other.start()
+            other.join(0.05)  # without waiting it would be done, with nothing imported
+        imported.append(name)
+        return registry.package
+
+    monkeypatch.setattr(registry, "_loaded", False)
+    monkeypatch.setattr(registry.importlib, "import_module", slow_import)
+    registry.load()
+    other.join()
+    assert len(imported) > 30 and seen == [len(imported)]

@@ -28,6 +28,7 @@ HOPELESS_CODES = frozenset(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a whole job as the command line says; returns the process's exit code."""
+    _open_streams()
     try:
         settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
         if settings.print_config:
@@ -88,6 +89,15 @@ def _own_address(host: str) -> str | None:
     except OSError as error:
         raise ConfigError(f"--master_addr {host!r} cannot be resolved: {error}") from None
     return address if ipaddress.ip_address(address).is_loopback else None
+
+
+def _open_streams() -> None:
+    """Lead streams that are closed nowhere: what is opened next would take their numbers, and the
+    process that ranks are forked from would have none to give them.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 def _check_script(settings: Settings) -> None:

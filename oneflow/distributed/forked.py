@@ -47,13 +47,17 @@ MANY = 1 << 16
 _PR_SET_NAME = 15
 
 
-def become_rank(control: int) -> bool:
-    """Return True in each rank that is forked, False here when the launcher needs no more."""
+def warm_up() -> None:
+    """Import what ranks need."""
     for name in WARM:
         import_module(name)
     load()
     offsets_of(*np.ones((3, 1), np.int64))  # the placing of registers: compiled, if no disk has it
     words_of_runs(0, np.zeros(1, np.uint64), MANY)  # first weights; it loads most of numba
+
+
+def become_rank(control: int) -> bool:
+    """Return True in each rank that is forked, False here when the launcher needs no more."""
     ends = serve(socket.socket(fileno=control))
     if ends is None:
         return False

@@ -59,21 +59,21 @@ def main(argv: list[str]) -> None:
 def become_rank(control: int, argv: list[str]) -> bool:
     """Return True in each rank that is forked from here, False if none is, or will be any more.
 
-    None is if the script has a oneflow of its own beside it, or if this one cannot be imported:
-    ranks that start alone then use that one, or show and record the error.
+    None is if the script would import another module of its own where one has been imported here,
+    or if oneflow cannot be imported: ranks that start alone then use that one, or show the error.
     """
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    folder = os.getcwd() if argv[0] == "-m" else os.path.dirname(os.path.realpath(argv[0]))
-    own = os.path.join(folder, "oneflow")
-    if os.path.isdir(own) and not os.path.samefile(own, os.path.join(home, "oneflow")):
-        return False
-    path = list(sys.path)
+    path, before = list(sys.path), set(sys.modules)
     sys.path[: 0 if _is_path_safe() else 1] = [home]
     try:
-        from oneflow.distributed.forked import become_rank as wait
+        from oneflow.distributed import forked
+
+        forked.warm_up()
     except Exception:
         return False
-    is_rank = wait(control)
+    if _hides(argv, set(sys.modules) - before):
+        return False
+    is_rank = forked.become_rank(control)
     sys.path[:] = path
     return is_rank
 
@@ -243,6 +243,23 @@ def _user_part(error: BaseException, own_file: str) -> TracebackType | None:
 def _is_path_safe() -> bool:
     """Whether python was told (PYTHONSAFEPATH) to put no folder of the script on the path."""
     return bool(getattr(sys.flags, "safe_path", False))
+
+
+def _hides(argv: list[str], names: set[str]) -> bool:
+    """Whether modules beside the script, or within it, come before those of such names that have
+    been imported.
+    """
+    if _is_path_safe():
+        return False
+    beside = os.path.dirname(os.path.realpath(argv[0]))
+    folders = [os.getcwd()] if argv[0] == "-m" else [argv[0], beside]
+    for name in names - set(sys.builtin_module_names):
+        found = None if "." in name else importlib.machinery.PathFinder.find_spec(name, folders)
+        if found is not None and found.origin is not None:  # a folder without __init__ comes last
+            used = getattr(sys.modules[name], "__file__", None)
+            if used is None or os.path.realpath(found.origin) != os.path.realpath(used):
+                return True
+    return False
 
 
 def _is_source(script: str) -> bool:

@@ -105,13 +105,26 @@ def test_ranks_share_nothing_but_what_they_import(flags: list[str], tmp_path: Pa
         assert len(set(drawn)) == 3, drawn
 
 
-def test_a_oneflow_beside_the_script_is_the_one_that_ranks_import(tmp_path: Path) -> None:
-    (tmp_path / "oneflow").mkdir()
-    (tmp_path / "oneflow" / "__init__.py").write_text("mine = True")
-    script = write(tmp_path, "import oneflow\nprint(rank, oneflow.mine)")
+@pytest.mark.parametrize("own", ["oneflow/__init__.py", "oneflow.py", "queue.py"])
+def test_a_module_beside_the_script_is_the_one_that_ranks_import(own: str, tmp_path: Path) -> None:
+    (tmp_path / own).parent.mkdir(exist_ok=True)
+    (tmp_path / own).write_text("mine = True")
+    name = Path(own).parts[0].removesuffix(".py")
+    script = write(tmp_path, f"import {name}\nprint(rank, {name}.mine)")
     done = launch(*QUICK, "--nproc_per_node=2", "--log-line-prefix-template=", script)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 True", "1 True"]
+
+
+def test_ranks_of_a_launcher_without_streams_have_their_own(tmp_path: Path) -> None:
+    script = write(tmp_path, "print(rank)\nprint(rank, file=sys.stderr)")
+    flags = ["--nproc_per_node=2", "--redirect-stdout-and-stderr", "--logdir", str(tmp_path)]
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    command = [*closing, *LAUNCH, *QUICK, *flags, script]
+    assert subprocess.run(command, env=clean_env(), timeout=WAIT_S).returncode == 0
+    logs = [tmp_path / f"local_rank_{rank}" for rank in range(2)]
+    found = [[(log / name).read_text() for name in ("stdout", "stderr")] for log in logs]
+    assert found == [["0\n"] * 2, ["1\n"] * 2]
 
 
 def test_without_launcher_the_world_variables_stay_unset() -> None:

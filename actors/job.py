@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
@@ -87,30 +88,34 @@ class Job:
         self.calls = 0
         """Steps begun."""
         self._is_broken = False
+        self._turn = threading.Lock()
         live.add(self)
         record_as_configured(self.executor, rank)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
         """One step. feeds: input name -> array of this rank's part. Returns output index ->
-        array of this rank's part.
+        array of this rank's part. Threads take turns.
         """
-        if self._is_broken:
-            raise GraphError("a graph that failed in an earlier step cannot go on: make a new one")
-        self._hardware.use()
-        self.bound.feed.arrays = feeds
-        self.bound.fetch.arrays = {}
-        self._is_broken = True
-        self.calls += 1
-        try:
-            self.executor.run_step()
-        except Exception as error:
-            if self._hardware.kind != "cpu":
-                bound = self.bound
-                self._raise_explained(error, bound.plan, bound.rank, bound.memory.segments)
-            raise
-        self.bound.clock.draw_anew()
-        self._is_broken = False
-        return self.bound.fetch.arrays
+        with self._turn:
+            if self._is_broken:
+                raise GraphError(
+                    "a graph that failed in an earlier step cannot go on: make a new one"
+                )
+            self._hardware.use()
+            self.bound.feed.arrays = feeds
+            self.bound.fetch.arrays = {}
+            self._is_broken = True
+            self.calls += 1
+            try:
+                self.executor.run_step()
+            except Exception as error:
+                if self._hardware.kind != "cpu":
+                    bound = self.bound
+                    self._raise_explained(error, bound.plan, bound.rank, bound.memory.segments)
+                raise
+            self.bound.clock.draw_anew()
+            self._is_broken = False
+            return self.bound.fetch.arrays
 
     def _raise_explained(
         self, error: Exception, plan: Plan, rank: int, segments: Mapping[int, Segment]

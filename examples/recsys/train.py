@@ -1,8 +1,8 @@
 """The training that all models share: `main(Model)` is the whole program of each.
 
 On several ranks batches are cut between them and each rank holds its part of the rows; the losses
-are those of one rank. The AUC on rows that no step saw stands beside that of the true
-probabilities, which is the most that any model can reach.
+are those of one rank, up to rounding, which grows from step to step. The AUC on rows that no step
+saw stands beside that of the true probabilities, which is the most that any model can reach.
 
 Tables may be larger than the memory given to them, here 20 times, with their rows on a disk:
 

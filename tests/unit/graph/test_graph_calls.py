@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.actors.executor import Executor
 from oneflow.core.errors import OneFlowError
 
 HERE = flow.placement("cpu", [0])
@@ -354,3 +359,25 @@ def test_a_graph_whose_first_call_failed_can_be_called_again() -> None:
     with pytest.raises(OneFlowError):
         graph(x(), flow.zeros(3, 3))
     np.testing.assert_array_equal(graph(x(), x()).numpy(), DATA * 2)
+
+
+def test_threads_that_call_one_graph_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Compute(lambda a: a * 2)
+    graph(x())
+    inside, go, step = Event(), Event(), Executor.run_step
+
+    def slow(self: Executor) -> None:
+        inside.set()
+        assert go.wait(60)
+        step(self)
+
+    monkeypatch.setattr(Executor, "run_step", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(graph, x())
+        assert inside.wait(60)
+        second = pool.submit(graph, x() + 1)
+        with suppress(Late):  # it would be refused at once
+            second.exception(timeout=0.1)
+        go.set()
+        np.testing.assert_array_equal(first.result(60).numpy(), DATA * 2)
+        np.testing.assert_array_equal(second.result(60).numpy(), (DATA + 1) * 2)

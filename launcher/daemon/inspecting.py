@@ -38,7 +38,7 @@ MAX_PROCESSES, MAX_THREADS = 64, 256
 QUIET_S = 0.3  # stacks are whole when nothing was added for so long
 LOOK_S = 0.02
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
-_STATUS = ("State", "Threads", "VmRSS", "VmHWM", "SigBlk", "SigCgt")
+_STATUS = ("Name", "State", "Threads", "VmRSS", "VmHWM", "SigBlk", "SigCgt")
 
 log = get_logger(__name__)
 

@@ -123,7 +123,7 @@ def test_a_program_that_is_not_python_is_told_of_in_one_sentence(
     finally:
         scene.end()
     assert found.error.endswith("says of this one: Failed to find python version")
-    assert str(scene.process.pid) in found.error and "\n" not in found.error
+    assert f"process {scene.process.pid} (python" in found.error and "\n" not in found.error
 
 
 def test_of_an_attempt_that_ended_there_are_its_files(tmp_path: Path) -> None:

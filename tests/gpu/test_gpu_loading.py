@@ -10,6 +10,7 @@ import pytest
 import oneflow as flow
 from oneflow.kernels import streams
 from oneflow.utils.data import DataLoader, TensorDataset
+from tests.support.waiting import wait_until
 
 from .gpu_needed import need_gpu
 
@@ -60,3 +61,12 @@ def test_a_loader_pins_its_batches(num_workers: int) -> None:
         assert x.is_pinned() and y.is_pinned()
         rows.append(x.cuda(non_blocking=True).numpy())
     np.testing.assert_array_equal(np.concatenate(rows), np.arange(12.0).reshape(6, 2))
+
+
+def test_batches_of_workers_are_pinned_before_they_are_asked_for() -> None:
+    data = TensorDataset(flow.arange(6))
+    batches = iter(DataLoader(data, batch_size=2, num_workers=1, pin_memory=True))
+    (worker,) = batches._workers  # type: ignore[attr-defined]
+    wait_until(lambda: worker._answers.qsize() == 2)
+    _, (x,) = worker._answers.get()
+    assert x.is_pinned()

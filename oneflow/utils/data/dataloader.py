@@ -13,6 +13,7 @@ from typing import Any
 
 from oneflow import cuda
 from oneflow.functional.random_state import Generator, host_seed
+from oneflow.kernels.cuda_device import own_device
 from oneflow.utils.data.collate import default_collate, default_convert
 from oneflow.utils.data.dataset import Dataset, IterableDataset, length
 from oneflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -57,9 +58,10 @@ class DataLoader:
     persistent_workers: keep them between epochs.  timeout: seconds to wait for a batch, 0 for ever.
     worker_init_fn: called with the worker's number in each worker.  multiprocessing_context: how
     workers are started, by default as Python does: forked before 3.14; where they are not, they
-    import the script.  pin_memory: batches are pinned for a GPU, if there is one.  in_order is
-    accepted: batches always come in order. Raises ValueError for arguments that exclude each other,
-    and a worker's exceptions with its traceback.
+    import the script.  pin_memory: batches are pinned for a GPU, if there is one: with workers as
+    they arrive, before they are asked for.  in_order is accepted: batches always come in order.
+    Raises ValueError for arguments that exclude each other, and a worker's exceptions with its
+    traceback.
     """
 
     @classmethod
@@ -191,14 +193,17 @@ class DataLoader:
             self.num_workers,
         )
 
+    def _pins(self) -> bool:
+        return self.pin_memory and cuda.is_available()
+
     def _here(self) -> Iterator[Any]:
-        fetcher = Fetcher(self._work(0))
+        fetcher, pins = Fetcher(self._work(0)), self._pins()
         for indices in self._indices():
             try:
                 batch = fetcher.fetch(indices)
             except StopIteration:
                 return
-            yield batch
+            yield pin_memory(batch) if pins else batch
 
     # ---- with workers ----------------------------------------------------------------------------
 
@@ -239,8 +244,9 @@ class DataLoader:
         context = self.multiprocessing_context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
+        finish = _pin_in_a_thread if self._pins() else None
         for worker_id in range(self.num_workers):
-            workers.append(Worker(self._work(worker_id), context))
+            workers.append(Worker(self._work(worker_id), context, finish))
         for worker in workers:
             worker.listen()
         if self.persistent_workers:
@@ -292,11 +298,9 @@ class _BaseDataLoaderIter(Iterator[Any]):
 
     def __init__(self, loader: DataLoader, batches: Iterator[Any]) -> None:
         self._loader, self._batches = loader, batches
-        self._pins = loader.pin_memory and cuda.is_available()
 
     def __next__(self) -> Any:
-        batch = next(self._batches)
-        return pin_memory(batch) if self._pins else batch
+        return next(self._batches)
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -349,6 +353,12 @@ def pin_memory(data: object, device: object = None) -> Any:
     if isinstance(data, list | tuple):
         return type(data)(map(pin_memory, data))
     return data
+
+
+def _pin_in_a_thread(batch: object) -> Any:
+    """The batch pinned by this rank's own GPU: in a new thread the first of the host is current."""
+    own_device()
+    return pin_memory(batch)
 
 
 _END = object()

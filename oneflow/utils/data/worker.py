@@ -217,10 +217,15 @@ def _prepare(work: Work, state: dict[str, Any]) -> None:
 
 
 class Worker:
-    """The parent's end of one worker process."""
+    """The parent's end of one worker process.
 
-    def __init__(self, work: Work, context: Any) -> None:
-        self.id = work.worker_id
+    finish: applied to each batch in the thread that reads it, before anybody asks for the batch.
+    """
+
+    def __init__(
+        self, work: Work, context: Any, finish: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.id, self._finish = work.worker_id, finish
         self._owner = os.getpid()
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(
@@ -248,10 +253,16 @@ class Worker:
                 self._answers.put(None)
                 return
             try:
-                self._answers.put(handing.value_of(message))
-            except Exception as error:  # what it sent cannot be unpickled here
+                self._answers.put(self._finished(handing.value_of(message)))
+            except Exception as error:  # what it sent cannot be unpickled, or finished, here
                 self._answers.put((-1, Failure(self.id, type(error), traceback.format_exc())))
             del message
+
+    def _finished(self, answer: tuple[int, Any]) -> tuple[int, Any]:
+        number, value = answer
+        if self._finish is None or isinstance(value, Failure | _Exhausted):
+            return answer
+        return number, self._finish(value)
 
     def begin_epoch(self, seed: int) -> None:
         """Forgets the old stream; samples from now on are of a new epoch."""

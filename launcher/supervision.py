@@ -109,6 +109,10 @@ class Supervision:
         self._signum: int | None = None
         self._sent: set[int] = set()
 
+    def expect(self, num_ranks: int) -> None:
+        """So many ranks have been started: fewer than wanted, if a signal came before them."""
+        self._num_running = num_ranks
+
     def step(self, event: Event, now: float) -> list[Action]:
         match event:
             case Exited():

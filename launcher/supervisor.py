@@ -77,6 +77,7 @@ class Supervisor:
             with self._signals_are_noted():
                 try:
                     self._start(Path(records), pump, wake)
+                    self._machine.expect(len(self._ranks))
                     verdict = self._watch(wake)
                 finally:
                     self._kill_leftovers()

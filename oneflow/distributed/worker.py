@@ -69,7 +69,7 @@ def become_rank(control: int, argv: list[str]) -> bool:
         from oneflow.distributed import forked
 
         forked.warm_up()
-    except Exception:
+    except (Exception, KeyboardInterrupt):  # the launcher is told of Ctrl-C, too
         return False
     if _hides(argv, set(sys.modules) - before):
         return False

@@ -51,6 +51,17 @@ def test_a_rank_that_the_request_for_its_stacks_ends_is_not_the_cause() -> None:
     assert finish(machine, SETTLE_S + 0.2).exit_code == 85
 
 
+@pytest.mark.parametrize("num_started", [0, 1])
+def test_a_signal_before_all_have_started_waits_for_those_that_have(num_started: int) -> None:
+    machine = Supervision(2, grace_s=5.0)
+    machine.expect(num_started)
+    assert machine.step(Signalled(signal.SIGTERM), 0.0) == [TERM]
+    for rank in range(num_started):
+        assert machine.step(Looked(0), 0.1) == []
+        assert machine.step(exited(rank, -signal.SIGTERM), 0.2) == []
+    assert finish(machine, 0.3) == Verdict(None, signal.SIGTERM, 0)
+
+
 def test_all_zero_is_success_after_orphans_are_ended() -> None:
     machine = Supervision(2, grace_s=5.0)
     assert machine.step(exited(0, 0), 0.0) == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.cli.output import fields, table
 from oneflow.cluster.durations import show_duration, show_time
-from oneflow.scheduler.jobs.causes import log_path
+from oneflow.scheduler.jobs.causes import log_path, logs_folder
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 
 if TYPE_CHECKING:
@@ -103,10 +103,9 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     if is_wide:
         pairs |= {f"env {name}": value for name, value in spec.env.items()}
         pairs |= {"working dir": spec.archive, "priority": spec.priority}
-    logs = f"/{record.id}/{record.attempt}/rank"
     for a in record.assignments[: None if is_wide else MAX_RANKS]:
-        folder = f" {a.folder}{logs}{a.rank}" if is_wide and a.folder else ""
-        pairs[f"rank {a.rank}"] = f"{a.node} {a.device}{folder}"
+        folder = logs_folder(record, a) if is_wide else ""
+        pairs[f"rank {a.rank}"] = f"{a.node} {a.device} {folder}".rstrip()
     left = len(record.assignments) - MAX_RANKS
     if left > 0 and not is_wide:
         pairs["more ranks"] = f"{left}; -o wide shows all"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from oneflow.core.reasons import CODES as CODES
 from oneflow.core.reasons import REASONS, compose, quoted, reason_of_code
 from oneflow.core.reasons import one_line as one_line
-from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobState
+from oneflow.scheduler.jobs.limits import folder_name
+from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobState
 
 STOPPED_CODES = frozenset({137, 143})  # of KILL and TERM, with which ranks are stopped
 
@@ -49,13 +50,20 @@ def known_reason(reason: str, exit_code: int) -> str:
     return reason_of_code(exit_code)
 
 
+def logs_folder(record: JobRecord, place: Assignment) -> str:
+    """Return the folder of the logs of a rank, on its host; "" if it is not known."""
+    if not place.folder:
+        return ""
+    return f"{place.folder}/{folder_name(record.id, record.life)}/{record.attempt}/rank{place.rank}"
+
+
 def log_path(record: JobRecord) -> str:
     """Return the path of the log of the rank that failed first, on its host; "" if it is
     not known.
     """
     for place in record.assignments:
         if place.rank == record.first_failed_rank and place.folder:
-            return f"{place.folder}/{record.id}/{record.attempt}/rank{place.rank}/stderr"
+            return f"{logs_folder(record, place)}/stderr"
     return ""
 
 

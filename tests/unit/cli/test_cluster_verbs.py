@@ -184,6 +184,9 @@ def test_the_last_line() -> None:
     places = tuple(Assignment(r, f"n{r}/cpu:0", f"n{r}", "cpu:0", f"/s{r}/jobs") for r in range(4))
     line = cause_line(replace(FAILED, assignments=places))
     assert " ckpt=1800 log=/s3/jobs/j7f3/2/rank3/stderr cause=" in line
+    again = replace(FAILED, assignments=places, life=1)  # its id was used before
+    assert " log=/s3/jobs/j7f3~1/2/rank3/stderr cause=" in cause_line(again)
+    assert "n0 cpu:0 /s0/jobs/j7f3~1/2/rank0" in job_details(again, True)
 
 
 def test_a_success_has_no_cause() -> None:

@@ -1,9 +1,9 @@
 """The processes that judge and compile job files for the scheduler, bounded in time and memory.
 
 A graph is made by strangers: one that is huge, or made to be slow, must cost neither the
-scheduler's loop nor its memory. A process is started for the first file, stays warm for the next
-one and ends by itself when none has come for a while. While one compiles, a second one judges what
-is submitted. Each dies with the scheduler: its socket ends, and the kernel is told so too.
+scheduler's loop nor its memory. A process is started for the first file and stays warm for the next
+one, until none has come for a while. While one compiles, a second one judges what is submitted.
+Each dies with the scheduler.
 
 A file that passes a limit is to blame (65, as for other bad data): with the same limits it would do
 so again. A process that ends in another way was killed, or has a defect (70). The kernel, when
@@ -18,9 +18,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -38,8 +37,7 @@ MAX_ANSWER_NBYTES = 2 << 20  # pieces of plans have 1 MiB
 MAX_NAME_CHARS = 64
 MAX_MESSAGE_CHARS = 16_384
 MIN_NBYTES = 256 << 20  # its imports alone take a quarter of that
-IDLE_CODE, MEMORY_CODE = 0, 71
-"""Its exit codes when nobody has asked for a while; when there was no memory left for it."""
+MEMORY_CODE = 71  # its exit code when there was no memory left for it
 OWN_PREFIXES = (
     "ONEFLOW_AUTH_",
     "ONEFLOW_FAILPOINTS",
@@ -127,8 +125,8 @@ class CompilerDefectError(RuntimeError):
 
 
 class Compilers:
-    """Methods block, and may be called from any thread. argv: of the process, whose program calls
-    `serve` of compiler_process.py.
+    """Methods block, and may be called from any thread that stays: a process dies with the one that
+    has started it. argv: of the process, whose program calls `main` of compiler_process.py.
     """
 
     def __init__(self, argv: Sequence[str], limits: CompilerLimits, env: Mapping[str, str]) -> None:
@@ -138,8 +136,6 @@ class Compilers:
         self._all: set[_Process] = set()
         self._idle: list[_Process] = []
         self._is_closed = False
-        # A process dies with the thread that has started it: not with one that is soon gone.
-        self._starter = ThreadPoolExecutor(1, "oneflow-compilers")
 
     def compile_plan(
         self,
@@ -150,7 +146,10 @@ class Compilers:
         progress: Callable[[str, int, int], None],
         /,
     ) -> bytes:
-        """The plan's bytes. Raises FileRefusedError, CompileLimitError, CompilerLostError."""
+        """The plan's bytes. hosts: of each rank. progress: called with the name of a pass that is
+        done, passes done, passes in all. Raises FileRefusedError, CompileLimitError,
+        CompilerLostError.
+        """
         ask = pb.CompileAsk(
             job_file=str(path.absolute()), devices=devices, device_type=device_type, hosts=hosts
         )
@@ -160,10 +159,11 @@ class Compilers:
         plan = bytearray()
         with closing(self._answers(ask, self.limits.compile_s)) as answers:
             for answer in answers:
-                if answer.HasField("plan"):
-                    plan += answer.plan
-                    self._check_plan(len(plan))
-                elif answer.HasField("progress"):
+                plan += answer.plan
+                if len(plan) > self.limits.plan_nbytes:
+                    most = self.limits.plan_nbytes >> 20
+                    raise CompileLimitError(f"its plan is larger than {most} MiB")
+                if answer.HasField("progress"):
                     done = answer.progress
                     progress(one_line(done.name)[:MAX_NAME_CHARS], done.done, done.total)
         return bytes(plan)
@@ -171,8 +171,8 @@ class Compilers:
     def check_fit(
         self, path: Path, kind: str, devices: int, device_type: str, steps: int, /
     ) -> int:
-        """Return the number of steps for which the file can be run as asked, if that is known; else
-        0. Raises as compile_plan.
+        """Return the most steps for which the file can be run as asked, any fewer do, too; 0: not
+        known. steps: asked for, or 0. Raises as compile_plan.
         """
         ask = pb.CompileAsk(
             only_check=True,
@@ -185,8 +185,7 @@ class Compilers:
         return self._insist(lambda: self._most_steps(ask))
 
     def _most_steps(self, ask: pb.CompileAsk) -> int:
-        answers = self._answers(ask, self.limits.check_s)
-        return max((int(a.done.most_steps) for a in answers if a.HasField("done")), default=0)
+        return max(int(a.done.most_steps) for a in self._answers(ask, self.limits.check_s))
 
     def pids(self) -> list[int]:
         """List the processes that live now."""
@@ -194,13 +193,14 @@ class Compilers:
             return [found.popen.pid for found in self._all if found.popen.poll() is None]
 
     def look(self) -> None:
-        """Forgets those that have ended by themselves. Call it now and then."""
+        """Lets those end for which there was no file for a while. Call it now and then."""
         with self._lock:
-            over = [found for found in self._idle if found.popen.poll() is not None]
-            self._idle = [found for found in self._idle if found not in over]
-            self._all.difference_update(over)
-        for found in over:
-            found.end()
+            before = time.monotonic() - self.limits.idle_s
+            over = [p for p in self._idle if p.idle_since < before or p.popen.poll() is not None]
+            self._idle = [p for p in self._idle if p not in over]
+            for process in over:
+                process.let_go()
+            self._all = {p for p in self._all if p.popen.poll() is None}
 
     def close(self) -> None:
         """Ends all, what they are at included; whoever waits for one gets CompilerLostError."""
@@ -208,7 +208,6 @@ class Compilers:
             self._is_closed, found = True, list(self._all)
         for process in found:
             process.end()
-        self._starter.shutdown()
 
     # -- one question ------------------------------------------------------------------------------
 
@@ -217,7 +216,7 @@ class Compilers:
         try:
             return work()
         except CompilerLostError as error:
-            if not error.was_killed:
+            if not error.was_killed or self._is_closed:
                 raise
             log.warning("%s; it is tried once more", error)
             return work()
@@ -226,70 +225,55 @@ class Compilers:
         self, ask: pb.CompileAsk, limit_s: float
     ) -> Generator[pb.CompileAnswer, None, None]:
         """Until it is done. Raises what `failed` says, and what becomes of the process."""
-        with self._taken() as process:
+        process, is_answered = self._take(), False
+        try:
             process.ask(ask)
             deadline = time.monotonic() + limit_s
-            while True:
+            while not is_answered:
                 answer = process.answer(deadline)
                 if answer is None:
                     raise self._ended(process, limit_s)
-                yield answer
+                is_answered = answer.WhichOneof("kind") in ("failed", "done")
                 if answer.HasField("failed"):
                     raise _error_of(answer.failed)
-                if answer.HasField("done"):
-                    _count(answer.done.seconds, limit_s)
-                    return
+                _count(answer.done.seconds, limit_s)
+                yield answer
+        finally:
+            if is_answered:
+                self._keep_warm(process)
+            else:
+                self._drop(process)
 
-    @contextmanager
-    def _taken(self) -> Iterator[_Process]:
-        """One that is ready, for one question; it is ended unless that was answered."""
-        process = self._warm() or self._new()
-        try:
-            yield process
-        except (FileRefusedError, CompilerDefectError):
-            self._give_back(process)
-            raise
-        except BaseException:
-            self._drop(process)
-            raise
-        self._give_back(process)
-
-    def _warm(self) -> _Process | None:
-        """One that waits, if it has not ended; it promises to wait for one question more."""
-        while True:
-            with self._lock:
-                process = self._idle.pop() if self._idle else None
-            if process is None or process.is_there():
-                return process
-            self._drop(process)
-
-    def _new(self) -> _Process:
-        try:
-            starting = self._starter.submit(self._start)
-        except RuntimeError:  # it was shut down
-            raise CompilerLostError("the scheduler stops") from None
-        process = starting.result()
+    def _take(self) -> _Process:
+        """One that waits, if it has not ended; else a new one, once it is ready."""
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.popen.poll() is None:
+                    return process
+                process.let_go()
+                self._all.discard(process)
+        process = self._start()
         if process.answer(time.monotonic() + START_S) is None:
             process.end(0.0 if process.is_late else END_S)
             self._drop(process)
-            raise _lost(process, "the compiler cannot be started")
+            raise process.lost("the compiler cannot be started")
         log.info("a compiler is warm after %.2f s", time.monotonic() - process.started_at)
         return process
 
     def _start(self) -> _Process:
-        try:
-            process = _Process(self._argv, self.limits, self._env)
-        except (OSError, RuntimeError) as error:
-            raise CompilerLostError(f"the compiler cannot be started: {error}") from None
-        with self._lock:
+        with self._lock:  # so that `close` finds it
+            if self._is_closed:
+                raise CompilerLostError("the scheduler stops")
+            try:
+                process = _Process(self._argv, self.limits.nbytes, self._env)
+            except OSError as error:
+                raise CompilerLostError(f"the compiler cannot be started: {error}") from None
             self._all.add(process)
-            is_closed = self._is_closed
-        if is_closed:
-            self._drop(process)
-            raise CompilerLostError("the scheduler stops")
         return process
 
-    def _give_back(self, process: _Process) -> None:
+    def _keep_warm(self, process: _Process) -> None:
+        process.idle_since = time.monotonic()
         with self._lock:
             self._idle.append(process)
 
@@ -312,27 +296,21 @@ class Compilers:
                 f"it takes more than {most} of the memory that this cluster's compiler may use "
                 "(scheduler.compile_nbytes)"
             )
-        return _lost(process, "the compiler did not come to its end")
-
-    def _check_plan(self, nbytes: int) -> None:
-        if nbytes > self.limits.plan_nbytes:
-            raise CompileLimitError(f"its plan is larger than {self.limits.plan_nbytes >> 20} MiB")
+        return process.lost("the compiler did not come to its end")
 
 
 class _Process:
     """One process and our end of its socket, which is its standard input."""
 
-    def __init__(self, argv: Sequence[str], limits: CompilerLimits, env: Mapping[str, str]) -> None:
-        self.started_at = time.monotonic()
+    def __init__(self, argv: Sequence[str], nbytes: int, env: Mapping[str, str]) -> None:
+        self.started_at = self.idle_since = time.monotonic()
         self.is_late = False
-        self._killed_by_us = False
         self._sock, theirs = socket.socketpair()
         self._frames = Frames(self._sock, pb.CompileAnswer, MAX_ANSWER_NBYTES)
-        words = [*argv, str(limits.nbytes), repr(limits.idle_s)]
         with theirs:
             try:
                 self.popen = subprocess.Popen(
-                    words,
+                    [*argv, str(nbytes)],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     env=dict(env),
@@ -341,13 +319,6 @@ class _Process:
             except BaseException:
                 self._sock.close()
                 raise
-
-    def is_there(self) -> bool:
-        """Whether it will take a question: it answers an empty one, and then waits anew."""
-        if self.popen.poll() is not None:
-            return False
-        self.ask(pb.CompileAsk())
-        return self.answer(time.monotonic() + END_S) is not None
 
     def ask(self, message: pb.CompileAsk) -> None:
         """If it is gone, there will be no answer."""
@@ -365,6 +336,10 @@ class _Process:
             log.debug("a compiler's socket: %s", error)
         return None
 
+    def let_go(self) -> None:
+        """It ends by itself. Not for one that somebody waits for."""
+        self._sock.close()
+
     def end(self, patience_s: float = 0.0) -> None:
         """Returns when it is gone. Whoever waits for an answer hears of it."""
         with suppress(OSError):
@@ -373,29 +348,22 @@ class _Process:
             with suppress(subprocess.TimeoutExpired):
                 self.popen.wait(patience_s)
             if self.popen.poll() is None:
-                self._killed_by_us = True
                 self.popen.kill()
             self.popen.wait(END_S)
         except subprocess.TimeoutExpired:
             log.warning("process %d, a compiler, cannot be killed", self.popen.pid)
         self._sock.close()
 
-    @property
-    def was_killed(self) -> bool:
-        """Was the process killed by somebody else?"""
-        return self.popen.returncode == -signal.SIGKILL and not self._killed_by_us
-
-    def how_it_ended(self) -> str:
+    def lost(self, what: str) -> CompilerLostError:
+        """Say how it ended. what: this means."""
         code = self.popen.returncode
         if self.is_late:
-            return f"it said nothing for {time.monotonic() - self.started_at:.0f} s"
-        if code is None or code >= 0:
-            return f"its process {self.popen.pid} exited with code {code}"
-        return f"its process {self.popen.pid} was killed by {_signal_name(-code)}"
-
-
-def _lost(process: _Process, what: str) -> CompilerLostError:
-    return CompilerLostError(f"{what}: {process.how_it_ended()}", process.was_killed)
+            how = f"it said nothing for {time.monotonic() - self.started_at:.0f} s"
+        elif code is None or code >= 0:
+            how = f"its process {self.popen.pid} exited with code {code}"
+        else:
+            how = f"its process {self.popen.pid} was killed by {_signal_name(-code)}"
+        return CompilerLostError(f"{what}: {how}", code == -signal.SIGKILL and not self.is_late)
 
 
 def _own_env(given: Mapping[str, str]) -> dict[str, str]:

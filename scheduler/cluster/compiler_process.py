@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import queue
 import resource
 import signal
 import socket
@@ -28,7 +27,7 @@ from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.metrics import METRICS
 from oneflow.protos import compiler_pb2 as pb
-from oneflow.scheduler.cluster.compiler import IDLE_CODE, MAX_MESSAGE_CHARS, MEMORY_CODE
+from oneflow.scheduler.cluster.compiler import MAX_MESSAGE_CHARS, MEMORY_CODE
 
 PR_SET_PDEATHSIG = 1
 OOM_SCORE = "/proc/self/oom_score_adj"
@@ -52,27 +51,19 @@ class Work:
 
 
 def main(load: Callable[[], Work]) -> None:
-    """Runs `python ... <nbytes> <idle_s>`: of memory, 0 is no limit; seconds without a question
-    after which it ends. load: imports what the work needs. Standard input is the socket.
+    """Runs `python ... <nbytes>`, of memory (0: no limit), until the scheduler hangs up.
+
+    load: imports what the work needs. Standard input is the socket.
     """
     _belong_to_the_scheduler()
-    nbytes, idle_s = int(sys.argv[-2]), float(sys.argv[-1])
     frames = Frames(socket.socket(fileno=os.dup(0)), pb.CompileAsk)
-    asked: queue.SimpleQueue[pb.CompileAsk] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(frames, asked), daemon=True).start()
     work = load()
-    _limit_memory(nbytes)
-
-    def send(message: pb.CompileAnswer) -> None:
-        try:
-            frames.send(message)
-        except OSError:  # the scheduler is gone
-            os._exit(IDLE_CODE)
-
-    send(pb.CompileAnswer(ready=True))
-    while (ask := _next(asked, idle_s)) is not None:
-        _answer(work, ask, send)
-    os._exit(IDLE_CODE)
+    _limit_memory(int(sys.argv[-1]))
+    with suppress(OSError, ProtocolError):
+        frames.send(pb.CompileAnswer(ready=True))
+        while (ask := frames.receive()) is not None:
+            _answer(work, ask, frames.send)
+    os._exit(0)
 
 
 def _belong_to_the_scheduler() -> None:
@@ -110,27 +101,7 @@ def _watch_memory(nbytes: int) -> None:
     os._exit(MEMORY_CODE)
 
 
-def _read(frames: Frames[pb.CompileAsk], asked: queue.SimpleQueue[pb.CompileAsk]) -> None:
-    """Read questions in a thread of its own: a scheduler that is gone ends the process in the
-    middle of a file.
-    """
-    with suppress(OSError, ProtocolError):
-        while (message := frames.receive()) is not None:
-            asked.put(message)
-    os._exit(IDLE_CODE)
-
-
-def _next(asked: queue.SimpleQueue[pb.CompileAsk], idle_s: float) -> pb.CompileAsk | None:
-    try:
-        return asked.get(timeout=idle_s)
-    except queue.Empty:
-        return None
-
-
 def _answer(work: Work, ask: pb.CompileAsk, send: Send) -> None:
-    if not ask.job_file:  # is it still there?
-        send(pb.CompileAnswer(ready=True))
-        return
     try:
         send(pb.CompileAnswer(done=_done(work, ask, send)))
     except MemoryError:

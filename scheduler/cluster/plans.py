@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from oneflow import __version__
 from oneflow.core.errors import ConfigError, JobSpecError, OneFlowError, StoreError
@@ -29,6 +29,7 @@ from oneflow.scheduler.cluster.blobs import DIGEST, Blobs
 from oneflow.scheduler.cluster.compiler import (
     CompileLimitError,
     CompilerLostError,
+    Compilers,
     FileRefusedError,
 )
 from oneflow.scheduler.cluster.refusals import UnavailableError
@@ -42,30 +43,6 @@ LIMITED_S = 300.0  # what passed a limit is not tried again for so long: the mac
 CHECK_QUEUE_S = 30.0  # a submission waits so long for the files of others to be judged
 
 log = get_logger(__name__)
-
-
-class Compiler(Protocol):
-    """The maker and judge of plans (compiler.py); its methods are called in threads."""
-
-    def compile_plan(
-        self,
-        path: Path,
-        devices: int,
-        device_type: str,
-        hosts: tuple[str, ...],
-        progress: Callable[[str, int, int], None],
-        /,
-    ) -> bytes:
-        """The plan's bytes. hosts: of each rank. progress: called with the name of a pass that is
-        done, passes done, passes in all. Raises OneFlowError for what is wrong with the file.
-        """
-
-    def check_fit(
-        self, path: Path, kind: str, devices: int, device_type: str, steps: int, /
-    ) -> int:
-        """The most steps for which the file can be run so; any fewer do, too; 0: not known. steps:
-        asked for, or 0. Raises OneFlowError if it cannot be run so.
-        """
 
 
 @dataclass(frozen=True)
@@ -122,7 +99,7 @@ class Plans:
         self,
         folder: Path,
         blobs: Blobs,
-        compiler: Compiler | None,
+        compiler: Compilers | None,
         tell: Callable[[Event], None],
         send: Callable[[TellPrepare, str], None],
         is_wanted: Callable[[TellPrepare], bool],
@@ -172,9 +149,8 @@ class Plans:
         except OneFlowError as error:
             said = str(error).replace(str(path.absolute()), "the job file")
             raise JobSpecError(f"this job cannot run: {said}") from None
-        while len(self._fitting) >= MAX_PLANS:
-            del self._fitting[next(iter(self._fitting))]
         self._fitting |= {place: most, (*place, steps): 0}
+        _forget_oldest(self._fitting)
 
     async def _judge(self, check: Callable[[], int], owner: str) -> int:
         """One after another, in a thread that nothing else needs."""
@@ -188,17 +164,18 @@ class Plans:
 
     def prepare(self, record: JobRecord) -> None:
         """Compiles ahead, while the job waits for its devices, as if all were on one host."""
-        if self._is_ours(record) and not record.state.is_final and not record.assignments:
-            self._begin(record, _key(record, ()))
+        key = _key(record, ())
+        is_waiting = not record.state.is_final and not record.assignments
+        if self._is_ours(record) and is_waiting and not self._plan_of(key):
+            self._begin(record, key)
 
     def tell_prepare(self, action: TellPrepare) -> None:
         """Tells a daemon to prepare as soon as the plan is there."""
         record = action.record
         key = _key(record, record.assignments)
-        plan = self._digests.get(key, "")
         if not self._is_ours(record):
             self._send(action, "")
-        elif plan and plan in self._blobs:
+        elif plan := self._plan_of(key):
             self._send(action, plan)
         elif (failure := self._failed.get(key)) and time.monotonic() < failure.until:
             self._refuse(action, failure)
@@ -224,14 +201,17 @@ class Plans:
     def _is_ours(self, record: JobRecord) -> bool:
         return self._compiler is not None and record.spec.kind is not JobKind.SCRIPT
 
+    def _plan_of(self, key: str) -> str:
+        """The plan's digest; "" if there is none yet, or its bytes are gone."""
+        plan = self._digests.get(key, "")
+        return plan if plan in self._blobs else ""
+
     # -- compiling ---------------------------------------------------------------------------------
 
     def _begin(self, record: JobRecord, key: str) -> _Compile:
         found = self._under_way.get(key)
         if found is None:
             found = self._under_way[key] = _Compile(record.spec.devices)
-            if self._digests.get(key, "") in self._blobs:
-                return self._under_way.pop(key)
             hosts = _pattern(record.assignments)
             task = asyncio.ensure_future(self._compile(key, found, record, hosts))
             self._tasks.add(task)
@@ -258,7 +238,10 @@ class Plans:
         if self._is_closed:
             return
         del self._under_way[key]
-        self._note(key, failure)
+        self._failed.pop(key, None)
+        if failure is not None:
+            self._failed[key] = failure
+            _forget_oldest(self._failed)
         for action in compile_.waiting.values():
             if not self._is_wanted(action):
                 continue  # it was cancelled meanwhile: the daemon must never begin it
@@ -266,13 +249,6 @@ class Plans:
                 self._refuse(action, failure)
             else:
                 self._send(action, plan)
-
-    def _note(self, key: str, failure: _Failure | None) -> None:
-        self._failed.pop(key, None)
-        if failure is not None:
-            while len(self._failed) >= MAX_PLANS:
-                del self._failed[next(iter(self._failed))]
-            self._failed[key] = failure
 
     def _work(self, compile_: _Compile, record: JobRecord, hosts: tuple[str, ...]) -> str:
         """Compile in the compiler's thread. Returns the plan's digest."""
@@ -290,11 +266,9 @@ class Plans:
 
     def _keep(self, key: str, plan: str) -> None:
         self._digests[key] = plan
-        while len(self._digests) > MAX_PLANS:
-            del self._digests[next(iter(self._digests))]
-        known = {key: digest for key, digest in self._digests.items() if digest in self._blobs}
-        self._digests = known
-        _save(self._path, known)
+        _forget_oldest(self._digests)
+        self._digests = {k: digest for k, digest in self._digests.items() if digest in self._blobs}
+        _save(self._path, self._digests)
 
     def _refuse(self, action: TellPrepare, failure: _Failure) -> None:
         record = action.record
@@ -319,6 +293,11 @@ def _key(record: JobRecord, assignments: Sequence[Assignment]) -> str:
     spec = record.spec
     hosts = ",".join(_pattern(assignments))
     return f"{spec.graph}:{spec.devices}:{spec.device_type}:{hosts}:{__version__}"
+
+
+def _forget_oldest(kept: dict[Any, Any]) -> None:
+    while len(kept) > MAX_PLANS:
+        del kept[next(iter(kept))]
 
 
 def _load(path: Path) -> dict[str, str]:

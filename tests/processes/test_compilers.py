@@ -147,8 +147,14 @@ def test_one_that_nobody_asks_ends_and_another_comes(
 ) -> None:
     compilers = make(idle_s=0.2)
     plan_of(compilers, write("good"))
-    wait_until(lambda: not compilers.pids())
-    compilers.look()
+    (first,) = compilers.pids()
+
+    def is_left_alone() -> bool:
+        compilers.look()
+        return not compilers.pids()
+
+    wait_until(is_left_alone)
+    assert not _is_alive(first)
     assert plan_of(compilers, write("good"))
 
 

@@ -50,10 +50,7 @@ class Child:
         with suppress(OSError):
             self.frames.send(pb.CompileAnswer(ready=True))
             while (ask := self.frames.receive()) is not None:
-                if ask.job_file:
-                    self.answer(ask)
-                else:
-                    self.frames.send(pb.CompileAnswer(ready=True))
+                self.answer(ask)
         self.end(0)
 
     def end(self, code: int) -> None:

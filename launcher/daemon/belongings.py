@@ -137,6 +137,11 @@ class Belongings:
         """The record that its program wrote of what ended it."""
         return read_error(self._error_file)
 
+    def lost(self) -> str:
+        """Say that its folder is gone, with the results that its program may have left there; ""
+        if it is there."""
+        return "" if self.work_dir.is_dir() else f"{self.work_dir} was deleted while the job ran"
+
     def tell_that_it_exited(self) -> None:
         """That this rank exited 0: one that waits for it to join would not hear of it."""
         try:

@@ -164,6 +164,9 @@ class Rank:
         worker.status = status
         self._standing.say_noted(worker)
         await self.program.last_words()
+        if status == 0 and (lost := self._own.lost()):
+            status = 1
+            self.program.failed = pb.Exited(exit_code=1, reason="USER_ERROR", cause=lost)
         if status == 0:
             self._own.tell_that_it_exited()
         found = Exited(self.key.rank, worker.pid, self._status(status))

@@ -22,6 +22,7 @@ What it relies on, since the code cannot show it:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 
 from oneflow.core.errors import JobSpecError
 from oneflow.protos import cluster_pb2 as pb
@@ -49,7 +50,7 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec, folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
-from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobState
+from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.retention import overdue
 from oneflow.scheduler.jobs.settings import Settings
@@ -186,7 +187,7 @@ class Table:
         known = self._desk.jobs.get(event.job_id)
         if known is not None:
             if (known.spec, known.owner) != (event.spec, event.owner):
-                self._refuse(event, f"there is another job {event.job_id}; choose another id")
+                self._refuse(event, _taken(known, event))
             return
         try:
             check_job_id(event.job_id)
@@ -415,3 +416,17 @@ class Table:
             if self._desk.jobs[job_id].pending != why:
                 self._desk.note(job_id, pending=why)
         self._desk.is_queue_stale = False
+
+
+def _taken(known: JobRecord, event: Submitted) -> str:
+    """Say that an id is another job's, and to its owner what that one runs otherwise."""
+    if known.owner != event.owner:
+        return f"there is another job {known.id}, of somebody else; choose another id"
+    was, asked = known.spec, event.spec
+    words = {"archive": "files in its folder", "graph": "job file"}
+    odd = [f.name for f in fields(JobSpec) if getattr(was, f.name) != getattr(asked, f.name)]
+    listed = ", ".join(words.get(name, name) for name in odd)
+    return (
+        f"there is a job {known.id} already, which has other {listed} than what is submitted now: "
+        f"choose another id, or run `oneflow job rm {known.id}` first"
+    )

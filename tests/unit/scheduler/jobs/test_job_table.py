@@ -85,13 +85,21 @@ def test_submitting_again_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "owner"), [(JobSpec(argv=("other",)), "me"), (JobSpec(argv=("train",)), "somebody")]
+    ("spec", "owner", "said"),
+    [
+        (JobSpec(argv=("other",)), "me", "which has other argv than"),
+        (JobSpec(argv=("train",), archive="b" * 64), "me", "which has other files in its folder"),
+        (JobSpec(argv=("train",)), "somebody", "of somebody else"),
+    ],
 )
-def test_same_id_with_another_spec_or_owner_is_refused(spec: JobSpec, owner: str) -> None:
+def test_same_id_with_another_spec_or_owner_is_refused(
+    spec: JobSpec, owner: str, said: str
+) -> None:
     rig = Rig()
     before = rig.submit()
     rig.do(Submitted("j1", spec, owner, "key", WALL))
     assert rig.kinds() == ["Rejected"]
+    assert said in rig.told(Rejected)[0].message
     assert rig.job() == before
 
 

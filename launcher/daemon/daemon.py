@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from oneflow.launcher.daemon.events import (
     Action,
@@ -56,6 +56,13 @@ class Phase(Enum):
     STOPPING = "stopping"  # told to end, or its process ended and others are being cleared away
 
 
+class Ended(NamedTuple):
+    """The end of a rank, and its moment on the clock of `step`."""
+
+    end: pb.Exited
+    at: float
+
+
 @dataclass(frozen=True)
 class Times:
     """The daemon's patience, in seconds. away_s: so long a rank goes on without a scheduler.
@@ -85,8 +92,8 @@ class Daemon:
         self._drain_number = 0
         self.is_unhealthy = False
         self.is_leaving = False
-        self.ends: dict[AttemptKey, pb.Exited] = {}  # not noted yet
-        self.over: dict[AttemptKey, pb.Exited] = {}  # all that ended lately: never begun again
+        self.ends: dict[AttemptKey, Ended] = {}  # not noted yet
+        self.over: dict[AttemptKey, Ended] = {}  # all that ended lately: never begun again
         self._left_at = 0.0
         self._exit_code = 0
         self._away_since = 0.0
@@ -140,9 +147,19 @@ class Daemon:
 
     def _welcomed(self, told: pb.SchedulerMessage) -> list[Action]:
         self.epoch, self.is_connected = told.welcome.epoch, True
-        said: list[Action] = [_exited(end) for end in self.ends.values()]
+        said: list[Action] = [*self.unnoted_ends()]
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
             said.append(self._say_last())
+        return said
+
+    def unnoted_ends(self) -> list[pb.DaemonMessage]:
+        """Return the messages that tell of all ends that are not noted yet."""
+        return [self._say_end(ended) for ended in self.ends.values()]
+
+    def _say_end(self, ended: Ended) -> pb.DaemonMessage:
+        """Tell how a rank ended, and how long ago: the scheduler may have been away."""
+        said = pb.DaemonMessage(exited=ended.end)
+        said.exited.seen_s = self._now - ended.at
         return said
 
     def _say_last(self) -> pb.DaemonMessage:
@@ -171,7 +188,7 @@ class Daemon:
     def _prepare(self, told: pb.SchedulerMessage) -> list[Action]:
         key = key_of(told.prepare.id)
         if key in self.over:
-            return [_exited(self.over[key])]
+            return [self._say_end(self.over[key])]
         if key == self.key:
             is_ready = self.phase is not Phase.PREPARING
             return [_prepared(key, self._port)] if is_ready else []
@@ -211,7 +228,7 @@ class Daemon:
     def _start(self, told: pb.SchedulerMessage) -> list[Action]:
         key = key_of(told.start.id)
         if key in self.over:
-            return [_exited(self.over[key])]
+            return [self._say_end(self.over[key])]
         if key == self.key and self.phase in (Phase.RUNNING, Phase.STOPPING):
             return [self._say_last()]
         if key == self.key and self.phase is Phase.PREPARED:
@@ -250,7 +267,7 @@ class Daemon:
     def _stop(self, told: pb.SchedulerMessage) -> list[Action]:
         key = key_of(told.stop.id)
         if key in self.over:
-            return [_exited(self.over[key])]
+            return [self._say_end(self.over[key])]
         why = told.stop.why or "the scheduler stopped it"
         if key != self.key:
             end = _end(key, STOPPED_CODE, "PREEMPTED", f"{why}; it was never begun here")
@@ -306,7 +323,7 @@ class Daemon:
         self._forget()
         if self._is_fenced:
             self._is_fenced = False
-            self._remember(event.key, end)
+            self._remember(event.key, Ended(end, self._now))
             return [Leave(self._exit_code)] if self.is_leaving else [Rejoin(0.0)]
         return [self._note_end(end), *self._leave_if_over()]
 
@@ -324,13 +341,13 @@ class Daemon:
         return end
 
     def _note_end(self, end: pb.Exited) -> pb.DaemonMessage:
-        key = key_of(end.id)
-        self.ends[key] = end
-        self._remember(key, end)
-        return _exited(end)
+        key, ended = key_of(end.id), Ended(end, self._now)
+        self.ends[key] = ended
+        self._remember(key, ended)
+        return self._say_end(ended)
 
-    def _remember(self, key: AttemptKey, end: pb.Exited) -> None:
-        self.over[key] = end
+    def _remember(self, key: AttemptKey, ended: Ended) -> None:
+        self.over[key] = ended
         for known in (self.ends, self.over):
             while len(known) > MAX_ENDS:
                 del known[next(iter(known))]
@@ -408,10 +425,6 @@ def _prepared(
 
 def _end(key: AttemptKey, code: int, reason: str, cause: str) -> pb.Exited:
     return pb.Exited(id=key.wire, exit_code=code, reason=reason, cause=cause[:MAX_CAUSE_CHARS])
-
-
-def _exited(end: pb.Exited) -> pb.DaemonMessage:
-    return pb.DaemonMessage(exited=end)
 
 
 TOLD = {

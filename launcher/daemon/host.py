@@ -160,9 +160,9 @@ class Host:
                 self._rank_ended(event)
         for action in self.mind.step(event, time.monotonic()):
             self._perform(action)
-        if isinstance(event, TreeEnded) and (end := self.mind.over.get(event.key)):
-            DAEMON.worker_exited(end.reason)
-            log.info("%s ended: %s %s", event.key, end.reason, end.cause)
+        if isinstance(event, TreeEnded) and (ended := self.mind.over.get(event.key)):
+            DAEMON.worker_exited(ended.end.reason)
+            log.info("%s ended: %s %s", event.key, ended.end.reason, ended.end.cause)
         self._count_workers()
 
     def _count_progress(self, event: Progressed) -> None:

@@ -48,7 +48,8 @@ class Rank:
 
     assignment: its device. told_at: when it was last told what it has not answered yet.
 
-    missing_since: when its daemon came back without it; None: the daemon is not back.
+    missing_since: when its daemon came back without it; None: the daemon is not back. over_at: when
+    it ended or was lost, which its daemon may have told later.
     """
 
     assignment: Assignment
@@ -59,6 +60,7 @@ class Rank:
     is_failing: bool = False  # the daemon said that it is about to end
     missing_since: float | None = None
     exit: pb.Exited | None = None
+    over_at: float = 0.0
 
     @property
     def number(self) -> int:
@@ -113,9 +115,14 @@ class Attempt:
     def is_over(self) -> bool:
         return all(rank.is_over for rank in self.ranks)
 
-    def ran_so_far(self, now: float) -> float:
+    def ran_until(self, at: float) -> float:
         """Seconds that count for the job's time limit."""
-        return self.ran_s + (now - self.started_at if self.started_at is not None else 0.0)
+        return max(self.ran_s + (at - self.started_at if self.started_at is not None else 0.0), 0.0)
+
+    @property
+    def over_at(self) -> float:
+        """Return when its last rank was over."""
+        return max(rank.over_at for rank in self.ranks)
 
     def live_ranks(self) -> Iterator[Rank]:
         return (rank for rank in self.ranks if not rank.is_over)

@@ -203,7 +203,7 @@ class Attempts:
             self.lose(attempt, rank, why)
 
     def lose(self, attempt: Attempt, rank: Rank, why: str) -> None:
-        rank.phase = RankPhase.LOST
+        rank.phase, rank.over_at = RankPhase.LOST, self.desk.now
         host = rank.assignment.node
         self.fail(attempt, Failure("NODE_LOST", why, CODES["NODE_LOST"], rank.number, host))
 
@@ -286,7 +286,7 @@ class Attempts:
     def _look_at_run(self, attempt: Attempt) -> None:
         desk, settings = self.desk, self.desk.settings
         limit = settings.time_limit_s(desk.jobs[attempt.job_id].spec.time_limit_s)
-        if limit and attempt.ran_so_far(desk.now) >= limit:
+        if limit and attempt.ran_until(desk.now) >= limit:
             self.stop(attempt, Intent.TIME_LIMIT, f"its time limit of {limit:g} s is over")
             return
         if attempt.fault.is_settled(desk.now, settings.settle_s):

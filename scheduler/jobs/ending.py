@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from oneflow.scheduler.jobs.attempt import Attempt, Intent
@@ -15,28 +16,38 @@ from oneflow.scheduler.jobs.records import (
 )
 
 
-def close(desk: Desk, attempt: Attempt) -> JobRecord:
-    """Saves the record of a job whose attempt is over."""
-    record = desk.jobs[attempt.job_id]
+def close(desk: Desk, attempt: Attempt) -> None:
+    """Save the record of a job whose attempt is over, as of the moment at which that was so."""
+    record, over_at = desk.jobs[attempt.job_id], attempt.over_at
     if attempt.is_started:
-        desk.note(attempt.job_id, ran_s=attempt.ran_so_far(desk.now))
+        desk.note(record.id, ran_s=attempt.ran_until(over_at))
+    state, failure = _outcome(desk, record, attempt)
+    if state is JobState.FAILED and may_restart(record, failure):
+        _restart(desk, record, failure)
+    else:
+        _end(desk, record.id, state, failure, desk.now - over_at)
+
+
+def _outcome(desk: Desk, record: JobRecord, attempt: Attempt) -> tuple[JobState, Failure]:
     if record.state is JobState.CANCELLING:
-        return end_cancelled(desk, record.id)
+        return JobState.CANCELLED, _cancelled(record)
     if attempt.intent is Intent.TIME_LIMIT:
         limit = desk.settings.time_limit_s(record.spec.time_limit_s)
         cause = f"ran longer than its time limit of {limit:g} s"
-        failure = Failure("TIME_LIMIT", cause, CODES["TIME_LIMIT"])
-        return _end(desk, record.id, JobState.TIMED_OUT, failure)
-    failure_found = attempt.final_failure()
-    if failure_found is None or failure_found.is_weak:
+        return JobState.TIMED_OUT, Failure("TIME_LIMIT", cause, CODES["TIME_LIMIT"])
+    found = attempt.final_failure()
+    if found is None or found.is_weak:
         if _succeeded(record, attempt):
-            return _succeed(desk, record.id)
+            return JobState.SUCCEEDED, Failure("NONE", "", 0)
         if attempt.intent is Intent.PREEMPT:
-            failure_found = Failure("PREEMPTED", attempt.stop_why, CODES["PREEMPTED"])
-    if failure_found is None:
+            found = Failure("PREEMPTED", attempt.stop_why, CODES["PREEMPTED"])
+    if found is None:
         cause = f"stopped without a reason on record ({attempt.stop_why})"
-        failure_found = Failure("INTERNAL", cause, CODES["INTERNAL"])
-    return _fail(desk, record, failure_found)
+        found = Failure("INTERNAL", cause, CODES["INTERNAL"])
+    if record.futile_restarts >= MAX_FUTILE_RESTARTS:
+        given_up = f"given up: no new checkpoint in {record.futile_restarts} restarts in a row"
+        found = replace(found, cause=f"{found.cause} ({given_up})")
+    return JobState.FAILED, found
 
 
 def show_failure(desk: Desk, attempt: Attempt) -> None:
@@ -51,10 +62,14 @@ def show_failure(desk: Desk, attempt: Attempt) -> None:
     desk.note(record.id, **_blame(failure))
 
 
-def end_cancelled(desk: Desk, job_id: str) -> JobRecord:
+def end_cancelled(desk: Desk, job_id: str) -> None:
+    """End a job of which no attempt goes on."""
+    _end(desk, job_id, JobState.CANCELLED, _cancelled(desk.jobs[job_id]))
+
+
+def _cancelled(record: JobRecord) -> Failure:
     """The cause says already who cancelled it."""
-    failure = Failure("CANCELLED", desk.jobs[job_id].cause, CODES["CANCELLED"])
-    return _end(desk, job_id, JobState.CANCELLED, failure)
+    return Failure("CANCELLED", record.cause, CODES["CANCELLED"])
 
 
 def may_restart(record: JobRecord, failure: Failure) -> bool:
@@ -69,30 +84,21 @@ def may_restart(record: JobRecord, failure: Failure) -> bool:
     return failure.reason in FREE_REASONS or record.restarts_spent < record.spec.max_restarts
 
 
-def _fail(desk: Desk, record: JobRecord, failure: Failure) -> JobRecord:
-    if not may_restart(record, failure):
-        if record.futile_restarts >= MAX_FUTILE_RESTARTS:
-            said = f"{failure.cause} (given up: no new checkpoint in {record.futile_restarts}"
-            failure = _with_cause(failure, f"{said} restarts in a row)")
-        return _end(desk, record.id, JobState.FAILED, failure)
-    spent = 0 if failure.reason in FREE_REASONS else 1
+def _restart(desk: Desk, record: JobRecord, failure: Failure) -> None:
     desk.is_queue_stale = True
-    return desk.save(
+    desk.save(
         record.id,
         state=JobState.RESTARTING,
-        restarts_spent=record.restarts_spent + spent,
+        restarts_spent=record.restarts_spent + (failure.reason not in FREE_REASONS),
         futile_restarts=record.futile_restarts + 1,
         **_blame(failure),
     )
 
 
-def _end(desk: Desk, job_id: str, state: JobState, failure: Failure) -> JobRecord:
-    return desk.save(job_id, state=state, finished_at=desk.wall, pending="", **_blame(failure))
-
-
-def _succeed(desk: Desk, job_id: str) -> JobRecord:
-    nothing = Failure("NONE", "", 0)
-    return _end(desk, job_id, JobState.SUCCEEDED, nothing)
+def _end(desk: Desk, job_id: str, state: JobState, failure: Failure, since_s: float = 0.0) -> None:
+    """since_s: seconds since its last rank was over."""
+    finished_at = desk.wall - since_s
+    desk.save(job_id, state=state, finished_at=finished_at, pending="", **_blame(failure))
 
 
 def _succeeded(record: JobRecord, attempt: Attempt) -> bool:
@@ -115,8 +121,3 @@ def _blame(failure: Failure) -> dict[str, Any]:
         "host": failure.host,
         "pid": failure.pid,
     }
-
-
-def _with_cause(failure: Failure, cause: str) -> Failure:
-    fields = (failure.exit_code, failure.rank, failure.host, failure.pid)
-    return Failure(failure.reason, cause, *fields)

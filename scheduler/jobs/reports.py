@@ -41,7 +41,7 @@ class Reports:
         reason = known_reason(said.reason or "INTERNAL", 0)
         if reason == "PREEMPTED":  # it is about to leave: nothing more can start there
             self.fleet.start_draining(event.daemon, self.desk.now)
-        rank.phase = RankPhase.ENDED
+        rank.phase, rank.over_at = RankPhase.ENDED, self.desk.now
         attempt.exits.append(rank.number)
         cause, host = f"{rank.daemon} cannot run it: {said.error}", rank.assignment.node
         code = said.exit_code or CODES[reason]
@@ -65,7 +65,7 @@ class Reports:
             self._reject(event, end.id, found)
             return
         attempt, rank = found
-        rank.phase, rank.exit = RankPhase.ENDED, end
+        rank.phase, rank.exit, rank.over_at = RankPhase.ENDED, end, self.desk.now - end.seen_s
         attempt.exits.append(rank.number)
         self._note_step(attempt, end.last_step)
         if end.exit_code == 0 and attempt.is_started:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from oneflow.launcher.daemon.daemon import Daemon as Mind
-from oneflow.launcher.daemon.daemon import Phase, Times
+from oneflow.launcher.daemon.daemon import Ended, Phase, Times
 from oneflow.launcher.daemon.events import (
     Action,
     Disconnected,
@@ -203,7 +203,7 @@ class Daemon:
         self.start()
 
     @property
-    def exits(self) -> Mapping[AttemptKey, pb.Exited]:
+    def exits(self) -> Mapping[AttemptKey, Ended]:
         """Ends that are not noted yet."""
         return self.mind.ends
 
@@ -320,8 +320,8 @@ class Daemon:
             return
         self._send(pb.DaemonMessage(beat=pb.DaemonBeat()))
         if not self.quality.is_stream:  # what it said may have been lost
-            for end in self.exits.values():
-                self._send(pb.DaemonMessage(exited=end))
+            for said in self.mind.unnoted_ends():
+                self._send(said)
             if self.mind.phase is Phase.PREPARED and self.mind.key in self.told:
                 self._prepare(self.told[self.mind.key])
 

@@ -286,11 +286,13 @@ def test_a_rank_goes_on_without_a_scheduler_but_not_for_ever() -> None:
     live(daemon, Disconnected(), now=700.0)
     assert live(daemon, Ticked(), now=1300.0) == [EndTree(KEY, 60.0)]
     assert live(daemon, Ticked(), now=1301.0) == []
-    live(daemon, exited(143, "PREEMPTED"))
-    (end,) = live(daemon, TreeEnded(KEY))
+    (end,) = live(daemon, exited(143, "PREEMPTED"), TreeEnded(KEY), now=1302.0)
     assert end_of(end).reason == "NODE_LOST"
     assert end_of(end).cause == "the scheduler was away for 600 s"
-    assert live(daemon, welcome(3), now=1400.0) == [end]
+    (again,) = live(daemon, welcome(3), now=1400.0)
+    assert (end_of(end).seen_s, end_of(again).seen_s) == (0.0, 98.0)
+    end_of(again).seen_s = 0.0
+    assert again == end
 
 
 def test_a_device_with_an_unkillable_process_takes_no_work_until_it_is_gone() -> None:
@@ -420,6 +422,7 @@ class World:
         if said.HasField("exited"):
             key = key_of(said.exited.id)
             assert key not in self.live, "its end is told when nothing of it lives"
+            said.exited.ClearField("seen_s")  # how long ago it was grows
             assert self.ended.setdefault(key, said.exited) == said.exited, "an end never changes"
 
     def finish_one(self) -> None:

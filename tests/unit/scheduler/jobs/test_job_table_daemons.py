@@ -442,3 +442,22 @@ def test_time_limit_goes_on_over_a_restart_of_the_scheduler() -> None:
     rig.hear("n0/cpu:0", after_s=1.0, beat=pb.DaemonBeat())
     rig.do(Ticked(WALL + 101), 1.0)
     assert rig.said("stop")
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_the_time_before_an_end_was_told_is_no_time_that_the_job_ran(is_new: bool) -> None:
+    rig = Rig(1)
+    rig.do(Ticked(WALL))
+    rig.run()
+    if is_new:  # the scheduler dies, and is back a little later than the daemon's line would be
+        rig = rig.after_a_crash()
+        rig.do(Ticked(WALL + 100))
+    else:
+        rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
+    rig.silent.add("n0/cpu:0")
+    rig.join("n0/cpu:0", 100)
+    rig.now += 2.0
+    rig.exit(0, 0, seen_s=1.5 if not is_new else 90.0)
+    ran_s, took_s = rig.job().ran_s, rig.job().finished_at - rig.job().started_at
+    assert rig.job().state is JobState.SUCCEEDED
+    assert (ran_s, took_s) == pytest.approx((12.0, 12.0) if is_new else (0.5, 0.5))

@@ -21,13 +21,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import ERROR_KEY, is_loopback, resolve
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.core.rpc import CallContext
 from oneflow.protos import proof_pb2 as pb
+from oneflow.scheduler.interceptor import lenient
 from oneflow.services.listeners import connected_users
 from oneflow.services.proof import (
     MAX_TOKEN_NBYTES,
@@ -115,7 +115,7 @@ class Door:
         _, service, method = PROVE.split("/")
         prove = grpc.stream_stream_rpc_method_handler(
             self._prove,
-            request_deserializer=_read,
+            request_deserializer=lenient(pb.ProofStep.FromString),
             response_serializer=pb.DoorStep.SerializeToString,
         )
         return grpc.method_handlers_generic_handler(service, {method: prove})
@@ -209,11 +209,3 @@ async def _next(steps: AsyncIterator[pb.ProofStep | None]) -> pb.ProofStep:
     if found is None:
         raise RefusedProofError("a step of the proof did not come")
     return found
-
-
-def _read(data: bytes) -> pb.ProofStep | None:
-    try:
-        step: pb.ProofStep = pb.ProofStep.FromString(data)
-        return step
-    except DecodeError:
-        return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc import aio
 
 from oneflow.core.config import Config, ConfigWarning, join_address, split_address
@@ -19,10 +19,10 @@ from oneflow.core.job_tls import JobTls, job_tls
 from oneflow.core.log import get_logger
 from oneflow.core.loop import wait_for
 from oneflow.core.metrics import METRICS
-from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message, Server
+from oneflow.core.rpc import CallContext, CallDetails, Find, Handler, Message, Server
 from oneflow.protos import control_pb2_grpc
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
-from oneflow.scheduler.interceptor import Interceptor
+from oneflow.scheduler.interceptor import Interceptor, behaviour_of, called_at_once
 from oneflow.scheduler.ports import check_port_is_free
 from oneflow.scheduler.service import CompileJob, SchedulerService
 from oneflow.services.proof import PROVE, digest_of, name_of
@@ -33,6 +33,8 @@ FAILED_DRAIN_S = 0.5  # the same after a failure, when a rank that hangs may nev
 
 
 LEFT_POLL_S = 0.02
+
+Messages: TypeAlias = "AsyncIterator[Message | None]"
 
 log = get_logger(__name__)
 
@@ -93,8 +95,7 @@ class SchedulerServer:
         token, door = self._config.job_token, None
         if token is not None:
             door = _door(token, lambda: join_address(host, self._port))
-        interceptors = [*_token_guards(door), _message_guard()]
-        server = aio.server(options=channel_options(), interceptors=interceptors)
+        server = aio.server(options=channel_options(), interceptors=[_Guard(door)])
         service = SchedulerService(self._world_size, self._compile_job, self._config)
         register: Any = control_pb2_grpc.add_SchedulerServicer_to_server
         register(service, server)
@@ -147,91 +148,52 @@ def _door(token: str, address: Callable[[], str]) -> Door:
     return Door(find, note, address)
 
 
-def _token_guards(door: Door | None) -> list[Any]:
-    """A server interceptor that refuses calls of those who have not proven the job's token; none
-    if the job has no token.
+class _Guard(Interceptor):
+    """Refuses calls of those who have not proven the job's token, and tells who sends bytes that
+    are no message so; both are counted. door: None for a job without a token.
     """
-    if door is None:
-        return []
-    visitor = door.visitor
 
-    async def refuse(request: Message, context: CallContext) -> None:
-        METRICS.scheduler.rejected["auth"] += 1
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing job token")
+    def __init__(self, door: Door | None) -> None:
+        self._door = door
 
-    class TokenGuard(Interceptor):
-        async def intercept_service(
-            self, continuation: Find, details: CallDetails
-        ) -> Handler | None:
-            handler = await continuation(details)
-            if handler is None or details.method == PROVE:
-                return handler
-            if visitor(session_shown(details.invocation_metadata or ())) is not None:
-                return handler
-            return _same_shape(handler, refuse)
-
-    return [TokenGuard()]
+    async def intercept_service(self, continuation: Find, details: CallDetails) -> Handler | None:
+        handler = await continuation(details)
+        if handler is None or details.method == PROVE:
+            return handler
+        shown = session_shown(details.invocation_metadata or ())
+        is_known = self._door is None or self._door.visitor(shown) is not None
+        return called_at_once(handler, _answering(handler) if is_known else _turn_away)
 
 
-def _message_guard() -> Interceptor:
-    """A server interceptor that tells who sends bytes that are no message so; they are counted."""
+async def _turn_away(messages: Messages, context: CallContext) -> None:
+    METRICS.scheduler.rejected["auth"] += 1
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing job token")
 
-    class MessageGuard(Interceptor):
-        async def intercept_service(
-            self, continuation: Find, details: CallDetails
-        ) -> Handler | None:
-            handler = await continuation(details)
-            return handler if handler is None or details.method == PROVE else _lenient(handler)
 
-    def _lenient(handler: Handler) -> Handler:
-        def read(data: bytes) -> Message | None:
-            try:
-                message: Message = handler.request_deserializer(data)
-                return message
-            except DecodeError:
-                return None
+def _answering(handler: Handler) -> Callable[[Messages, CallContext], Awaitable[Message | None]]:
+    behaviour = behaviour_of(handler)
 
-        async def refuse(context: CallContext) -> None:
-            METRICS.scheduler.rejected["malformed"] += 1
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "that is no message of ours")
+    async def answer(messages: Messages, context: CallContext) -> Message | None:
+        was_malformed = False
 
-        async def answer(request: Message | None, context: CallContext) -> Message:
-            if request is None:
-                await refuse(context)
-            reply: Message = await handler.unary_unary(request, context)
-            return reply
-
-        async def answers(
-            requests: AsyncIterator[Message | None], context: CallContext
-        ) -> AsyncIterator[Message]:
-            was_malformed = False
-
-            async def good() -> AsyncIterator[Message]:
-                nonlocal was_malformed
-                async for request in requests:
-                    if request is None:
-                        was_malformed = True
-                        return
-                    yield request
-
-            async for message in handler.stream_stream(good(), context):
+        async def good() -> AsyncIterator[Message]:
+            nonlocal was_malformed
+            async for message in messages:
+                if message is None:
+                    was_malformed = True
+                    return
                 yield message
-            if was_malformed:
-                await refuse(context)
 
         if handler.request_streaming:
-            return _streaming(answers, read, handler.response_serializer)
-        return _single(answer, read, handler.response_serializer)
+            async with aclosing(behaviour(good(), context)) as answers:
+                async for message in answers:
+                    await context.write(message)
+        elif (request := await anext(good(), None)) is not None:
+            reply: Message = await behaviour(request, context)
+            return reply
+        if was_malformed:
+            METRICS.scheduler.rejected["malformed"] += 1
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "that is no message of ours")
+        return None
 
-    return MessageGuard()
-
-
-_streaming: Callable[..., Handler] = grpc.stream_stream_rpc_method_handler
-_single: Callable[..., Handler] = grpc.unary_unary_rpc_method_handler
-
-
-def _same_shape(handler: Handler, behaviour: Behaviour) -> Handler:
-    """`behaviour` as a handler of the same kind as `handler`, which gRPC insists on."""
-    if handler.request_streaming and handler.response_streaming:
-        return _streaming(behaviour)
-    return _single(behaviour)
+    return answer

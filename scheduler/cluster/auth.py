@@ -12,8 +12,9 @@ import contextvars
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 import grpc
 from grpc import aio
@@ -21,7 +22,7 @@ from grpc import aio
 from oneflow.core.control_channel import ERROR_KEY, OPEN_KEY
 from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
-from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message
+from oneflow.core.rpc import CallContext, CallDetails, Find, Handler, Message
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.health import PREFIX as STRANGERS_PREFIX
 from oneflow.scheduler.cluster.health import Strangers
@@ -29,13 +30,12 @@ from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.refusals import (
     DeniedError,
     ExhaustedError,
-    UnavailableError,
     status_of,
 )
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.cluster.tls import PARTS
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
-from oneflow.scheduler.interceptor import Interceptor
+from oneflow.scheduler.interceptor import Interceptor, behaviour_of, called_at_once
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES
 from oneflow.scheduler.jobs.records import TokenRecord
@@ -76,6 +76,8 @@ UNPACED = frozenset(("/oneflow.Jobs/Infer",))  # limited by how many wait, not b
 PARTS_BY_NAME = {f"oneflow-{part}".encode(): part for part in PARTS}  # as certificates have them
 DAEMON_NAME = b"oneflow-daemon"
 MAX_LIMITED = 10_000  # tokens whose use is remembered
+
+Messages: TypeAlias = "AsyncIterator[Message | None]"
 
 log = get_logger(__name__)
 
@@ -204,11 +206,7 @@ class Guard(Interceptor):
             return None
         if method.startswith(STRANGERS_PREFIX):
             return self._strangers.guarded(handler)
-        if method == PROVE:
-            return handler
-        shown = session_shown(details.invocation_metadata or ())
-        is_known = self.door.visitor(shown) is not None
-        return _guarded(self, handler, method, reads_message=is_known)
+        return handler if method == PROVE else _guarded(self, handler, method)
 
     # -- streams -----------------------------------------------------------------------------------
 
@@ -370,114 +368,40 @@ def check_file(token: str, digest: str, files: Set[str]) -> None:
 # ---- handlers ------------------------------------------------------------------------------------
 
 
-def _guarded(guard: Guard, handler: Handler, method: str, reads_message: bool) -> Handler:
-    """Wrap a handler so that the guard sees each call first.
+def _guarded(guard: Guard, handler: Handler, method: str) -> Handler:
+    """Wrap a handler so that the guard sees each call first."""
+    behaviour = behaviour_of(handler)
+    is_stream = handler.request_streaming or handler.response_streaming
 
-    reads_message: False for who will be refused: gRPC would first wait for the message of a call
-    that has one, which need never come, and call us after that.
-    """
-    ways = {
-        (False, False): ("unary_unary", _one_answer),
-        (False, True): ("unary_stream", _many_answers),
-        (True, False): ("stream_unary", _one_answer),
-        (True, True): ("stream_stream", _many_answers),
-    }
-    streams = handler.request_streaming, handler.response_streaming
-    behaviour = getattr(handler, ways[streams][0])
-    takes_stream = handler.request_streaming or not reads_message
-    if takes_stream and not handler.request_streaming:
-        behaviour = _late
-    name, wrap = ways[takes_stream, handler.response_streaming]
-    make = getattr(grpc, f"{name}_rpc_method_handler")
-    made: Handler = make(
-        wrap(guard, behaviour, method, takes_stream),
-        request_deserializer=_lenient(handler.request_deserializer),
-        response_serializer=handler.response_serializer,
-    )
-    return made
-
-
-def _late(request: Incoming, context: CallContext) -> NoReturn:
-    """Look at the token again: it may have been made between the two looks."""
-    raise UnavailableError("the token has only just become valid: call again")
-
-
-class _Malformed:
-    """Stands for bytes that are no message, so that their sender can be told so."""
-
-
-_MALFORMED = _Malformed()
-
-
-def _lenient(read: Callable[[bytes], Message]) -> Callable[[bytes], Message | _Malformed]:
-    from google.protobuf.message import DecodeError
-
-    def lenient(data: bytes) -> Message | _Malformed:
+    async def answer(messages: Messages, context: CallContext) -> Message | None:
+        call = _Call(guard, method, context, is_stream)
         try:
-            return read(data)
-        except DecodeError:
-            return _MALFORMED
-
-    return lenient
-
-
-def _checked(message: Message | _Malformed) -> Message:
-    if isinstance(message, _Malformed):
-        raise ProtocolError("the message cannot be read: is the client of another version?")
-    return message
-
-
-async def _checked_stream(messages: AsyncIterator[Message]) -> AsyncIterator[Message]:
-    async for message in messages:
-        yield _checked(message)
-
-
-Incoming: TypeAlias = "Message | _Malformed | AsyncIterator[Message]"
-
-
-def _as_taken(request: Incoming) -> Message | AsyncIterator[Message]:
-    """The one message, or the stream of them, that a method takes; each is looked at."""
-    return _checked_stream(request) if isinstance(request, AsyncIterator) else _checked(request)
-
-
-def _one_answer(guard: Guard, behaviour: Behaviour, method: str, takes_stream: bool) -> Behaviour:
-    async def answer(request: Incoming, context: CallContext) -> Message:
-        call = _Call(guard, method, context, takes_stream)
-        try:
-            call.begin(request)
-            reply: Message = await behaviour(_as_taken(request), context)
-            return reply
-        except BaseException as error:
-            await call.fail(error)
-            raise
-        finally:
-            call.end()
-
-    return answer
-
-
-def _many_answers(guard: Guard, behaviour: Behaviour, method: str, takes_stream: bool) -> Behaviour:
-    # It writes the messages itself: a generator that is interrupted while gRPC sends what it gave
-    # is not told, and its caller would hear nothing until the server has gone.
-    async def answer(request: Incoming, context: CallContext) -> None:
-        call = _Call(guard, method, context, is_stream=True)
-        answers = None
-        try:
-            call.begin(request)
+            call.begin()
+            given = _checked(messages)
+            request = given if handler.request_streaming else await call.only(given)
+            if not handler.response_streaming:
+                reply: Message = await behaviour(request, context)
+                return reply
             # Or who waits for what has yet to happen could not tell us from one who is away.
             await context.send_initial_metadata(((OPEN_KEY, "1"),))
-            answers = behaviour(_as_taken(request), context)
-            async for message in answers:
-                await context.write(message)
+            async with aclosing(behaviour(request, context)) as answers:
+                async for message in answers:
+                    await context.write(message)
+            return None
         except BaseException as error:
             await call.fail(error)
             raise
         finally:
-            if answers is not None:
-                await answers.aclose()
             call.end()
 
-    return answer
+    return called_at_once(handler, answer)
+
+
+async def _checked(messages: Messages) -> AsyncIterator[Message]:
+    async for message in messages:
+        if message is None:
+            raise ProtocolError("the message cannot be read: is the client of another version?")
+        yield message
 
 
 class _Call:
@@ -494,15 +418,22 @@ class _Call:
         self._code = "OK"
         self._is_let_in = False
 
-    def begin(self, request: Incoming) -> None:
+    def begin(self) -> None:
         self.token, who, self._use = self._guard.admit(self._method, self._context, self._is_stream)
         if self._is_stream:
             self._guard.opened(self)
         self._guard.check_certificate(self._method, self.token, self._context)
         self._is_let_in = True
         _caller.set(who)
-        if not isinstance(request, AsyncIterator):
-            self._guard.check_size(self._method, _checked(request))
+
+    async def only(self, messages: AsyncIterator[Message]) -> Message:
+        """The message of a call that has one. Its time counts from now on."""
+        message = await anext(messages, None)
+        if message is None:
+            raise ProtocolError("the message of this call did not come")
+        self._guard.check_size(self._method, message)
+        self._started = time.perf_counter()
+        return message
 
     def interrupt(self, error: OneFlowError) -> None:
         """Ends the call with this error."""

@@ -6,68 +6,53 @@ a moment only, by few.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any, TypeAlias
+from contextlib import aclosing
+from typing import TypeAlias
 
 import grpc
 from grpc import aio
 
-from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message
-from oneflow.scheduler.interceptor import Interceptor
+from oneflow.core.rpc import CallContext, CallDetails, Find, Handler, Message
+from oneflow.scheduler.interceptor import Interceptor, behaviour_of, called_at_once
 
 PREFIX = "/grpc.health.v1.Health/"
 MAX_ASKING = 256
 MAX_WATCHING = 64
 MESSAGE_S = 5.0
 
-Messages: TypeAlias = "AsyncIterator[Message]"
+Messages: TypeAlias = "AsyncIterator[Message | None]"
 
 
 class Strangers:
     """Stands before the health service."""
 
     def __init__(self) -> None:
-        self._asking = self._watching = 0
+        self._under_way: Counter[bool] = Counter()  # by whether they watch
 
     def guarded(self, handler: Handler) -> Handler:
         """The same method, for as many at once as may be."""
-        make: Any
-        if handler.response_streaming:
-            make, answer = grpc.stream_stream_rpc_method_handler, self._watch(handler.unary_stream)
-        else:
-            make, answer = grpc.stream_unary_rpc_method_handler, self._check(handler.unary_unary)
-        made: Handler = make(
-            answer,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
-        return made
+        behaviour, watches = behaviour_of(handler), handler.response_streaming
 
-    def _check(self, behaviour: Behaviour) -> Behaviour:
-        async def answer(requests: Messages, context: CallContext) -> Message:
-            if self._asking >= MAX_ASKING:
-                await _too_many(context)
-            self._asking += 1
+        async def answer(messages: Messages, context: CallContext) -> Message | None:
+            if self._under_way[watches] >= (MAX_WATCHING if watches else MAX_ASKING):
+                text = "too many health checks at once"
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            self._under_way[watches] += 1
             try:
-                reply: Message = await behaviour(await _only(requests, context), context)
-                return reply
+                request = await _only(messages, context)
+                if not watches:
+                    reply: Message = await behaviour(request, context)
+                    return reply
+                async with aclosing(behaviour(request, context)) as statuses:
+                    async for status in statuses:
+                        await context.write(status)
+                return None
             finally:
-                self._asking -= 1
+                self._under_way[watches] -= 1
 
-        return answer
-
-    def _watch(self, behaviour: Behaviour) -> Behaviour:
-        async def answer(requests: Messages, context: CallContext) -> Messages:
-            if self._watching >= MAX_WATCHING:
-                await _too_many(context)
-            self._watching += 1
-            try:
-                async for status in behaviour(await _only(requests, context), context):
-                    yield status
-            finally:
-                self._watching -= 1
-
-        return answer
+        return called_at_once(handler, answer)
 
 
 class HealthOnly(Interceptor):
@@ -83,16 +68,14 @@ class HealthOnly(Interceptor):
         return self._strangers.guarded(handler)
 
 
-async def _only(requests: Messages, context: CallContext) -> Message:
+async def _only(messages: Messages, context: CallContext) -> Message:
     """The one message of a call."""
     try:
-        return await asyncio.wait_for(requests.__anext__(), MESSAGE_S)
-    except (asyncio.TimeoutError, StopAsyncIteration):
+        message = await asyncio.wait_for(anext(messages, None), MESSAGE_S)
+    except asyncio.TimeoutError:
+        message = None
+    if message is None:
         text = "a health check needs a message"
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        raise aio.AbortError(text) from None
-
-
-async def _too_many(context: CallContext) -> None:
-    text = "too many health checks at once"
-    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        raise aio.AbortError(text)
+    return message

@@ -167,7 +167,7 @@ def test_a_stream_that_nobody_reads_is_ended_with_its_reason(
     class Only(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, handler_call_details: Any) -> Any:
             handler = grpc.unary_stream_rpc_method_handler(flood, pb.JobRequest.FromString, bytes)
-            return auth._guarded(scene.guard, handler, method, reads_message=True)
+            return auth._guarded(scene.guard, handler, method)
 
     async def ended() -> tuple[Any, str]:
         address = f"unix:{tmp_path}/s"

@@ -16,9 +16,14 @@ from oneflow.scheduler.cluster.health import Strangers
 
 
 class Context:
-    """Remembers how a call was refused."""
+    """Remembers what was written, and how a call was refused."""
 
-    code: Any = None
+    def __init__(self) -> None:
+        self.code: Any = None
+        self.said: asyncio.Queue[str] = asyncio.Queue()
+
+    async def write(self, message: str) -> None:
+        self.said.put_nowait(message)
 
     async def abort(self, code: Any, text: str) -> None:
         self.code = code
@@ -43,22 +48,23 @@ def handler(streams: bool) -> Any:
         await asyncio.Event().wait()
 
     return SimpleNamespace(
+        request_streaming=False,
         response_streaming=streams,
-        unary_unary=check,
-        unary_stream=watch,
+        unary_unary=None if streams else check,
+        unary_stream=watch if streams else None,
         request_deserializer=None,
         response_serializer=None,
     )
 
 
 def test_a_check_is_answered() -> None:
-    answer = Strangers().guarded(handler(False)).stream_unary
+    answer: Any = Strangers().guarded(handler(False)).stream_unary
     assert asyncio.run(answer(one(), Context())) == "which: serving"
 
 
 def test_a_message_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "MESSAGE_S", 0.05)
-    answer = Strangers().guarded(handler(False)).stream_unary
+    answer: Any = Strangers().guarded(handler(False)).stream_unary
     context = Context()
     with pytest.raises(aio.AbortError):
         asyncio.run(answer(silence(), context))
@@ -67,20 +73,24 @@ def test_a_message_that_does_not_come_is_not_waited_for(monkeypatch: pytest.Monk
 
 def test_few_may_watch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "MAX_WATCHING", 2)
-    answer = Strangers().guarded(handler(True)).stream_stream
+    answer: Any = Strangers().guarded(handler(True)).stream_stream
 
     async def scene() -> None:
-        watches = [answer(one(), Context()) for _ in range(2)]
-        for watch in watches:
-            assert await watch.__anext__() == "which: serving"
+        async def begin() -> asyncio.Future[Any]:
+            context = Context()
+            watch: asyncio.Future[Any] = asyncio.create_task(answer(one(), context))
+            assert await context.said.get() == "which: serving"
+            return watch
+
+        watches = [await begin() for _ in range(2)]
         context = Context()
         with pytest.raises(aio.AbortError):
-            await answer(one(), context).__anext__()
+            await answer(one(), context)
         assert context.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        await watches[0].aclose()
-        last = answer(one(), Context())
-        assert await last.__anext__() == "which: serving"
-        for watch in (watches[1], last):
-            await watch.aclose()
+        watches[0].cancel()
+        await asyncio.wait(watches[:1])
+        watches.append(await begin())
+        for watch in watches:
+            watch.cancel()
 
     asyncio.run(scene())

@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.transitions import dims_to_split
-from oneflow.core.errors import CheckpointError, DesyncError, InternalError
+from oneflow.core.errors import CheckpointError, DesyncError
 from oneflow.core.json_values import Json
 from oneflow.core.log import get_logger
 from oneflow.core.op import Box
@@ -29,7 +29,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.io.agree import Named, agree
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Kind, Writer
-from oneflow.io.files import PendingFile, Target, as_open, as_path, sync_folder
+from oneflow.io.files import PendingFile, Target, as_open, as_path, sync_folder, write_whole
 from oneflow.io.manifest import (
     MANIFEST_FILE,
     SAVE_ID_KEY,
@@ -50,6 +50,10 @@ log = get_logger(__name__)
 
 FOLDER_FILE = "checkpoint.safetensors"  # of a folder that one rank wrote
 _LEADER = 0  # writes the manifest, and what is not global
+
+
+Layout: TypeAlias = tuple[TensorType, Placement, NdSbp]
+"""The type of a global tensor, and how it lies."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,7 @@ class _Save:
 
     def __init__(self, pact: Pact, folder: Path, save_id: str, named: Named) -> None:
         self.pact, self.folder, self.save_id, self.named = pact, folder, save_id, named
-        self.shard = folder / shard_name(save_id, pact.rank)
-        self.pending: PendingFile | None = None
+        self.shard: ShardFile | None = None
         self.may_be_committed = False
         self.made_folder = False
 
@@ -131,7 +134,7 @@ class _Save:
         self.made_folder = not self.folder.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def _types(self) -> dict[str, tuple[TensorType, Placement, NdSbp]]:
+    def _types(self) -> dict[str, Layout]:
         """Return, for each global tensor, its type and how it lies when it is written."""
         result = {}
         for name, found in self.named.globals.items():
@@ -145,25 +148,18 @@ class _Save:
         shapes = {name: (_dtype(self.named.globals[name]), p.box.shape) for name, p in mine.items()}
         alone = self._local_values()
         shapes |= {name: (array.dtype, array.shape) for name, array in alone.items()}
-        writer = self.pact.attempt(lambda: self._open(shapes)) if shapes else None
-        digests: dict[str, int] = {}
+        if shapes:
+            path = self.folder / shard_name(self.save_id, self.pact.rank)
+            self.shard = self.pact.attempt(lambda: ShardFile(path, self.save_id, shapes))
         for name, found in self.named.globals.items():
-            shard = _summed(global_tensor(found))
-            if name in mine:
-                add = partial(_add, writer, digests, name, shard, mine[name].box.starts)
-                self.pact.attempt(add)
-        for name, array in alone.items():
-            add = partial(_add, writer, digests, name, array, (0,) * array.ndim)
-            self.pact.attempt(add)
-        if writer is None or self.pending is None:
+            part = _summed(global_tensor(found))
+            if self.shard is not None and name in mine:
+                self.pact.attempt(partial(self.shard.add, name, part, mine[name].box.starts))
+        if self.shard is None:
             return None
-        nbytes = self.pact.attempt(self.pending.commit)
-        places = {n: [writer.offsets[n], f"{d:016x}"] for n, d in digests.items()}
-        return {"nbytes": nbytes, "places": places}
-
-    def _open(self, shapes: Mapping[str, Kind]) -> Writer:
-        self.pending = PendingFile(self.shard)
-        return Writer(self.pending.file, shapes, {SAVE_ID_KEY: self.save_id})
+        for name, array in alone.items():
+            self.pact.attempt(partial(self.shard.add, name, array, (0,) * array.ndim))
+        return self.pact.attempt(self.shard.commit)
 
     def _local_values(self) -> dict[str, Array]:
         """Return the values that are not global; one rank writes them, as they are there."""
@@ -171,49 +167,24 @@ class _Save:
             return {}
         return {n: to_host(f.array) for n, f in self.named.everything.items() if not f.is_global}
 
-    def _commit(self, form: Json, pieces: list[Piece], written: list[Any]) -> None:
+    def _commit(self, form: Json, pieces: list[Piece], said: list[Any]) -> None:
         """Looks whether all shards are there, then makes the checkpoint the one of the folder."""
-        numbers: dict[int, int] = {}
-        files: list[tuple[str, int]] = []
-        for rank, said in enumerate(written):
-            if said is not None:
-                numbers[rank] = len(files)
-                files.append((shard_name(self.save_id, rank), said["nbytes"]))
-                _check_visible(self.folder / files[-1][0], said["nbytes"], rank)
+        written = Written(self.folder, self.save_id, said)
         sync_folder(self.folder)
         if self.made_folder:
             sync_folder(self.folder.parent)
-        tensors = self._stored(pieces, written, numbers)
-        data = Manifest(self.save_id, form, tuple(files), tensors).to_bytes()
-        pending = PendingFile(self.folder / MANIFEST_FILE)
-        try:
-            pending.file.write(data)
-        except BaseException:
-            pending.abort()
-            raise
-        pending.commit()
+        data = written.manifest(form, self._stored(pieces, written))
+        write_whole(self.folder / MANIFEST_FILE, data)
 
-    def _stored(
-        self, pieces: list[Piece], written: list[Any], numbers: dict[int, int]
-    ) -> dict[str, Stored]:
-        def part(name: str, box: Box, rank: int) -> Part:
-            offset, digest = written[rank]["places"][name]
-            return Part(numbers[rank], box, offset, int(digest, 16))
-
-        parts: dict[str, list[Part]] = {name: [] for name in self.named.globals}
-        for piece in pieces:
-            parts[piece.name].append(part(piece.name, piece.box, piece.writer))
-        tensors = {}
+    def _stored(self, pieces: list[Piece], written: Written) -> dict[str, Stored]:
+        layouts = {n: layout_of(f) for n, f in self.named.globals.items()}
+        tensors = written.tensors(pieces, layouts)
         for name, found in self.named.everything.items():
-            if found.is_global:
-                x = global_tensor(found)
-                layout = x.placement, x.sbp
-                tensors[name] = Stored(x.meta.shape, x.meta.dtype.np, layout, tuple(parts[name]))
-                continue
-            array = found.array
-            box = Box((0,) * array.ndim, tuple(array.shape))
-            all_of_it = (part(name, box, _LEADER),) if array.size else ()
-            tensors[name] = Stored(box.shape, array.dtype, None, all_of_it)
+            if not found.is_global:
+                array = found.array
+                box = Box((0,) * array.ndim, tuple(array.shape))
+                all_of_it = (written.part(name, box, _LEADER),) if array.size else ()
+                tensors[name] = Stored(box.shape, array.dtype, None, all_of_it)
         return tensors
 
     def _remove_older(self) -> None:
@@ -238,21 +209,82 @@ class _Save:
             self.folder.rmdir()
 
     def _remove_own(self) -> None:
-        if self.pending is None:
+        if self.shard is None:
             return
-        self.pending.abort()
+        self.shard.abort()
         if not self.may_be_committed:
-            self.shard.unlink(missing_ok=True)
+            self.shard.path.unlink(missing_ok=True)
 
 
-def _add(
-    writer: Writer | None, digests: dict[str, int], name: str, part: Array, starts: tuple[int, ...]
-) -> None:
-    if writer is None:
-        raise InternalError(f"save: there is no file to write {name} to")
-    array = to_host(part)
-    digests[name] = checksum(array, starts)
-    writer.add(name, array)
+# ---- the files of a save -------------------------------------------------------------------------
+
+
+class ShardFile:
+    """The file of one rank, which is there whole or not at all.
+
+    shapes: of what is to come, in order. Raises OSError, or CheckpointError for too much of it.
+    """
+
+    def __init__(self, path: Path, save_id: str, shapes: Mapping[str, Kind]) -> None:
+        self.path, self._digests = path, dict[str, int]()
+        self._pending = PendingFile(path)
+        try:
+            self._writer = Writer(self._pending.file, shapes, {SAVE_ID_KEY: save_id})
+        except BaseException:
+            self.abort()
+            raise
+
+    def add(self, name: str, part: Array, starts: tuple[int, ...]) -> None:
+        """Write a part of a tensor. starts: of its box."""
+        array = to_host(part)
+        self._digests[name] = checksum(array, starts)
+        self._writer.add(name, array)
+
+    def commit(self) -> dict[str, Any]:
+        """Make it visible. Returns its size, and where in it everything begins, for `Written`."""
+        nbytes, offsets = self._pending.commit(), self._writer.offsets
+        places = {n: [offsets[n], f"{d:016x}"] for n, d in self._digests.items()}
+        return {"nbytes": nbytes, "places": places}
+
+    def abort(self) -> None:
+        self._pending.abort()
+
+
+class Written:
+    """The files of a save as one rank finds them, when all ranks have written theirs.
+
+    said: what each rank's `ShardFile.commit` gave; empty, if it had nothing to write. hint: for
+    users of ranks that write to different folders. Raises CheckpointError if they do.
+    """
+
+    def __init__(self, folder: Path, save_id: str, said: Sequence[Any], hint: str = "") -> None:
+        self._save_id, self._said = save_id, said
+        self._files: list[tuple[str, int]] = []
+        self._numbers: dict[int, int] = {}
+        for rank, told in enumerate(said):
+            if told:
+                self._numbers[rank] = len(self._files)
+                self._files.append((shard_name(save_id, rank), told["nbytes"]))
+                _check_visible(folder / self._files[-1][0], told["nbytes"], rank, hint)
+
+    def part(self, name: str, box: Box, rank: int) -> Part:
+        """Find a box of a tensor, in the file of the rank that wrote it."""
+        offset, digest = self._said[rank]["places"][name]
+        return Part(self._numbers[rank], box, offset, int(digest, 16))
+
+    def tensors(self, pieces: Sequence[Piece], layouts: Mapping[str, Layout]) -> dict[str, Stored]:
+        """Describe global tensors. layouts: of all, in the order of the manifest."""
+        parts: dict[str, list[Part]] = {name: [] for name in layouts}
+        for piece in pieces:
+            parts[piece.name].append(self.part(piece.name, piece.box, piece.writer))
+        return {
+            name: Stored(type_.shape, type_.dtype.np, (placement, nd_sbp), tuple(parts[name]))
+            for name, (type_, placement, nd_sbp) in layouts.items()
+        }
+
+    def manifest(self, form: Json, tensors: dict[str, Stored]) -> bytes:
+        """The content of the manifest. Raises CheckpointError if it would be too long."""
+        return Manifest(self._save_id, form, tuple(self._files), tensors).to_bytes()
 
 
 def _dtype(found: Found) -> np.dtype[Any]:
@@ -260,12 +292,19 @@ def _dtype(found: Found) -> np.dtype[Any]:
     return kind
 
 
-def _check_visible(path: Path, nbytes: int, rank: int) -> None:
+def layout_of(found: Found) -> Layout:
+    """The type and the present layout of a global tensor."""
+    x = global_tensor(found)
+    return x.meta, x.placement, x.sbp
+
+
+def _check_visible(path: Path, nbytes: int, rank: int, hint: str) -> None:
     found = path.stat().st_size if path.exists() else None
     if found != nbytes:
         raise CheckpointError(
             f"{path}, which rank {rank} wrote, is not what rank {_LEADER} sees there ({found} "
             f"instead of {nbytes} bytes); all ranks must save to one file system that they share"
+            f"{hint}"
         )
 
 
@@ -289,9 +328,7 @@ def stored_sbp(type_: TensorType, nd_sbp: NdSbp, placement: Placement) -> NdSbp:
     return tuple(part if s.is_partial else s for s in nd_sbp)
 
 
-def plan_pieces(
-    types: dict[str, tuple[TensorType, Placement, NdSbp]], world_size: int
-) -> list[Piece]:
+def plan_pieces(types: Mapping[str, Layout], world_size: int) -> list[Piece]:
     """Choose who writes what: of the holders of a box the one with the least to write so far, the
     first among equals. All ranks plan alike.
     """

@@ -27,19 +27,14 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import local_slices, shard_box
-from oneflow.core.errors import RowStoreError
+from oneflow.core.errors import CheckpointError, RowStoreError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp
-from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
-from oneflow.io.checksum import checksum
-from oneflow.io.container import Writer
-from oneflow.io.files import PendingFile, sync_folder, write_whole
-from oneflow.io.manifest import MANIFEST_FILE, SAVE_ID_KEY, Manifest, Part, Stored, shard_name
-from oneflow.io.save_shards import Piece, plan_pieces
-from oneflow.io.tree import Encoder, Found, global_tensor
+from oneflow.io.files import sync_folder, write_whole
+from oneflow.io.manifest import MANIFEST_FILE, shard_name
+from oneflow.io.save_shards import Piece, ShardFile, Written, layout_of, plan_pieces
+from oneflow.io.tree import Encoder
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
 from oneflow.jobs.tables import NO_SNAPSHOTS, Snapshots
@@ -53,6 +48,7 @@ log = get_logger(__name__)
 
 FORMAT = "oneflow job state"
 LAST = "last_checkpoint"
+HINT = ": name a folder there with --checkpoint-dir"
 FOLDER = re.compile(r"step-(\d{1,18})")
 _LEFT_OVER = re.compile(r"\.step-\d{1,18}\.[0-9a-f]{16}")
 
@@ -162,7 +158,6 @@ class _Save:
         here = world()
         self.step, self._folder, self._save_id = step, folder, save_id
         self._beside = folder / f".step-{step}.{save_id}"
-        self._shard = self._beside / shard_name(save_id, here.rank)
         self._rank = here.rank
         self._written: dict[str, Any] = {}
         self._failure = self._cause = ""
@@ -170,7 +165,7 @@ class _Save:
         self._guarded(partial(rows.save, step, save_id, moment_ns))
         self._tree = _tree(step, cursor, variables, rows.of(step))
         self._found = self._tree.name(lambda i, _: f"t{i}")
-        self._types = {n: _type_of(f) for n, f in self._found.items()}
+        self._types = {n: layout_of(f) for n, f in self._found.items()}
         self._pieces = plan_pieces(self._types, here.world_size)
         started = time.perf_counter()
         self._copies = self._copied()
@@ -215,6 +210,9 @@ class _Save:
             METRICS.checkpoint_failed("DISK_FULL" if full else "IO")
             text = f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}"
             self._fail(text, "DISK_FULL" if full else os.strerror(error.errno or 0))
+        except CheckpointError as error:
+            METRICS.checkpoint_failed("IO")
+            self._fail(f"rank {self._rank}: {error}", "IO")
         except RowStoreError as error:
             METRICS.checkpoint_failed(error.reason)
             kind = f"{error.reason}: " if error.reason == "DISK_FULL" else ""
@@ -243,20 +241,16 @@ class _Save:
 
     def _shard_written(self) -> dict[str, Any]:
         shapes = {n: (a.dtype, a.shape) for n, (_, a) in self._copies.items()}
-        pending = PendingFile(self._shard)
+        path = self._beside / shard_name(self._save_id, self._rank)
+        shard = ShardFile(path, self._save_id, shapes)
         try:
-            writer = Writer(pending.file, shapes, {SAVE_ID_KEY: self._save_id})
-            digests = {}
             for name, (piece, array) in self._copies.items():
-                digests[name] = checksum(array, piece.box.starts)
-                writer.add(name, array)
+                shard.add(name, array, piece.box.starts)
             failpoint("ckpt.before_sync")
         except BaseException:
-            pending.abort()
+            shard.abort()
             raise
-        nbytes = pending.commit()
-        places = {n: [writer.offsets[n], f"{d:016x}"] for n, d in digests.items()}
-        return {"nbytes": nbytes, "places": places}
+        return shard.commit()
 
     # ---- rank 0 ----------------------------------------------------------------------------------
 
@@ -264,19 +258,11 @@ class _Save:
         """All files are on the disk: makes them a checkpoint."""
         self._thread = self._start(lambda: self._commit(written, tell))
 
-    def _commit(self, written: list[dict[str, Any]], tell: Callable[[Path, int], None]) -> None:
+    def _commit(self, said: list[dict[str, Any]], tell: Callable[[Path, int], None]) -> None:
         started = time.perf_counter()
-        files: list[tuple[str, int]] = []
-        numbers: dict[int, int] = {}
-        for rank, said in enumerate(written):
-            if said:
-                numbers[rank] = len(files)
-                files.append((shard_name(self._save_id, rank), said["nbytes"]))
-                _check_visible(self._beside / files[-1][0], said["nbytes"], rank)
+        written = Written(self._beside, self._save_id, said, HINT)
         failpoint("ckpt.before_manifest")
-        data = Manifest(
-            self._save_id, self._tree.form, tuple(files), self._stored(written, numbers)
-        ).to_bytes()
+        data = written.manifest(self._tree.form, written.tensors(self._pieces, self._types))
         write_whole(self._beside / MANIFEST_FILE, data)
         sync_folder(self._beside)
         target = self._folder / f"step-{self.step}"
@@ -294,18 +280,6 @@ class _Save:
         METRICS.saved("commit", time.perf_counter() - started)
         tell(target, self.step)
         self.phase = "committed"
-
-    def _stored(self, written: list[dict[str, Any]], numbers: dict[int, int]) -> dict[str, Stored]:
-        parts: dict[str, list[Part]] = {name: [] for name in self._types}
-        for piece in self._pieces:
-            offset, digest = written[piece.writer]["places"][piece.name]
-            parts[piece.name].append(
-                Part(numbers[piece.writer], piece.box, offset, int(digest, 16))
-            )
-        return {
-            name: Stored(t.shape, t.dtype.np, (placement, nd_sbp), tuple(parts[name]))
-            for name, (t, placement, nd_sbp) in self._types.items()
-        }
 
     def clean_up(self) -> None:
         """Takes away what was begun; each rank may come first."""
@@ -332,21 +306,6 @@ def _tree(
     if tree.error is not None:
         raise tree.error
     return tree
-
-
-def _type_of(found: Found) -> tuple[TensorType, Placement, NdSbp]:
-    x = global_tensor(found)
-    return x.meta, x.placement, x.sbp
-
-
-def _check_visible(path: Path, nbytes: int, rank: int) -> None:
-    found = path.stat().st_size if path.exists() else None
-    if found != nbytes:
-        raise OSError(
-            f"{path}, which rank {rank} wrote, is not what rank 0 sees there ({found} instead of "
-            f"{nbytes} bytes); all ranks must write to one file system that they share: name a "
-            "folder there with --checkpoint-dir"
-        )
 
 
 def saved_steps(folder: Path) -> list[int]:

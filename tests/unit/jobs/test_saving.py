@@ -19,6 +19,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
+from oneflow.io import save_shards
 from oneflow.jobs import saving
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.outputs import MetricsFile
@@ -105,7 +106,7 @@ def test_going_on_finds_values_and_place(tmp_path: Path) -> None:
 def test_a_full_disk_keeps_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full(saving.PendingFile):
+    class Full(save_shards.PendingFile):
         def commit(self) -> int:
             self.abort()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
@@ -114,7 +115,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
     saver, told = saved(tmp_path, [1])
     warned: list[str] = []
     saver._on_failed = warned.append
-    monkeypatch.setattr(saving, "PendingFile", Full)
+    monkeypatch.setattr(save_shards, "PendingFile", Full)
     saver.begin(2, Cursor(), variables())
     wait(saver)
     assert saver.failures == 1 and saver.last_failure.startswith("DISK_FULL: rank 0: ")

@@ -10,14 +10,13 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 
 from oneflow.core.config import join_address
 from oneflow.core.control_channel import resolve
 from oneflow.core.errors import ConfigError
+from oneflow.services.listeners import LISTENS, has_socket, sockets_at
 
-LISTEN = "0A"  # the state's code in /proc/net/tcp
 QUIET_PORTS = range(15_000, 32_000)
 TRIES = 100
 MAX_CLAIMS = 64
@@ -141,34 +140,6 @@ def describe_holder(port: int) -> str:
 
 def port_holder(port: int) -> int | None:
     """The pid that listens on `port`, None if there is none or it belongs to somebody else."""
-    links = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
-    if not links:
-        return None
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and any(link in links for link in _open_files(entry)):
-            return int(entry.name)
-    return None
-
-
-def _listening_inodes(port: int) -> Iterator[str]:
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            if fields[3] == LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                yield fields[9]
-
-
-def _open_files(process: Path) -> Iterator[str]:
-    try:
-        descriptors = os.listdir(process / "fd")
-    except OSError:  # gone, or not ours
-        return
-    for descriptor in descriptors:
-        try:
-            yield os.readlink(process / "fd" / descriptor)
-        except OSError:
-            continue
+    inodes = sockets_at(port, LISTENS)
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return next((pid for pid in pids if has_socket(pid, inodes)), None)

@@ -8,14 +8,15 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from contextlib import suppress
 from pathlib import Path
 
 from oneflow.core.errors import ConfigError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
-_LISTENS, _CONNECTED = "0A", "01"
+LISTENS, _CONNECTED = "0A", "01"  # states in these tables
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _SOCK_DIAG, _BY_FAMILY, _DUMP, _LISTEN_STATE = 4, 20, 0x301, 10  # linux/sock_diag.h, netlink.h
 _ERROR, _DONE = 2, 3
@@ -44,7 +45,7 @@ def listening_users(host: str, port: int) -> set[int]:
     try:
         found = list(_asked(port))
     except OSError:  # a kernel, or a sandbox, that has only the tables
-        found = [(_address(f[1]), int(f[7])) for f in _rows(port) if f[3] == _LISTENS]
+        found = [(_address(f[1]), int(f[7])) for f in _rows(port) if f[3] == LISTENS]
     return {user for address, user in found if address in wanted}
 
 
@@ -87,6 +88,25 @@ def _answers(line: socket.socket) -> Iterator[bytes]:
             if kind == _ERROR:
                 raise OSError(-struct.unpack_from("=i", message)[0], "no sockets are told")
             yield message
+
+
+def sockets_at(port: int, state: str = "") -> set[str]:
+    """Inodes of the TCP sockets of this machine whose own end has this port. state: only those."""
+    return {fields[9] for fields in _rows(port) if state in ("", fields[3])}
+
+
+def has_socket(pid: int, inodes: Set[str]) -> bool:
+    """Whether a process has one of these sockets open; False where it cannot be told."""
+    links = {f"socket:[{inode}]" for inode in inodes}
+    try:
+        names = os.listdir(f"/proc/{pid}/fd") if links else []
+    except OSError:  # gone, or not ours
+        return False
+    for name in names:
+        with suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{name}") in links:
+                return True
+    return False
 
 
 def _rows(port: int) -> Iterator[list[str]]:

@@ -140,8 +140,8 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         line = self._state.lines.current(record.assignments[0].daemon)
         if line is None:
             raise UnavailableError(f"rank 0 of job {record.id} is not reachable now")
-        id_ = attempt_id(record, 0)
-        data = await line.infer(pb.Infer(id=id_, inputs=request.inputs), timeout_s)
+        question = pb.Infer(id=attempt_id(record, 0), inputs=request.inputs)
+        data = await line.ask(question, pb.InferData, timeout_s)
         if data.error:
             raise RefusedError(data.error)
         return pb.InferReply(outputs=data.outputs)

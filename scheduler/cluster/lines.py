@@ -6,12 +6,13 @@ import asyncio
 import itertools
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
+from oneflow.core.config import split_address
+from oneflow.core.control_channel import is_loopback
 from oneflow.core.errors import OneFlowError
 from oneflow.core.processes import start_time
 from oneflow.core.rpc import Message
@@ -23,12 +24,19 @@ from oneflow.scheduler.cluster.refusals import (
     NotFoundError,
     UnavailableError,
 )
+from oneflow.scheduler.door import address_of
+from oneflow.services.listeners import has_socket, sockets_at
 
 A = TypeVar("A", pb.LogData, pb.InferData, pb.Inspected)
 MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
 MAX_FILE_NBYTES = 64 << 30
 LOOK_NBYTES = 16 << 20
 MAX_REQUESTS = 10_000  # that wait for one daemon
+_QUESTIONS: Mapping[type[Message], Callable[[Any], pb.SchedulerMessage]] = {
+    pb.ReadLog: lambda asked: pb.SchedulerMessage(read_log=asked),
+    pb.Infer: lambda asked: pb.SchedulerMessage(infer=asked),
+    pb.Inspect: lambda asked: pb.SchedulerMessage(inspect=asked),
+}
 
 
 class Line:
@@ -79,35 +87,16 @@ class Line:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    async def read_log(self, request: pb.ReadLog, timeout_s: float) -> pb.LogData:
-        """Raises UnavailableError or DeadlineError."""
-        message = pb.SchedulerMessage(read_log=request)
-        return await self._ask(message, message.read_log, pb.LogData, timeout_s)
-
-    async def infer(self, request: pb.Infer, timeout_s: float) -> pb.InferData:
-        """Raises UnavailableError or DeadlineError."""
-        message = pb.SchedulerMessage(infer=request)
-        return await self._ask(message, message.infer, pb.InferData, timeout_s)
-
-    async def inspect(self, request: pb.Inspect, timeout_s: float) -> pb.Inspected:
-        """Raises UnavailableError or DeadlineError."""
-        message = pb.SchedulerMessage(inspect=request)
-        return await self._ask(message, message.inspect, pb.Inspected, timeout_s)
-
-    async def _ask(
-        self,
-        message: pb.SchedulerMessage,
-        request: pb.ReadLog | pb.Infer | pb.Inspect,
-        kind: type[A],
-        timeout_s: float,
+    async def ask(
+        self, request: pb.ReadLog | pb.Infer | pb.Inspect, kind: type[A], timeout_s: float
     ) -> A:
-        """Send `request`, which is in `message`, under a number; the answer is of type `kind`."""
+        """The daemon's answer, of type `kind`. Raises UnavailableError or DeadlineError."""
         self._check_open()
         request.request = number = next(self._numbers)
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._asked[number] = kind, future
         try:
-            self.send(message)
+            self.send(_QUESTIONS[type(request)](request))
             return await asyncio.wait_for(future, timeout_s)
         except asyncio.TimeoutError:
             raise DeadlineError(
@@ -302,46 +291,13 @@ def local_process(peer: str, pid: int) -> LocalProcess | None:
 
     Who comes over a Unix socket is a process of this user's, which is believed.
     """
-    port, is_socket = _loopback_port(peer), peer.startswith("unix:")
-    started = start_time(pid) if (port is not None or is_socket) and pid > 0 else 0
-    if not started or (port is not None and not _holds_port(pid, port)):
+    started = start_time(pid) if pid > 0 else 0
+    if not started:
+        return None
+    if (address := address_of(peer)) is not None:
+        host, port = split_address(address)
+        if not (is_loopback(host) and has_socket(pid, sockets_at(port))):
+            return None
+    elif not peer.startswith("unix:"):
         return None
     return LocalProcess(pid, started)
-
-
-def _loopback_port(peer: str) -> int | None:
-    """`ipv4:127.0.0.1:4711` and `ipv6:%5B::1%5D:4711`."""
-    kind, _, address = unquote(peer).partition(":")
-    host, _, port = address.rpartition(":")
-    is_loopback = host.startswith("127.") or host.strip("[]") == "::1"
-    return int(port) if kind in ("ipv4", "ipv6") and is_loopback and port.isdecimal() else None
-
-
-def _holds_port(pid: int, port: int) -> bool:
-    links = {f"socket:[{inode}]" for inode in _inodes(pid, port)}
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False
-    for name in names if links else ():
-        try:
-            if os.readlink(f"/proc/{pid}/fd/{name}") in links:
-                return True
-        except OSError:
-            continue
-    return False
-
-
-def _inodes(pid: int, port: int) -> list[str]:
-    """List the inodes of sockets whose own end has this port."""
-    found = []
-    for table in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            if int(fields[1].rpartition(":")[2], 16) == port:
-                found.append(fields[9])
-    return found

@@ -224,7 +224,7 @@ class LogRelay:
             wait_s=wait_s,
             since=since,
         )
-        return await line.read_log(request, wait_s + ANSWER_S)
+        return await line.ask(request, pb.LogData, wait_s + ANSWER_S)
 
     def _is_live(self, job: JobRecord, attempt: int) -> bool:
         """Whether more may come of that attempt."""

@@ -106,7 +106,7 @@ class Ranks:
                     line = line_of(place.node, place.daemon)
                     if line is None:
                         raise UnavailableError(f"daemon {place.daemon} is not connected")
-                    return await line.inspect(wire, self._node_s)
+                    return await line.ask(wire, pb.Inspected, self._node_s)
             except (UnavailableError, DeadlineError) as error:
                 return pb.Inspected(error=str(error))
 

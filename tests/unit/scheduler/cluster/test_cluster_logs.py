@@ -23,7 +23,7 @@ class Daemon:
     def __init__(self, data: bytes) -> None:
         self.data, self.asked = data, 0
 
-    async def read_log(self, request: pb.ReadLog, timeout_s: float) -> pb.LogData:
+    async def ask(self, request: pb.ReadLog, kind: object, timeout_s: float) -> pb.LogData:
         self.asked += 1
         piece = pb.LogPiece(offset=request.offset, data=self.data[request.offset :])
         return pb.LogData(piece=piece, is_closed=False)

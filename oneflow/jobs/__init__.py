@@ -14,7 +14,7 @@ from oneflow.surfaces import open_later
 
 if TYPE_CHECKING:
     from oneflow.jobs import data as data
-    from oneflow.jobs.errors import JobFileError as JobFileError
+    from oneflow.jobs.description import JobFileError as JobFileError
     from oneflow.jobs.export import save as save
     from oneflow.jobs.jobfile import JobFile as JobFile
     from oneflow.jobs.jobfile import load as load
@@ -25,7 +25,7 @@ open_later(
     __name__,
     {
         "data": "data",
-        "JobFileError": "errors",
+        "JobFileError": "description",
         "save": "export",
         "JobFile": "jobfile",
         "load": "jobfile",

@@ -21,7 +21,7 @@ from typing import IO
 
 from oneflow.core.errors import CheckpointError
 from oneflow.io.files import OpenFile, PendingFile, Readable, read_bytes, sync_folder
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import JobFileError
 
 MAX_ENTRIES = 64
 MAX_DIRECTORY_NBYTES = 64 << 10

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.frames import Frames
-from oneflow.jobs.errors import JobFileError
-from oneflow.jobs.fitting import check_kind
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.reporting import Reporter, note_device_error
 from oneflow.jobs.restoring import choose, is_allowed
@@ -23,7 +21,7 @@ from oneflow.jobs.training import Options, Training
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import folder_name
 
-GRAPH, INFERENCE = 1, 2  # JobSpec.Kind
+KINDS = {pb.JobSpec.GRAPH: "graph", pb.JobSpec.INFERENCE: "inference"}
 CHECKPOINTS = "checkpoints"
 
 
@@ -41,9 +39,9 @@ def run_attempt(
     job_dir.mkdir(parents=True, exist_ok=True)
     # One rank of a host compares the digest of the data, which may be large.
     file = JobFile(begin.job_file, check_data=prepare.local_rank == 0)
-    _check_kind(file, prepare.spec.kind)
+    file.check_kind(KINDS[prepare.spec.kind])
     check_folders(file.tables, [job_dir, *roots])
-    if prepare.spec.kind == INFERENCE:
+    if prepare.spec.kind == pb.JobSpec.INFERENCE:
         from oneflow.jobs.serving import serve
 
         serve(file, begin, frames, requests, stop)
@@ -88,13 +86,6 @@ def _train(
     finally:
         tracing.close()
     bound.close()
-
-
-def _check_kind(file: JobFile, kind: int) -> None:
-    wanted = {GRAPH: "graph", INFERENCE: "inference"}.get(kind)
-    if wanted is None:
-        raise JobFileError(f"{file.path}: a job of kind {kind} has no job file")
-    check_kind(file, wanted)
 
 
 def options_of(file: JobFile, begin: pb.Begin, roots: tuple[Path, ...]) -> Options:

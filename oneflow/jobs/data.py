@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike
 from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.io.container import dtype_named
 from oneflow.io.files import AnyPath
-from oneflow.jobs.description import Column, DataSpec, SourceKind, check_data
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import Column, DataSpec, JobFileError, SourceKind, check_data
 from oneflow.jobs.order import Batches
 from oneflow.jobs.sources import Access, open_columns
 from oneflow.kernels.array import Array
@@ -67,8 +66,7 @@ class Data:
     @property
     def batches(self) -> Batches:
         """Return which rows each batch has."""
-        s = self.spec
-        return Batches(s.rows, s.batch, seed=s.seed, drop_last=s.drop_last, epochs=s.epochs)
+        return Batches.of(self.spec)
 
 
 # ---- where the rows come from --------------------------------------------------------------------

@@ -9,10 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from oneflow.core.errors import ConfigError
+from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.job_config import JobConfig
 from oneflow.core.rng import Draws, Randomness
-from oneflow.jobs.errors import JobFileError
 
 VERSION = 2
 MAX_JSON_NBYTES = 16 << 20
@@ -20,6 +19,12 @@ MAX_ROWS = 1 << 48
 MAX_NAME_CHARS = 4096
 
 SourceKind = Literal["arrays", "npz", "npy", "safetensors", "csv", "raw"]
+
+
+class JobFileError(OneFlowError, ValueError):
+    """A file that is not a valid job file; the message names the entry and the field."""
+
+    exit_code = 65
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -36,11 +36,11 @@ from oneflow.jobs.description import (
     Description,
     EntryInfo,
     GeneratorState,
+    JobFileError,
     Port,
     check,
     encode,
 )
-from oneflow.jobs.errors import JobFileError
 from oneflow.jobs.glance import DATA, GRAPH, JOB, SCHEDULE, VARIABLES
 from oneflow.jobs.jobfile import load
 from oneflow.jobs.requests import joins_rows

@@ -7,45 +7,11 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.errors import GraphError
-from oneflow.jobs.description import DataSpec, Description
-from oneflow.jobs.errors import JobFileError
-from oneflow.jobs.jobfile import JobFile
-from oneflow.jobs.order import Batches, Cursor
+from oneflow.jobs.description import Description, JobFileError
+from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Bound
 from oneflow.jobs.sources import Access
 from oneflow.kernels.array import Array
-
-MANY_STEPS = 2**62  # as many as anybody wants
-
-
-def _batches(data: DataSpec) -> Batches:
-    return Batches(
-        data.rows, data.batch, seed=data.seed, drop_last=data.drop_last, epochs=data.epochs
-    )
-
-
-def check_steps(file: JobFile, steps: int) -> None:
-    """Raises JobFileError if the file has not so many learning rates or batches."""
-    for name, table in file.rates.items():
-        if 1 < len(table) < steps:
-            raise JobFileError(
-                f"{steps} steps were asked for, but the file has learning rates {name} for "
-                f"{len(table)}; export it with steps={steps}"
-            )
-    data = file.description.data
-    count = _batches(data).count if data is not None else None
-    if count is not None and steps > count:
-        raise JobFileError(
-            f"{steps} steps were asked for, but the data of the file has {count} batches"
-        )
-
-
-def most_steps(file: JobFile) -> int:
-    """The most that `check_steps` takes."""
-    found = [len(table) for table in file.rates.values() if len(table) > 1]
-    data = file.description.data
-    count = _batches(data).count if data is not None else None
-    return min([*found, *([] if count is None else [count])], default=MANY_STEPS)
 
 
 class Feeder:
@@ -60,9 +26,8 @@ class Feeder:
         self._inputs = bound.inputs
         self._columns = bound.file.open_data(access)
         self.cursor = Cursor()
-        data = self._d.data
-        self._batches = _batches(data) if data is not None else None
-        check_steps(bound.file, steps)
+        self._batches = bound.file.batches
+        bound.file.check_steps(steps)
 
     def feeds(self, step: int) -> dict[str, Any]:
         """Return the feeds of step number `step` from 0; go on to the next batch."""

@@ -10,8 +10,7 @@ from pathlib import Path
 from oneflow.core.errors import CheckpointError
 from oneflow.io.files import AnyPath, OpenFile, read_bytes
 from oneflow.jobs.archive import Entry, Part, digest_of, read_entries
-from oneflow.jobs.description import MAX_JSON_NBYTES, Description, decode
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import MAX_JSON_NBYTES, Description, JobFileError, decode
 
 JOB = "job.json"
 GRAPH = "graph.pb"

@@ -9,8 +9,7 @@ from oneflow.core.graph import STRUCTURAL, LogicalGraph, Node
 from oneflow.core.graph_proto import graph_from_proto
 from oneflow.core.op import find_op
 from oneflow.core.tensor_type import TensorType
-from oneflow.jobs.description import Description, Port, randomness_of
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import Description, JobFileError, Port, randomness_of
 from oneflow.protos import graph_pb2
 from oneflow.scheduler.compiler.verify import verify
 

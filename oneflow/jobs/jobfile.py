@@ -18,8 +18,7 @@ from oneflow.core.graph import LogicalGraph
 from oneflow.io.container import Container
 from oneflow.io.files import AnyPath, read_bytes
 from oneflow.jobs.archive import Part, digest_of
-from oneflow.jobs.description import Description
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import Description, JobFileError
 from oneflow.jobs.glance import (
     DATA,
     GRAPH,
@@ -31,6 +30,7 @@ from oneflow.jobs.glance import (
     open_job,
 )
 from oneflow.jobs.graph_entry import check_draws, check_ports, decode_graph, named
+from oneflow.jobs.order import Batches
 from oneflow.jobs.sources import Access, open_data
 from oneflow.jobs.tables import tables_of
 from oneflow.kernels.array import Array
@@ -38,6 +38,7 @@ from oneflow.kernels.array import Array
 MAX_SCHEDULE_NBYTES = 1 << 30
 MAX_HEADER_NBYTES = 16 << 20
 MAX_ARRAYS = 200_000
+MANY_STEPS = 2**62  # as many as anybody wants
 
 
 class JobFile:
@@ -164,6 +165,42 @@ class JobFile:
     def inside(self) -> tuple[Path, int, Part]:
         """Return where the arrays of the data lie in this file."""
         return self.path, self._entries[DATA].offset, self.part(DATA)
+
+    @property
+    def batches(self) -> Batches | None:
+        """The rows of each batch; None: it has no data."""
+        data = self.description.data
+        return Batches.of(data) if data is not None else None
+
+    @property
+    def most_steps(self) -> int:
+        """Number of steps that its learning rates and its data are enough for."""
+        found = [len(table) for table in self.rates.values() if len(table) > 1]
+        count = self.batches.count if self.batches is not None else None
+        return min([*found, MANY_STEPS if count is None else count])
+
+    def check_steps(self, steps: int) -> None:
+        """Raises JobFileError if it has not so many learning rates or batches."""
+        for name, table in self.rates.items():
+            if 1 < len(table) < steps:
+                raise JobFileError(
+                    f"{steps} steps were asked for, but the file has learning rates {name} for "
+                    f"{len(table)}; export it with steps={steps}"
+                )
+        if steps > self.most_steps:
+            raise JobFileError(
+                f"{steps} steps were asked for, but the data of the file has {self.most_steps} "
+                "batches"
+            )
+
+    def check_kind(self, wanted: str) -> None:
+        """Raises JobFileError if it was exported for another kind of job."""
+        found = self.description.kind
+        if found != wanted:
+            raise JobFileError(
+                f"{self.path} was exported for {'training' if found == 'graph' else 'inference'}, "
+                f"the job is of kind {wanted}"
+            )
 
     def graph(self) -> LogicalGraph:
         """The logical graph, a new one at each call: compiling edits it."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oneflow.core.rng import mix_seed, philox
+from oneflow.jobs.description import DataSpec
 from oneflow.kernels.array import Array
 
 ROUNDS = 6
@@ -96,6 +97,12 @@ class Batches:
         self._order = Order(num_rows, seed)
         self._epoch_rows = num_rows - num_rows % batch if drop_last else num_rows
         self._epochs = epochs
+
+    @classmethod
+    def of(cls, data: DataSpec) -> Batches:
+        return cls(
+            data.rows, data.batch, seed=data.seed, drop_last=data.drop_last, epochs=data.epochs
+        )
 
     @property
     def count(self) -> int | None:

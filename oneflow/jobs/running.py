@@ -29,7 +29,7 @@ from oneflow.io.boxes import read_box
 from oneflow.io.files import AnyPath, write_whole
 from oneflow.io.pact import Pact
 from oneflow.jobs.description import randomness_of
-from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.jobfile import MANY_STEPS, JobFile
 from oneflow.jobs.placing import gather_outputs, replace_placement
 from oneflow.jobs.tables import NO_TABLES, Tables
 from oneflow.kernels.array import Array
@@ -111,6 +111,22 @@ def compile_plan(
         config = job_config(file, graph.num_pieces)
         cluster = Cluster(count, hosts if count == devices else ())
         return compile_graph(graph, config, cluster, observer).to_bytes()
+
+
+def check_fit(path: AnyPath, kind: str, devices: int, device_type: str, steps: int) -> int:
+    """Check that a job file can be run as it is asked for, before there are devices for it.
+
+    kind: graph or inference. steps: 0, as many as the file says. Digests are left to whoever uses
+    the file. Returns the most steps for which it can be run so. Raises JobFileError or
+    PlacementError.
+    """
+    with JobFile(path, check_data=False, check_digests=False) as file:
+        file.check_kind(kind)
+        if kind == "graph":
+            file.check_steps(steps or file.description.steps)
+        if kind == "graph" or spans_ranks(file):
+            placed_graph(file, devices, device_type)
+        return file.most_steps if kind == "graph" else MANY_STEPS
 
 
 def spans_ranks(file: JobFile) -> bool:

@@ -25,8 +25,7 @@ import numpy as np
 from oneflow.core.errors import OneFlowError
 from oneflow.io.container import Container, dtype_named
 from oneflow.io.files import OpenFile, Readable
-from oneflow.jobs.description import Column, DataSpec
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import Column, DataSpec, JobFileError
 from oneflow.kernels.array import Array
 
 MAX_NPY_HEADER = 10_000

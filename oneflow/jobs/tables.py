@@ -21,7 +21,7 @@ from oneflow.core.dtype import float32
 from oneflow.core.errors import OneFlowError, RowStoreError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.op import Box
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import JobFileError
 from oneflow.kernels.open_tables import OpenTable, close_tables, open_table, opened
 from oneflow.ops.one_embedding import BUCKETS
 

@@ -62,7 +62,7 @@ def fuzz_jobfiles(verdict: Verdict, seeds: range, samples: list[Path]) -> None:
 
     samples: the first one is the smallest, and most of the inputs are made of it.
     """
-    from oneflow.jobs.errors import JobFileError
+    from oneflow.jobs.description import JobFileError
 
     files = [(path.read_bytes(), _entries(path)) for path in samples]
     ways = (_archive_bytes, _archive_form, _entry_json, _entry_graph, _entry_tensors, _entry_bytes)
@@ -382,7 +382,7 @@ _GRAPH_WAYS: tuple[Callable[[random.Random, Any], None], ...] = (
 
 def truncate_jobfile(verdict: Verdict, sample: Path) -> None:
     """Cut at every byte: none of them is taken for a job file."""
-    from oneflow.jobs.errors import JobFileError
+    from oneflow.jobs.description import JobFileError
 
     whole = sample.read_bytes()
     with scratch() as folder:

@@ -48,8 +48,7 @@ from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import parse_sbp
 from oneflow.core.tensor_type import parse_type
 from oneflow.io.foreign import load_torch
-from oneflow.jobs.description import Column
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import Column, JobFileError
 from oneflow.jobs.sources import Access, open_columns
 from oneflow.launcher.daemon.archive import ArchiveError, unpack
 from oneflow.launcher.logs import escape

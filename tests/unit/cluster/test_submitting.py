@@ -18,7 +18,7 @@ from oneflow.cluster.submitting import (
     send_job_file,
 )
 from oneflow.core.errors import ConfigError, JobSpecError
-from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.description import JobFileError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec

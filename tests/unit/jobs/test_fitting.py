@@ -12,7 +12,7 @@ import pytest
 
 import oneflow as flow
 from oneflow.core.errors import JobSpecError, OneFlowError
-from oneflow.jobs.fitting import check_fit
+from oneflow.jobs.running import check_fit
 from oneflow.scheduler.cluster.plans import Plans
 from oneflow.scheduler.jobs.records import JobKind, JobSpec
 

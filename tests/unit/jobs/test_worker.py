@@ -26,7 +26,7 @@ from oneflow.jobs.reporting import note_device_error
 from oneflow.jobs.worker import _is_declared, as_ours, configure
 from oneflow.protos import cluster_pb2 as pb
 
-from .job_samples import Predict, export
+from .job_samples import export
 
 
 @pytest.mark.parametrize(
@@ -130,16 +130,6 @@ def test_checkpoints_lie_where_jobs_may_write(tmp_path: Path) -> None:
                 options_of(file, begin(tmp_path, **spec), ())
         found = options_of(file, begin(tmp_path, checkpoint_dir=str(tmp_path)), (tmp_path,))
         assert found.checkpoint_dir == tmp_path / "j1"
-
-
-def test_a_file_is_run_as_what_it_was_exported_for(tmp_path: Path) -> None:
-    from oneflow.jobs.attempt import _check_kind
-
-    flow.jobs.save(Predict(), tmp_path / "p.job", inputs={"x": flow.zeros(4, 6)})
-    with flow.jobs.load(tmp_path / "p.job") as file:
-        _check_kind(file, pb.JobSpec.INFERENCE)
-        with pytest.raises(flow.jobs.JobFileError, match="exported for inference"):
-            _check_kind(file, pb.JobSpec.GRAPH)
 
 
 def test_the_fork_server_can_rehearse_without_threads() -> None:

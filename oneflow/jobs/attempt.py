@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import queue
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oneflow.core.errors import CheckpointError, OneFlowError
-from oneflow.core.frames import Frames
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.reporting import Reporter, note_device_error
 from oneflow.jobs.restoring import choose, is_allowed
-from oneflow.jobs.running import Bound, bind_job, join_ranks
-from oneflow.jobs.saving import Saver
+from oneflow.jobs.running import bind_job, join_ranks
 from oneflow.jobs.sources import Access
-from oneflow.jobs.stopping import Stop
-from oneflow.jobs.tables import Snapshots, check_folders
-from oneflow.jobs.tracing import Tracing
+from oneflow.jobs.tables import check_folders
 from oneflow.jobs.training import Options, Training
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import folder_name
+
+if TYPE_CHECKING:
+    from oneflow.jobs.worker import Commands
 
 KINDS = {pb.JobSpec.GRAPH: "graph", pb.JobSpec.INFERENCE: "inference"}
 CHECKPOINTS = "checkpoints"
 
 
-def run_attempt(
-    begin: pb.Begin,
-    frames: Frames[pb.WorkerCommand],
-    requests: queue.Queue[pb.Infer],
-    stop: Stop,
-    roots: tuple[Path, ...],
-    tracing: Tracing,
-) -> None:
+def run_attempt(begin: pb.Begin, daemon: Commands, roots: tuple[Path, ...]) -> None:
     """Raises what ends the attempt; its error has `last_step`."""
     prepare = begin.prepare
     job_dir = Path(begin.job_dir)
@@ -44,7 +37,7 @@ def run_attempt(
     if prepare.spec.kind == pb.JobSpec.INFERENCE:
         from oneflow.jobs.serving import serve
 
-        serve(file, begin, frames, requests, stop)
+        serve(file, begin, daemon)
         return
     options = options_of(file, begin, roots)
     join_ranks()
@@ -52,50 +45,28 @@ def run_attempt(
         chosen = choose(options.resume_from, may_fall_back=options.may_fall_back)
         options = dataclasses.replace(options, resume_from=chosen)
     bound = bind_job(file, prepare.spec.device_type or "cpu", begin.plan_file, job_dir)
-    reporter = Reporter(frames, prepare.id, options.steps)
-    try:
-        _train(bound, options, Access(roots, job_dir), reporter, stop, begin, tracing)
-    except Exception as error:
-        if isinstance(error, OneFlowError):
-            error.last_step = reporter.last_step  # type: ignore[attr-defined]
-        note_device_error(error)
-        raise
-    finally:
-        reporter.close()
-
-
-def _train(
-    bound: Bound,
-    options: Options,
-    access: Access,
-    reporter: Reporter,
-    stop: Stop,
-    begin: pb.Begin,
-    tracing: Tracing,
-) -> None:
-    p = begin.prepare
-    header = {"job": p.id.job_id, "attempt": p.id.attempt}
-    tracing.begin(bound.job.executor, options.job_dir, p.id.rank, header)
-    keep = p.spec.checkpoint_keep or bound.file.description.checkpoints.keep
-    key = f"{p.id.job_id}.{p.id.attempt}.{p.job_key}"
-    name = folder_name(p.id.job_id or bound.file.description.name, p.id.life)
-    rows = Snapshots(bound.tables, name)
-    saver = Saver(options.checkpoint_dir, keep, key, reporter.checkpoint, reporter.warn, rows)
-    try:
-        Training(bound, options, access, saver, rows, reporter, stop, tracing).run()
-    finally:
-        tracing.close()
-    bound.close()
+    with closing(Reporter(daemon.frames, prepare.id, options.steps)) as reporter:
+        try:
+            header = {"job": prepare.id.job_id, "attempt": prepare.id.attempt}
+            daemon.tracing.begin(bound.job.executor, job_dir, prepare.id.rank, header)
+            with closing(daemon.tracing):
+                Training(bound, options, reporter, daemon.stop, daemon.tracing).run()
+            bound.close()
+        except Exception as error:
+            if isinstance(error, OneFlowError):
+                error.last_step = reporter.last_step  # type: ignore[attr-defined]
+            note_device_error(error)
+            raise
 
 
 def options_of(file: JobFile, begin: pb.Begin, roots: tuple[Path, ...]) -> Options:
     """Return the options asked for at submission, else those of the file."""
     p, d = begin.prepare, file.description
     job_dir = Path(begin.job_dir)
-    folder = job_dir / CHECKPOINTS
+    folder, name = job_dir / CHECKPOINTS, folder_name(p.id.job_id or d.name, p.id.life)
     own = [job_dir, *roots]
     if p.spec.checkpoint_dir:
-        folder = Path(p.spec.checkpoint_dir) / folder_name(p.id.job_id or d.name, p.id.life)
+        folder = Path(p.spec.checkpoint_dir) / name
     # It may begin with what another job has saved, but write, and clear away, only its own.
     for path, allowed in ((str(folder), own), (p.resume_from, [*own, job_dir.parent])):
         if path and not is_allowed(path, allowed):
@@ -106,8 +77,12 @@ def options_of(file: JobFile, begin: pb.Begin, roots: tuple[Path, ...]) -> Optio
     return Options(
         steps=p.total_steps or p.spec.steps or d.steps,
         every=p.spec.checkpoint_every or d.checkpoints.every,
+        keep=p.spec.checkpoint_keep or d.checkpoints.keep,
         resume_from=p.resume_from,
         may_fall_back=p.resume_from != p.spec.resume_from,
         job_dir=job_dir,
         checkpoint_dir=folder,
+        name=name,
+        save_key=f"{p.id.job_id}.{p.id.attempt}.{p.job_key}",
+        access=Access(roots, job_dir),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 import numpy as np
 
 from oneflow.core.errors import CheckpointError, RowStoreError
@@ -19,7 +20,7 @@ from oneflow.io.pact import Pact
 from oneflow.io.tree import decode
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
-from oneflow.jobs.saving import FOLDER, FORMAT, LAST, saved_steps
+from oneflow.jobs.saving import FOLDER, LAST, saved_steps
 from oneflow.jobs.tables import NO_TABLES, Tables
 from oneflow.kernels.array import Array
 from oneflow.tensor.devices import to_device
@@ -133,23 +134,22 @@ def _one(path: Path) -> Path:
 
 
 def _read(path: str, variables: Mapping[str, Variable], tables: Tables) -> Restored:
-    state: dict[str, Any] = {}
+    read: list[_State] = []
+    targets: dict[str, Variable] = {}  # by their names in the checkpoint
 
     def layouts(manifest: Manifest) -> Mapping[str, Any]:
-        state.update(_state(manifest, path))
-        _compare(manifest, state["variables"], variables, path)
-        return {t: (variables[n].placement, variables[n].sbp) for n, t in _names(state).items()}
-
-    places: dict[str, Array] = {}
+        read.append(_state(manifest, path))
+        _compare(manifest, read[0].variables, variables, path)
+        targets.update((stored, variables[n]) for n, stored in read[0].variables.items())
+        return {stored: (v.placement, v.sbp) for stored, v in targets.items()}
 
     def place_of(stored: str) -> Array | None:
-        if not places:
-            places.update((s, variables[n].array) for n, s in _names(state).items())
-        found = places.get(stored)
+        found = targets[stored].array if stored in targets else None
         return found if isinstance(found, np.ndarray) else None
 
     _, parts = load_parts(path, layouts, place_of)
-    for name, stored in _names(state).items():
+    state = read[0]
+    for name, stored in state.variables.items():
         target = variables[name]
         if target.array is None:
             continue
@@ -157,9 +157,8 @@ def _read(path: str, variables: Mapping[str, Variable], tables: Tables) -> Resto
             target.array[...] = 0  # of partial sums the first rank has the value
         elif parts[stored] is not target.array:  # on a device, or two are saved as one
             target.array[...] = to_device(parts[stored], target.placement.type)
-    _load_rows(path, state.get("rows", {}), tables)
-    cursor = state["cursor"]
-    return Restored(state["step"], Cursor(cursor["epoch"], cursor["position"]), path)
+    _load_rows(path, state.rows, tables)
+    return Restored(state.step, state.cursor, path)
 
 
 def _load_rows(path: str, snapshots: Mapping[str, str], tables: Tables) -> None:
@@ -176,29 +175,22 @@ def _load_rows(path: str, snapshots: Mapping[str, str], tables: Tables) -> None:
     pact.meet()
 
 
-def _names(state: Mapping[str, Any]) -> dict[str, str]:
-    """Name of each variable -> its name in the checkpoint."""
-    names: dict[str, str] = state["variables"]
-    return names
+class _State(msgspec.Struct):
+    """The tree of a checkpoint. variables: by name, their names in it. rows: snapshots by name."""
+
+    format: Literal["oneflow job state"]
+    step: Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
+    cursor: Cursor
+    variables: dict[str, str]
+    rows: dict[str, str] = {}
 
 
-def _state(manifest: Manifest, path: str) -> dict[str, Any]:
-    """The tree of the checkpoint, checked."""
-    state = decode(manifest.form, lambda name, *_: name, lambda name: name)
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is a checkpoint, but not one of a job")
-    cursor: Any = state.get("cursor")
-    where = [cursor.get(k) for k in ("epoch", "position")] if _is(cursor) else [None]
-    numbers = [state.get("step"), *where]
-    if not all(type(n) is int and 0 <= n < 1 << 60 for n in numbers):
-        raise CheckpointError(f"{path}: step or cursor is none")
-    if not _is(state.get("variables")) or not _is(state.get("rows", {})):
-        raise CheckpointError(f"{path}: there are no variables or rows by name")
-    return state
-
-
-def _is(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(k, str) for k in value)
+def _state(manifest: Manifest, path: str) -> _State:
+    tree = decode(manifest.form, lambda name, *_: name, lambda name: name)
+    try:
+        return msgspec.convert(tree, _State)
+    except msgspec.ValidationError as error:
+        raise CheckpointError(f"{path} is a checkpoint, but not one of a job: {error}") from None
 
 
 def _compare(

@@ -14,9 +14,10 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +36,9 @@ from oneflow.kernels.array import Array
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.tensor.devices import to_host
 
+if TYPE_CHECKING:
+    from oneflow.jobs.worker import Commands
+
 log = get_logger(__name__)
 
 BATCH_S = 0.002
@@ -43,32 +47,23 @@ IDLE_S = 0.1
 _IDLE, _STEP, _END = b"\0", b"\1", b"\2"
 
 
-def serve(
-    file: JobFile,
-    begin: pb.Begin,
-    frames: Frames[pb.WorkerCommand],
-    requests: queue.Queue[pb.Infer],
-    stop: Stop,
-) -> None:
+def serve(file: JobFile, begin: pb.Begin, daemon: Commands) -> None:
     """Raises StoppedError when it was told to stop and all requests are answered."""
     if not spans_ranks(file):
         set_config(dataclasses.replace(current_config(), rank=0, world_size=1, launched=False))
-    p = begin.prepare
-    device = p.spec.device_type or "cpu"
-
-    def bind() -> Bound:
-        return bind_job(file, device, begin.plan_file, Path(begin.job_dir))
-
+    p, stop = begin.prepare, daemon.stop
+    device, folder = p.spec.device_type or "cpu", Path(begin.job_dir)
     join_ranks()
-    reporter = Reporter(frames, p.id, 0)
-    server = Server(bind, Replies(frames), reporter)
+    reporter = Reporter(daemon.frames, p.id, 0)
+    bind = partial(bind_job, file, device, begin.plan_file, folder)
+    server = Server(bind, Replies(daemon.frames), reporter)
     reporter.progress(0, {})
     stop.begin_steps()
     try:
         if world().rank == 0:
-            server.answer_all(requests, stop)
+            server.answer_all(daemon.requests, stop)
         else:
-            server.follow(requests)
+            server.follow(daemon.requests)
     finally:
         server.close()
         reporter.close()
@@ -86,11 +81,9 @@ class Replies:
         self._thread = threading.Thread(target=self._run, name="replies", daemon=True)
         self._thread.start()
 
-    def answer(self, number: int, outputs: list[tuple[str, Array]]) -> None:
-        self._queue.put((number, outputs, ""))
-
-    def refuse(self, number: int, error: str) -> None:
-        self._queue.put((number, [], error))
+    def say(self, number: int, outputs: Sequence[tuple[str, Array]], error: str = "") -> None:
+        """Answer a request, or refuse it with an error."""
+        self._queue.put((number, outputs, error))
 
     def close(self) -> None:
         """Returns when all is sent."""
@@ -162,7 +155,7 @@ class Server:
         try:
             request = self._interface.request(message)
         except RequestError as error:
-            self._replies.refuse(message.request, str(error))
+            self._replies.say(message.request, [], str(error))
             return
         self._waiting.append((request, 0))
 
@@ -180,7 +173,7 @@ class Server:
         self._num_steps += 1
         for request in self._interface.divide(shares, results):
             self._num_requests += 1
-            self._replies.answer(request.number, self._interface.answer(request))
+            self._replies.say(request.number, self._interface.answer(request))
         numbers = {"requests": float(self._num_requests), "steps": float(self._num_steps)}
         self._reporter.progress(self._num_steps, numbers)
 
@@ -193,7 +186,7 @@ class Server:
         log.warning("request %d failed: %s: %s", request.number, type(error).__name__, error)
         while self._waiting and self._waiting[0][0] is request:
             self._waiting.popleft()
-        self._replies.refuse(request.number, f"{type(error).__name__}: {error}"[:2000])
+        self._replies.say(request.number, [], f"{type(error).__name__}: {error}"[:2000])
 
     def _run(self, feeds: dict[str, Array]) -> dict[int, Array]:
         self._share(_STEP + b"".join(a.tobytes() for a in feeds.values()))
@@ -226,7 +219,7 @@ class Server:
                 self._num_steps += 1
                 self._reporter.progress(self._num_steps, {})
             while not requests.empty():
-                self._replies.refuse(requests.get().request, "rank 0 answers for this job")
+                self._replies.say(requests.get().request, [], "rank 0 answers for this job")
 
     def _feeds_of(self, data: bytes) -> dict[str, Array]:
         feeds, at = {}, 0

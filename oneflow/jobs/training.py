@@ -55,37 +55,37 @@ FLUSH_S = 1.0
 class Options:
     """The options of a training job.
 
-    steps: of the whole job. every: steps between checkpoints, 0: none but when stopped.
-    resume_from: a checkpoint or "". may_fall_back: see `restore`.
+    steps: of the whole job. every: steps between checkpoints, 0: none but when stopped. keep: the
+    number of them. resume_from: a checkpoint or "". may_fall_back: see `restore`. name: no other
+    job's. save_key: no other attempt's. access: to the data.
     """
 
     steps: int
     every: int
+    keep: int
     resume_from: str
     may_fall_back: bool
     job_dir: Path
     checkpoint_dir: Path
+    name: str
+    save_key: str
+    access: Access
 
 
 class Training:
     """One run of a job file from a step to its end."""
 
     def __init__(
-        self,
-        bound: Bound,
-        options: Options,
-        access: Access,
-        saver: Saver,
-        rows: Snapshots,
-        reporter: Reporter,
-        stop: Stop,
-        tracing: Tracing,
+        self, bound: Bound, options: Options, reporter: Reporter, stop: Stop, tracing: Tracing
     ) -> None:
-        self._bound, self._options, self._saver, self._rows = bound, options, saver, rows
+        self._bound, self._options = bound, options
         self._reporter, self._stop, self._tracing = reporter, stop, tracing
         self._here = world()
         self._d = bound.file.description
-        self._feeder = Feeder(bound, access, options.steps)
+        self._rows = Snapshots(bound.tables, options.name)
+        folder, tell, warn = options.checkpoint_dir, reporter.checkpoint, reporter.warn
+        self._saver = Saver(folder, options.keep, options.save_key, tell, warn, self._rows)
+        self._feeder = Feeder(bound, options.access, options.steps)
         self._ports = [p for p in self._d.outputs if p.name in self._d.record]
         self._results: dict[int, Any] = {}
         self._step = 0

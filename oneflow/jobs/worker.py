@@ -18,7 +18,6 @@ import queue
 import socket
 import sys
 import threading
-from pathlib import Path
 
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import DeviceMemoryError, InternalError, OneFlowError, ProtocolError
@@ -84,7 +83,7 @@ class Commands:
     at once. When the daemon is gone, so is this process."""
 
     def __init__(self, frames: Frames[pb.WorkerCommand], stop: Stop) -> None:
-        self._frames, self._stop = frames, stop
+        self.frames, self.stop = frames, stop
         self.tracing = Tracing()
         self.begins: queue.SimpleQueue[pb.Begin] = queue.SimpleQueue()
         self.requests: queue.Queue[pb.Infer] = queue.Queue(maxsize=4096)
@@ -97,18 +96,18 @@ class Commands:
         except queue.Full:
             full = f"{self.requests.maxsize} requests wait already; try again later"
             data = pb.InferData(request=request.request, error=full)
-            self._frames.send(pb.WorkerMessage(infer=data))
+            self.frames.send(pb.WorkerMessage(infer=data))
 
     def _answer(self, request: pb.Inspect) -> None:
         try:
-            self._frames.send(pb.WorkerMessage(inspected=self.tracing.answer(request)))
+            self.frames.send(pb.WorkerMessage(inspected=self.tracing.answer(request)))
         except OSError as error:  # `receive` sees it too, and ends the process
             print(f"oneflow: the daemon's line broke: {error}", file=sys.stderr, flush=True)
 
     def _run(self) -> None:
         while True:
             try:
-                command = self._frames.receive()
+                command = self.frames.receive()
             except (OSError, ProtocolError) as error:
                 print(f"oneflow: the daemon's line broke: {error}", file=sys.stderr, flush=True)
                 command = None
@@ -122,7 +121,7 @@ class Commands:
             elif kind == "inspect":
                 self._answer(command.inspect)
             elif kind == "stop" and command.stop:
-                self._stop.ask("the daemon")
+                self.stop.ask("the daemon")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -151,7 +150,10 @@ def main(argv: list[str] | None = None) -> None:
         stop.end()
         sys.exit(error.exit_code)
     try:
-        _run(begin, frames, commands, stop, roots)
+        from oneflow.jobs.attempt import run_attempt
+
+        configure(begin)
+        run_attempt(begin, commands, roots)
     except StoppedError as error:
         stop.end()
         _say_failed(frames, begin, error)
@@ -234,19 +236,6 @@ def configure(begin: pb.Begin) -> Config:
     if not limit_threads(os.environ):
         log.info("NumPy's matrix products keep their number of threads: no OpenBLAS is loaded")
     return config
-
-
-def _run(
-    begin: pb.Begin,
-    frames: Frames[pb.WorkerCommand],
-    commands: Commands,
-    stop: Stop,
-    roots: tuple[Path, ...],
-) -> None:
-    from oneflow.jobs.attempt import run_attempt
-
-    configure(begin)
-    run_attempt(begin, frames, commands.requests, stop, roots, commands.tracing)
 
 
 if __name__ == "__main__":

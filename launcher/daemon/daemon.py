@@ -89,7 +89,6 @@ class Daemon:
         self.epoch = 0
         self.is_connected = False
         self.is_draining = False
-        self._drain_number = 0
         self.is_unhealthy = False
         self.is_leaving = False
         self.ends: dict[AttemptKey, Ended] = {}  # not noted yet
@@ -123,15 +122,12 @@ class Daemon:
 
     @property
     def refuses_work(self) -> bool:
-        return self.is_leaving or self.is_draining or self.is_unhealthy
+        return self.is_draining or self.is_unable
 
     @property
-    def drain_number(self) -> int:
-        """Return the number of the drain that alone keeps the daemon from work; 0: it has reasons
-        of its own, or none.
-        """
-        is_able = not self.is_leaving and not self.is_unhealthy
-        return self._drain_number if self.is_draining and is_able else 0
+    def is_unable(self) -> bool:
+        """Whether the daemon takes no work for a reason of its own, not because it is drained."""
+        return self.is_leaving or self.is_unhealthy
 
     def running(self) -> list[pb.RunningAttempt]:
         """Return what the daemon says of its work when it attaches: who is not to go on with it is
@@ -147,6 +143,7 @@ class Daemon:
 
     def _welcomed(self, told: pb.SchedulerMessage) -> list[Action]:
         self.epoch, self.is_connected = told.welcome.epoch, True
+        self.is_draining = False  # or the scheduler says so anew
         said: list[Action] = [*self.unnoted_ends()]
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
             said.append(self._say_last())
@@ -370,7 +367,7 @@ class Daemon:
     # -- draining, leaving, time -------------------------------------------------------------------
 
     def _drain(self, told: pb.SchedulerMessage) -> list[Action]:
-        self.is_draining, self._drain_number = told.drain, told.drain_number
+        self.is_draining = told.drain
         return []
 
     def _leftovers_gone(self, event: LeftoversGone) -> list[Action]:

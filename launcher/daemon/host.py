@@ -274,10 +274,9 @@ class Host:
             protocol=PROTOCOL,
             pid=os.getpid(),
             epoch=self.mind.epoch,
-            draining=self.mind.refuses_work,
+            draining=self.mind.is_unable,
             folder=str(settings.jobs_dir),
             kept=kept_jobs(settings.jobs_dir),
-            drain_number=self.mind.drain_number,
             data_roots=self._data_roots(),
         )
 

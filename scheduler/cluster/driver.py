@@ -26,8 +26,8 @@ from oneflow.scheduler.jobs.events import (
     Rejected,
     Remove,
     Save,
+    SaveDrain,
     SaveEpoch,
-    SaveUndrained,
     Submitted,
     Tell,
     TellPrepare,
@@ -35,7 +35,7 @@ from oneflow.scheduler.jobs.events import (
 )
 from oneflow.scheduler.jobs.messages import id_in
 from oneflow.scheduler.jobs.records import Assignment, JobRecord
-from oneflow.scheduler.jobs.store import Change, Store
+from oneflow.scheduler.jobs.store import Change, SqliteStore
 from oneflow.scheduler.jobs.table import Table
 from oneflow.services.failpoints import failpoint
 
@@ -76,7 +76,7 @@ class Driver:
     def __init__(
         self,
         table: Table,
-        store: Store,
+        store: SqliteStore,
         perform: Callable[[Action], None],
         wrote: Callable[[float], None] = lambda seconds: None,
     ) -> None:
@@ -307,8 +307,8 @@ def _compacted(changes: Sequence[Change]) -> list[Change]:
                 last[record.id] = number
             case SaveEpoch():
                 last[SaveEpoch] = number
-            case SaveUndrained(node=node):
-                last[SaveUndrained, node] = number
+            case SaveDrain(daemon=daemon):
+                last[SaveDrain, daemon] = number
     keep = set(removed.values()) | {
         n for key, n in last.items() if n > removed.get(key if isinstance(key, str) else "", -1)
     }

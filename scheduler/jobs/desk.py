@@ -4,7 +4,6 @@ so far.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,22 +64,3 @@ class Desk:
 
     def tell(self, action: Action) -> None:
         self.actions.append(action)
-
-
-def without_needless_saves(actions: Iterable[Action]) -> list[Action]:
-    """A record that is saved twice in a row is saved once.
-
-    Not so if another action lies between: another job may have got the devices of this one, and a
-    crash must never leave both with them.
-    """
-    result: list[Action] = []
-    for action in actions:
-        last = result[-1] if result else None
-        if (
-            isinstance(action, Save)
-            and isinstance(last, Save)
-            and action.record.id == last.record.id
-        ):
-            result.pop()
-        result.append(action)
-    return result

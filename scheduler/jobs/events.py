@@ -172,14 +172,11 @@ class SaveEpoch:
 
 
 @dataclass(frozen=True)
-class SaveUndrained:
-    """Make durable that no older drain of this node (or daemon; "" is all) counts any more.
+class SaveDrain:
+    """Make durable which incarnation of a daemon is drained. 0: none."""
 
-    number: an epoch that is taken for it.
-    """
-
-    node: str
-    number: int
+    daemon: str
+    incarnation: int
 
 
 @dataclass(frozen=True)
@@ -234,13 +231,5 @@ class Rejected:
 Told = TellPrepare | Tell
 
 Action = (
-    Save
-    | Remove
-    | SaveEpoch
-    | SaveUndrained
-    | TellWelcome
-    | TellFenced
-    | TellPrepare
-    | Tell
-    | Rejected
+    Save | Remove | SaveEpoch | SaveDrain | TellWelcome | TellFenced | TellPrepare | Tell | Rejected
 )

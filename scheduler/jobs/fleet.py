@@ -6,8 +6,10 @@ Rules that the code cannot show:
   what it runs and join anew with nothing running.
 * A broken connection alone loses nothing: the same incarnation may come back until it is lost.
 * Of two processes with one name the one that is here stays, while it is heard.
-* A drain is its daemon's to remember, with the epoch at which it was told; an undo takes an epoch
-  of its own and is durable: who comes back with an older drain is told that it is undone.
+* A drain and its undoing are durable before the daemon hears of them, and are told again after
+  every Welcome, which ends a drain on the daemon's side. They are of one incarnation: a daemon that
+  is started anew works again. What a daemon does not take for reasons of its own is not durable
+  here, as it says so itself.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.events import (
     Action,
+    SaveDrain,
     SaveEpoch,
-    SaveUndrained,
     Tell,
     TellFenced,
     TellWelcome,
@@ -30,22 +32,21 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState
 
 _GONE = DaemonState.LOST
-MAX_UNDRAINED = 10_000
 
 
 class Fleet:
-    """The daemons; `desk` collects what they are to be told.  undrained: when drains of a node (or
-    daemon; "" is all) were undone, by epoch, oldest first.
+    """The daemons; `desk` collects what they are to be told.  drained: incarnations of daemons that
+    an operator drained.
     """
 
-    def __init__(self, desk: Desk, epoch: int, undrained: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(self, desk: Desk, epoch: int, drained: Iterable[tuple[str, int]] = ()) -> None:
         self.desk = desk
         self.epoch = epoch
         self.daemons: dict[str, DaemonRecord] = {}
         self.away: set[str] = set()  # their connection ended
-        self.drain_until: dict[str, float] = {}  # by daemon
-        self._all_drained: tuple[float, int] | None = None  # until, number
-        self._undrained = dict(undrained)
+        self.drain_until: dict[str, float] = {}  # of those here that take no work, whoever wants it
+        self._drained = dict(drained)
+        self._all_until: float | None = None  # newcomers are drained as well
         self._lost_at: dict[str, float] = {}
 
     # -- asking ------------------------------------------------------------------------------------
@@ -96,6 +97,8 @@ class Fleet:
         known = self.daemons.get(hello.daemon)
         if known is None or known.incarnation != hello.incarnation:
             self.drain_until.pop(hello.daemon, None)
+        if self._drained.get(hello.daemon) != hello.incarnation:
+            self._note_drain(hello.daemon, 0)
         self.daemons[hello.daemon] = record
         self.away.discard(hello.daemon)
         self._lost_at.pop(hello.daemon, None)
@@ -107,26 +110,26 @@ class Fleet:
         return record
 
     def _go_on_draining(self, hello: pb.Hello) -> None:
-        undone = self._undone_at(hello)
-        until = self.drain_until.get(hello.daemon)
-        if until is None and self._all_drained and self._all_drained[1] >= undone:
-            until = self._all_drained[0]
-        is_undone = 0 < hello.drain_number < undone
-        if until is None and hello.draining and not is_undone:
-            until = self.desk.now + self.desk.settings.grace_s
-        if until is not None:
-            self.drain_until[hello.daemon] = until
-            self._tell_drain(hello.daemon)
-        elif hello.draining:
-            self._tell_drain(hello.daemon, is_on=False)
+        if self._all_until is not None:
+            self._note_drain(hello.daemon, hello.incarnation)
+        is_drained = hello.daemon in self._drained
+        if is_drained:
+            self._tell_drain(hello.daemon, True)
+        if is_drained or hello.draining:
+            grace_s = self.desk.settings.grace_s
+            until = self._all_until or self.desk.now + grace_s
+            self.drain_until.setdefault(hello.daemon, until)
 
-    def _undone_at(self, hello: pb.Hello) -> int:
-        names = ("", hello.node, hello.daemon)
-        return max(self._undrained.get(name, 0) for name in names)
+    def _note_drain(self, daemon: str, incarnation: int) -> None:
+        """An operator drained this incarnation of a daemon; 0: or undid it."""
+        if self._drained.get(daemon, 0) != incarnation:
+            self._drained[daemon] = incarnation
+            if not incarnation:
+                del self._drained[daemon]
+            self.desk.tell(SaveDrain(daemon, incarnation))
 
-    def _tell_drain(self, daemon: str, is_on: bool = True) -> None:
-        message = pb.SchedulerMessage(drain=is_on, drain_number=self.epoch)
-        self.desk.tell(Tell(daemon, message))
+    def _tell_drain(self, daemon: str, is_on: bool) -> None:
+        self.desk.tell(Tell(daemon, pb.SchedulerMessage(drain=is_on)))
 
     def connection_ended(self, daemon: str) -> None:
         self.away.add(daemon)
@@ -137,6 +140,7 @@ class Fleet:
         self.daemons.pop(daemon, None)
         self.away.discard(daemon)
         self.drain_until.pop(daemon, None)
+        self._note_drain(daemon, 0)
         self._lost_at.pop(daemon, None)
         self.desk.is_queue_stale = True
 
@@ -209,40 +213,28 @@ class Fleet:
         """Those of the node, or all, take no new work. Returns how many they are."""
         until = self.desk.now + max(grace_s, 0.0)
         if not node:
-            self._all_drained = until, self.epoch
-        found = self._on(node)
+            self._all_until = until
+        found = [d.id for d in self.daemons.values() if node in ("", d.node, d.id)]
         for daemon in found:
+            if not self.is_lost(daemon):
+                self._note_drain(daemon, self.daemons[daemon].incarnation)
+                self._tell_drain(daemon, True)
             self.start_draining(daemon, until)
         return len(found)
 
     def undrain(self, node: str) -> int:
-        """Those of the node, or all, take work again; who leaves, or cannot work, will say so when
-        it is given some. Returns how many they are.
+        """Those of the node, or all, take work again, and newcomers are drained no longer; who
+        leaves, or cannot work, will say so when it is given some. Returns how many they are.
         """
-        found = self._on(node)
-        if found or not node:
-            self._note_undrained(node)
-        for daemon in found:
+        self._all_until = None
+        found = {d.id for d in self.daemons.values() if node in ("", d.node, d.id)}
+        away = {daemon for daemon in self._drained if node in ("", daemon, daemon.split("/")[0])}
+        for daemon in sorted(found | away):
+            self._note_drain(daemon, 0)
             if self.drain_until.pop(daemon, None) is not None and not self.is_lost(daemon):
-                self._tell_drain(daemon, is_on=False)
+                self._tell_drain(daemon, False)
                 self.look_at(daemon)
-        return len(found)
-
-    def _note_undrained(self, node: str) -> None:
-        """Note that a node was undrained; a note of all nodes makes the earlier notes needless."""
-        self.epoch += 1
-        if not node:
-            self._all_drained = None
-            self._undrained.clear()
-        self._undrained.pop(node, None)
-        self._undrained[node] = self.epoch
-        if len(self._undrained) > MAX_UNDRAINED:
-            del self._undrained[next(iter(self._undrained))]
-        self.desk.tell(SaveEpoch(self.epoch))
-        self.desk.tell(SaveUndrained(node, self.epoch))
-
-    def _on(self, node: str) -> list[str]:
-        return [d.id for d in self.daemons.values() if node in ("", d.node, d.id)]
+        return len(found | away)
 
     def start_draining(self, daemon: str, until: float) -> None:
         """A lost one is forgotten: whoever drains it does not expect it back."""
@@ -250,7 +242,6 @@ class Fleet:
             self.leave(daemon)
             return
         self.drain_until[daemon] = until
-        self._tell_drain(daemon)
         self.look_at(daemon)
 
     def overdue(self) -> list[str]:

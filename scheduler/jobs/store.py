@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from oneflow.core.errors import ConfigError, StoreError
-from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch, SaveUndrained
-from oneflow.scheduler.jobs.fleet import MAX_UNDRAINED
+from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveDrain, SaveEpoch
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.services.failpoints import failpoint
@@ -68,11 +67,15 @@ SCHEMA = (
     CREATE TABLE places (job TEXT NOT NULL, attempt INTEGER NOT NULL, body BLOB NOT NULL,
                          PRIMARY KEY (job, attempt))
     """,
+    """
+    DROP TABLE undrained;
+    CREATE TABLE drained (daemon TEXT PRIMARY KEY, incarnation TEXT NOT NULL)
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
 Places: TypeAlias = tuple[Assignment, ...]
-Change = Save | Remove | SaveEpoch | SaveUndrained
+Change = Save | Remove | SaveEpoch | SaveDrain
 
 
 @dataclass(frozen=True)
@@ -93,48 +96,17 @@ class Loaded:
     """Everything that a scheduler reads from the store at its start.
 
     jobs: in the order they came. epoch: the last one taken. removed: ids and lives of jobs that
-    were forgotten, the last MAX_REMOVED of them. undrained: see fleet.py.
+    were forgotten, the last MAX_REMOVED of them. drained: see fleet.py.
     """
 
     jobs: tuple[JobRecord, ...]
     epoch: int
     removed: tuple[tuple[str, int], ...] = ()
-    undrained: tuple[tuple[str, int], ...] = ()
-
-
-class Store(Protocol):
-    """All that the scheduler asks of its store. Every method may raise StoreError."""
-
-    def load(self) -> Loaded: ...
-
-    def write(self, changes: Sequence[Change]) -> None:
-        """Makes them durable, all or none."""
-
-    def tokens(self) -> list[TokenRecord]: ...
-
-    def put_tokens(self, tokens: Iterable[TokenRecord]) -> None:
-        """Adds them, or replaces those with the same digest. Durable."""
-
-    def drop_tokens(self, tokens: Iterable[TokenRecord]) -> None: ...
-
-    def add_points(
-        self, job_id: str, points: Sequence[tuple[int, CurvePoint]], life: int = 0
-    ) -> list[Point]:
-        """(attempt, what one step of it gave) each. Returns those that are new, with their indices:
-        a daemon whose line broke tells again what it has told. None of a job of another life.
-        """
-
-    def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
-        """Those with an index of at least `start`, as far as they are kept."""
-
-    def places(self, job_id: str, attempt: int) -> tuple[Assignment, ...]:
-        """Return the devices of an attempt of a job; () if they are not known any more."""
-
-    def close(self) -> None: ...
+    drained: tuple[tuple[str, int], ...] = ()
 
 
 class SqliteStore:
-    """The store in a file.
+    """The store in a file. Every method may raise StoreError.
 
     Raises ConfigError (exit 78) if the file is of a newer version, of another program, or held by
     another scheduler, and StoreError (exit 70) if it is damaged or cannot be written.
@@ -219,32 +191,31 @@ class SqliteStore:
             # A script, for one call of `execute` frees one page only.
             self._connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
 
-    def _thin_job(self, run: Execute, job_id: str) -> None:
-        """Beyond its limit a curve keeps every second, fourth, ... of its points, and the last."""
+    def _thin_job(self, run: Execute, job_id: str, most: int) -> int:
+        """Keep every second, fourth, ... of a job's points, and the last, if it has more than
+        `most`: until about half as many are left, so that it need not be done again soon. Returns
+        how many went.
+        """
         count = "SELECT count(*), max(idx) FROM points WHERE job = ?"
-        number, last = run(count, (job_id,)).fetchone()
-        every, most = 1, MAX_POINTS_PER_JOB
-        while number > most:
-            most = MAX_POINTS_PER_JOB // 2  # so that it need not be done again soon
+        before, last = run(count, (job_id,)).fetchone()
+        number, every = before, 1
+        while before > most and number > most // 2 + 2:  # each second and the last
             every *= 2
             others = "DELETE FROM points WHERE job = ? AND idx % ? != 0 AND idx != ?"
-            gone = run(others, (job_id, every, last)).rowcount
-            number, self._num_points = number - gone, self._num_points - gone
+            number -= run(others, (job_id, every, last)).rowcount
+        self._num_points -= before - number
+        return int(before - number)
 
     def _thin(self, run: Execute) -> None:
-        """Leaves out every second point of the job that has most, if there are too many."""
+        """Thins the curves of the jobs that have most points, if there are too many in all."""
         if self._num_points <= MAX_POINTS:
             return
         self._num_points = int(run("SELECT count(*) FROM points").fetchone()[0])
+        most = "SELECT job, count(*) FROM points GROUP BY job ORDER BY 2 DESC, job LIMIT 1"
         while self._num_points > MAX_POINTS:
-            most = "SELECT job, count(*) FROM points GROUP BY job ORDER BY 2 DESC, job LIMIT 1"
-            job_id, _ = run(most).fetchone()
-            second = """DELETE FROM points WHERE job = ?1 AND idx IN (SELECT idx FROM (
-                        SELECT idx, row_number() OVER (ORDER BY idx DESC) AS n FROM points
-                        WHERE job = ?1) WHERE n % 2 = 0)"""
-            if not run(second, (job_id,)).rowcount:
-                return  # a point or two of each job
-            self._num_points = int(run("SELECT count(*) FROM points").fetchone()[0])
+            job_id, number = run(most).fetchone()
+            if not self._thin_job(run, job_id, number - 1):
+                return  # a few points of each job
 
     # -- jobs --------------------------------------------------------------------------------------
 
@@ -257,12 +228,12 @@ class SqliteStore:
                 raise self._damaged("the table of epochs is empty")
             removed = run("SELECT id, life FROM removed ORDER BY seq").fetchall()
             jobs = tuple(self._decode(*row) for row in rows)
-            undrained = run("SELECT node, number FROM undrained ORDER BY number").fetchall()
+            drained = run("SELECT daemon, incarnation FROM drained ORDER BY daemon").fetchall()
             return Loaded(
                 jobs,
                 int(epoch[0]),
                 tuple((job_id, int(life)) for job_id, life in removed),
-                tuple((node, int(number)) for node, number in undrained),
+                tuple((daemon, int(incarnation)) for daemon, incarnation in drained),
             )
 
     def _decode(self, job_id: str, body: bytes) -> JobRecord:
@@ -272,43 +243,28 @@ class SqliteStore:
             raise self._damaged(f"job {job_id}: {error}") from None
 
     def write(self, changes: Sequence[Change]) -> None:
+        """Makes them durable, all or none."""
         with self._translating("write"), self._transaction() as run:
             for change in changes:
                 match change:
                     case Save(record=record):
                         _save(run, record)
                     case Remove(job_id=job_id, life=life):
-                        for table, key in (
-                            ("jobs", "id"),
-                            ("points", "job"),
-                            ("places", "job"),
-                        ):
-                            run(f"DELETE FROM {table} WHERE {key} = ?", (job_id,))
-                        insert = "INSERT OR REPLACE INTO removed (id, life) VALUES (?, ?)"
-                        run(insert, (job_id, life))
-                        oldest = (
-                            "DELETE FROM removed WHERE seq <= (SELECT max(seq) FROM removed) - ?"
-                        )
-                        run(oldest, (MAX_REMOVED,))
+                        _remove(run, job_id, life)
                     case SaveEpoch(epoch=epoch):
                         run("UPDATE epochs SET last = max(last, ?)", (epoch,))
-                    case SaveUndrained(node=node, number=number):
-                        _save_undrained(run, node, number)
+                    case SaveDrain(daemon=daemon, incarnation=incarnation):
+                        run("DELETE FROM drained WHERE daemon = ?", (daemon,))
+                        if incarnation:  # as text: it has 64 bits, SQLite's numbers 63
+                            row = (daemon, str(incarnation))
+                            run("INSERT INTO drained VALUES (?, ?)", row)
             failpoint("journal.write")
         if any(isinstance(change, Remove) for change in changes):
             with self._translating("write"):
                 self._compact()
 
-    def save(self, record: JobRecord) -> None:
-        self.write([Save(record)])
-
-    def remove(self, job_id: str) -> None:
-        self.write([Remove(job_id)])
-
-    def save_epoch(self, epoch: int) -> None:
-        self.write([SaveEpoch(epoch)])
-
     def places(self, job_id: str, attempt: int) -> tuple[Assignment, ...]:
+        """Return the devices of an attempt of a job; () if they are not known any more."""
         select = "SELECT body FROM places WHERE job = ? AND attempt = ?"
         with self._translating("read"):
             found = self._connection.execute(select, (job_id, attempt)).fetchone()
@@ -327,6 +283,7 @@ class SqliteStore:
         ]
 
     def put_tokens(self, tokens: Iterable[TokenRecord]) -> None:
+        """Adds them, or replaces those with the same digest. Durable."""
         put = "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?, ?)"
         with self._translating("write"), self._transaction() as run:
             for t in tokens:
@@ -342,6 +299,9 @@ class SqliteStore:
     def add_points(
         self, job_id: str, points: Sequence[tuple[int, CurvePoint]], life: int = 0
     ) -> list[Point]:
+        """(attempt, what one step of it gave) each. Returns those that are new, with their indices:
+        a daemon whose line broke tells again what it has told. None of a job of another life.
+        """
         with self._translating("write"), self._unsynced(), self._transaction() as run:
             known = run("SELECT 1 FROM jobs WHERE id = ? AND life = ?", (job_id, life))
             if known.fetchone() is None:
@@ -355,11 +315,12 @@ class SqliteStore:
                 run("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?)", row)
             self._num_points += len(added)
             if added and _is_time_to_thin(added[0].index, added[-1].index):
-                self._thin_job(run, job_id)
+                self._thin_job(run, job_id, MAX_POINTS_PER_JOB)
             self._thin(run)
         return added
 
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
+        """Those with an index of at least `start`, as far as they are kept."""
         select = """SELECT idx, attempt, step, at, body FROM points WHERE job = ? AND idx >= ?
                     ORDER BY idx LIMIT ?"""
         with self._translating("read"):
@@ -475,10 +436,9 @@ def _save(run: Execute, record: JobRecord) -> None:
         run(oldest, (record.id, record.attempt - MAX_ATTEMPTS_PER_JOB))
 
 
-def _save_undrained(run: Execute, node: str, number: int) -> None:
-    if not node:
-        run("DELETE FROM undrained")
-    run("INSERT OR REPLACE INTO undrained VALUES (?, ?)", (node, number))
-    oldest = """DELETE FROM undrained WHERE node IN (SELECT node FROM undrained
-                ORDER BY number DESC LIMIT -1 OFFSET ?)"""
-    run(oldest, (MAX_UNDRAINED,))
+def _remove(run: Execute, job_id: str, life: int) -> None:
+    for table, key in (("jobs", "id"), ("points", "job"), ("places", "job")):
+        run(f"DELETE FROM {table} WHERE {key} = ?", (job_id,))
+    run("INSERT OR REPLACE INTO removed (id, life) VALUES (?, ?)", (job_id, life))
+    oldest = "DELETE FROM removed WHERE seq <= (SELECT max(seq) FROM removed) - ?"
+    run(oldest, (MAX_REMOVED,))

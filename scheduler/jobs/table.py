@@ -28,7 +28,7 @@ from oneflow.core.errors import JobSpecError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Intent
 from oneflow.scheduler.jobs.attempts import Attempts
-from oneflow.scheduler.jobs.desk import Desk, without_needless_saves
+from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.ending import end_cancelled
 from oneflow.scheduler.jobs.events import (
     Action,
@@ -65,7 +65,7 @@ class Table:
     """The job table: all that the scheduler knows and decides, as one pure state machine.
 
     records: all jobs of the store, in the order they came. epoch: the last one taken. removed: ids
-    of the last jobs that were forgotten, and their lives. undrained: see Fleet.
+    of the last jobs that were forgotten, and their lives. drained: see Fleet.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Table:
         epoch: int,
         settings: Settings | None = None,
         removed: Iterable[tuple[str, int]] = (),
-        undrained: Iterable[tuple[str, int]] = (),
+        drained: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
         self._desk = Desk(self.settings, {record.id: record for record in records})
         self._desk.removed = dict(removed)
-        self._fleet = Fleet(self._desk, epoch, undrained)
+        self._fleet = Fleet(self._desk, epoch, drained)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
         self._last_now: float | None = None
@@ -133,7 +133,7 @@ class Table:
             self._look_if_due(event)
         if not (isinstance(event, Submitted) and was_stale):
             self._start_what_can()
-        return [self._fleet.addressed(a) for a in without_needless_saves(self._desk.actions)]
+        return [self._fleet.addressed(a) for a in self._desk.actions]
 
     def withdraw(self, job_id: str) -> None:
         """A job that could not be saved when it was submitted: as if it had never been.

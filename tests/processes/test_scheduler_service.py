@@ -341,31 +341,32 @@ def test_a_cluster_is_drained_and_shut_down(scheduler: SchedulerProcess) -> None
     assert scheduler.wait() == 0
 
 
-def test_an_undone_drain_stays_undone_though_the_scheduler_dies(
-    scheduler: SchedulerProcess,
-) -> None:
-    async def before() -> tuple[FakeDaemon, int]:
-        daemon = await FakeDaemon(scheduler).attach()
+def test_drains_and_their_undoing_outlive_the_scheduler(scheduler: SchedulerProcess) -> None:
+    async def before() -> list[FakeDaemon]:
+        daemons = [await FakeDaemon(scheduler, f"{node}/cpu:0").attach() for node in ("n1", "n2")]
         async with Client(scheduler) as client:
-            await client.call("Cluster.Drain", pb.DrainRequest(node="n1", grace_s=60))
-            told = await daemon.wait(lambda m: m.drain)
-            await daemon.detach()
+            await client.call("Cluster.Drain", pb.DrainRequest(grace_s=60))
+            for daemon in daemons:
+                assert await daemon.told("drain")
+                await daemon.detach()
             await client.call("Cluster.Undrain", pb.DrainRequest(node="n1"))
-        return daemon, told.drain_number
+        return daemons
 
-    async def after(daemon: FakeDaemon, number: int) -> None:
-        seen = len(daemon.heard)
-        await daemon.attach(draining=True, drain_number=number)
-        assert await daemon.told("drain", seen) is False
+    async def after(daemons: list[FakeDaemon]) -> None:
+        seen = len(daemons[1].heard)
+        for daemon in daemons:
+            await daemon.attach()
+        assert await daemons[1].told("drain", seen)
         async with Client(scheduler) as client:
             status = await client.call("Cluster.Status", pb.Empty())
-            assert [d.state for d in status.daemons] == ["up"]
-        await daemon.detach()
+            assert {d.node: d.state for d in status.daemons} == {"n1": "up", "n2": "draining"}
+        for daemon in daemons:
+            await daemon.detach()
 
-    daemon, number = run(before())
+    daemons = run(before())
     scheduler.kill()
     scheduler.start()
-    run(after(daemon, number))
+    run(after(daemons))
 
 
 def test_systemd_is_told(tmp_path: Path) -> None:

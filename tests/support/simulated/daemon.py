@@ -301,9 +301,8 @@ class Daemon:
             incarnation=self.incarnation,
             epoch=self.mind.epoch,
             running=self.mind.running(),
-            draining=self.mind.refuses_work,
+            draining=self.mind.is_unable,
             kept=sorted(self.folders),
-            drain_number=self.mind.drain_number,
         )
 
     def connection_broke(self, connection: Connection) -> None:

@@ -19,8 +19,8 @@ from oneflow.scheduler.jobs.events import (
     Remove,
     RestartAsked,
     Save,
+    SaveDrain,
     SaveEpoch,
-    SaveUndrained,
     Submitted,
     TellFenced,
     TellPrepare,
@@ -50,14 +50,14 @@ class MemoryStore:
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
         self.epoch = 0
-        self.undrained: dict[str, int] = {}
+        self.drained: dict[str, int] = {}
         self.removed: dict[str, int] = {}
         self.is_full = False
 
     def load(self) -> Loaded:
         jobs = tuple(decode_record(body) for body in self.bodies.values())
-        removed, undrained = tuple(self.removed.items()), tuple(self.undrained.items())
-        return Loaded(jobs, self.epoch, removed, undrained)
+        removed, drained = tuple(self.removed.items()), tuple(self.drained.items())
+        return Loaded(jobs, self.epoch, removed, drained)
 
     def write(self, changes: Sequence[Change]) -> None:
         if self.is_full:
@@ -71,11 +71,10 @@ class MemoryStore:
                     self.removed[job_id] = life
                 case SaveEpoch(epoch=epoch):
                     self.epoch = max(self.epoch, epoch)
-                case SaveUndrained(node=node, number=number):
-                    self.undrained = {
-                        n: at for n, at in self.undrained.items() if node and n != node
-                    }
-                    self.undrained[node] = number
+                case SaveDrain(daemon=daemon, incarnation=incarnation):
+                    self.drained[daemon] = incarnation
+                    if not incarnation:
+                        del self.drained[daemon]
 
     def record(self, job_id: str) -> JobRecord | None:
         body = self.bodies.get(job_id)
@@ -130,8 +129,8 @@ class SimulatedScheduler:
         self.life += 1
         self.is_up, self.is_frozen, self.fine_since = True, False, self.world.now
         loaded = self.store.load()
-        removed, undrained = loaded.removed, loaded.undrained
-        self.table = Table(loaded.jobs, loaded.epoch, self.settings, removed, undrained)
+        removed, drained = loaded.removed, loaded.drained
+        self.table = Table(loaded.jobs, loaded.epoch, self.settings, removed, drained)
         self.history = History(epoch=loaded.epoch)
         self.connections: dict[str, Connection] = {}
         self.newcomers: dict[tuple[str, int], Connection] = {}
@@ -254,7 +253,7 @@ class SimulatedScheduler:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Save() | Remove() | SaveEpoch() | SaveUndrained():
+            case Save() | Remove() | SaveEpoch() | SaveDrain():
                 self._write(action)
             case Rejected():
                 pass

@@ -78,8 +78,8 @@ def noted(key: AttemptKey) -> pb.SchedulerMessage:
     return pb.SchedulerMessage(noted=key.wire)
 
 
-def drain(is_on: bool, number: int) -> pb.SchedulerMessage:
-    return pb.SchedulerMessage(drain=is_on, drain_number=number)
+def drain(is_on: bool) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(drain=is_on)
 
 
 def gather(key: AttemptKey) -> Gather:
@@ -312,21 +312,23 @@ def test_a_device_with_an_unkillable_process_takes_no_work_until_it_is_gone() ->
 
 def test_a_draining_daemon_takes_no_work_and_finishes_what_it_has() -> None:
     daemon = running()
-    assert live(daemon, drain(True, 7)) == []
-    assert daemon.drain_number == 7
+    assert live(daemon, drain(True)) == []
     live(daemon, exited(), TreeEnded(KEY))
     (said,) = live(daemon, prepare(OTHER))
     assert isinstance(said, pb.DaemonMessage)
     assert said.prepared.reason == "PREEMPTED"
-    live(daemon, drain(False, 8))
-    assert daemon.drain_number == 0
+    live(daemon, drain(False))
     assert live(daemon, prepare(OTHER)) == [gather(OTHER)]
 
 
-def test_a_daemon_with_reasons_of_its_own_does_not_say_that_a_drain_keeps_it_from_work() -> None:
+def test_a_welcome_ends_a_drain_but_no_reason_of_the_daemons_own() -> None:
     daemon = running()
-    live(daemon, drain(True, 7), ShutdownAsked())
-    assert (daemon.refuses_work, daemon.drain_number) == (True, 0)
+    live(daemon, drain(True))
+    assert (daemon.refuses_work, daemon.is_unable) == (True, False)
+    live(daemon, welcome(2))
+    assert not daemon.refuses_work
+    live(daemon, ShutdownAsked(), welcome(3))
+    assert daemon.refuses_work and daemon.is_unable
 
 
 def test_a_signal_ends_it_in_order_and_a_second_one_at_once() -> None:

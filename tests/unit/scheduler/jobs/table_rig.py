@@ -12,6 +12,7 @@ from oneflow.scheduler.jobs.events import (
     Event,
     RestartAsked,
     Save,
+    SaveDrain,
     Submitted,
     Tell,
     TellPrepare,
@@ -54,12 +55,13 @@ class Rig:
             options.get("epoch", 0),
             self.settings,
             options.get("removed", ()),
-            options.get("undrained", ()),
+            options.get("drained", ()),
         )
         self.history = History()
         self.now = options.get("now", 1000.0)
         self.actions: list[Action] = []
         self.saved: dict[str, JobRecord] = {}
+        self.drained: dict[str, int] = dict(options.get("drained", ()))
         self.silent: set[str] = set()
         for number in range(devices):
             self.join(f"n{number % nodes}/cpu:{number // nodes}")
@@ -73,6 +75,8 @@ class Rig:
         for action in self.actions:
             if isinstance(action, Save):
                 self.saved[action.record.id] = action.record
+            if isinstance(action, SaveDrain):
+                self.drained[action.daemon] = action.incarnation
         return self.actions
 
     def told(self, kind: type[A]) -> list[A]:
@@ -121,7 +125,6 @@ class Rig:
         running: Iterable[pb.RunningAttempt] = (),
         draining: bool = False,
         kept: Iterable[str] = (),
-        drain_number: int = 0,
     ) -> list[Action]:
         node, _, device = name.partition("/")
         index = int(device.partition(":")[2])
@@ -142,7 +145,6 @@ class Rig:
                     draining=draining,
                     folder=f"/{node}/jobs",
                     kept=kept,
-                    drain_number=drain_number,
                 )
             )
         )
@@ -214,5 +216,6 @@ class Rig:
             settings=self.settings,
             records=list(self.saved.values()),
             epoch=self.table.epoch,
+            drained=[drain for drain in self.drained.items() if drain[1]],
             now=5.0,
         )

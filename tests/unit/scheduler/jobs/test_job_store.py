@@ -12,7 +12,7 @@ import pytest
 
 from oneflow.core.errors import ConfigError, OneFlowError, StoreError
 from oneflow.scheduler.jobs import store as store_module
-from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch, SaveUndrained
+from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveDrain, SaveEpoch
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.store import SqliteStore, decode_record, encode_record
 from oneflow.scheduler.jobs.tokens import create
@@ -22,6 +22,10 @@ SPEC = JobSpec(argv=("python", "x.py"), env={"A": "b"}, restart_on=("3",))
 
 def record(name: str = "j1", **fields: object) -> JobRecord:
     return replace(JobRecord(name, SPEC), **fields)  # type: ignore[arg-type]
+
+
+def save(store: SqliteStore, *records: JobRecord) -> None:
+    store.write([Save(record) for record in records])
 
 
 def reopened(store: SqliteStore) -> SqliteStore:
@@ -45,7 +49,7 @@ def test_everything_comes_back(path: Path) -> None:
         last_step=2**60,
     )
     store.write([Save(full), Save(record("j2")), SaveEpoch(41)])
-    store.save_epoch(40)  # never goes back
+    store.write([SaveEpoch(40)])  # never goes back
     store = reopened(store)
     loaded = store.load()
     assert loaded.jobs == (full, record("j2")) and loaded.epoch == 41
@@ -56,26 +60,25 @@ def test_everything_comes_back(path: Path) -> None:
 def test_jobs_keep_the_order_in_which_they_came(path: Path) -> None:
     store = SqliteStore(path)
     for name in ("z", "a", "m"):
-        store.save(record(name))
-    store.save(record("z", state=JobState.RUNNING))
-    store.remove("a")
+        save(store, record(name))
+    save(store, record("z", state=JobState.RUNNING))
+    store.write([Remove("a")])
     assert [job.id for job in reopened(store).load().jobs] == ["z", "m"]
 
 
 def test_metrics_that_are_not_numbers_come_back(path: Path) -> None:
     store = SqliteStore(path)
-    store.save(record(metrics={"loss": float("nan"), "norm": float("inf")}))
+    save(store, record(metrics={"loss": float("nan"), "norm": float("inf")}))
     assert repr(store.load().jobs[0].metrics) == "{'loss': nan, 'norm': inf}"
 
 
-def test_undone_drains_survive_and_one_of_all_replaces_them(path: Path) -> None:
+def test_drains_survive_until_they_are_undone(path: Path) -> None:
     store = SqliteStore(path)
-    store.write([SaveUndrained("n1", 7), SaveUndrained("n0", 8), SaveUndrained("n1", 9)])
+    store.write([SaveDrain("n1", 7), SaveDrain("n0", 2**64 - 1), SaveDrain("n1", 9)])
     store = reopened(store)
-    assert store.load().undrained == (("n0", 8), ("n1", 9))
-    store.write([SaveUndrained("", 10)])
-    assert store.load().undrained == (("", 10),)
-    store.close()
+    assert store.load().drained == (("n0", 2**64 - 1), ("n1", 9))
+    store.write([SaveDrain("n0", 0)])
+    assert store.load().drained == (("n1", 9),)
 
 
 def test_changes_are_made_all_or_none(path: Path) -> None:
@@ -117,9 +120,9 @@ def test_places_of_earlier_attempts_are_remembered(path: Path) -> None:
 
     store = SqliteStore(path)
     for attempt, node in enumerate(("n1", "n2", "n3"), start=1):
-        store.save(ran_on(node, attempt))
-        store.save(replace(ran_on(node, attempt), last_step=5))
-    store.save(record(attempt=3))  # restarted: it is nowhere now
+        save(store, ran_on(node, attempt))
+        save(store, replace(ran_on(node, attempt), last_step=5))
+    save(store, record(attempt=3))  # restarted: it is nowhere now
     store = reopened(store)
     assert [store.places("j1", n) for n in (1, 2, 3)] == [
         ran_on(f"n{n}", n).assignments for n in (1, 2, 3)
@@ -133,7 +136,7 @@ def curve(steps: Iterable[int], attempt: int = 1) -> list[tuple[int, CurvePoint]
 
 def test_points_are_kept_once_and_those_left_out_are_counted(path: Path) -> None:
     store = SqliteStore(path)
-    store.save(record())
+    save(store, record())
     store.add_points("j1", curve([1, 2, 3]))
     assert [p.index for p in store.add_points("j1", curve([2, 3, 4]))] == [3]  # told again
     gap = CurvePoint(10, 0.5, {"loss": 10.0}, left_out=5)
@@ -150,7 +153,7 @@ def test_metric_points_are_numbered_and_bounded(
     monkeypatch.setattr(store_module, "MAX_POINTS_PER_JOB", 10)
     store = SqliteStore(path)
     for name in ("j1", "j2"):
-        store.save(record(name))
+        save(store, record(name))
     for step in range(0, 30, 3):
         store.add_points("j1", curve(range(step, step + 3)))
     store.add_points("j2", curve([0]))
@@ -160,7 +163,7 @@ def test_metric_points_are_numbered_and_bounded(
     assert [point.index for point in points] == indices
     assert [point.values["loss"] for point in points] == [float(i) for i in indices]
     assert [point.index for point in store.points("j1", 20, 1)] == [24]
-    store.remove("j1")
+    store.write([Remove("j1")])
     assert store.points("j1") == [] and len(store.points("j2")) == 1
 
 
@@ -187,7 +190,7 @@ def test_torn_log_loses_whole_transactions_from_its_end_only(path: Path, tmp_pat
         assert [job.id for job in loaded.jobs] == [f"j{i}" for i in range(len(loaded.jobs))]
         assert loaded.epoch == len(loaded.jobs)
         seen.add(loaded.epoch)
-        torn.save(record("after"))
+        save(torn, record("after"))
         torn.close()
         shutil.rmtree(copy.parent)
     assert len(seen) > 5 and 8 in seen
@@ -197,7 +200,7 @@ def test_torn_log_loses_whole_transactions_from_its_end_only(path: Path, tmp_pat
 def test_flipped_bits_are_an_error_that_says_what_to_do(path: Path) -> None:
     store = SqliteStore(path)
     for number in range(200):
-        store.save(record(f"j{number}", cause="x" * 200))
+        save(store, record(f"j{number}", cause="x" * 200))
     store.close()
     data = bytearray(path.read_bytes())
     for offset in range(4096, len(data), 512):
@@ -211,7 +214,7 @@ def test_flipped_bits_are_an_error_that_says_what_to_do(path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 17, 100, 5000])
 def test_any_truncated_file_gives_a_store_or_a_declared_error(path: Path, size: int) -> None:
     store = SqliteStore(path)
-    store.save(record())
+    save(store, record())
     store.close()
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(OneFlowError):
@@ -220,7 +223,7 @@ def test_any_truncated_file_gives_a_store_or_a_declared_error(path: Path, size: 
 
 def test_record_that_makes_no_sense_is_damage(path: Path) -> None:
     store = SqliteStore(path)
-    store.save(record())
+    save(store, record())
     store.close()
     connection = sqlite3.connect(path)
     connection.execute("UPDATE jobs SET body = ?", (b"\x81\xa2id\x05",))
@@ -262,7 +265,7 @@ def test_second_scheduler_on_the_same_file_is_refused(path: Path) -> None:
 
 def test_older_version_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteStore(path)
-    store.save(record())
+    save(store, record())
     store.close()
     more = (*store_module.SCHEMA, "CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('x');")
     monkeypatch.setattr(store_module, "SCHEMA", more)
@@ -289,15 +292,15 @@ def test_migration_that_fails_leaves_the_version_before(
 
 def test_full_disk_is_an_error_and_nothing_is_lost(path: Path) -> None:
     store = SqliteStore(path)
-    store.save(record())
+    save(store, record())
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match="disk is full"):
         for number in range(100):
-            store.save(record(f"more{number}", cause="x" * 5000))
+            save(store, record(f"more{number}", cause="x" * 5000))
     kept = store.load().jobs
     store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.save(record("last"))
+    save(store, record("last"))
     assert reopened(store).load().jobs == (*kept, record("last"))
 
 
@@ -309,7 +312,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_remove_forgets_all_of_a_job(path: Path) -> None:
     store = SqliteStore(path)
-    store.save(record(attempt=1, assignments=(Assignment(0, "n/cpu:0", "n", "cpu:0"),)))
+    save(store, record(attempt=1, assignments=(Assignment(0, "n/cpu:0", "n", "cpu:0"),)))
     store.add_points("j1", curve([1]))
     store.write([Remove("j1")])
     assert (store.load().jobs, store.places("j1", 1), store.points("j1")) == ((), (), [])
@@ -320,7 +323,7 @@ def test_remove_forgets_all_of_a_job(path: Path) -> None:
 
 def test_points_of_an_earlier_job_of_that_id_come_too_late(path: Path) -> None:
     store = SqliteStore(path)
-    store.save(record())
+    save(store, record())
     store.write([Remove("j1"), Save(record(life=1))])
     assert store.add_points("j1", curve([50])) == []
     assert [p.index for p in store.add_points("j1", curve([1]), life=1)] == [0]
@@ -336,8 +339,8 @@ def test_removed_jobs_are_remembered_but_not_for_ever(
     monkeypatch.setattr(store_module, "MAX_REMOVED", 3)
     store = SqliteStore(path)
     for name in ("a", "b", "c", "a", "d"):
-        store.save(record(name))
-        store.remove(name)
+        save(store, record(name))
+        store.write([Remove(name)])
     assert store.load().removed == (("c", 0), ("a", 0), ("d", 0))
     store.close()
 
@@ -351,7 +354,7 @@ def test_the_file_shrinks_when_jobs_are_removed(
     store.write([Save(job) for job in jobs])
     large = store._pragma("page_count")
     store.write([Remove(job.id) for job in jobs])
-    store.remove("one more look")
+    store.write([Remove("one more look")])
     assert store._pragma("page_count") < large / 2
     store.close()
     SqliteStore(path).close()
@@ -379,11 +382,11 @@ def test_points_of_all_jobs_together_are_bounded(
     monkeypatch.setattr(store_module, "MAX_POINTS", 50)
     store = SqliteStore(path)
     for name in ("few", "many"):
-        store.save(record(name))
+        save(store, record(name))
     store.add_points("few", curve(range(10)))
     added = store.add_points("many", curve(range(60)))
     assert len(store.points("few")) == 10
     kept = [point.index for point in store.points("many")]
-    assert kept == [p.index for p in added if p.index % 2]  # every second, the last among them
+    assert kept == [p.index for p in added if p.index % 2 == 0] + [59]  # every second, and the last
     assert store.add_points("many", curve([60]))[0].index == 60
     store.close()

@@ -11,7 +11,6 @@ from oneflow.scheduler.jobs.events import (
     DrainAsked,
     Rejected,
     SaveEpoch,
-    SaveUndrained,
     Tell,
     TellFenced,
     TellPrepare,
@@ -288,54 +287,42 @@ def test_a_drain_is_undone() -> None:
     assert "n7" in rig.told(Rejected)[0].message
 
 
-def test_who_was_away_when_its_drain_was_undone_hears_of_it() -> None:
+def test_who_was_away_when_its_drain_was_undone_works_again() -> None:
     rig = Rig(1)
     rig.do(DrainAsked("", 5.0))
-    number = rig.drains()[0].message.drain_number
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
     rig.do(UndrainAsked("n0"))
-    rig.join("n0/cpu:0", 100, draining=True, drain_number=number)
-    assert rig.said("drain") == [False]
+    rig.join("n0/cpu:0", 100)
+    assert not rig.said("drain")  # a Welcome ends it
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
     rig.do(DrainAsked("n0", 5.0))
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.DRAINING
 
 
-def test_an_undone_drain_does_not_come_back_with_a_new_scheduler() -> None:
-    rig = Rig(2, nodes=2)
-    rig.do(DrainAsked("", 5.0))
-    number = rig.drains()[0].message.drain_number
-    rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
-    rig.do(UndrainAsked("n0"))
-    undone = [action for action in rig.actions if isinstance(action, SaveUndrained)]
-    assert undone == [SaveUndrained("n0", rig.table.epoch)]
-    kept = [(undone[0].node, undone[0].number)]
-    again = Rig(0, epoch=rig.table.epoch, undrained=kept)
-    again.join("n0/cpu:0", 100, draining=True, drain_number=number)
-    assert again.said("drain") == [False]
-    again.join("n1/cpu:0", 101, draining=True, drain_number=number)
-    states = {d.node: d.state for d in again.table.daemons.values()}
-    assert states == {"n0": DaemonState.UP, "n1": DaemonState.DRAINING}
+def test_drains_and_their_undoing_outlive_the_scheduler() -> None:
+    before = Rig(4, nodes=4)
+    before.do(DrainAsked("", 5.0))
+    before.do(UndrainAsked("n0"))
+    rig = before.after_a_crash()
+    rig.do(UndrainAsked("n3"))  # it is not here yet
+    assert not rig.told(Rejected)
+    for number, node in enumerate(("n0", "n1", "n2", "n3")):
+        is_new = node == "n2"
+        rig.join(f"{node}/cpu:0", 200 if is_new else 100 + number)
+        assert rig.said("drain") == ([True] if node == "n1" else [])
+    states = {d.node: d.state.value for d in rig.table.daemons.values()}
+    assert states == {"n0": "up", "n1": "draining", "n2": "up", "n3": "up"}
+    assert {daemon for daemon, drained in rig.drained.items() if drained} == {"n1/cpu:0"}
 
 
-def test_a_drain_after_an_undo_counts_and_so_do_reasons_of_the_daemons_own() -> None:
+def test_newcomers_are_drained_as_long_as_all_are() -> None:
     rig = Rig(1)
-    rig.do(UndrainAsked("n0"))
-    kept = [("n0", rig.table.epoch)]
-    rig.do(DrainAsked("n0", 5.0))
-    number = rig.drains()[0].message.drain_number
-    for drain_number in (number, 0):
-        again = Rig(0, epoch=rig.table.epoch, undrained=kept)
-        again.join("n0/cpu:0", 100, draining=True, drain_number=drain_number)
-        assert again.table.daemons["n0/cpu:0"].state is DaemonState.DRAINING
-
-
-def test_undoing_the_drain_of_all_makes_older_notes_needless() -> None:
-    rig = Rig(1, undrained=[("n0", 3), ("n5", 4)], epoch=4)
+    rig.do(DrainAsked("", 5.0))
+    rig.join("n1/cpu:0", 7)
+    assert rig.table.daemons["n1/cpu:0"].state is DaemonState.DRAINING
     rig.do(UndrainAsked(""))
-    again = Rig(0, epoch=rig.table.epoch, undrained=[("", rig.table.epoch)])
-    again.join("n7/cpu:0", 100, draining=True, drain_number=5)
-    assert again.table.daemons["n7/cpu:0"].state is DaemonState.UP
+    rig.join("n2/cpu:0", 8)
+    assert {d.state for d in rig.table.daemons.values()} == {DaemonState.UP}
 
 
 def test_daemon_says_that_it_drains() -> None:

@@ -41,7 +41,7 @@ def explained(
             f"{largest(plan, rank, segments)}\n"
             "smaller micro-batches, recomputation or config.set_memory_limit take less"
         )
-    if type(error).__name__ in _FAULTS:
+    if is_fault(error):
         return DeviceFaultError(f"a kernel on the GPU of rank {rank} failed: {_words(error)}")
     return None
 
@@ -50,6 +50,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Does it say that a GPU has no memory left?"""
     name = type(error).__name__
     return name == "OutOfMemoryError" or (name in _FAULTS and "MemoryAllocation" in str(error))
+
+
+def is_fault(error: BaseException) -> bool:
+    """Does it say that a GPU failed at something but for memory?"""
+    return type(error).__name__ in _FAULTS and not is_out_of_memory(error)
 
 
 def names_op() -> bool:
@@ -61,7 +66,7 @@ def names_op() -> bool:
 def launched_earlier(error: Exception) -> str:
     """Words for an error of a kernel that the op which met it need not have launched; "" for other
     errors, and where launches wait for their kernels."""
-    if type(error).__name__ not in _FAULTS or is_out_of_memory(error) or names_op():
+    if not is_fault(error) or names_op():
         return ""
     return (
         "; met here, the kernel that failed was launched by this op or before it: "

@@ -31,7 +31,7 @@ from oneflow.io.save_shards import FOLDER_FILE, save_shards
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, is_sharded, open_source
 from oneflow.io.tree import Encoder, Found
 from oneflow.kernels.array import Array
-from oneflow.tensor.eager_global import check_placement, empty_shard, relayout, to_host
+from oneflow.tensor.eager_global import brought, check_placement, empty_shard, to_host
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 _MEET_NBYTES = 256 << 20
@@ -90,13 +90,12 @@ def _save_alone(tree: Encoder, target: Target, as_folder: bool) -> None:
 
 def _save_on(rank: int, tree: Encoder, target: Target, as_folder: bool) -> None:
     """All ranks bring their global tensors to `rank`, which writes."""
-    home = Placement("cpu", [rank])
-    check_placement(home)
+    check_placement(Placement("cpu", [rank]))
     pact = Pact(f"save to {target} on rank {rank}")
     named = agree(pact, tree)
     output = _Output(target, as_folder) if pact.rank == rank else None
     try:
-        _write_together(pact, tree, named.everything, home, output)
+        _write_together(pact, tree, named.everything, rank, output)
     except BaseException:
         if output is not None:
             output.abort()
@@ -107,7 +106,7 @@ def _write_together(
     pact: Pact,
     tree: Encoder,
     found: dict[str, Found],
-    home: Placement,
+    rank: int,
     output: _Output | None,
 ) -> None:
     if output is not None:
@@ -115,7 +114,7 @@ def _write_together(
     pact.meet()
     nbytes = 0
     for name, one in found.items():
-        _write_one(pact, name, one, home, output)
+        _write_one(pact, name, one, rank, output)
         nbytes += one.value.meta.nbytes if isinstance(one.value, Tensor) and one.is_global else 0
         if nbytes > _MEET_NBYTES:
             pact.meet()
@@ -125,19 +124,15 @@ def _write_together(
     pact.meet()
 
 
-def _write_one(pact: Pact, name: str, one: Found, home: Placement, output: _Output | None) -> None:
+def _write_one(pact: Pact, name: str, one: Found, rank: int, output: _Output | None) -> None:
     """Its values are in memory here and nowhere after: one whole tensor at a time."""
     if isinstance(one.value, Tensor) and one.is_global:
-        array = _brought(one.value, home)
+        x = one.value
+        array = brought(x._array, x.meta, x.sbp, x.placement, rank)
         if output is not None:
             pact.attempt(lambda: output.add(name, array))
     elif output is not None:
         pact.attempt(lambda: output.add(name, to_host(one.array)))
-
-
-def _brought(x: Tensor, home: Placement) -> Array:
-    """All of a global tensor, on the rank of `home`."""
-    return to_host(relayout(x._array, x.meta, x.sbp, x.placement, (BROADCAST,), home))
 
 
 class _Output:

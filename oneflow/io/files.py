@@ -33,13 +33,19 @@ def as_path(target: Target) -> Path:
 class PendingFile:
     """A file that gets its name only when it is complete and on the disk.
 
-    Raises OSError as the file system does.
+    Raises OSError as the file system does. As a context it gives the file to write to, and commits.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         handle, self._beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         self.file: BinaryIO = os.fdopen(handle, "wb")
+
+    def __enter__(self) -> BinaryIO:
+        return self.file
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.abort() if kind is not None else self.commit()
 
     def commit(self) -> int:
         """Makes it visible under its name, in place of an older one. Returns its size in bytes."""
@@ -70,13 +76,8 @@ def _umask() -> int:
 
 def write_whole(path: Path, data: bytes) -> None:
     """A small file, there whole or not at all, in place of an older one. Raises OSError."""
-    pending = PendingFile(path)
-    try:
-        pending.file.write(data)
-    except BaseException:
-        pending.abort()
-        raise
-    pending.commit()
+    with PendingFile(path) as file:
+        file.write(data)
 
 
 def sync_folder(folder: Path) -> None:

@@ -21,7 +21,7 @@ from typing import IO
 
 from oneflow.core.errors import CheckpointError
 from oneflow.io.files import OpenFile, PendingFile, Readable, read_bytes, sync_folder
-from oneflow.jobs.description import JobFileError
+from oneflow.jobs.description import EntryInfo, JobFileError
 
 MAX_ENTRIES = 64
 MAX_DIRECTORY_NBYTES = 64 << 10
@@ -71,21 +71,46 @@ class Part:
 # ---- writing -------------------------------------------------------------------------------------
 
 
+class Hashed:
+    """A file to write to that counts and digests what goes through."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.blake2b(digest_size=32)
+        self._nbytes = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self._nbytes += view.nbytes
+        return self._file.write(view)
+
+    @property
+    def info(self) -> EntryInfo:
+        return EntryInfo(nbytes=self._nbytes, digest=self._digest.hexdigest())
+
+
 class Writer:
-    """Writes the entries of one file, which appears under its name when all is there."""
+    """Writes the entries of one file, which appears under its name when all is there.
+
+    written: the entries so far.
+    """
 
     def __init__(self, path: Path) -> None:
+        self.written: dict[str, EntryInfo] = {}
         self._pending = PendingFile(path)
         self._zip = zipfile.ZipFile(self._pending.file, "w", zipfile.ZIP_STORED)
 
     @contextmanager
-    def entry(self, name: str, nbytes: int = 0) -> Iterator[IO[bytes]]:
+    def entry(self, name: str, nbytes: int = 0) -> Iterator[Hashed]:
         """A file to write an entry to.  nbytes: about so many are to come."""
         info = zipfile.ZipInfo(name, _STAMP)
         info.create_system = 3
         info.external_attr = 0o644 << 16
-        with self._zip.open(info, "w", force_zip64=nbytes > (1 << 31) - (1 << 20)) as file:
+        with self._zip.open(info, "w", force_zip64=nbytes > (1 << 31) - (1 << 20)) as raw:
+            file = Hashed(raw)
             yield file
+        self.written[name] = file.info
 
     def commit(self) -> None:
         self._zip.close()
@@ -94,25 +119,6 @@ class Writer:
 
     def abort(self) -> None:
         self._pending.abort()
-
-
-class Hashed:
-    """A file to write to that counts and digests what goes through."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._digest = hashlib.blake2b(digest_size=32)
-        self.nbytes = 0
-
-    def write(self, data: bytes | memoryview) -> int:
-        view = memoryview(data).cast("B")
-        self._digest.update(view)
-        self.nbytes += view.nbytes
-        return self._file.write(view)
-
-    @property
-    def digest(self) -> str:
-        return self._digest.hexdigest()
 
 
 # ---- reading -------------------------------------------------------------------------------------

@@ -6,20 +6,19 @@ tensors all ranks call it, and rank 0 writes.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.core.dtype import dtype_of
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_proto import graph_to_bytes
-from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.graph.compiling import config_of
@@ -29,12 +28,11 @@ from oneflow.io.container import Kind, dtype_named
 from oneflow.io.container import Writer as ContainerWriter
 from oneflow.io.files import AnyPath
 from oneflow.io.pact import Pact
-from oneflow.jobs.archive import Hashed, Writer
+from oneflow.jobs.archive import Writer
 from oneflow.jobs.data import Data
 from oneflow.jobs.description import (
     Checkpoints,
     Description,
-    EntryInfo,
     GeneratorState,
     JobFileError,
     Port,
@@ -47,7 +45,7 @@ from oneflow.jobs.requests import joins_rows
 from oneflow.jobs.row_flow import batch_of, row_outputs
 from oneflow.jobs.tables import prepare_tables
 from oneflow.kernels.array import Array
-from oneflow.tensor.eager_global import relayout, to_host
+from oneflow.tensor.eager_global import brought, to_host
 from oneflow.tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
@@ -136,7 +134,7 @@ def _examples(
         shape = (data.spec.batch, *column.shape)
         x = given.pop(column.name, None)
         if x is None:
-            x = wrap(np.zeros(shape, dtype_of(np.dtype(_kind(column.dtype))).np))
+            x = wrap(np.zeros(shape, dtype_named(column.dtype)))
         if (x.meta.shape, x.meta.dtype.np.name) != (shape, column.dtype):
             raise JobFileError(
                 f"export of {graph.name}: input {column.name!r} is {x.meta}, but the data gives "
@@ -146,10 +144,6 @@ def _examples(
     if given:
         raise JobFileError(f"export of {graph.name}: no data for input {', '.join(given)}")
     return found
-
-
-def _kind(dtype: str) -> Any:
-    return dtype_named(dtype)
 
 
 def _traced(graph: Graph, examples: dict[str, Tensor]) -> tuple[Trace, Any]:
@@ -266,10 +260,9 @@ def _write(
     try:
         variables = trace.variables
         kinds = {n: (x.meta.dtype.np, x.meta.shape) for n, x in variables.items()}
-        nbytes = sum(x.meta.nbytes for x in variables.values())
         if file is not None:
             pact.attempt(lambda: file.begin(trace.graph, rates, data))
-            pact.attempt(lambda: file.open(VARIABLES, kinds, nbytes))
+            pact.attempt(lambda: file.open(VARIABLES, kinds))
         for name, x in variables.items():
             array = _whole(x)
             if file is not None:
@@ -288,8 +281,7 @@ def _whole(x: Tensor) -> Array:
     """All of a variable; of a global one, on rank 0."""
     if x._placement is None or x._sbp is None or world().world_size == 1:
         return to_host(x._array)
-    home = Placement("cpu", [0])
-    return to_host(relayout(x._array, x.meta, x._sbp, x._placement, (BROADCAST,), home))
+    return brought(x._array, x.meta, x._sbp, x._placement)
 
 
 class _File:
@@ -297,49 +289,36 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._archive = Writer(path)
-        self._entries: dict[str, EntryInfo] = {}
-        self._open: Any = None
+        self._entry = ExitStack()  # the one that is being written
 
     def begin(self, graph: LogicalGraph, rates: dict[str, Array], data: Data | None) -> None:
-        with self._archive.entry(GRAPH) as raw:
-            file = Hashed(raw)
+        with self._archive.entry(GRAPH) as file:
             file.write(graph_to_bytes(graph))
-            self._note(GRAPH, file)
-        self._arrays(SCHEDULE, rates)
+        entries: dict[str, Mapping[str, Array]] = {SCHEDULE: rates}
         if data is not None and data.spec.kind == "arrays":
-            self._arrays(DATA, dict(data.arrays))
+            entries[DATA] = data.arrays
+        for name, arrays in entries.items():
+            self.open(name, {n: (a.dtype, tuple(a.shape)) for n, a in arrays.items()})
+            for key, array in arrays.items():
+                self.add(key, array)
 
-    def _arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
-        kinds = {n: (a.dtype, tuple(a.shape)) for n, a in arrays.items()}
-        self.open(name, kinds, sum(a.nbytes for a in arrays.values()))
-        for key, array in arrays.items():
-            self.add(key, array)
-        self._close()
-
-    def open(self, name: str, kinds: Mapping[str, Kind], nbytes: int) -> None:
-        """Begins an entry of arrays."""
-        context = self._archive.entry(name, nbytes + (1 << 20))
-        file = Hashed(context.__enter__())
-        self._open = name, context, file, ContainerWriter(file, kinds, {})
+    def open(self, name: str, kinds: Mapping[str, Kind]) -> None:
+        """Begins an entry of arrays, and ends the one before."""
+        self._entry.close()
+        nbytes = sum(math.prod(shape) * dtype.itemsize for dtype, shape in kinds.values())
+        file = self._entry.enter_context(self._archive.entry(name, nbytes + (1 << 20)))
+        self._arrays = ContainerWriter(file, kinds, {})
 
     def add(self, key: str, array: Array) -> None:
-        self._open[3].add(key, array)
-
-    def _close(self) -> None:
-        name, context, file, _ = self._open
-        self._open = None
-        context.__exit__(None, None, None)
-        self._note(name, file)
-
-    def _note(self, name: str, file: Hashed) -> None:
-        self._entries[name] = EntryInfo(nbytes=file.nbytes, digest=file.digest)
+        self._arrays.add(key, array)
 
     def finish(self, description: Description) -> None:
         import msgspec
 
-        self._close()
-        with self._archive.entry(JOB) as raw:
-            raw.write(encode(msgspec.structs.replace(description, entries=self._entries)))
+        self._entry.close()
+        with self._archive.entry(JOB) as file:
+            entries = self._archive.written
+            file.write(encode(msgspec.structs.replace(description, entries=entries)))
         self._archive.commit()
 
     def abort(self) -> None:

@@ -77,15 +77,10 @@ def write_arrays(
     """`<name>.safetensors`, whole or not at all. kinds: dtype and shape of what is to come."""
     folder = job_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    pending = PendingFile(folder / f"{name}.safetensors")
-    try:
-        writer = Writer(pending.file, kinds, {})
+    with PendingFile(folder / f"{name}.safetensors") as file:
+        writer = Writer(file, kinds, {})
         for key, array in arrays:
             writer.add(key, array)
-    except BaseException:
-        pending.abort()
-        raise
-    pending.commit()
     sync_folder(folder)
 
 

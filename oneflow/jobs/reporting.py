@@ -8,19 +8,16 @@ import dataclasses
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from oneflow.actors import live
+from oneflow.actors.gpu_faults import is_fault
 from oneflow.core.errors import DeviceFaultError
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_told import Teller
 from oneflow.protos import cluster_pb2 as pb
-
-if TYPE_CHECKING:
-    pass
 
 log = get_logger(__name__)
 
@@ -33,17 +30,17 @@ MAX_WAITING_CHARS = 300
 MAX_WARNING_CHARS = 1000
 MAX_POINTS, MAX_VALUES = 100, 1000
 """Most points of the curve in one message: a thousand steps a second are told whole."""
-DEVICE_ERRORS = ("CUDARuntimeError", "CUDADriverError")  # of CuPy, which is not always there
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The metrics of one step. at: on the monotonic clock. left_out: points just before it."""
+    """The metrics of one step. number: of the point in its message's curve, from 0, those that are
+    left out counted too. at: on the monotonic clock."""
 
     step: int
-    at: float
     metrics: Mapping[str, float]
-    left_out: int
+    number: int
+    at: float
 
 
 class Curve:
@@ -54,30 +51,21 @@ class Curve:
 
     def _clear(self) -> None:
         self._points: list[CurvePoint] = []
-        self._every, self._beyond = 1, 0  # beyond: the newest is so far after the last k-th
+        self._newest: CurvePoint | None = None
+        self._every = 1
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        left_out = self._points.pop().left_out + 1 if self._beyond else 0
-        self._points.append(CurvePoint(step, time.monotonic(), metrics, left_out))
-        self._beyond = (self._beyond + 1) % self._every
-        if len(self._points) > max(2, min(MAX_POINTS, MAX_VALUES // max(1, len(metrics)))):
-            self._thin()
-
-    def _thin(self) -> None:
-        """Leaves out every second k-th; the newest, which is one after a k-th, stays."""
-        kept, left_out, newest = [], 0, len(self._points) - 1
-        for number, point in enumerate(self._points):
-            if number % 2 and number != newest:
-                left_out += point.left_out + 1
-            else:
-                kept.append(replace(point, left_out=point.left_out + left_out))
-                left_out = 0
-        beyond = 1 if newest % 2 else self._every + 1
-        self._points, self._every = kept, 2 * self._every
-        self._beyond = beyond % self._every
+        number = self._newest.number + 1 if self._newest is not None else 0
+        self._newest = CurvePoint(step, metrics, number, time.monotonic())
+        if number % self._every == 0:
+            self._points.append(self._newest)
+        if len(self._points) >= max(2, min(MAX_POINTS, MAX_VALUES // max(1, len(metrics)))):
+            self._points, self._every = self._points[::2], 2 * self._every
 
     def take(self) -> list[CurvePoint]:
-        found = self._points
+        found, newest = self._points, self._newest
+        if newest is not None and newest.number > found[-1].number:
+            found.append(newest)
         self._clear()
         return found
 
@@ -173,10 +161,10 @@ class Reporter:
             checkpoint_step=at,
             warning=self._warning,
         )
-        now = time.monotonic()
+        now, told = time.monotonic(), -1
         for p in points:
-            age_s = now - p.at
-            progress.points.add(step=p.step, metrics=p.metrics, age_s=age_s, left_out=p.left_out)
+            left_out, told = p.number - told - 1, p.number
+            progress.points.add(step=p.step, metrics=p.metrics, age_s=now - p.at, left_out=left_out)
         is_due = time.monotonic() >= self._actors_due
         if is_due:
             started = time.monotonic()
@@ -197,6 +185,5 @@ class Reporter:
 
 def note_device_error(error: Exception) -> None:
     """Counts what a GPU failed at; that it has no memory left is no error of it."""
-    is_fault = type(error).__name__ in DEVICE_ERRORS and "OutOfMemory" not in str(error)
-    if is_fault or isinstance(error, DeviceFaultError):
+    if isinstance(error, DeviceFaultError) or is_fault(error):
         METRICS.device_failed("launch")

@@ -21,7 +21,7 @@ from oneflow.core.job_config import BindOptions, Cluster, JobConfig
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
-from oneflow.core.sbp import BROADCAST, NdSbp
+from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
@@ -36,7 +36,7 @@ from oneflow.kernels.array import Array
 from oneflow.scheduler.compiler.observe import Observer
 from oneflow.services.failpoints import failpoint
 from oneflow.tensor.devices import to_device, to_host
-from oneflow.tensor.eager_global import empty_shard, relayout
+from oneflow.tensor.eager_global import brought, empty_shard
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
@@ -287,7 +287,4 @@ def whole(variable: Variable) -> Array:
         all(s.is_broadcast for s in variable.sbp) and 0 in variable.placement
     ):
         return to_host(shard)
-    home = Placement("cpu", [0])
-    return to_host(
-        relayout(shard, variable.type, variable.sbp, variable.placement, (BROADCAST,), home)
-    )
+    return brought(shard, variable.type, variable.sbp, variable.placement)

@@ -29,7 +29,7 @@ from oneflow.core.location import located
 from oneflow.core.op import Op, infer_types, signatures
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, all_broadcast, check_fits, nd_sbp_str
+from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast, check_fits, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
@@ -287,6 +287,15 @@ def check_placement(placement: Placement) -> None:
             "Placement is invalid because rank must be less than world size! "
             f"{placement.notation} in a world of {world().world_size}"
         )
+
+
+def brought(
+    shard: Array, type_: TensorType, nd_sbp: NdSbp, placement: Placement, rank: int = 0
+) -> Array:
+    """All of a global tensor, in the host memory of `rank`; elsewhere nothing. Ranks call it as
+    `relayout`."""
+    home = Placement("cpu", [rank])
+    return to_host(relayout(shard, type_, nd_sbp, placement, (BROADCAST,), home))
 
 
 def empty_shard(type_: TensorType, placement: Placement) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,7 +20,7 @@ from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
 from oneflow.core.job_config import BindOptions
 from oneflow.graph.compiling import config_of
 from oneflow.jobs import JobFileError
-from oneflow.jobs.archive import Hashed, Writer
+from oneflow.jobs.archive import Writer
 from oneflow.jobs.running import job_config
 from oneflow.protos import graph_pb2
 
@@ -39,17 +40,14 @@ def entries_of(path: Path) -> dict[str, bytes]:
 def write(path: Path, entries: dict[str, bytes], *, seal: bool = True) -> Path:
     """A job file of these entries. seal: `job.json` gets their sizes and digests."""
     writer = Writer(path)
-    listed = {}
     job = json.loads(entries["job.json"])
     for name, content in entries.items():
         if name == "job.json":
             continue
-        with writer.entry(name) as raw:
-            file = Hashed(raw)
+        with writer.entry(name) as file:
             file.write(content)
-            listed[name] = {"nbytes": file.nbytes, "digest": file.digest}
     if seal:
-        job["entries"] = listed
+        job["entries"] = msgspec.to_builtins(writer.written)
     with writer.entry("job.json") as raw:
         raw.write(json.dumps(job).encode())
     writer.commit()

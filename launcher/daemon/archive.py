@@ -11,17 +11,15 @@ import gzip
 import hashlib
 import os
 import posixpath
-import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from oneflow.core.errors import OneFlowError
-from oneflow.launcher.daemon.ignoring import DOT_NAMES, FILE, Rule, is_left_out, read_rules
 
 MAX_NBYTES = 1 << 30  # of all files together
 MAX_ENTRIES = 100_000
@@ -33,6 +31,8 @@ SKIPPED = frozenset((".git", "__pycache__", ".hg", ".svn", ".mypy_cache", ".pyte
 MAX_HEADER_NBYTES = 64 << 10  # of long names and the like
 _HEADER_TYPES = (b"x", b"g", b"X", b"L", b"K")
 _SPARSE_TYPES = (b"S",)
+IGNORE_FILE = ".onefignore"  # written like a .gitignore; one in the working directory itself
+MAX_IGNORE_NBYTES = 64 << 10
 VIRTUAL = "pyvenv.cfg"  # a folder with this file is a virtual environment: of this host only
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -113,11 +113,7 @@ def _compressor(raw: IO[bytes]) -> Any:
 
 def _add_all(tar: tarfile.TarFile, folder: Path, hidden: bool) -> None:
     total = count = 0
-    try:
-        rules = (*(() if hidden else (DOT_NAMES,)), *read_rules(folder))
-    except (ValueError, OSError, re.error) as error:
-        raise ArchiveError(f"--working-dir {str(folder)!r}: {error}") from None
-    for path in _walk(folder, "", rules):
+    for path in _walk(folder, "", _ignore_rules(folder, hidden)):
         info = tar.gettarinfo(path, arcname=str(path.relative_to(folder)))
         if info is not None and info.islnk():  # another name of a file: sent as a file, as any
             info.type, info.linkname, info.size = tarfile.REGTYPE, "", path.stat().st_size
@@ -127,8 +123,8 @@ def _add_all(tar: tarfile.TarFile, folder: Path, hidden: bool) -> None:
         if count > MAX_ENTRIES or total > MAX_NBYTES:
             limit = f"{MAX_ENTRIES} entries and {MAX_NBYTES >> 20} MiB"
             raise ArchiveError(
-                f"--working-dir {str(folder)!r} is larger than {limit}; name in {FILE} what is not "
-                "to be sent"
+                f"--working-dir {str(folder)!r} is larger than {limit}; name in {IGNORE_FILE} what "
+                "is not to be sent"
             )
         if info.issym():
             _check_link(path, folder)
@@ -140,17 +136,41 @@ def _add_all(tar: tarfile.TarFile, folder: Path, hidden: bool) -> None:
             tar.addfile(info)
 
 
-def _walk(folder: Path, below: str, rules: Sequence[Rule]) -> Iterator[Path]:
+def _ignore_rules(folder: Path, hidden: bool) -> Callable[[str], bool]:
+    """Tells whether a path below the folder is left out; that of a folder ends with a /."""
+    try:
+        with open(folder / IGNORE_FILE, "rb") as file:
+            data = file.read(MAX_IGNORE_NBYTES + 1)
+    except FileNotFoundError:
+        data = b""
+    except OSError as error:
+        raise ArchiveError(f"--working-dir {str(folder)!r}: {error}") from None
+    if len(data) > MAX_IGNORE_NBYTES:
+        raise ArchiveError(f"{folder / IGNORE_FILE} is larger than {MAX_IGNORE_NBYTES >> 10} KiB")
+    lines = [] if hidden else [".*"]  # before those of the file, which may take names back
+    lines += data.decode("utf-8", "surrogateescape").splitlines()
+    if not lines:
+        return lambda path: False
+    from pathspec import GitIgnoreSpec
+
+    try:
+        return GitIgnoreSpec.from_lines(lines).match_file
+    except ValueError as error:
+        raise ArchiveError(f"{folder / IGNORE_FILE}: {error}") from None
+
+
+def _walk(folder: Path, below: str, is_left_out: Callable[[str], bool]) -> Iterator[Path]:
     """below: the path of `folder` in the working directory, with a / at its end."""
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
         is_folder = entry.is_dir(follow_symlinks=False)
-        if entry.name in SKIPPED or is_left_out(rules, below + entry.name, is_folder):
+        path = below + entry.name + "/" * is_folder
+        if entry.name in SKIPPED or is_left_out(path):
             continue
         if is_folder and os.path.isfile(os.path.join(entry.path, VIRTUAL)):
             continue
         yield Path(entry.path)
         if is_folder:
-            yield from _walk(Path(entry.path), f"{below}{entry.name}/", rules)
+            yield from _walk(Path(entry.path), path, is_left_out)
 
 
 def _check_link(path: Path, folder: Path) -> None:
@@ -159,7 +179,7 @@ def _check_link(path: Path, folder: Path) -> None:
     if os.path.isabs(target) or not resolved.is_relative_to(folder):
         raise ArchiveError(
             f"{path} is a link to {target!r}, which is not in the working directory; a line "
-            f"/{path.relative_to(folder)} in {FILE} leaves it behind"
+            f"/{path.relative_to(folder)} in {IGNORE_FILE} leaves it behind"
         )
 
 

@@ -66,6 +66,7 @@ HEAVY_LIBRARIES = (  # 20 ms or more to import, most of which a run never needs;
         "cupyx",
         "lmdb",
         "matplotlib",
+        "pathspec",
         "psutil",
         "ray",
         "tomli",

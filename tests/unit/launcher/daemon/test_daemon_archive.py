@@ -59,6 +59,38 @@ def test_hidden_files_are_sent_if_they_are_asked_for(tmp_path: Path) -> None:
     assert found[False] == {".keep", "a.py"}
 
 
+@pytest.mark.parametrize(
+    ("rules", "left"),
+    [
+        ("*.ckpt", "data/ data/big.bin data/keep.txt out/ out/data/ out/data/x src/ train.py"),
+        ("/data\nout/", "src/ src/x.ckpt train.py"),
+        ("data", "out/ src/ src/x.ckpt train.py"),
+        ("out/data/*\nsrc/**/x.*", "data/ data/big.bin data/keep.txt out/ out/data/ src/ train.py"),
+        (
+            "# a comment\n\ndata/*\n!data/keep.txt\nout\ntrain.py/",
+            "data/ data/keep.txt src/ src/x.ckpt train.py",
+        ),
+    ],
+)
+def test_what_is_ignored_stays_behind(tmp_path: Path, rules: str, left: str) -> None:
+    folder, out = tmp_path / "work", tmp_path / "out"
+    for name in ("train.py", "data/big.bin", "data/keep.txt", "out/data/x", "src/x.ckpt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / ".onefignore").write_text(rules)
+    pack(folder, tmp_path / "archive")
+    unpack(tmp_path / "archive", out)
+    found = [str(p.relative_to(out)) + "/" * p.is_dir() for p in out.rglob("*")]
+    assert sorted(found) == [".onefignore", *left.split()]
+
+
+@pytest.mark.parametrize("rules", ["!", "a\n" * 40_000])
+def test_what_is_no_pattern_is_said(tmp_path: Path, rules: str) -> None:
+    (tmp_path / ".onefignore").write_text(rules)
+    with pytest.raises(ArchiveError, match=r"\.onefignore"):
+        pack(tmp_path, tmp_path.parent / "archive")
+
+
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     source = tree(tmp_path / "source")
     digest = pack(source, tmp_path / "archive")

@@ -68,6 +68,7 @@ HEAVY_LIBRARIES = (  # 20 ms or more to import, most of which a run never needs;
         "matplotlib",
         "pathspec",
         "psutil",
+        "pynvml",
         "ray",
         "tomli",
         "zstandard",

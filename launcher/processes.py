@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from oneflow.core.processes import stat_fields
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -126,14 +128,6 @@ def num_oom_kills() -> int:
 
 def _process_table() -> Iterable[tuple[int, int, str]]:
     """(pid, parent, state) of every process."""
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            text = Path("/proc", name, "stat").read_text(errors="replace")
-        except OSError:
-            continue
-        state, parent = text.rpartition(")")[2].split()[
-            :2
-        ]  # the name in brackets may hold anything
-        yield int(name), int(parent), state
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        if fields := stat_fields(int(name)):
+            yield int(name), int(fields[1]), fields[0]

@@ -15,9 +15,10 @@ from pathlib import Path
 from oneflow.core.errors import ConfigError
 from oneflow.core.exits import note_exited
 from oneflow.core.log import get_logger
+from oneflow.core.processes import own_mark
 from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
-from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir, own_mark
+from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, read_error

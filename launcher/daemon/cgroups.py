@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oneflow.launcher.daemon.leftovers import is_alive, own_name, parse_name
+from oneflow.core.processes import is_alive, own_name, parse_name
 
 MOUNTS = Path("/proc/self/mountinfo")
 OWN = Path("/proc/self/cgroup")

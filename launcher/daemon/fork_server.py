@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.frames import FrameDecoder
 from oneflow.core.log import get_logger
+from oneflow.core.processes import own_mark
 from oneflow.launcher.daemon.cgroups import Group
-from oneflow.launcher.daemon.leftovers import MARK, own_mark
+from oneflow.launcher.daemon.leftovers import MARK
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import Pipes, Worker, confine
 from oneflow.launcher.processes import send_signal, spawn

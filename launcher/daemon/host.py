@@ -87,7 +87,7 @@ class Host:
         self._num_groups = 0
         self._hierarchies = find_hierarchies()
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._watchdog = Watchdog(settings.stuck_s, self._hierarchies.folders)
+        self._watchdog = Watchdog(settings.stuck_s)
         self._cache = BlobCache(settings.state_dir / "cache", settings.cache_nbytes)
         self.forks = ForkServer(settings, self._make_group, self._spared, self._watch_exit)
         self._requests = Requests(

@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.core.log import MASK, get_logger, mask
+from oneflow.core.processes import stat_fields
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.logs import STREAMS, read_piece, size_of
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.processes import descendants
 from oneflow.launcher.report import read_error
+from oneflow.launcher.supervision import DUMP_SIGNAL
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.messages import AttemptKey, key_of
 
 if TYPE_CHECKING:
     from oneflow.launcher.daemon.rank import Rank
 
-DUMP_SIGNAL = signal.SIGUSR2  # the bootstrap of ranks answers it with the stacks of all threads
 MAX_DUMP_CHARS = 960 << 10  # a message holds a little more than 1 MiB
 MAX_STACK_NBYTES = 64 << 10
 TAIL_NBYTES = 24 << 10
@@ -231,10 +232,8 @@ def _brief(pid: int, tid: int = 0) -> dict[str, str]:
             found[name] = (folder / file).read_text(errors="replace").strip()
         except OSError:  # gone, or not for us to know
             continue
-    try:
-        found["state"] = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return found
+    if fields := stat_fields(pid, tid):
+        found["state"] = fields[0]
     return found
 
 

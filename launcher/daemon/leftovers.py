@@ -12,46 +12,27 @@ rank was seen to map, and nobody maps any more, is removed.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from oneflow.core.processes import is_alive, own_name, parse_name
+from oneflow.launcher.daemon import cgroups
+
 MARK = "ONEFLOW_DAEMON_MARK"  # in the environment of every process of a rank
 
-REMOVE_TRIES = 50
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def start_time(pid: int) -> int:
-    """Return the start time of a process, in clock ticks since boot; 0 if there is none, or only
-    its end to be read.
+def sweep() -> tuple[int, int, int]:
+    """Ends and removes what dead daemons have left: numbers of processes, control groups, folders
+    that there were.
     """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return 0
-    fields = text.rpartition(")")[2].split()
-    return 0 if fields[0] in "ZX" else int(fields[19])
-
-
-def own_name(prefix: str, suffix: str) -> str:
-    """`prefix-<pid>-<start time>-suffix` of this process."""
-    return f"{prefix}-{os.getpid()}-{start_time(os.getpid())}-{suffix}"
-
-
-def parse_name(prefix: str, name: str) -> tuple[int, int] | None:
-    """(pid, start time) of a name that `own_name` made; None for any other."""
-    match = re.match(rf"{re.escape(prefix)}-(\d+)-(\d+)-", name)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def is_alive(pid: int, started: int) -> bool:
-    return start_time(pid) == started and started != 0
+    groups = cgroups.sweep(cgroups.find_hierarchies())
+    return sweep_processes(), groups, sweep_temp_dirs()
 
 
 def make_temp_dir() -> Path:
@@ -71,44 +52,21 @@ def sweep_temp_dirs() -> int:
     return count
 
 
-def remove_groups(folder: Path, mark: str) -> None:
-    """Empty control groups of the daemon that had this mark; they may take a moment to be empty."""
-    for _ in range(REMOVE_TRIES):
-        left = list(folder.glob(f"oneflow-{mark}-*"))
-        for group in left:
-            with suppress(OSError):
-                group.rmdir()
-        if not left:
-            return
-        time.sleep(0.02)
-
-
-def own_mark() -> str:
-    return f"{os.getpid()}-{start_time(os.getpid())}"
-
-
-def marked(mark: str) -> list[int]:
-    """Processes whose environment carries this mark: all of a rank's, wherever they hide."""
-    wanted = f"{MARK}={mark}".encode()
-    return [pid for pid, found in _marks() if found == wanted]
-
-
 def sweep_processes() -> int:
     """Kills ranks' processes whose daemon is no more; how many they were."""
     count = 0
-    for pid, found in _marks():
-        owner, _, started = found.partition(b"=")[2].decode(errors="replace").partition("-")
-        if not (owner.isdecimal() and started.isdecimal()) or is_alive(int(owner), int(started)):
+    for pid, mark in _marks():
+        owner = parse_name(MARK, f"{MARK}-{mark}-")
+        if owner is None or is_alive(*owner):
             continue
-        try:
+        with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             count += 1
-        except OSError:
-            continue
     return count
 
 
-def _marks() -> list[tuple[int, bytes]]:
+def _marks() -> list[tuple[int, str]]:
+    """(pid, mark) of every process that carries one."""
     found = []
     start = f"{MARK}=".encode()
     for name in os.listdir("/proc"):
@@ -120,7 +78,7 @@ def _marks() -> list[tuple[int, bytes]]:
             continue
         for entry in environ.split(b"\0"):
             if entry.startswith(start):
-                found.append((int(name), entry))
+                found.append((int(name), entry.removeprefix(start).decode(errors="replace")))
     return found
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+
+from oneflow.core.processes import stat_fields
 
 PULSE_NBYTES = 4096
 OWN_STALL_S = 1.0
@@ -118,7 +119,8 @@ class Pulse:
 
     def look(self, now: float) -> Still | None:
         """Return what is new: the process stands still, or has done so for too long."""
-        return self._judge.look(now, self._beats(), process_state(self._pid))
+        state, *_ = stat_fields(self._pid) or ["X"]
+        return self._judge.look(now, self._beats(), state)
 
     def still(self) -> Still | None:
         """Whether it stands still, as of the last look."""
@@ -142,15 +144,6 @@ class Pulse:
         if self._is_open:
             os.close(self._pipe)
             self._is_open = False
-
-
-def process_state(pid: int) -> str:
-    """One letter, as ps shows it; X if the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return "X"
-    return text.rpartition(")")[2].split()[0]
 
 
 def has_main_stack(text: str) -> bool:

@@ -18,9 +18,8 @@ from oneflow.core.folders import make_state_dir
 from oneflow.core.host_memory import host_capacity
 from oneflow.core.log import get_logger, set_up
 from oneflow.core.metrics import METRICS
-from oneflow.launcher.daemon.cgroups import find_hierarchies, sweep
 from oneflow.launcher.daemon.health import Health
-from oneflow.launcher.daemon.leftovers import sweep_processes, sweep_temp_dirs
+from oneflow.launcher.daemon.leftovers import sweep
 from oneflow.launcher.daemon.nvml import Gpu, show
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import OOM_SCORE
@@ -50,7 +49,8 @@ def run_daemon(settings: DaemonSettings) -> int:
     become_subreaper()
     forbid_core_dumps()
     _protect()
-    _sweep()
+    if any(found := sweep()):
+        log.warning("swept %d processes, %d control groups, %d folders of dead daemons", *found)
     return asyncio.run(_run(settings))
 
 
@@ -160,13 +160,6 @@ def _protect() -> None:
         Path(OOM_SCORE).write_text(OOM_SCORE_ADJ)
     except OSError:
         return
-
-
-def _sweep() -> None:
-    """Sweep what daemons that were killed have left behind."""
-    found = sweep_processes(), sweep(find_hierarchies()), sweep_temp_dirs()
-    if any(found):
-        log.warning("swept %d processes, %d control groups, %d folders of dead daemons", *found)
 
 
 def main(settings: DaemonSettings) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from oneflow.core.processes import start_time
 from oneflow.launcher.daemon.cgroups import find_hierarchies
-from oneflow.launcher.daemon.leftovers import MARK, start_time
+from oneflow.launcher.daemon.leftovers import MARK
 from tests.support.cluster import Rig, pids, program
 from tests.support.waiting import wait_until
 

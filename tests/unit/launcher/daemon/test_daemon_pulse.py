@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from oneflow.core.processes import stat_fields
 from oneflow.launcher.daemon.pulse import (
     Judge,
     Patience,
     Pulse,
     Still,
     has_main_stack,
-    process_state,
     stuck_frame,
 )
 from oneflow.services import pulse as beats
@@ -135,7 +135,7 @@ def test_a_real_interpreter_is_stuck() -> None:
     try:
         final = next(still for still in looks(pulse) if still.is_final)
         assert not final.is_stopped
-        wait_until(lambda: process_state(process.pid) == "S")
+        wait_until(lambda: stat_fields(process.pid)[0] == "S")
     finally:
         process.kill()
         process.wait()

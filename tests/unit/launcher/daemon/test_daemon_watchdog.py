@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oneflow.launcher.daemon.guard import LOOK_S, Loop
+from oneflow.launcher.daemon.watchdog import LOOK_S, Loop
 
 
 def seconds_still(looks: list[tuple[int, str, int]], every_s: float = LOOK_S) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import Metrics
@@ -24,7 +24,7 @@ class Gpu:
     the driver does not answer.
     """
 
-    def __init__(self, index: int, nvml: Any) -> None:
+    def __init__(self, index: int, nvml: ModuleType) -> None:
         self._nvml = nvml
         nvml.nvmlInit()
         self._device = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -61,7 +61,7 @@ class Gpu:
         """The thread ends within a second or so."""
         self._is_watching = False
 
-    def _watch(self, events: Any, told: Callable[[int], None]) -> None:
+    def _watch(self, events: object, told: Callable[[int], None]) -> None:
         while self._is_watching:
             try:
                 told(int(self._nvml.nvmlEventSetWait(events, WAIT_MS).eventData))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import hmac
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -39,7 +40,7 @@ from oneflow.scheduler.interceptor import Interceptor, behaviour_of, called_at_o
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES
 from oneflow.scheduler.jobs.records import TokenRecord
-from oneflow.services.proof import PROVE, NotProvenError, digest_of, name_of
+from oneflow.services.proof import NO_TOKEN, PROVE, NotProvenError, digest_of, name_of
 
 UNPROVEN = "this call is of no session: a client proves its token first, and never shows it"
 ROLES: Mapping[str, str] = {
@@ -113,23 +114,25 @@ class Tokens:
         self.records = list(records)
         self._wall = wall
 
-    def find(self, secret: str) -> TokenRecord:
-        """Raises AuthError."""
-        return token_rules.find(self.records, secret, self._wall())
+    def of_secret(self, secret: str) -> TokenRecord:
+        """Raises RefusedProofError, whose message never contains the secret."""
+        if not secret:
+            raise RefusedProofError(NO_TOKEN, "missing")
+        return self.of_digest(digest_of(secret[: token_rules.MAX_SECRET_CHARS]))
 
     def named(self, name: bytes) -> TokenRecord:
         """Return the token whose digest has this name (services/proof.py).
 
         Raises RefusedProofError.
         """
-        return self._valid(t for t in self.records if name_of(t.digest) == name)
+        return self._valid([t for t in self.records if name_of(t.digest) == name])
 
     def of_digest(self, digest: bytes) -> TokenRecord:
         """Raises RefusedProofError."""
-        return self._valid(t for t in self.records if t.digest == digest)
+        return self._valid([t for t in self.records if hmac.compare_digest(t.digest, digest)])
 
-    def _valid(self, found: Iterable[TokenRecord]) -> TokenRecord:
-        token = next(iter(found), None)
+    def _valid(self, found: Sequence[TokenRecord]) -> TokenRecord:
+        token = found[0] if found else None
         if token is None:
             raise RefusedProofError(token_rules.UNKNOWN)
         try:
@@ -142,13 +145,6 @@ class Tokens:
         """Return the digests of the tokens that may be used now."""
         now = self._wall()
         return {t.digest for t in self.records if token_rules.is_valid(t, now)}
-
-    def why_not(self, secret: str) -> str:
-        """The label of a failure: missing, bad or expired (or revoked)."""
-        if not secret:
-            return "missing"
-        digest = digest_of(secret[: token_rules.MAX_SECRET_CHARS])
-        return "expired" if any(t.digest == digest for t in self.records) else "bad"
 
 
 class Use:
@@ -235,33 +231,32 @@ class Guard(Interceptor):
     ) -> tuple[TokenRecord, Caller, Use]:
         """Raises AuthError, DeniedError or ExhaustedError. Opens a stream that must be closed."""
         shown, peer = session_shown(context.invocation_metadata() or ()), str(context.peer())
-        if not shown:
-            self._failed("missing", method, peer)
-            raise AuthError(UNPROVEN)
-        return self._admit_token(method, self._token_of(method, shown, peer), peer, is_stream)
-
-    def _token_of(self, method: str, shown: str, peer: str) -> TokenRecord:
-        """The token that was proven for a session. Raises AuthError."""
         visitor = self.door.visitor(shown, peer)
-        if visitor is None:
+        if shown and visitor is None:
             self._failed("expired", method, peer)
             raise NotProvenError("this scheduler knows no such session: prove the token anew")
-        try:
-            return self._tokens.of_digest(visitor.digest)
-        except RefusedProofError as error:
-            self._failed(error.reason, method, peer)
-            raise AuthError(str(error)) from None
+        with self._refusing(method, peer):
+            if visitor is None:
+                raise RefusedProofError(UNPROVEN, "missing")
+            token = self._tokens.of_digest(visitor.digest)
+        return self._admit_token(method, token, peer, is_stream)
 
     def admit_secret(
         self, method: str, secret: str, peer: str, is_stream: bool = False
     ) -> tuple[TokenRecord, Caller, Use]:
         """Admit a request of the web page, which shows its token over HTTP."""
-        try:
-            token = self._tokens.find(secret)
-        except AuthError:
-            self._failed(self._tokens.why_not(secret), method, peer)
-            raise
+        with self._refusing(method, peer):
+            token = self._tokens.of_secret(secret)
         return self._admit_token(method, token, peer, is_stream)
+
+    @contextmanager
+    def _refusing(self, method: str, peer: str) -> Iterator[None]:
+        """Count and note a refusal."""
+        try:
+            yield
+        except RefusedProofError as error:
+            self._failed(error.reason, method, peer)
+            raise AuthError(str(error)) from None
 
     def _admit_token(
         self, method: str, token: TokenRecord, peer: str, is_stream: bool

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -67,6 +68,31 @@ class _Asked:
     answer: asyncio.Future[Rejected | None] | None
 
 
+class News:
+    """Those who wait for news of jobs."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def of(self, job_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever there is news of that job."""
+        event = asyncio.Event()
+        self._waiting.setdefault(job_id, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[job_id].discard(event)
+            if not self._waiting[job_id]:
+                del self._waiting[job_id]
+
+    def tell(self, *job_ids: str) -> None:
+        """There is news of these jobs; none named: of all."""
+        for job_id in job_ids or self._waiting:
+            for event in self._waiting.get(job_id, ()):
+                event.set()
+
+
 class Driver:
     """Drives one table.
 
@@ -90,7 +116,7 @@ class Driver:
         self._undone_changes: list[Change] = []
         self._undone: list[Action] = []
         self._unshown: set[str] = set()
-        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self.news = News()
         self._trouble = ""
 
     # -- asking ------------------------------------------------------------------------------------
@@ -134,19 +160,12 @@ class Driver:
         """The record now and after each change; ends when the job is removed. What changes while
         nobody looks is seen once.
         """
-        news = asyncio.Event()
-        self._watchers.setdefault(job_id, set()).add(news)
         life = record.life if (record := self.jobs.get(job_id)) is not None else 0
-        try:
+        with self.news.of(job_id) as news:
             while (record := self.jobs.get(job_id)) is not None and record.life == life:
                 news.clear()
                 yield record
                 await news.wait()
-        finally:
-            watchers = self._watchers.get(job_id, set())
-            watchers.discard(news)
-            if not watchers:
-                self._watchers.pop(job_id, None)
 
     @property
     def is_store_down(self) -> bool:
@@ -233,8 +252,7 @@ class Driver:
         """Tell those who wait for a job that nothing can be written, or can again."""
         if why != self._trouble:
             self._trouble = why
-            for job_id in self._watchers:
-                self.notify(job_id)
+            self.news.tell()
 
     def _perform_all(self) -> None:
         undone, self._undone = self._undone, []
@@ -252,16 +270,11 @@ class Driver:
             if now is not None:
                 self.jobs[job_id] = now
             self._tell(before, now)
-            self.notify(job_id)
+            self.news.tell(job_id)
 
     def _tell(self, before: JobRecord | None, now: JobRecord | None) -> None:
         for listener in self.listeners:
             listener.changed(before, now)
-
-    def notify(self, job_id: str) -> None:
-        """Wakes who watches that job."""
-        for news in self._watchers.get(job_id, ()):
-            news.set()
 
 
 async def tick(driver: Driver, tick_s: float, also: Callable[[], Awaitable[None]]) -> None:

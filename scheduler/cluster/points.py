@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from oneflow.core.errors import StoreError
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.driver import Driver, Listener
+from oneflow.scheduler.cluster.driver import Driver, Listener, News
 from oneflow.scheduler.jobs.events import Action, CurvePoint, Event, Heard, Rejected
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 from oneflow.scheduler.jobs.store import Point
@@ -38,7 +38,7 @@ class Points(Listener):
         self._new: dict[str, list[New]] = defaultdict(list)
         self._num_new = 0
         self._lost: dict[str, int] = {}  # points for which there was no room
-        self._news: dict[str, set[asyncio.Event]] = {}
+        self._news = News()
         self.waits = ActorWaits()
 
     def stepped(self, event: Event, actions: Sequence[Action]) -> None:
@@ -70,9 +70,9 @@ class Points(Listener):
         if now is None and before is not None:
             self._num_new -= len(self._new.pop(before.id, []))
             self._lost.pop(before.id, None)
-            self._wake(before.id)
+            self._news.tell(before.id)
         elif now is not None and now.state.is_final:
-            self._wake(now.id)
+            self._news.tell(now.id)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -93,15 +93,11 @@ class Points(Listener):
                 await self._write(record, new)
             except StoreError as error:
                 log.warning("%d points of job %s are lost: %s", len(new), job_id, error)
-            self._wake(job_id)
+            self._news.tell(job_id)
 
     async def _write(self, record: JobRecord, new: list[New]) -> None:
         store, life = self._driver.store, record.life
         await self._driver.in_store(lambda: store.add_points(record.id, new, life))
-
-    def _wake(self, job_id: str) -> None:
-        for news in self._news.get(job_id, ()):
-            news.set()
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -110,9 +106,7 @@ class Points(Listener):
         was told.
         """
         start = min(start, LAST)
-        news = asyncio.Event()
-        self._news.setdefault(job_id, set()).add(news)
-        try:
+        with self._news.of(job_id) as news:
             while True:
                 news.clear()
                 record = self._driver.jobs.get(job_id)
@@ -129,10 +123,6 @@ class Points(Listener):
                     return
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(news.wait(), 5.0)
-        finally:
-            self._news[job_id].discard(news)
-            if not self._news[job_id]:
-                del self._news[job_id]
 
     async def _page(self, job_id: str, start: int) -> list[Point]:
         store = self._driver.store
@@ -212,21 +202,17 @@ MIN_SHARE = 0.005
 class RankWaits:
     """The last report of one rank on what its actors wait for.
 
-    waiting: the actor that waits now, and for what. shares: "<kind> <cause>" -> share of the time
-    since the report before in which the rank was idle because of it.
+    waiting: the actor that waits now, and for what. seconds: "<kind> <cause>" -> for how long in
+    all. shares: the same, of the time since the report before in which the rank was idle because
+    of it.
     """
 
     rank: int
-    waiting: str
-    shares: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Told:
     attempt: int
     at: float
-    seconds: Mapping[str, float]
-    waits: RankWaits
+    waiting: str
+    seconds: Mapping[str, float] = field(repr=False)
+    shares: Mapping[str, float]
 
 
 class ActorWaits:
@@ -236,7 +222,7 @@ class ActorWaits:
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, dict[int, _Told]] = {}
+        self._told: dict[str, dict[int, RankWaits]] = {}
 
     def note(self, said: pb.Progress, at: float) -> None:
         """A report of a rank; one without actors says nothing of them."""
@@ -249,7 +235,7 @@ class ActorWaits:
         seconds |= {f"{a.kind} no_free_register": a.no_free_register_s for a in said.actors}
         is_same = before is not None and before.attempt == attempt
         shares = _shares(before, seconds, at) if before is not None and is_same else {}
-        ranks[rank] = _Told(attempt, at, seconds, RankWaits(rank, said.waiting, shares))
+        ranks[rank] = RankWaits(rank, attempt, at, said.waiting, seconds, shares)
 
     def forget(self, job_id: str) -> None:
         """It does not run any more."""
@@ -257,13 +243,13 @@ class ActorWaits:
 
     def of(self, job_id: str) -> list[RankWaits]:
         """Return the reports of a job's ranks, in the order of the ranks."""
-        return [told.waits for _, told in sorted(self._told.get(job_id, {}).items())]
+        return [waits for _, waits in sorted(self._told.get(job_id, {}).items())]
 
 
-def _shares(before: _Told, seconds: Mapping[str, float], at: float) -> dict[str, float]:
+def _shares(before: RankWaits, seconds: Mapping[str, float], at: float) -> dict[str, float]:
     passed_s = at - before.at
     if passed_s <= 0:
-        return dict(before.waits.shares)
+        return dict(before.shares)
     found = {k: (s - before.seconds.get(k, 0.0)) / passed_s for k, s in seconds.items()}
     largest = sorted(found.items(), key=lambda item: -item[1])[:MAX_SHARES]
     return {k: min(share, 1.0) for k, share in largest if share >= MIN_SHARE}

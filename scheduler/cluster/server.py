@@ -137,7 +137,7 @@ class Scheduler:
         state.metrics.refresh(state.driver.table, now)
         self._serving.guard.end_invalid()
         for job_id in state.plans.waiting():
-            state.driver.notify(job_id)  # who watches sees how far the compiler is
+            state.driver.news.tell(job_id)  # who watches sees how far the compiler is
         if state.compilers is not None:
             state.compilers.look()
         if state.audit.is_new:

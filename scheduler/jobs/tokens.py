@@ -6,7 +6,6 @@ are random, a plain digest is enough: nobody can guess them, so there is nothing
 
 from __future__ import annotations
 
-import hmac
 import os
 import re
 import secrets
@@ -18,7 +17,7 @@ from pathlib import Path
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.core.folders import check_unwritten
 from oneflow.scheduler.jobs.records import ROLES, TokenRecord
-from oneflow.services.proof import NO_TOKEN, digest_of
+from oneflow.services.proof import digest_of
 
 PREFIX = "oft_"  # lets scanners of repositories and logs recognise one
 ROTATION_S = 3600.0  # so long the old secret of a rotated token stays valid
@@ -91,24 +90,6 @@ def revoke(tokens: Iterable[TokenRecord], name: str) -> list[TokenRecord]:
 
 def is_valid(token: TokenRecord, now: float) -> bool:
     return not token.revoked and (not token.expires_at or now < token.expires_at)
-
-
-def find(tokens: Iterable[TokenRecord], secret: str, now: float) -> TokenRecord:
-    """The token of this secret. Raises AuthError, whose message never contains the secret.
-
-    Compares with every token, in constant time each, so that the time says nothing.
-    """
-    if not secret:
-        raise AuthError(NO_TOKEN)
-    digest = digest_of(secret[:MAX_SECRET_CHARS])
-    found = None
-    for token in tokens:
-        if hmac.compare_digest(token.digest, digest):
-            found = token
-    if found is None:
-        raise AuthError(UNKNOWN)
-    check_valid(found, now)
-    return found
 
 
 def check_valid(token: TokenRecord, now: float) -> None:

@@ -25,8 +25,9 @@ from oneflow.cluster.local_tokens import prepare_tokens
 from oneflow.cluster.wishes import local_wish
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.scheduler.cluster.audit import AUDIT_FILE
+from oneflow.scheduler.cluster.auth import Tokens
 from oneflow.scheduler.jobs.store import SqliteStore
-from oneflow.scheduler.jobs.tokens import find, read_token_file, write_token_file
+from oneflow.scheduler.jobs.tokens import read_token_file, write_token_file
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -85,10 +86,10 @@ def test_tokens_are_made_once_and_kept(tmp_path: Path) -> None:
     tokens = store.tokens()
     store.close()
     assert sorted(token.role for token in tokens) == ["admin", "daemon"]
-    assert find(tokens, "of-another-cluster-already", 0.0).role == "admin"
+    assert Tokens(tokens, lambda: 0.0).of_secret("of-another-cluster-already").role == "admin"
     daemon = base / "daemon.token"
     assert stat.S_IMODE(daemon.stat().st_mode) == 0o600
-    assert find(tokens, read_token_file(daemon), 0.0).role == "daemon"
+    assert Tokens(tokens, lambda: 0.0).of_secret(read_token_file(daemon)).role == "daemon"
 
 
 def test_a_replaced_token_goes(tmp_path: Path) -> None:
@@ -103,10 +104,10 @@ def test_a_replaced_token_goes(tmp_path: Path) -> None:
     tokens = store.tokens()
     store.close()
     assert sorted(token.name for token in tokens) == ["local", "local-daemons"]
-    assert find(tokens, read_token_file(config / "token"), 0.0).role == "admin"
+    assert Tokens(tokens, lambda: 0.0).of_secret(read_token_file(config / "token")).role == "admin"
     for secret in before:
         with pytest.raises(AuthError):
-            find(tokens, secret, 0.0)
+            Tokens(tokens, lambda: 0.0).of_secret(secret)
     notes = (base / "scheduler" / AUDIT_FILE).read_text().splitlines()
     assert sum('"token_revoke"' in line for line in notes) == 2
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from oneflow.core.errors import AuthError, ConfigError
+from oneflow.scheduler.cluster.auth import Tokens
+from oneflow.scheduler.jobs.records import TokenRecord
 from oneflow.scheduler.jobs.tokens import (
     ROTATION_S,
     check_role,
     create,
-    find,
     is_valid,
     may,
     new_secret,
@@ -25,6 +26,10 @@ from oneflow.scheduler.jobs.tokens import (
 )
 
 NOW = 1_790_000_000.0
+
+
+def find(tokens: list[TokenRecord], secret: str, now: float) -> TokenRecord:
+    return Tokens(tokens, lambda: now).of_secret(secret)
 
 
 def test_the_place_of_a_token_is_named(tmp_path: Path) -> None:

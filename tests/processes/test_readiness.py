@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from oneflow.protos import cluster_pb2 as pb
-from tests.support.cluster import Running, SchedulerProcess
+from tests.support.cluster import SchedulerProcess
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
-from tests.support.simulated.scheduler_peer import FakeScheduler
-from tests.support.waiting import CALL_S, wait_until
+from tests.support.waiting import CALL_S
 
 FULL = {
     "ONEFLOW_TESTING": "1",
@@ -35,38 +32,6 @@ def ask(address: str, path: str) -> tuple[int, str]:
 def states(address: str) -> tuple[int, int]:
     """Status codes of /healthz and /readyz."""
     return ask(address, "/healthz")[0], ask(address, "/readyz")[0]
-
-
-def becomes(look: Callable[[], object], wanted: object) -> None:
-    wait_until(lambda: look() == wanted, lambda: f"it stays {look()}, not {wanted}")
-
-
-# ---- daemons -------------------------------------------------------------------------------------
-
-
-def test_a_daemon_is_ready_while_it_may_be_given_work(
-    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
-) -> None:
-    probe = f"unix:{tmp_path}/health"
-    daemon = start(metrics_addr="127.0.0.1:0", health_addr=probe)
-    address = daemon.told(r"metrics on http://(\S+)/metrics")
-
-    def is_serving() -> bool:
-        with grpc.insecure_channel(probe) as channel:
-            request = health_pb2.HealthCheckRequest(service="oneflow.Daemon")
-            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=CALL_S)
-        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
-
-    becomes(lambda: (states(address), is_serving()), ((200, 200), True))
-    scheduler.say(pb.SchedulerMessage(drain=True))
-    becomes(lambda: (states(address), is_serving()), ((200, 503), False))
-    scheduler.say(pb.SchedulerMessage(drain=False))
-    becomes(lambda: (states(address), is_serving()), ((200, 200), True))
-    scheduler.stop()
-    becomes(lambda: (states(address), is_serving()), ((200, 503), False))
-
-
-# ---- schedulers ----------------------------------------------------------------------------------
 
 
 def test_a_scheduler_whose_journal_is_broken_is_not_ready(tmp_path: Path) -> None:

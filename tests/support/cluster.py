@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.cluster.client import Cluster, connect
-from oneflow.cluster.connection import Connection, Patience
+from oneflow.cluster.connection import Connection
+from oneflow.cluster.connection import Patience as ClientPatience
+from oneflow.cluster.job import Job
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
@@ -42,10 +44,23 @@ RANK_ENV = {
     "ONEFLOW_RDZV_TIMEOUT_SECONDS": "20",
 }
 SLOW = "worker.step=sleep:0.01"
-HEARTBEAT_S, SUSPECT_S, ACT_S, STUCK_S, GRACE_S = 0.2, 0.8, 2.5, 4.0, 2.0
+HEARTBEAT_S, GRACE_S = 0.2, 2.0
 FORK_SERVER_WORDS = b"oneflow.jobs.fork_server"
 WORKER_NAME = "oneflow-worker"
 COMPILER_WORDS = b"oneflow.jobs.compiling"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds after which a daemon or the scheduler is suspect, given up, and a loop is stuck."""
+
+    suspect_s: float = 0.8
+    act_s: float = 2.5
+    stuck_s: float = 4.0
+
+
+HASTY = Patience()  # for scenes about losses
+PATIENT = Patience(10.0, 30.0, 14.0)  # for all others: a busy machine is late
 
 
 @dataclass(frozen=True)
@@ -62,12 +77,12 @@ def program(kind: str, given: Mapping[str, Any]) -> list[str]:
     return [sys.executable, str(HERE / "cluster_program.py"), kind, json.dumps(given)]
 
 
-def table(suspect_s: float, act_s: float) -> dict[str, Any]:
+def table(patience: Patience) -> dict[str, Any]:
     """Times of a scheduler's table, scaled down."""
     return {
-        "suspect_s": suspect_s,
-        "act_s": act_s,
-        "prepare_s": 30.0,
+        "suspect_s": patience.suspect_s,
+        "act_s": patience.act_s,
+        "prepare_s": 30.0 + patience.act_s,
         "grace_s": GRACE_S,
         "unkillable_s": 5.0,
         "settle_s": 0.5,
@@ -137,75 +152,26 @@ class SchedulerProcess:
         return [json.loads(line) for line in lines]
 
 
-QUICK = {"shutdown_grace_s": 2.0, "noted_s": 0.5, "leftover_grace_s": 0.3, "rejoin_s": 0.2}
-
-
-class Running:
-    """A daemon and its scheduler. settings: of DaemonSettings; None: as it is by default."""
-
-    def __init__(
-        self,
-        scheduler: Any,  # the test's (tests/support/simulated)
-        folder: Path,
-        more_env: Mapping[str, str] | None = None,
-        **settings: Any,
-    ) -> None:
-        self.scheduler, self.state = scheduler, folder / "state"
-        given = {
-            "device": "cpu:0",
-            "node": "n1",
-            "scheduler": f"127.0.0.1:{scheduler.port}",
-            "state_dir": str(self.state),
-            "warm": False,
-            "allow_scripts": True,
-            "times": QUICK,
-            "heartbeat_s": 0.2,
-            "suspect_s": 10.0,
-            "act_s": 30.0,
-        } | settings
-        given = {name: value for name, value in given.items() if value is not None}
-        env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_")}
-        env |= {"TMPDIR": str(folder / "tmp"), "ONEFLOW_LOG_LEVEL": "INFO"}
-        env |= more_env or {}
-        (folder / "tmp").mkdir(exist_ok=True)
-        self.temp = folder / "tmp"
-        self.errors = folder / f"daemon-{given['device']}.stderr"
-        with open(self.errors, "ab") as errors:
-            argv = program("daemon", given)
-            self.process = subprocess.Popen(argv, env=env, stdout=errors, stderr=errors)
-
-    def said(self) -> str:
-        return self.errors.read_text()
-
-    def told(self, pattern: str) -> str:
-        """The group of the pattern, once the output has it."""
-        wait_until(lambda: re.search(pattern, self.said()) is not None)
-        match = re.search(pattern, self.said())
-        assert match is not None
-        return match[1]
-
-    def has_group_with(self, name: str) -> bool:
-        """Whether a rank's control group has this limit."""
-        return any(Path("/sys/fs/cgroup").rglob(f"oneflow-{self.process.pid}-*/{name}"))
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(WAIT_S)
-
-
 # ---- a whole cluster -----------------------------------------------------------------------------
 
 
 class Rig:
-    """folder: all that the cluster keeps. armed: each failpoint holds whom a test tells it to.
+    """A real cluster. folder: all that it keeps. armed: each failpoint holds whom a test tells it
+    to. devices: of its daemons, all on one node.
 
     given: of each process ("scheduler" or a device), what its program gets beyond the usual (see
-    fault_cluster_program); more_env and prefix likewise, the words that start it.
+    cluster_program; None: as it is by default); more_env and prefix likewise, the words that start
+    it.
     """
 
-    def __init__(self, folder: Path, armed: bool = True) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        armed: bool = True,
+        devices: Sequence[str] = DEVICES,
+        patience: Patience = HASTY,
+    ) -> None:
+        self.folder, self.devices, self.patience = folder, devices, patience
         self.given: dict[str, dict[str, Any]] = {}
         self.more_env: dict[str, dict[str, str]] = {}
         self.prefix: dict[str, list[str]] = {}
@@ -219,7 +185,7 @@ class Rig:
         own = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
         # Threads that come and go leave memory in arenas, more or less of it each time; what leaks
         # is seen in one arena, too.
-        self.env = own | RANK_ENV | {"MALLOC_ARENA_MAX": "1"}
+        self.env = own | {"MALLOC_ARENA_MAX": "1"} | (RANK_ENV if patience == HASTY else {})
         self.env |= {
             MARK: self.mark,
             "ONEFLOW_CONFIG_DIR": str(folder / "config"),
@@ -240,7 +206,7 @@ class Rig:
 
     def repair(self) -> list[str]:
         """Starts what does not run, as systemd would; returns when all is attached. The names."""
-        dead = [name for name in ("scheduler", *DEVICES) if not self.is_alive(name)]
+        dead = [name for name in ("scheduler", *self.devices) if not self.is_alive(name)]
         for name in dead:
             self._spawn(name)
         self.wait_attached()
@@ -251,6 +217,11 @@ class Rig:
         self._spawn(name)
         return [name]
 
+    def kill(self, name: str) -> None:
+        """Kills one of its processes as if the power had gone."""
+        self.processes[name].kill()
+        self.processes[name].wait(WAIT_S)
+
     def is_alive(self, name: str) -> bool:
         process = self.processes.get(name)
         return process is not None and process.poll() is None
@@ -260,9 +231,9 @@ class Rig:
         kind = "scheduler" if name == "scheduler" else "daemon"
         given = self._scheduler() if kind == "scheduler" else self._daemon(name)
         if kind == "daemon":
-            token = self.folder / "scheduler" / "daemon.token"
-            wait_until(token.exists, "the scheduler makes a token")
+            self._wait_for_token("daemon.token")
         given |= self.given.get(name, {})
+        given = {key: value for key, value in given.items() if value is not None}
         if self.tls is not None:
             given["tls"] = str(self.tls)
         argv = [*self.prefix.get(name, []), *program(kind, given)]
@@ -282,7 +253,7 @@ class Rig:
             "heartbeat_s": HEARTBEAT_S,
             "tick_s": 0.1,
             "stop_s": 1.0,
-            "table": table(SUSPECT_S, ACT_S),
+            "table": table(self.patience),
             "limits": {"requests_per_s": 5000.0, "burst": 5000, "streams": 1024},
             "has_env": True,
         }
@@ -296,9 +267,7 @@ class Rig:
             "token_file": str(self.folder / "scheduler" / "daemon.token"),
             "allow_scripts": True,
             "heartbeat_s": HEARTBEAT_S,
-            "suspect_s": SUSPECT_S,
-            "act_s": ACT_S,
-            "stuck_s": STUCK_S,
+            **asdict(self.patience),
             "times": {
                 "shutdown_grace_s": GRACE_S,
                 "leftover_grace_s": 0.5,
@@ -310,21 +279,20 @@ class Rig:
     def wait_attached(self) -> None:
         """Until both daemons are up and workers can be forked on each."""
         wait_until(self._is_attached, "the scheduler answers and both daemons are up")
-        wait_until(lambda: all(self.workers(d) for d in DEVICES), "each daemon has a worker")
+        wait_until(lambda: all(self.workers(d) for d in self.devices), "each daemon has a worker")
 
     def _is_attached(self) -> bool:
         with suppress(OneFlowError):
             status = self.client().status()
-            pids = {self.pid(d) for d in DEVICES}
+            pids = {self.pid(d) for d in self.devices}
             return {d.pid for d in status.daemons if d.state == "up"} >= pids
         return False
 
     def client(self) -> Cluster:
         """One for this process; it outlives restarts of the scheduler."""
         if self.cluster is None:
-            token = self.folder / "scheduler" / "token"
-            wait_until(token.exists, "the scheduler makes a token")
-            patience = Patience(30.0, 60.0)
+            token = self._wait_for_token("token")
+            patience = ClientPatience(30.0, 60.0)
             secret = read_token_file(token)
             if self.tls is None:
                 self.cluster = connect(self.address, secret, patience=patience)
@@ -332,6 +300,30 @@ class Rig:
                 found = Connection(self.address, lambda: secret, self.tls, patience)
                 self.cluster = Cluster(found)
         return self.cluster
+
+    def script(self, text: str, **options: Any) -> Job:
+        """Submits a job that runs Python text, on one device if not asked otherwise."""
+        return self.client().submit_script(["python", "-c", text], **options)
+
+    def clear(self) -> None:
+        """Ends and removes all jobs."""
+        for record in self.client().jobs():
+            job = self.client().job(record.id)
+            if not record.state.is_final:
+                job.cancel()
+                job.wait(WAIT_S)
+            job.remove()
+
+    def _wait_for_token(self, name: str) -> Path:
+        """Path of a token that the scheduler makes when it starts."""
+        path = self.folder / "scheduler" / name
+
+        def is_made() -> bool:
+            assert self.is_alive("scheduler"), self.log("scheduler")
+            return path.exists()
+
+        wait_until(is_made, "the scheduler makes a token")
+        return path
 
     def pid(self, name: str) -> int:
         return self.processes[name].pid
@@ -425,6 +417,59 @@ def rig(folder: Path, armed: bool = True) -> Iterator[Rig]:
     finally:
         found.release()
         found.stop()
+
+
+class Running:
+    """A daemon of a rig. settings: see Rig.given."""
+
+    def __init__(
+        self, rig: Rig, device: str, more_env: Mapping[str, str] | None = None, **settings: Any
+    ) -> None:
+        self.rig, self.device, self.settings = rig, device, (more_env, settings)
+        self.temp, self.state = rig.folder / "tmp", rig.folder / "node"
+        rig.given[device] = {"warm": False, "times": QUICK} | settings
+        rig.more_env[device] = {"ONEFLOW_LOG_LEVEL": "INFO"} | dict(more_env or {})
+        self._said_before = len(rig.log(device))
+        rig.revive(device)
+        self.process = rig.processes[device]
+
+    def lives_as(self, more_env: Mapping[str, str] | None, settings: dict[str, Any]) -> bool:
+        """Whether it runs, with these settings."""
+        return self.rig.is_alive(self.device) and self.settings == (more_env, settings)
+
+    def is_up(self) -> bool:
+        """Whether it runs, and the scheduler gives it work."""
+        assert self.process.poll() is None, self.said()
+        return any(d.state == "up" and d.pid == self.process.pid for d in self._known())
+
+    def epoch(self) -> int:
+        """Number of its joining."""
+        return max((int(d.epoch) for d in self._known()), default=0)
+
+    def _known(self) -> list[Any]:
+        found = self.rig.client().status().daemons
+        return [daemon for daemon in found if daemon.device == self.device]
+
+    def said(self) -> str:
+        return self.rig.log(self.device)[self._said_before :]
+
+    def told(self, pattern: str) -> str:
+        """The group of the pattern, once the output has it."""
+        found = wait_until(lambda: re.findall(pattern, self.said()), self.said)
+        return str(found[0])
+
+    def has_group_with(self, name: str) -> bool:
+        """Whether a rank's control group has this limit."""
+        return any(Path("/sys/fs/cgroup").rglob(f"oneflow-{self.process.pid}-*/{name}"))
+
+    def end(self) -> None:
+        """Kills it; returns when the scheduler knows."""
+        self.rig.kill(self.device)
+
+        wait_until(lambda: all(d.state == "lost" for d in self._known()), "it is known to be gone")
+
+
+QUICK = {"shutdown_grace_s": 2.0, "noted_s": 0.5, "leftover_grace_s": 0.3, "rejoin_s": 0.2}
 
 
 class Watcher:

@@ -37,7 +37,8 @@ from oneflow.boxing.transitions import group_of
 from oneflow.core.actor_kinds import MEETS_PEERS, READS_PEERS, ActorKind
 from oneflow.core.config import current_config
 from oneflow.core.job_config import DEFAULT, BindOptions
-from oneflow.core.metrics import METRICS, ActorCounters, Histogram
+from oneflow.core.metrics import METRICS
+from oneflow.core.metrics_families import Histogram
 from oneflow.core.plan import ActorSpec, Plan, RegisterSpec, in_place_of
 from oneflow.kernels.array import Array
 
@@ -70,8 +71,7 @@ class Peers(Protocol):
 class BoundActor:
     """An actor of this rank and the kernel that its acts run.
 
-    slot_nbytes: of a slot of each output.  counted: acts that `counters` know of already.
-    lookups: rows of embeddings that an act looks up.
+    slot_nbytes: of a slot of each output.  counted: acts that the metrics know of already.
     """
 
     spec: ActorSpec
@@ -80,19 +80,16 @@ class BoundActor:
     boxing: Boxing | None = None
     slot_nbytes: tuple[int, ...] = ()
     counted: int = 0
-    lookups: int = 0
     is_segment: bool = field(init=False)
     kind: str = field(init=False)
     collective: str = field(init=False)
-    counters: ActorCounters = field(init=False)
     durations: Histogram = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_segment = self.spec.kind is ActorKind.SEGMENT
         self.kind = self.spec.kind.name.lower()
         self.collective = COLLECTIVES.get(self.spec.kind, self.kind)
-        self.counters = METRICS.actor(self.kind)
-        self.durations = self.counters.durations
+        self.durations = METRICS.actor_times(self.kind)
 
 
 @dataclass
@@ -208,11 +205,11 @@ class _Binder:
                 kernel = _finished(kernel, self.hardware)
             if spec.id in self.takes_turns:
                 kernel = _without_turn(kernel)
+            if spec.id in segments and (lookups := segments[spec.id].num_lookups):
+                kernel = _counting(kernel, lookups)
             nbytes = tuple(self.memory[r.id, self.rank].layout.nbytes for r in spec.outputs)
-            actor = BoundActor(spec, self._actor(spec, readers), kernel, boxing, nbytes)
-            if spec.id in segments:
-                actor.lookups = segments[spec.id].num_lookups
-            actors[spec.id] = actor
+            actor = self._actor(spec, readers)
+            actors[spec.id] = BoundActor(spec, actor, kernel, boxing, nbytes)
         bound = BoundPlan(
             self.plan,
             self.rank,
@@ -477,6 +474,16 @@ def _finished(kernel: Kernel, hardware: Hardware) -> Kernel:
     def run(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
         kernel(in_slots, out_slots)
         hardware.synchronize()
+
+    return run
+
+
+def _counting(kernel: Kernel, lookups: int) -> Kernel:
+    """`kernel` of a segment, each of whose acts looks up that many rows of embeddings."""
+
+    def run(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
+        METRICS.looked_up(lookups)
+        kernel(in_slots, out_slots)
 
     return run
 

@@ -329,7 +329,7 @@ class Executor:
             if bound.actor.quota and (cause := bound.actor.lacks())
         }
         for kind, cause in causes:
-            METRICS.wait(kind, cause, seconds)
+            METRICS.wait_seconds[kind, cause] += seconds
 
     def _waits_on(self) -> set[int]:
         return {r for b in self._actors.values() if b.actor.quota for r in b.actor.waits_on()}
@@ -378,18 +378,15 @@ class _Tally:
         self.steps = 0
 
     def count(self) -> None:
-        local = METRICS.transport("local")
         with _counting:
             for bound in self._actors:
                 acts = bound.actor.acts
-                bound.counters.acts += acts - bound.counted
-                if bound.lookups:
-                    METRICS.looked_up((acts - bound.counted) * bound.lookups)
+                METRICS.acts[bound.kind] += acts - bound.counted
                 bound.counted = acts
             messages = (self.steps - self._counted_steps) * self._messages_a_step
             self._counted_steps = self.steps
-            local.sent += messages
-            local.received += messages
+            METRICS.messages_sent["local"] += messages
+            METRICS.messages_received["local"] += messages
 
 
 def _describe(bound: BoundActor) -> str:

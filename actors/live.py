@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from oneflow.actors.bind import BoundActor
 from oneflow.core.actor_kinds import MEETS_PEERS, ActorKind
-from oneflow.core.metrics import METRICS, ActorWaits, Metrics
+from oneflow.core.metrics import CAUSES, METRICS, SLOT_STATES, Metrics
 from oneflow.kernels.cuda_device import own_device
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 LAST_ACTS = 64
 """So many are told of each job."""
-SLOT_STATES = ("free", "filled", "in_use")
 
 
 def add(job: Job) -> None:
@@ -36,7 +35,7 @@ def add(job: Job) -> None:
     if any(actor.placement.type == "cuda" for actor in job.bound.plan.actors):
         METRICS.capacity = _gpu_capacity
     reserved = sum(j.bound.arena_nbytes for j in jobs())
-    METRICS.device_memory_peak = max(METRICS.device_memory_peak, reserved)
+    METRICS.device_memory_peak.note(reserved)
 
 
 def remove(job: Job) -> None:
@@ -55,9 +54,8 @@ def progress() -> int:
     """Grows with every act and every collective of this process; heartbeats carry it."""
     for job in jobs():
         job.executor.count_acts()
-    acts = sum(c.acts for c in list(METRICS.actors.values()))
-    calls = sum(sum(c.durations.counts) for c in list(METRICS.collectives.values()))
-    return acts + calls
+    calls = sum(sum(times.counts) for _, times in METRICS.collective_seconds.rows())
+    return int(sum(acts for _, acts in METRICS.acts.rows()) + calls)
 
 
 def report() -> str:
@@ -83,12 +81,10 @@ def waiting() -> str:
     return next(filter(None, found), "")
 
 
-def actor_waits() -> list[ActorWaits]:
-    """Return what actors of each kind have waited for in this process."""
-    return [
-        ActorWaits(kind, c.no_input_s, c.no_free_register_s)
-        for kind, c in list(METRICS.actors.items())
-    ]
+def actor_waits() -> dict[str, dict[str, float]]:
+    """Return seconds for which actors of each kind have waited in this process, by cause."""
+    waited = METRICS.wait_seconds
+    return {kind: {c: waited[kind, c] for c in CAUSES} for kind in list(METRICS.act_seconds)}
 
 
 def refresh(metrics: Metrics) -> None:
@@ -135,8 +131,7 @@ def _count_slots(bound: BoundActor, metrics: Metrics) -> int:
         in_use = int(bound.actor.out_slots[k] >= 0)
         filled = max(len(output.publish) - free - in_use, 0)
         for state, count in zip(SLOT_STATES, (free, filled, in_use), strict=True):
-            key = kind, state
-            metrics.registers[key] = metrics.registers.get(key, 0) + count
+            metrics.registers[kind, state] += count
         used += (filled + in_use) * bound.slot_nbytes[k]
     return used
 

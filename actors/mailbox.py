@@ -62,12 +62,10 @@ class SharedMemoryBus:
         }
         self._stuck: set[int] = set()
         self._spin_s = pages.spin_s(current_config().spin_s)
-        self._counters = METRICS.transport("shm")
-        self._counters.message_nbytes = _MESSAGE_NBYTES
 
     def post(self, rank: int, code: int) -> None:
         outbox = self._out[rank]
-        self._counters.sent += 1
+        METRICS.message_sent("shm", _MESSAGE_NBYTES)
         if not outbox.send(code):
             self._stuck.add(rank)
 
@@ -85,7 +83,7 @@ class SharedMemoryBus:
         if self._stuck:
             self.flush()
         if arrived:
-            self._counters.took(len(arrived))
+            METRICS.messages_taken("shm", len(arrived), len(arrived) * _MESSAGE_NBYTES)
         return arrived
 
     def flush(self) -> bool:
@@ -118,7 +116,7 @@ class SharedMemoryBus:
             posted = words[WOKEN_AT]
             if posted:  # the clock is one for all processes of a host
                 seconds = (time.monotonic_ns() - int(posted)) * 1e-9
-                self._counters.latency.observe(max(seconds, 0.0))
+                METRICS.message_latency_seconds["shm"].observe(max(seconds, 0.0))
         words[EVENT] = 0
 
     def watch(self, file: int) -> bool:

@@ -251,7 +251,7 @@ class Connection:
                 f"rank {self._rank}: {describe_code(incoming.code)} from rank {self.peer} "
                 f"carries {incoming.nbytes} bytes, the plan says {expected}"
             )
-        METRICS.message_received("tcp", incoming.nbytes + _HEADER.size)
+        METRICS.messages_taken("tcp", 1, incoming.nbytes + _HEADER.size)
         self._incoming = None
         self._targets.append(memoryview(self._header))
         codes.append(incoming.code)
@@ -335,7 +335,7 @@ class TcpBus:
         self.flush()
         arrived = [(c.peer, code) for c in self._open() for code in c.receive()]
         if arrived:
-            METRICS.transport("tcp").note_depth(len(arrived))
+            METRICS.mailbox_depth.note(len(arrived))
         return arrived
 
     def flush(self) -> bool:
@@ -348,7 +348,7 @@ class TcpBus:
 
     def sample_latency(self) -> None:
         """Half of each connection's round trip as the kernel has measured it; for the counters."""
-        latency = METRICS.transport("tcp").latency
+        latency = METRICS.message_latency_seconds["tcp"]
         for connection in self._open():
             seconds = round_trip_s(connection.socket)
             if seconds:

@@ -182,7 +182,7 @@ def mean_over_ranks(value: float) -> float:
 
 def read_nbytes() -> int:
     """Bytes that our ranks have read of others so far."""
-    own = sum(counted.nbytes for counted in METRICS.collectives.values())
+    own = sum(METRICS.collective_bytes.values())
     total = torch.tensor(own)
     torch.distributed.all_reduce(total)
     return int(total)

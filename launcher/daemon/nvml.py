@@ -98,7 +98,7 @@ def show(metrics: Metrics, index: int) -> Gpu | None:
 
     def failed(number: int) -> None:
         log.error("the driver reports a critical error of this GPU: XID %d", number)
-        metrics.device_failed("xid")
+        metrics.device_errors["xid"] += 1
 
     metrics.capacity = gpu.memory
     metrics.gauges.append(refresh)

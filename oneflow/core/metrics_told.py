@@ -2,7 +2,7 @@
 
 A rank tells numbers since it began, the daemon adds what they have grown by: its own never go down
 when one rank follows another. What is no count holds for as long as the rank lives. The families
-are those of metrics_families.py; what comes from another process is checked against them: names,
+are those of metrics.py; what comes from another process is checked against them: names,
 labels, which all have few values that are known, and numbers.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from oneflow.core.metrics import Histogram, Metrics
-from oneflow.core.metrics_families import BY_NAME, FAMILIES, Family, How, Labels
+from oneflow.core.metrics import Metrics
+from oneflow.core.metrics_families import Counts, Family, Gauges, Histogram, Labels, Peaks, Times
 
 MAX_TOLD = 2000  # numbers in one message
 MAX_VALUE = 1e18
@@ -39,27 +39,24 @@ class Teller:
         """Brings gauges up to date first. Any thread but a busy one may call it, one at a time."""
         for refresh in self._metrics.gauges:
             refresh(self._metrics)
-        return [told for family in FAMILIES for told in self._of(family)]
+        return [n for name, family in self._metrics.told().items() for n in self._of(name, family)]
 
-    def _of(self, family: Family) -> Iterator[Told]:
-        for labels, found in family.read(self._metrics):
-            now: tuple[float, tuple[int, ...]]
-            if isinstance(found, Histogram):
-                now = found.total_s, tuple(found.counts)
-            else:
-                now = found, ()
-            key, (value, buckets) = (family.name, labels), now
-            is_news = value > 0 if family.how is How.MOST else now != self._said.get(key)
-            if is_news:
+    def _of(self, name: str, family: Family) -> Iterator[Told]:
+        for labels, found in family.rows():
+            is_times = isinstance(found, Histogram)
+            now = (found.total_s, tuple(found.counts)) if is_times else (float(found), ())
+            key, (value, buckets) = (name, labels), now
+            is_news = value > 0 if isinstance(family, Peaks) else now != self._said.get(key)
+            if is_news and family.knows(labels):
                 self._said[key] = now
-                yield Told(family.name, labels, value, buckets)
+                yield Told(name, labels, value, buckets)
 
 
 class Listener:
     """The end of a daemon: it adds what one rank of `job` tells to what this process shows."""
 
     def __init__(self, metrics: Metrics, job: str) -> None:
-        self._metrics, self._job = metrics, job
+        self._families, self._job = metrics.told(), job
         self._heard: dict[str, dict[Labels, tuple[float, tuple[int, ...]]]] = {}
 
     def take(self, told: Iterable[Told]) -> int:
@@ -69,26 +66,25 @@ class Listener:
     def ended(self) -> None:
         """Reset what held only while the rank lived."""
         for name, heard in self._heard.items():
-            family = BY_NAME[name]
-            if family.how is How.NOW:
+            if isinstance(family := self._families[name], Gauges):
                 for labels in heard:
-                    family.add(self._metrics, self._job, labels, 0.0, ())
+                    family.take(self._job, labels, 0.0, ())
         self._heard.clear()
 
     def _take(self, told: Told) -> bool:
-        family = BY_NAME.get(told.name)
+        family = self._families.get(told.name)
         if family is None or not family.knows(told.labels):
             return False
         if not all(0 <= number < MAX_VALUE for number in (told.value, *told.buckets)):
             return False
         heard = self._heard.setdefault(told.name, {})
         value, buckets = told.value, told.buckets
-        if family.how in (How.COUNT, How.TIMES):
+        if isinstance(family, (Counts, Times)):
             value, buckets = _growth(heard.get(told.labels, (0.0, ())), told)
             if value < 0 or any(n < 0 for n in buckets):
                 return False  # counts do not shrink
         heard[told.labels] = told.value, told.buckets
-        family.add(self._metrics, self._job, told.labels, value, buckets)
+        family.take(self._job, told.labels, value, buckets)
         return True
 
 

@@ -123,7 +123,7 @@ class Writer:
         """Writes the next array."""
         if next(self._coming, None) != (name, (array.dtype, tuple(array.shape))):
             raise InternalError(f"save: {name} comes out of turn, or is not what was announced")
-        METRICS.checkpoint("write", array.nbytes)
+        METRICS.checkpoint_nbytes["write"] += array.nbytes
         self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 

@@ -123,7 +123,7 @@ class OpenFile:
     def read_into(self, offset: int, target: memoryview, is_counted: bool = True) -> None:
         """is_counted: among what was read of checkpoints; what is only verified is not."""
         if is_counted:
-            METRICS.checkpoint("read", target.nbytes)
+            METRICS.checkpoint_nbytes["read"] += target.nbytes
         done = 0
         while done < target.nbytes:
             piece = target[done : done + _ONE_READ_NBYTES]
@@ -148,7 +148,7 @@ class Memory:
     """Bytes in memory as a `Readable`."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        METRICS.checkpoint("read", len(data))
+        METRICS.checkpoint_nbytes["read"] += len(data)
         self.where = where
         self.nbytes = len(data)
         self._data = memoryview(data)

@@ -172,8 +172,8 @@ class Reporter:
             pause_s = max(ACTORS_S, (time.monotonic() - started) / MAX_SHARE)
             self._actors_due = time.monotonic() + pause_s
         if is_due or self._closed:
-            for waits in live.actor_waits():
-                progress.actors.add(**dataclasses.asdict(waits))
+            for kind, waited in live.actor_waits().items():
+                progress.actors.add(kind=kind, **{f"{cause}_s": s for cause, s in waited.items()})
             progress.waiting = live.waiting()[:MAX_WAITING_CHARS]
         self._frames.send(pb.WorkerMessage(progress=progress))
 
@@ -186,4 +186,4 @@ class Reporter:
 def note_device_error(error: Exception) -> None:
     """Counts what a GPU failed at; that it has no memory left is no error of it."""
     if isinstance(error, DeviceFaultError) or is_fault(error):
-        METRICS.device_failed("launch")
+        METRICS.device_errors["launch"] += 1

@@ -80,7 +80,7 @@ def _first_good(path: str, may_fall_back: bool, use: Callable[[str], T]) -> T:
             return use(candidate)
         except CheckpointError as error:  # the same on all ranks
             if world().rank == 0:
-                METRICS.checkpoint_failed("CHECKPOINT_INVALID")
+                METRICS.checkpoint_failures["CHECKPOINT_INVALID"] += 1
             if i + 1 == len(candidates):
                 raise
             log.warning("%s; going on from %s", error, candidates[i + 1])

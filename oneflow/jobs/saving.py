@@ -169,7 +169,7 @@ class _Save:
         self._pieces = plan_pieces(self._types, here.world_size)
         started = time.perf_counter()
         self._copies = self._copied()
-        METRICS.saved("gather", time.perf_counter() - started)
+        METRICS.saves["gather"].observe(time.perf_counter() - started)
         if self.phase == "writing":
             self._thread = self._start(self._write)
 
@@ -207,18 +207,18 @@ class _Save:
             work()
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            METRICS.checkpoint_failed("DISK_FULL" if full else "IO")
+            METRICS.checkpoint_failures["DISK_FULL" if full else "IO"] += 1
             text = f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}"
             self._fail(text, "DISK_FULL" if full else os.strerror(error.errno or 0))
         except CheckpointError as error:
-            METRICS.checkpoint_failed("IO")
+            METRICS.checkpoint_failures["IO"] += 1
             self._fail(f"rank {self._rank}: {error}", "IO")
         except RowStoreError as error:
-            METRICS.checkpoint_failed(error.reason)
+            METRICS.checkpoint_failures[error.reason] += 1
             kind = f"{error.reason}: " if error.reason == "DISK_FULL" else ""
             self._fail(f"{kind}rank {self._rank}: {error}", error.reason)
         except Exception as error:  # told to all ranks at the next meeting
-            METRICS.checkpoint_failed("INTERNAL")
+            METRICS.checkpoint_failures["INTERNAL"] += 1
             kind = type(error).__name__
             self._fail(f"rank {self._rank}: {kind}: {error}", kind)
 
@@ -236,7 +236,7 @@ class _Save:
         if self._copies:
             self._written = self._shard_written()
         self._copies = {}
-        METRICS.saved("write", time.perf_counter() - started)
+        METRICS.saves["write"].observe(time.perf_counter() - started)
         self.phase = "written"
 
     def _shard_written(self) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class _Save:
         write_whole(self._folder / LAST, f"{target.name}\n".encode())
         sync_folder(self._folder)
         failpoint("ckpt.after_last")
-        METRICS.saved("commit", time.perf_counter() - started)
+        METRICS.saves["commit"].observe(time.perf_counter() - started)
         tell(target, self.step)
         self.phase = "committed"
 

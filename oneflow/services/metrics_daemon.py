@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from oneflow.core.metrics import METRICS, Counts, Gauges, Histogram, Metrics, Times
+from oneflow.core.metrics import METRICS, Metrics
+from oneflow.core.metrics_families import Counts, Gauges, Histogram, Times
 from oneflow.services.metrics_page import families_of, gauge
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class DaemonCounters:
 
     @property
     def loop_lag(self) -> Histogram:
-        return self.loop_lag_seconds[()]
+        found: Histogram = self.loop_lag_seconds[()]
+        return found
 
     def worker_exited(self, reason: str) -> None:
         """reason: one of the reasons of ranks, NONE included."""

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oneflow.core.metrics import METRICS, Counts, Gauges, Times
+from oneflow.core.metrics import METRICS
+from oneflow.core.metrics_families import Counts, Gauges, Times
 from oneflow.scheduler.cluster.driver import Listener
 from oneflow.scheduler.jobs.events import (
     Action,

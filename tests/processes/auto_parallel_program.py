@@ -74,7 +74,7 @@ def trained(sbp: Any, is_auto: bool, pieces: int = 1) -> tuple[list[float], dict
 
 def counted_nbytes() -> int:
     """Bytes that boxing has moved so far, on all ranks."""
-    own = sum(c.nbytes for c in METRICS.collectives.values())
+    own = sum(METRICS.collective_bytes.values())
     return int(flow.tensor([own]).to_global(EVERYONE, S0).sum().numpy())
 
 

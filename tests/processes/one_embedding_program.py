@@ -184,7 +184,7 @@ def rows_may_be_read_ahead() -> None:
 
 def received_nbytes() -> int:
     """Bytes that this rank has read of others, eagerly and in graphs."""
-    return sum(counted.nbytes for counted in METRICS.collectives.values())
+    return sum(METRICS.collective_bytes.values())
 
 
 def rows_are_split() -> None:

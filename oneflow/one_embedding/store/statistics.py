@@ -42,5 +42,5 @@ class StoreStatistics:
             for way, ending in (("read", "read"), ("write", "written")):
                 name = f"{kept}_nbytes_{ending}"
                 nbytes[tier, way] += getattr(self, name) - getattr(before, name)
-        METRICS.rows_queued += self.queued - before.queued
-        METRICS.row_stall_s += self.stall_s - before.stall_s
+        METRICS.rows_queued[()] += self.queued - before.queued
+        METRICS.row_stall_seconds[()] += self.stall_s - before.stall_s

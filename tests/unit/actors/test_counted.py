@@ -28,7 +28,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_message_that_wakes_its_receiver_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {rank: new_page(2, areas_nbytes(2, 0)) for rank in (0, 1)}
     buses = [SharedMemoryBus(RankPages(rank, [0, 1], pages)) for rank in (0, 1)]
-    latency = METRICS.transport("shm").latency
+    latency = METRICS.message_latency_seconds["shm"]
     try:
         buses[0].post(1, 4)
         assert buses[1].poll() == [(0, 4)]
@@ -74,7 +74,7 @@ def test_the_round_trip_of_a_connection_is_looked_up() -> None:
         buses[1].post(0, code)
         wait_until(buses[0].poll)
     buses[0].sample_latency()
-    latency = METRICS.transport("tcp").latency
+    latency = METRICS.message_latency_seconds["tcp"]
     assert sum(latency.counts) == 1
     assert 0 < latency.total_s < 1
     for bus in buses:
@@ -120,4 +120,4 @@ def test_pinned_memory_is_counted_until_it_is_given_back() -> None:
     metrics.pinned(4096)
     metrics.pinned(100)
     metrics.pinned(-4096)
-    assert metrics.host_memory == {"pinned": 100}
+    assert metrics.host_memory["pinned"] == 100

@@ -64,15 +64,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch, rank: int, second: str, pieces: int =
 
 
 def waits() -> dict[tuple[str, str], float]:
-    return {
-        (kind, cause): seconds
-        for kind, c in METRICS.actors.items()
-        for cause, seconds in (
-            ("no_input", c.no_input_s),
-            ("no_free_register", c.no_free_register_s),
-        )
-        if seconds
-    }
+    return {key: seconds for key, seconds in METRICS.wait_seconds.items() if seconds}
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +174,7 @@ def test_progress_grows_within_a_step():
         pass
     acts = sum(a.acts for a in job.bound.plan.actors)
     assert live.progress() == live.progress() == before + acts
-    assert METRICS.actors["segment"].acts == sum(
+    assert METRICS.acts["segment"] == sum(
         a.acts for a in job.bound.plan.actors if a.kind.name == "SEGMENT"
     )
 
@@ -201,7 +193,7 @@ def test_local_messages_are_counted_by_what_a_step_must_send():
         job.executor._handlers[key] = counting
     job.run(feeds)
     job.close()
-    assert METRICS.transport("local").sent == delivered > 0
+    assert METRICS.messages_sent["local"] == delivered > 0
 
 
 def test_a_job_that_goes_away_has_been_counted():
@@ -212,5 +204,5 @@ def test_a_job_that_goes_away_has_been_counted():
     acts = sum(a.acts for a in job.bound.plan.actors)
     del job
     gc.collect()
-    assert sum(c.acts for c in METRICS.actors.values()) == acts
+    assert sum(METRICS.acts.values()) == acts
     assert live.jobs() == []

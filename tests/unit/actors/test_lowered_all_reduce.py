@@ -191,21 +191,20 @@ def test_ranks_of_two_hosts_send_no_register_that_the_backend_sums() -> None:
     plan = compiled(LAYOUTS["data-2"][1], 2)
     arrays = {**initial(WIDTH), "lr": np.array(RATE / 10)}
     variables, feeds = shards(plan, "variable", arrays), shards(plan, "input", arrays)
-    counters = METRICS.transport("tcp")
-    before = counters.nbytes_sent
+    before = METRICS.message_bytes["tcp", "sent"]
     found = run_ranks(plan, "in_process", variables, feeds, 2, places=("a", "b"))
     assert all(isinstance(f, list) for f in found), found
-    assert 0 < counters.nbytes_sent - before < 4096  # messages without contents
+    assert 0 < METRICS.message_bytes["tcp", "sent"] - before < 4096  # messages without contents
 
 
 def test_a_call_is_counted_as_that_of_eager_code() -> None:
     plan = compiled(LAYOUTS["data-2"][1], 2)
     arrays = {**initial(WIDTH), "lr": np.array(RATE / 10)}
     variables, feeds = shards(plan, "variable", arrays), shards(plan, "input", arrays)
-    before = METRICS.collectives["all_reduce"].nbytes if "all_reduce" in METRICS.collectives else 0
+    before = METRICS.collective_bytes["all_reduce"]
     found = run_ranks(plan, "shm", variables, feeds, 1)
     assert all(isinstance(f, list) for f in found), found
-    moved = METRICS.collectives["all_reduce"].nbytes - before
+    moved = METRICS.collective_bytes["all_reduce"] - before
     sums = sum(n.outputs[0].type.nbytes for a in plan.actors for n in a.nodes if n.op == "boxing")
     assert sums * 2 <= moved <= sums * 2 + 2 * 64 * len(plan.actors)  # padding between neighbours
 

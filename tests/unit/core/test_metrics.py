@@ -19,9 +19,9 @@ from oneflow.core.errors import ConfigError
 from oneflow.core.metrics import (
     KEEP_ENDED_S,
     MAX_JOBS,
-    Histogram,
     Metrics,
 )
+from oneflow.core.metrics_families import Histogram
 from oneflow.services.metrics_http import start_endpoint
 from oneflow.services.metrics_page import make_registry
 
@@ -37,18 +37,20 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
 
 def busy() -> Metrics:
     metrics = Metrics()
-    metrics.act("compute", 5)
-    metrics.wait("compute", "no_input", 1.5)
-    metrics.wait("compute", "no_free_register", 0.5)
+    metrics.acts["compute"] += 5
+    metrics.act_seconds["compute"].observe(0.01)
+    metrics.message_latency_seconds["shm"].observe(3e-5)
+    metrics.wait_seconds["compute", "no_input"] += 1.5
+    metrics.wait_seconds["compute", "no_free_register"] += 0.5
     metrics.message_sent("shm", 100)
-    metrics.message_received("shm", 40)
+    metrics.messages_taken("shm", 1, 40)
     metrics.collective("all_reduce", 4096, 0.002)
-    metrics.set_registers("compute", "free", 3)
+    metrics.registers["compute", "free"] = 3
     metrics.set_device_memory("reserved", 700)
     metrics.set_device_memory("reserved", 300)
     metrics.actor_states["compute", "idle"] = 2
-    metrics.transport("shm").took(3)
-    metrics.checkpoint("write", 5000)
+    metrics.mailbox_depth.note(3)
+    metrics.checkpoint_nbytes["write"] += 5000
     metrics.scheduler.passes["dedupe"].observe(0.01)
     metrics.scheduler.rejected["auth"] += 1
     metrics.step("job", 0.25, samples=8)

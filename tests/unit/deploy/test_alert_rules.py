@@ -42,7 +42,7 @@ class Cluster:
         self.daemon.collectors.append(metrics_daemon.collect)
         counters.workers["running"] = 1
         self.is_scheduler_up = True
-        self.daemon.wait("segment", "no_free_register", 0.0)
+        self.daemon.wait_seconds["segment", "no_free_register"] += 0.0
         self.scheduler.certificates["scheduler"] = BEGIN + 90 * 86400.0
 
     def minute(self, at_s: float) -> None:
@@ -55,7 +55,7 @@ class Cluster:
             d.progressed("j1", int(at_s), 0)
         if at_s % 600 == 0 and "checkpoint" not in wrong:
             d.checkpointed("j1", int(at_s))
-        d.wait("segment", "no_free_register", 50.0 if "back pressure" in wrong else 1.0)
+        d.wait_seconds["segment", "no_free_register"] += 50.0 if "back pressure" in wrong else 1.0
         for _ in range(60):
             s.loop_lag[()].observe(0.5 if "loop" in wrong else 0.001)
         slots = {("cpu", "free"): 1, ("cpu", "used"): 1}
@@ -83,11 +83,11 @@ class Cluster:
         if "logs" in wrong:
             self.counters.log_lines_dropped["stdout"] += 5
         if "disk" in wrong:
-            d.checkpoint_failed("DISK_FULL")
+            d.checkpoint_failures["DISK_FULL"] += 1
         if "nan" in wrong:
             d.nonfinite("j1", "loss")
         if "xid" in wrong:
-            d.device_failed("xid")
+            d.device_errors["xid"] += 1
 
 
 FAULTS = {

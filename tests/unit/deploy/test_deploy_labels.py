@@ -31,16 +31,19 @@ def of_a_rank() -> Metrics:
     """Counts of a daemon and its rank in which everything has happened once."""
     metrics = Metrics()
     metrics.collectors.append(metrics_daemon.collect)
-    metrics.act("segment")
+    metrics.acts["segment"] += 1
+    metrics.actor_times("segment").observe(1.0)
+    metrics.messages_taken("local", 1, 1)
+    metrics.message_latency_seconds["local"].observe(1.0)
     metrics.actor_states["segment", "running"] = 1
     metrics.collective("all_reduce", 1, 1.0)
     metrics.message_sent("local", 1)
-    metrics.set_registers("compute", "free", 1)
+    metrics.registers["compute", "free"] = 1
     metrics.set_device_memory("used", 1)
     metrics.step("job", 1.0)
     metrics.progressed("job", 1, loss=1.0)
     metrics.checkpointed("job", 1)
-    metrics.checkpoint("write", 1)
+    metrics.checkpoint_nbytes["write"] += 1
     return metrics
 
 
@@ -61,7 +64,7 @@ def of_a_scheduler(database: Path) -> ClusterMetrics:
     metrics.rejected_jobs["refused"] += 1
     metrics.finished["FAILED", "USER_ERROR"] += 1
     metrics.restarts["NODE_LOST"] += 1
-    metrics.lost.update(("left", "silent", "died"))
+    metrics.lost.update(dict.fromkeys(("left", "silent", "died"), 1))
     metrics.failure_detected("process", 1.0)
     metrics.rpc_done("Jobs.Get", "OK", 1.0)
     metrics.certificates["scheduler"] = 1.0

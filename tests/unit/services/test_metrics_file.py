@@ -29,11 +29,11 @@ def test_what_is_written_is_what_a_worker_would_tell(tmp_path: Path) -> None:
     here, there = Metrics(), Metrics()
     listener = Listener(here, "j")
     assert listener.take(told) == 0
-    rank.act("segment", 5)
+    rank.acts["segment"] += 5
     writer.write()
     assert listener.take(reader.news()) == 0
     again = worked()
-    again.act("segment", 5)
+    again.acts["segment"] += 5
     Listener(there, "j").take(Teller(again).news())
     moving = ("memory_bytes", "timestamp_seconds")
     assert {k: v for k, v in samples(here).items() if not k[0].endswith(moving)} == {

@@ -261,15 +261,15 @@ def worst(metrics: Metrics) -> Metrics:
     """All kinds of everything, and 200 jobs that go on and have every series of a job."""
     for kind in ActorKind:
         name = kind.name.lower()
-        metrics.act(name)
+        metrics.acts[name] += 1
         metrics.collective(name, 1, 0.1)
         for state in ("waiting_input", "waiting_output", "running", "idle"):
             metrics.actor_states[name, state] = 1
     for kind in ("compute", "transfer", "io"):
         for state in ("free", "filled", "in_use"):
-            metrics.set_registers(kind, state, 1)
+            metrics.registers[kind, state] = 1
     for transport in ("local", "shm", "tcp"):
-        metrics.message_sent(transport)
+        metrics.message_sent(transport, 0)
     for op in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "transfer"):
         metrics.collective(op, 1, 0.1)
     for number in range(MAX_JOBS):

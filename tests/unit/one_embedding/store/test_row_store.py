@@ -236,15 +236,15 @@ def test_metrics_show_what_stores_did(
     assert metrics.lookups["host", "hit"] == counted.memory_hits > 0
     assert metrics.lookups["host", "miss"] == len(store)
     assert metrics.row_nbytes["host", "read"] == 4 * LINE * counted.lookups
-    assert metrics.rows_queued == counted.queued > 0
+    assert metrics.rows_queued[()] == counted.queued > 0
     store.save_snapshot("a")
     assert metrics.row_nbytes["disk", "write"] >= 4 * LINE * len(store)
-    assert metrics.rows_queued == 0
-    assert metrics.row_stall_s == counted.stall_s > 0
+    assert metrics.rows_queued[()] == 0
+    assert metrics.row_stall_seconds[()] == counted.stall_s > 0
     shown = Metrics()
     Listener(shown, "job").take(Teller(metrics).news())
     assert shown.row_nbytes == metrics.row_nbytes
-    assert shown.row_stall_s == metrics.row_stall_s
+    assert shown.row_stall_seconds == metrics.row_stall_seconds
 
 
 def test_items_stand_in_the_order_of_their_hashes_then_of_their_making() -> None:

@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -250,6 +250,38 @@ def _scalar(rng: random.Random, entry: Any) -> Any:
     bits = 32 if kind in (entry.CPPTYPE_INT32, entry.CPPTYPE_UINT32) else 64
     signed = kind in (entry.CPPTYPE_INT32, entry.CPPTYPE_INT64)
     return number % (1 << (bits - 1 if signed else bits))
+
+
+def message_mutated(rng: random.Random, message: Any, words: Sequence[str] = WORDS) -> None:
+    """Change one value somewhere in a message; it may come twice, go, or be new. words: texts."""
+    entry = rng.choice(message.DESCRIPTOR.fields)
+    found, chance = getattr(message, entry.name), rng.random()
+    if entry.message_type is not None and not entry.is_repeated:
+        message_mutated(rng, found, words)
+    elif not entry.is_repeated:
+        setattr(message, entry.name, _near(rng, entry, found, words))
+    elif not len(found) or chance < 0.1:
+        found.add() if entry.message_type is not None else found.append(_scalar(rng, entry))
+    elif chance < 0.2:
+        del found[rng.randrange(len(found))]
+    elif entry.message_type is not None:
+        message_mutated(rng, rng.choice(found), words)
+    elif chance < 0.25:
+        found.extend(found[: rng.randrange(4)])
+    else:
+        at = rng.randrange(len(found))
+        found[at] = _near(rng, entry, found[at], words)
+
+
+def _near(rng: random.Random, entry: Any, old: Any, words: Sequence[str]) -> Any:
+    """Another value of a field, which it can hold: often one beside the old one."""
+    if entry.type == entry.TYPE_STRING:
+        return rng.choice(words)
+    if isinstance(old, bool):
+        return not old
+    if isinstance(old, int) and rng.random() < 0.5:
+        return min(abs(rng.choice((old + 1, old - 1, 2 * old))), 2**31 - 1)
+    return _scalar(rng, entry)
 
 
 def varint(number: int) -> bytes:

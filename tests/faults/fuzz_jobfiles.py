@@ -9,19 +9,17 @@ import random
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from oneflow.core.errors import OneFlowError
 
 from .fuzz_inputs import (
-    FLOATS,
     NUMBERS,
-    WORDS,
     Verdict,
     WrongError,
     judged,
+    message_mutated,
     mutated,
     random_message,
     scratch,
@@ -248,50 +246,25 @@ def _entry_graph(rng: random.Random, whole: bytes, entries: dict[str, bytes]) ->
     return _sealed(entries)
 
 
+_GRAPH_WORDS = (
+    "", "x", "float64", "float16", "bool", "int8", "int64", "object", "O", "<f4", "complex64",
+    "input.0", "lr.0", "sum", "mean", "S(0)", "cpu", "cuda", "tpu", "name", "index", "axis", "dim",
+)  # fmt: skip
+
+
 def graph_mutated(rng: random.Random, data: bytes) -> bytes:
-    """A graph that means something else: dims, dtypes, ops, attributes, edges, placements."""
+    """A graph that means something else: dims, dtypes, ops, attributes, edges, placements; now and
+    then one with a message in it that has nothing to do with it.
+    """
     from oneflow.protos import graph_pb2
 
     proto = graph_pb2.Graph.FromString(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
-        rng.choice(_GRAPH_WAYS)(rng, proto)
+        message_mutated(rng, proto, (*_GRAPH_WORDS, *_all_ops()))
+    if rng.random() < 0.05:
+        proto.MergeFrom(random_message(rng, graph_pb2.Graph, 0, 0.2))
     found: bytes = proto.SerializeToString()
     return found
-
-
-def _some(rng: random.Random, column: Any, values: tuple[int, ...]) -> None:
-    """One number of a column is another; it still fits its field."""
-    if not len(column):
-        return
-    at = rng.randrange(len(column))
-    old = column[at]
-    for value in rng.sample((old + 1, old - 1, -old, *values), 3):
-        try:
-            column[at] = value
-            return
-        except ValueError:
-            continue
-
-
-def _dims(rng: random.Random, proto: Any) -> None:
-    shape = rng.choice(proto.types).shape
-    if rng.random() < 0.2:
-        shape.append(rng.choice((0, 1, 2, 2**31)))
-    elif shape and rng.random() < 0.2:
-        del shape[rng.randrange(len(shape))]
-    else:
-        _some(rng, shape, (0, 1, 3, -1, 2**20, 2**31, 2**40, 2**62))
-
-
-def _dtypes(rng: random.Random, proto: Any) -> None:
-    names = ("float64", "float16", "bool", "int8", "int64", "object", "O", "<f4", "complex64", "")
-    rng.choice(proto.types).dtype = rng.choice(names)
-
-
-def _ops(rng: random.Random, proto: Any) -> None:
-    known = list(proto.ops)
-    names = rng.choice((known, WORDS[:8], _all_ops()))
-    proto.ops[rng.randrange(len(known))] = rng.choice(names)
 
 
 def _all_ops() -> list[str]:
@@ -299,85 +272,6 @@ def _all_ops() -> list[str]:
 
     find_op("relu")  # declares all
     return sorted(REGISTRY)
-
-
-def _edges(rng: random.Random, proto: Any) -> None:
-    column = rng.choice(
-        (proto.inputs, proto.node_num_inputs, proto.node_num_outputs, proto.value_id)
-    )
-    _some(rng, column, (0, 2, 5, 1000, -1))
-
-
-def _columns(rng: random.Random, proto: Any) -> None:
-    names = "node_op node_attrs node_placement node_stage value_type value_sbp node_location"
-    _some(rng, getattr(proto, rng.choice(names.split())), (0, 1, 2, 100, -1))
-
-
-def _attributes(rng: random.Random, proto: Any) -> None:
-    attrs = rng.choice(proto.attrs)
-    if not attrs.values or rng.random() < 0.2:
-        attrs.names.append(rng.choice((*WORDS[:6], "name", "index", "axis", "dim", "seed")))
-        attrs.values.add().int = rng.choice((0, 1, -1, 2**40, -(2**63)))
-        return
-    value = rng.choice(attrs.values)
-    kind = rng.randrange(6)
-    if kind == 0:
-        value.int = rng.choice((0, 1, -1, 7, 2**31, 2**62, -(2**63)))
-    elif kind == 1:
-        value.float = rng.choice(FLOATS)
-    elif kind == 2:
-        value.string = rng.choice(("", "x", "input.0", "lr.0", "sum", "mean", "float32", "S(0)"))
-    elif kind == 3:
-        value.bool = rng.random() < 0.5
-    elif kind == 4:
-        value.tuple.SetInParent()
-        for _ in range(rng.randrange(4)):
-            value.tuple.items.add().int = rng.choice((0, 1, -1, 5, 2**31))
-    else:
-        value.dtype = rng.choice(("float32", "int64", "bool", "x"))
-
-
-def _places(rng: random.Random, proto: Any) -> None:
-    place = rng.choice(proto.placements)
-    kind = rng.randrange(3)
-    if kind == 0:
-        _some(rng, place.runs, (0, 1, 2, 1000, 2**20, 2**31))
-    elif kind == 1:
-        _some(rng, place.hierarchy, (0, 1, 2, 3))
-    else:
-        place.device_type = rng.choice(("cpu", "cuda", "tpu", ""))
-
-
-def _layouts(rng: random.Random, proto: Any) -> None:
-    if not proto.sbps or rng.random() < 0.3:
-        proto.sbps.add(axes=rng.choices((-3, -2, -1, 0, 1, 5), k=rng.randrange(4)))
-    else:
-        _some(rng, rng.choice(proto.sbps).axes, (-3, -2, -1, 0, 1, 9))
-    _some(rng, proto.value_sbp, (0, 1, len(proto.sbps)))
-
-
-def _pieces(rng: random.Random, proto: Any) -> None:
-    proto.num_pieces = rng.choice((0, 1, 2, 3, 65_536, 2**31 - 1))
-    if proto.node_is_piece:
-        at = rng.randrange(len(proto.node_is_piece))
-        proto.node_is_piece[at] = not proto.node_is_piece[at]
-
-
-def _nodes_again(rng: random.Random, proto: Any) -> None:
-    """Columns of different lengths, or of a message that has nothing to do with it."""
-    from oneflow.protos import graph_pb2
-
-    if rng.random() < 0.5:
-        column = rng.choice((proto.node_op, proto.inputs, proto.value_id, proto.value_type))
-        column.extend(column[: rng.randrange(4)])
-    else:
-        proto.MergeFrom(random_message(rng, graph_pb2.Graph, 0, 0.2))
-
-
-_GRAPH_WAYS: tuple[Callable[[random.Random, Any], None], ...] = (
-    _dims, _dims, _dtypes, _ops, _edges, _edges, _columns, _columns, _attributes, _attributes,
-    _places, _layouts, _pieces, _nodes_again,
-)  # fmt: skip
 
 
 def truncate_jobfile(verdict: Verdict, sample: Path) -> None:

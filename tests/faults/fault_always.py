@@ -1,7 +1,10 @@
-"""The seven checks that hold after every fault (A1 to A7)."""
+"""The seven checks that hold after every fault (A1 to A7). A5 is the next job: it runs before the
+others look.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -38,6 +41,44 @@ CODES_OF = {"NODE_LOST": 137, "PREEMPTED": 143, "HANG": 80, "PEER_LOST": 85}
 DAEMON_NAMED = re.compile(r"daemon \w+/cpu:\d")
 
 Before = dict[str, tuple[int, Usage]]
+
+
+def always(
+    rig: Rig, watcher: Watcher, job_id: str, before: Before, shm_before: set[str], slack: int = 0
+) -> None:
+    """All of them but A5. slack: bytes that each service may use more than usual."""
+    now = rig.client().job(job_id).status()
+    checks: list[tuple[str, Callable[[], None]]] = [
+        ("A1", lambda: a1_no_process(rig)),
+        ("A2", lambda: a2_nothing_left(rig, shm_before)),
+        ("A3", lambda: a3_flat(rig, before, slack)),
+        ("A4", lambda: a4_one_end(watcher, now)),
+        ("A6", lambda: a6_named(watcher, now, "rig")),
+        ("A7", lambda: a7_replays(rig)),
+    ]
+    for name, check in checks:
+        try:
+            check()
+        except SceneError as error:
+            files = f"; {open_files(rig)}" if name == "A3" else ""
+            raise SceneError(f"{name}: {error} (record: {now.state}){files}") from None
+
+
+def a5_next_job(rig: Rig, job_file: str, end_s: float) -> None:
+    after = rig.client().submit(job_file, devices=2, steps=4).wait(end_s)
+    if str(after.state) != "SUCCEEDED":
+        raise SceneError(f"A5: the next job is {after.state} {after.reason}: {after.cause}")
+
+
+def open_files(rig: Rig) -> str:
+    """Describes its services, for a report of descriptors that are too many."""
+    found = []
+    for name in ("scheduler", *DEVICES):
+        with suppress(OSError):
+            folder = Path(f"/proc/{rig.pid(name)}/fd")
+            files = sorted(os.readlink(path) for path in folder.iterdir())
+            found.append(f"{name}: {' '.join(files)}")
+    return "; ".join(found)
 
 
 def a1_no_process(rig: Rig) -> None:
@@ -82,7 +123,7 @@ def rig_shm(rig: Rig) -> set[str]:
     return mine - strangers
 
 
-def a3_flat(rig: Rig, before: Before) -> None:
+def a3_flat(rig: Rig, before: Before, slack: int = 0) -> None:
     """Descriptors, threads and memory of services that live on."""
 
     def odd() -> list[str]:
@@ -91,11 +132,13 @@ def a3_flat(rig: Rig, before: Before) -> None:
             old_pid, old = before.get(name, (0, now))
             if pid != old_pid:
                 continue
+            usual = old.nbytes + slack
+            most_nbytes = max(usual * MORE, usual + MORE_NBYTES)
             more_fds = MORE_FDS + (len(rig.compilers()) if name == "scheduler" else 0)
             for what, was, has, most in (
                 ("descriptors", old.fds, now.fds, old.fds + more_fds),
                 ("threads", old.threads, now.threads, old.threads + MORE_THREADS),
-                ("bytes", old.nbytes, now.nbytes, max(old.nbytes * MORE, old.nbytes + MORE_NBYTES)),
+                ("bytes", old.nbytes, now.nbytes, most_nbytes),
             ):
                 if has > most:
                     found.append(f"{name}: {was} -> {has} {what}")

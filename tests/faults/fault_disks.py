@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from oneflow.cluster.connection import NotNowError
-from tests.support.cluster import DEVICES, Rig
+from tests.support.cluster import Rig
 from tests.support.waiting import SceneError, wait_until
 
 from .fault_ground import (
@@ -25,36 +25,6 @@ from .fault_ground import (
     impatient,
     train,
 )
-
-
-def full_log(ground: Ground) -> str:
-    """A log's disk is full for a while: the rank goes on, missing lines are counted and marked."""
-    with (
-        Disk(ground.folder / "markdisk", 24 * MIB) as disk,
-        ground.cluster(daemon={"state_dir": str(disk.path)}) as rig,
-    ):
-        go, text = (
-            ground.folder / "go",
-            (
-                "import os, sys, time\nprint('before')\nsys.stdout.flush()\n"
-                "while not os.path.exists(sys.argv[1]): print('x' * 99); time.sleep(0.001)\n"
-                "print('after')"
-            ),
-        )
-        job = rig.client().submit_script([sys.executable, "-uc", text, str(go)], devices=1)
-        wait_until(lambda: "before" in [line.text for line in job.logs()], "it writes")
-        with fill(disk.path):
-            time.sleep(1.5)
-        time.sleep(0.3)
-        go.touch()
-        expect(str(job.wait(END_S).state) == "SUCCEEDED", "it did not succeed")
-        lines = [line.text for line in job.logs()]
-        marks = [line for line in lines if "were dropped here" in line]
-        expect(bool(marks) and lines[-1] == "after", f"no mark: {lines[-3:]}")
-        counted = [v for d in DEVICES for k, v in rig.metrics(d).items() if "_lines_dropped_" in k]
-        expect(sum(counted) > 0, "no dropped line was counted")
-        expect_next(rig, ground)
-        return marks[0]
 
 
 def full_checkpoints(ground: Ground) -> str:
@@ -133,19 +103,6 @@ def full_blobs(ground: Ground) -> str:
         expect("no room" in said, f"unclear: {said}")
         expect_next(rig, ground)
         return said
-
-
-def full_node(ground: Ground) -> str:
-    """A daemon's disk is full: the job says so; when there is room the next one runs."""
-    with (
-        Disk(ground.folder / "nodedisk", 64 * MIB) as disk,
-        ground.cluster(daemon={"state_dir": str(disk.path)}) as rig,
-    ):
-        with fill(disk.path):
-            record = train(rig, ground, max_restarts=0).wait(END_S)
-        expect(record.reason == "DISK_FULL", f"{record.reason}: {record.cause}")
-        expect_next(rig, ground)
-        return f"{record.reason} {record.exit_code}: {record.cause[:80]}"
 
 
 def read_only_node(ground: Ground) -> str:

@@ -1,4 +1,4 @@
-"""Leftovers of dead processes, services that are there already, and journals that are damaged."""
+"""Leftovers of dead processes, and journals that are damaged."""
 
 from __future__ import annotations
 
@@ -72,25 +72,6 @@ def leftovers(ground: Ground) -> str:
 
 def _sleeper(mark: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "120"], env={MARK: mark}, start_new_session=True)
-
-
-def second_scheduler(ground: Ground) -> str:
-    """Starts on the state directory, or on the port, of one that runs: refused, naming it."""
-    with ground.cluster() as rig:
-        holder = str(rig.pid("scheduler"))
-        said = []
-        free = "127.0.0.1:0"
-        for given in ({"listen": free}, {"state": str(rig.folder / "other")}):
-            code, text = start_scheduler(rig, **given)
-            expect(code == 78 and holder in text, f"{given}: {code} {text}")
-            said.append(text.partition("oneflow: ")[2][:110])
-        expect(rig.address.rpartition(":")[2] in said[1], f"no port: {said[1]}")
-        ends_well(train(rig, ground), ground)
-        os.kill(rig.pid("scheduler"), signal.SIGKILL)
-        wait_until(lambda: not rig.is_alive("scheduler"), "it ends")
-        rig.repair()  # its lock and its port are free at once
-        expect_next(rig, ground)
-        return " / ".join(said)
 
 
 def start_scheduler(rig: Rig, **given: str) -> tuple[int, str]:

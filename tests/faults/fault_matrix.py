@@ -42,16 +42,7 @@ from tests.support.cluster import (
 )
 from tests.support.waiting import SceneError, wait_until
 
-from .fault_always import (
-    a1_no_process,
-    a2_nothing_left,
-    a3_flat,
-    a4_one_end,
-    a6_named,
-    a7_replays,
-    ended_attempts,
-    rig_shm,
-)
+from .fault_always import a5_next_job, always, ended_attempts, rig_shm
 
 PHASES = {
     "queued": "scheduler.queued",
@@ -209,8 +200,8 @@ def run_cell(
         _expect(cell, record)
         _expect_noticed(cell, outcome, slack_s)
         if has_next or outcome.repaired:
-            _next_job(rig, job_file)
-        _always(rig, watcher, record, before, shm, job_id)
+            a5_next_job(rig, job_file, END_S)
+        always(rig, watcher, job_id, before, shm)
         if client.errors:
             raise SceneError(f"the client failed: {client.errors}")
     except (SceneError, OneFlowError, OSError, subprocess.SubprocessError) as error:
@@ -391,32 +382,6 @@ def _expect_noticed(cell: Cell, outcome: Outcome, slack_s: float) -> None:
     found_s = outcome.detected_s
     if found_s is None or found_s > limit_s + slack_s:
         raise SceneError(f"noticed after {found_s} s, not {limit_s:g} s")
-
-
-def _next_job(rig: Rig, job_file: str) -> None:
-    after = rig.client().submit(job_file, devices=2, steps=NEXT_STEPS).wait(END_S)
-    if str(after.state) != "SUCCEEDED":
-        raise SceneError(f"A5: the next job is {after.state} {after.reason}: {after.cause}")
-
-
-def _always(
-    rig: Rig, watcher: Watcher, record: JobRecord, before: Any, shm: set[str], job_id: str
-) -> None:
-    host = os.uname().nodename
-    now = rig.client().job(job_id).status()
-    checks: list[tuple[str, Any]] = [
-        ("A1", lambda: a1_no_process(rig)),
-        ("A2", lambda: a2_nothing_left(rig, shm)),
-        ("A3", lambda: a3_flat(rig, before)),
-        ("A4", lambda: a4_one_end(watcher, now)),
-        ("A6", lambda: a6_named(watcher, now, "rig")),
-        ("A7", lambda: a7_replays(rig)),
-    ]
-    for name, check in checks:
-        try:
-            check()
-        except SceneError as error:
-            raise SceneError(f"{name}: {error} (record: {record.state}, host {host})") from None
 
 
 # ---- running many --------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Disks that are full or read-only, memory, processes and descriptors that run out, frozen
-processes, what dead processes left, damaged journals, logs meant to harm, clocks that jump.
+"""Disks that are full or read-only, descriptors that run out, what dead processes left,
+damaged journals, logs meant to harm, clocks that jump.
 
     python -m tests.faults.fault_resources [--only TEXT] [--json FILE]
 
@@ -26,8 +26,8 @@ from tests.support.waiting import SceneError
 from . import fault_disks as disks
 from .fault_clocks import clock_jumps, other_monotonic_clock
 from .fault_ground import END_S, Ground, expect, make_rig, missing_right, train
-from .fault_leftovers import damaged_journals, leftovers, second_scheduler
-from .fault_limits import descriptors, memory, processes
+from .fault_leftovers import damaged_journals, leftovers
+from .fault_limits import descriptors
 from .fault_log_attacks import log_attacks
 from .fault_resume import Bits, bits_of
 
@@ -47,17 +47,12 @@ class Outcome:
 Scene = Callable[[Ground], str]
 
 SCENES: dict[str, Scene] = {
-    "disk full: log": disks.full_log,
     "disk full: checkpoints": disks.full_checkpoints,
     "disk full: journal": disks.full_journal,
     "disk full: blobs": disks.full_blobs,
-    "disk full: node": disks.full_node,
     "read-only: node": disks.read_only_node,
-    "memory of a rank": memory,
-    "processes of a rank": processes,
     "descriptors": descriptors,
     "leftovers": leftovers,
-    "second scheduler": second_scheduler,
     "journal": damaged_journals,
     "log attacks": log_attacks,
     "clock jumps": clock_jumps,

@@ -78,6 +78,14 @@ class Bits:
     losses: tuple[tuple[int, str], ...]
     variables: str
 
+    def difference(self, wanted: Bits) -> str:
+        """ "": none."""
+        pairs = zip(wanted.losses, self.losses, strict=False)
+        odd = [step for (step, a), (_, b) in pairs if a != b]
+        if odd or len(self.losses) != len(wanted.losses):
+            return f"losses differ from step {odd[0] if odd else len(self.losses)} on"
+        return "" if self.variables == wanted.variables else "the final variables differ"
+
 
 def bits_of(job: Any) -> Bits:
     lines = job.output("metrics.jsonl").decode().splitlines()
@@ -166,12 +174,7 @@ def _prove(rig: Rig, jobs: Path, proof: Proof, wanted: Bits) -> str:
     try:
         bits, record = run_once(rig, jobs, proof, proof.program)
         attempts = record.attempt
-        odd = [step for (step, a), (_, b) in zip(wanted.losses, bits.losses, strict=True) if a != b]
-        if odd:
-            said = f"losses differ from step {odd[0]} on"
-        elif bits.variables != wanted.variables:
-            said = "the final variables differ"
-        said = said or proof.fits(record)
+        said = bits.difference(wanted) or proof.fits(record)
     except (SceneError, OneFlowError) as error:
         said = f"{type(error).__name__}: {error}"
         rig.release()

@@ -23,10 +23,10 @@ from oneflow.core.processes import own_mark
 from oneflow.launcher.daemon.cgroups import Group
 from oneflow.launcher.daemon.leftovers import MARK
 from oneflow.launcher.daemon.settings import DaemonSettings
-from oneflow.launcher.daemon.workers import Pipes, Worker, confine
+from oneflow.launcher.daemon.workers import Pipes, Worker, bound, confine
 from oneflow.launcher.processes import send_signal, spawn
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.services.forking import ANSWER, READY, ask
+from oneflow.services.forking import ANSWER, READY, SETTLED, ask
 
 ARGV = (sys.executable, "-u", "-m", "oneflow.jobs.fork_server")
 READY_S = 120.0
@@ -40,14 +40,19 @@ log = get_logger(__name__)
 
 @dataclass
 class Server:
-    """The process. words: what it writes, if it fails."""
+    """The process. words: what it writes, if it fails.  answers: to who asked for a worker.
+
+    is_ready: it can fork.  is_settled: no worker that is forked later would be quicker.
+    """
 
     pid: int
     pidfd: int
     control: socket.socket
     words: int
     started_at: float
+    answers: asyncio.Queue[bytes]
     is_ready: bool = False
+    is_settled: bool = False
 
     def close(self) -> None:
         self.control.close()
@@ -56,9 +61,10 @@ class Server:
 
 
 class ForkServer:
-    """Keeps the process, and makes a worker when a job needs one; at most one waits for its job.
+    """Keeps the process, and a worker forked ahead of its job; at most one waits for its job.
 
-    If the process ends it is started again, more slowly each time.
+    If the process ends it is started again, more slowly each time. A worker that ends before its
+    job is replaced when the job comes: one that cannot live shall not be forked again and again.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class ForkServer:
         self._server: Server | None = None
         self._worker: Worker | None = None
         self._is_waiting = False  # the worker, for its job
+        self._is_taken = False  # the one before it runs
         self._listening: asyncio.Task[None] | None = None
         self._making: asyncio.Task[None] | None = None
         self._restarting: asyncio.TimerHandle | None = None
@@ -92,9 +99,16 @@ class ForkServer:
         return int(is_there and not is_ready), int(is_ready)
 
     def start(self) -> None:
-        """Starts the process unless there is one."""
-        if self._server is not None:
-            return
+        """Starts the process, or has it fork the next worker, unless they are there: the last one
+        that was taken has ended.
+        """
+        self._is_taken = False
+        if self._server is None:
+            self._start_server()
+        else:
+            self._fork_ahead(self._server)
+
+    def _start_server(self) -> None:
         if self._restarting is not None:
             self._restarting.cancel()
             self._restarting = None
@@ -104,7 +118,7 @@ class ForkServer:
             self._failed(f"cannot run {ARGV[0]!r}: {getattr(error, 'strerror', None) or error}")
             return
         self._watch_exit(server.pidfd)
-        self._listening = asyncio.ensure_future(self._hear_ready(server))
+        self._listening = asyncio.ensure_future(self._hear(server))
 
     async def wait_ready(self) -> None:
         """Returns when a worker waits for its job. Raises ConfigError if none gets so far."""
@@ -118,18 +132,19 @@ class ForkServer:
             if left_s <= 0:
                 raise ConfigError(f"no worker was ready within {READY_S:g} s: {self._problem}")
             server = self._server
-            if server is not None and server.is_ready and self._making is None:
-                self._making = asyncio.ensure_future(self._make(server))
+            if server is not None:
+                self._begin_to_make(server)
             self._changed.clear()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left_s)
 
     def take(self) -> Worker:
-        """It is a rank's from now on. Raises ConfigError if it has ended meanwhile."""
+        """It is a rank's from now on. Raises ConfigError if it has ended meanwhile, or OSError."""
         worker = self._worker
         if worker is None or not self._is_waiting:
             raise ConfigError(f"the worker ended before its job began: {self._problem}")
-        self._worker, self._is_waiting = None, False
+        bound(worker, self._settings.limits)
+        self._worker, self._is_waiting, self._is_taken = None, False, True
         if not self._settings.warm:
             self._stop_server()
         return worker
@@ -197,15 +212,22 @@ class ForkServer:
         process.returncode = 0  # its end is ours to see, by its pid: Popen shall not wait for it
         ours.setblocking(False)
         pidfd = os.pidfd_open(process.pid)
-        return Server(process.pid, pidfd, ours, words, time.monotonic())
+        return Server(process.pid, pidfd, ours, words, time.monotonic(), asyncio.Queue())
 
-    async def _hear_ready(self, server: Server) -> None:
+    async def _hear(self, server: Server) -> None:
+        loop = asyncio.get_running_loop()
         with suppress(OSError):  # its end will be told
-            said = await asyncio.get_running_loop().sock_recv(server.control, len(READY))
-            if said == READY:
-                server.is_ready, self._failures = True, 0
-                log.info("workers can be forked after %.2f s", time.monotonic() - server.started_at)
-                self._changed.set()
+            while said := await loop.sock_recv(server.control, ANSWER.size):
+                if said == READY:
+                    server.is_ready, self._failures = True, 0
+                    took_s = time.monotonic() - server.started_at
+                    log.info("workers can be forked after %.2f s", took_s)
+                    self._changed.set()
+                elif said == SETTLED:
+                    server.is_settled = True
+                    self._fork_ahead(server)
+                else:
+                    server.answers.put_nowait(said)
 
     def _failed(self, problem: str) -> None:
         self._failures += 1
@@ -217,7 +239,8 @@ class ForkServer:
 
     def _restart(self) -> None:
         self._restarting = None
-        self.start()
+        if self._server is None:
+            self._start_server()
 
     def _stop_server(self) -> None:
         server = self._server
@@ -236,6 +259,15 @@ class ForkServer:
 
     # -- a worker ----------------------------------------------------------------------------------
 
+    def _fork_ahead(self, server: Server) -> None:
+        """The fork shall be over when the job comes."""
+        if server.is_settled and self._settings.warm and not self._is_taken:
+            self._begin_to_make(server)
+
+    def _begin_to_make(self, server: Server) -> None:
+        if server.is_ready and self._making is None and self._worker is None:
+            self._making = asyncio.ensure_future(self._make(server))
+
     async def _make(self, server: Server) -> None:
         """Fork a worker and wait until it is ready; if that fails, the process is started anew."""
         try:
@@ -253,7 +285,6 @@ class ForkServer:
         self._changed.set()
 
     async def _fork(self, server: Server) -> Worker:
-        loop = asyncio.get_running_loop()
         with ExitStack() as if_it_fails:
             with ExitStack() as once_forked:
                 pipes = Pipes.open()
@@ -267,14 +298,13 @@ class ForkServer:
                 once_forked.callback(os.close, known)
                 ours.setblocking(False)
                 ask(server.control, waits, (*pipes.theirs, theirs.fileno()))
-                answer = loop.sock_recv(server.control, ANSWER.size)
-                (pid,) = ANSWER.unpack(await asyncio.wait_for(answer, FORK_S))
+                (pid,) = ANSWER.unpack(await asyncio.wait_for(server.answers.get(), FORK_S))
                 if pid < 0:
                     raise ConfigError(f"no process can be forked here: {os.strerror(-pid)}")
                 group = self._make_group()
                 if group is not None:
                     if_it_fails.callback(group.remove)
-                confine(pid, self._settings.limits, group)
+                confine(pid, group)
                 worker = pipes.worker(pid, ours, group, self._spared, self._settings.patience)
                 if_it_fails.callback(_abandon, worker)
                 self._worker = worker  # spared from now on: it becomes our child

@@ -160,15 +160,23 @@ def start_script(
     return pipes.worker(process.pid, None, group, spared, patience)
 
 
-def confine(pid: int, limits: JobLimits, group: Group | None) -> None:
-    """Bounds a process of ours that has not begun its work. Raises OSError."""
+def confine(pid: int, group: Group | None) -> None:
+    """Put a process of ours where it shall be ended, and counted, by itself. Raises OSError."""
     if group is not None:
         group.take(pid)
         group.close_entries()
     if _protects_us():
         Path(OOM_SCORE.format(pid)).write_text("0")
-    for kind, most in _bounds(limits, group):
-        resource.prlimit(pid, kind, (most, most))
+
+
+def bound(worker: Worker, limits: JobLimits) -> None:
+    """Bound one that begins its work, by what its user has now, and the host has lost so far.
+
+    Raises OSError.
+    """
+    worker.oom_kills = num_oom_kills()
+    for kind, most in _bounds(limits, worker.group):
+        resource.prlimit(worker.pid, kind, (most, most))
 
 
 def _pipe() -> tuple[int, int]:

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 READY = b"r"
+SETTLED = b"s"  # all that new processes would need is ready
 ANSWER = struct.Struct("<i")  # the pid, or the negative errno of a fork that failed
 ORPHANED = 143
 IDLE_S = 1.0
@@ -39,17 +40,21 @@ def ask(control: socket.socket, known: int, ends: Sequence[int]) -> None:
 def serve(control: socket.socket, later: Iterable[Callable[[], object]] = ()) -> list[int] | None:
     """Return in each new process its ends; in this one None, when the asker has gone.
 
-    later: what else new processes would need, got ready while nobody asks.
+    later: what else new processes would need, got ready in one go when nobody asks for a while.
     """
-    asker, waiting = os.getppid(), deque(later)
+    asker, waiting, patience_s = os.getppid(), deque(later), IDLE_S
     _settle()
     control.send(READY)
     while True:
-        readable, _, _ = select.select([control], [], [], IDLE_S if waiting else None)
+        readable, _, _ = select.select([control], [], [], patience_s if waiting else None)
         if not readable:
             waiting.popleft()()
             _settle()
+            patience_s = 0.0
+            if not waiting:
+                control.send(SETTLED)
             continue
+        patience_s = IDLE_S
         ends = _receive(control)
         if not ends:
             return None

@@ -119,6 +119,24 @@ def test_a_fork_server_that_is_killed_is_started_again_and_its_worker_lives_on(r
     ended(train(rig))
 
 
+def test_a_worker_is_forked_ahead_and_replaced_if_it_dies_before_its_job(rig: Rig) -> None:
+    def waiting() -> list[int]:
+        return [pid for pid in children(rig.pid("cpu:0")) if name_of(pid) == WORKER_NAME]
+
+    wait_until(lambda: len(waiting()) == 1)
+    first = waiting()
+    rig.arm("worker.rendezvous")
+    job = train(rig)
+    assert [rig.held("worker.rendezvous")] == first
+    rig.release()
+    ended(job)
+    wait_until(lambda: len(waiting()) == 1 and waiting() != first)
+    second = waiting()[0]
+    os.kill(second, signal.SIGKILL)
+    wait_until(lambda: second not in waiting())
+    ended(train(rig))
+
+
 def test_an_inference_job_answers_and_says_when_it_cannot(rig: Rig) -> None:
     example = flow.tensor(np.zeros((4, 6), np.float32))
     job = rig.client().submit(Predict(), inputs={"x": example})

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
 
-import msgspec
 import numpy as np
 
 from oneflow.core.rng import mix_seed, philox
@@ -76,15 +74,12 @@ class Order:
         return joined
 
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
-
-
 @dataclass(frozen=True)
 class Cursor:
     """The place where the next batch begins. position: in rows of the epoch."""
 
-    epoch: Count = 0
-    position: Count = 0
+    epoch: int = 0
+    position: int = 0
 
 
 class Batches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -158,7 +158,7 @@ def _read(path: str, variables: Mapping[str, Variable], tables: Tables) -> Resto
         elif parts[stored] is not target.array:  # on a device, or two are saved as one
             target.array[...] = to_device(parts[stored], target.placement.type)
     _load_rows(path, state.rows, tables)
-    return Restored(state.step, state.cursor, path)
+    return Restored(state.step, Cursor(state.cursor.epoch, state.cursor.position), path)
 
 
 def _load_rows(path: str, snapshots: Mapping[str, str], tables: Tables) -> None:
@@ -175,12 +175,22 @@ def _load_rows(path: str, snapshots: Mapping[str, str], tables: Tables) -> None:
     pact.meet()
 
 
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
+
+
+class _Place(msgspec.Struct):
+    """A cursor, of which neither part may be missing."""
+
+    epoch: _Count
+    position: _Count
+
+
 class _State(msgspec.Struct):
     """The tree of a checkpoint. variables: by name, their names in it. rows: snapshots by name."""
 
     format: Literal["oneflow job state"]
-    step: Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
-    cursor: Cursor
+    step: _Count
+    cursor: _Place
     variables: dict[str, str]
     rows: dict[str, str] = {}
 

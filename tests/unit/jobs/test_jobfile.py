@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import struct
 import zipfile
 from collections.abc import Callable
@@ -191,9 +190,8 @@ CHANGES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(CHANGES)))
-def test_a_wrong_field_is_named(good: Path, tmp_path: Path, number: int) -> None:
-    change, message = CHANGES[number]
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_a_wrong_field_is_named(good: Path, tmp_path: Path, change: Any, message: str) -> None:
     refuses(changed(good, tmp_path / "bad.job", change), message)
 
 
@@ -212,32 +210,17 @@ def test_entries_that_are_missing_odd_or_damaged(good: Path, tmp_path: Path) -> 
         refuses(write(path, entries, seal=False), f"{name} is damaged: its digest")
 
 
-def test_variables_must_be_those_of_the_graph(good: Path, tmp_path: Path) -> None:
-    entries = entries_of(good)
-    content = entries["variables.safetensors"].replace(b"model.0.bias", b"model.0.bIas")
-    refuses(
-        write(tmp_path / "bad.job", {**entries, "variables.safetensors": content}),
-        "variables.safetensors: 'model.0.bIas",
-    )
-    graph = graph_from_bytes(entries["graph.pb"])
-    node = graph.of_kind("variable")[0]
-    node.attrs["name"] = "other"
-    refuses(
-        write(tmp_path / "bad.job", {**entries, "graph.pb": graph_to_bytes(graph)}), "is only there"
-    )
-
-
-def test_headers_are_bounded(good: Path, tmp_path: Path) -> None:
-    entries = entries_of(good)
+def test_arrays_that_the_graph_or_the_data_has_not(good: Path, tmp_path: Path) -> None:
+    entries, path = entries_of(good), tmp_path / "bad.job"
+    for name, change, message in (
+        ("variables.safetensors", (b"model.0.bias", b"model.0.bIas"), "'model.0.bIas"),
+        ("data/arrays.safetensors", (b'"y"', b'"z"'), "'y' is only there"),
+    ):
+        content = entries[name].replace(*change)
+        refuses(write(path, {**entries, name: content}), f"{name}: {message}")
     content = struct.pack("<Q", 17 << 20) + b" " * (17 << 20)
-    path = write(tmp_path / "bad.job", {**entries, "variables.safetensors": content})
-    refuses(path, "variables.safetensors: a header of 17825792 bytes, more than 16777216")
-
-
-def test_no_arrays_but_those_of_the_data(good: Path, tmp_path: Path) -> None:
-    entries = entries_of(good)
-    entries["data/arrays.safetensors"] = entries["data/arrays.safetensors"].replace(b'"y"', b'"z"')
-    refuses(write(tmp_path / "bad.job", entries), "data/arrays.safetensors: 'y' is only there")
+    message = "variables.safetensors: a header of 17825792 bytes, more than 16777216"
+    refuses(write(path, {**entries, "variables.safetensors": content}), message)
 
 
 GRAPHS: list[tuple[Callable[[Any], Any], str]] = [
@@ -252,9 +235,8 @@ GRAPHS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(GRAPHS)))
-def test_a_graph_that_is_none(good: Path, tmp_path: Path, number: int) -> None:
-    change, message = GRAPHS[number]
+@pytest.mark.parametrize(("change", "message"), GRAPHS)
+def test_a_graph_that_is_none(good: Path, tmp_path: Path, change: Any, message: str) -> None:
     entries = entries_of(good)
     proto = graph_pb2.Graph.FromString(entries["graph.pb"])
     change(proto)
@@ -262,12 +244,16 @@ def test_a_graph_that_is_none(good: Path, tmp_path: Path, number: int) -> None:
     refuses(write(tmp_path / "bad.job", entries), message)
 
 
-def test_attributes_are_checked_by_the_ops_own_types(good: Path, tmp_path: Path) -> None:
+def test_nodes_that_the_ops_or_the_file_do_not_know(good: Path, tmp_path: Path) -> None:
     entries = entries_of(good)
-    graph = graph_from_bytes(entries["graph.pb"])
-    graph.of_kind("linear")[0].attrs["nonsense"] = True
-    path = write(tmp_path / "bad.job", {**entries, "graph.pb": graph_to_bytes(graph)})
-    refuses(path, "graph.pb: linear has no attribute 'nonsense'")
+    for op, attr, value, message in (
+        ("linear", "nonsense", True, "graph.pb: linear has no attribute 'nonsense'"),
+        ("variable", "name", "other", "is only there"),
+    ):
+        graph = graph_from_bytes(entries["graph.pb"])
+        graph.of_kind(op)[0].attrs[attr] = value
+        path = write(tmp_path / "bad.job", {**entries, "graph.pb": graph_to_bytes(graph)})
+        refuses(path, message)
 
 
 # ---- tricks with the archive ---------------------------------------------------------------------
@@ -293,9 +279,8 @@ def test_archives_in_any_other_form(good: Path, tmp_path: Path) -> None:
         archive.comment = b"PK\5\6" + b"\0" * 18
     refuses(path, "is no job file|not where its end says")
     whole = good.read_bytes()
-    for cut in (0, 10, 21, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:cut])
-        refuses(path, "no job file")
+    path.write_bytes(whole[:-1])
+    refuses(path, "no job file")
     path.write_bytes(b"PK\3\4" + whole)
     refuses(path, "not where its end says")
     refuses(tmp_path / "none.job", "No such file")
@@ -310,34 +295,3 @@ def test_a_bomb_is_refused_before_anything_is_unpacked(good: Path, tmp_path: Pat
     path = tmp_path / "bad.job"
     path.write_bytes(whole)
     refuses(path, "graph.pb")
-
-
-def test_random_damage_gives_only_our_error(good: Path, tmp_path: Path) -> None:
-    whole, path = good.read_bytes(), tmp_path / "bad.job"
-    rng = random.Random(0)
-    accepted = 0
-    for _ in range(400):
-        data = bytearray(whole)
-        for _ in range(rng.choice((1, 1, 3))):
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-        try:
-            flow.jobs.verify(path)
-            accepted += 1
-        except JobFileError:
-            pass
-    assert accepted < 20  # dates and version numbers of the archive mean nothing
-
-
-def test_random_damage_of_sealed_graphs_gives_only_our_error(good: Path, tmp_path: Path) -> None:
-    """A file as a stranger would send it: digests fit, the content is any."""
-    entries, rng = entries_of(good), random.Random(1)
-    for name in ("graph.pb", "variables.safetensors", "schedule.safetensors"):
-        for _ in range(150):
-            content = bytearray(entries[name])
-            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-            path = write(tmp_path / "bad.job", {**entries, name: bytes(content)})
-            try:
-                flow.jobs.verify(path)
-            except JobFileError:
-                continue

@@ -16,7 +16,7 @@ from oneflow.core.sbp import BROADCAST, Split
 from oneflow.core.tensor_type import parse_type
 from oneflow.jobs.placing import replace_placement
 
-from .job_samples import BATCH, Train, data, export, losses_here, losses_of
+from .job_samples import Train, data, export, losses_here, losses_of
 
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"norm": True}, {"pieces": 2}])
@@ -47,12 +47,6 @@ def test_a_job_has_the_half_floats_of_a_trained_graph(tmp_path: Path, num_ranks:
         path = export(tmp_path / f"{fused}.job", graph, steps=3)
         found.append(losses_of(path, num_ranks, 3))
     assert found[0] == found[1]
-
-
-def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
-    path = export(tmp_path / "a.job")
-    with pytest.raises(PlacementError, match="a batch of 8 rows cannot be divided evenly"):
-        losses_of(path, 3)
 
 
 def test_exporting_changes_nothing_for_the_script(tmp_path: Path) -> None:
@@ -109,7 +103,3 @@ def test_one_placement_of_other_ranks_is_stretched_with_its_layouts() -> None:
 def test_other_placements_are_refused(places: list[Placement]) -> None:
     with pytest.raises(PlacementError, match="runs on exactly 2 devices numbered from 0, not on 4"):
         replace_placement(graph_on(*places), 4, "cpu")
-
-
-def test_the_batch_is_what_the_data_says() -> None:
-    assert data().spec.batch == BATCH

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,22 +82,18 @@ def test_the_newest_are_kept_and_named(tmp_path: Path) -> None:
     )
 
 
-def test_what_training_changes_meanwhile_is_not_saved(tmp_path: Path) -> None:
-    saver = Saver(tmp_path, 2, "key", lambda *_: None)
-    state = variables(3)
-    saver.begin(1, Cursor(), state)
+def test_going_on_finds_values_and_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are those of its beginning, read into their places without a second copy."""
+    saver, state = Saver(tmp_path, 2, "key", lambda *_: None), variables(7)
+    saver.begin(7, Cursor(1, 7), state)
     for v in state.values():
         v.array[...] = -1
     wait(saver)
-    restore(str(tmp_path / "step-1"), state, may_fall_back=False)
-    assert {float(v.array.max()) for v in state.values()} == {3.0, 33.0}
-
-
-def test_going_on_finds_values_and_place(tmp_path: Path) -> None:
-    saved(tmp_path, [7])
-    state = variables(0)
+    places = [v.array.ctypes.data for v in state.values()]
+    monkeypatch.setattr("oneflow.jobs.restoring.to_device", None)  # nothing is copied
     found = restore(str(tmp_path / "step-7"), state, may_fall_back=False)
     assert (found.step, found.cursor) == (7, Cursor(1, 7))
+    assert [v.array.ctypes.data for v in state.values()] == places
     for name, v in variables(7).items():
         np.testing.assert_array_equal(state[name].array, v.array)
 
@@ -121,11 +116,8 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
     assert saver.failures == 1 and saver.last_failure.startswith("DISK_FULL: rank 0: ")
     assert warned == [f"checkpoint of step 2 was not written: {saver.last_failure}"]
     assert METRICS.checkpoint_failures["DISK_FULL"] == 1
-    assert {k: sum(h.counts) for k, h in METRICS.saves.items()} == {
-        "gather": 2,
-        "write": 1,
-        "commit": 1,
-    }
+    timed = {k: sum(h.counts) for k, h in METRICS.saves.items()}
+    assert timed == {"gather": 2, "write": 1, "commit": 1}
     assert saver.last_step == 1 and len(told) == 1
     monkeypatch.undo()
     assert sorted(os.listdir(tmp_path)) == ["last_checkpoint", "step-1"]
@@ -173,6 +165,10 @@ def test_a_full_disk_of_rows_costs_one_checkpoint(
 
 
 def test_a_step_that_is_there_already_is_replaced(tmp_path: Path) -> None:
+    """And what an earlier attempt began is taken away, but nothing else."""
+    (tmp_path / ".step-3.0123456789abcdef").mkdir()
+    (tmp_path / "mine").mkdir()
+    remove_left_overs(tmp_path)
     saved(tmp_path, [4])
     saver = Saver(tmp_path, 2, "other", lambda *_: None)
     saver.begin(4, Cursor(), variables(9))
@@ -180,25 +176,24 @@ def test_a_step_that_is_there_already_is_replaced(tmp_path: Path) -> None:
     state = variables(0)
     restore(str(tmp_path / "step-4"), state, may_fall_back=False)
     assert float(state["model.weight"].array.max()) == 9.0
-    assert sorted(os.listdir(tmp_path)) == ["last_checkpoint", "step-4"]
-
-
-def test_what_an_earlier_attempt_began_is_taken_away(tmp_path: Path) -> None:
-    (tmp_path / ".step-3.0123456789abcdef").mkdir()
-    (tmp_path / "mine").mkdir()
-    remove_left_overs(tmp_path)
-    assert os.listdir(tmp_path) == ["mine"]
+    assert sorted(os.listdir(tmp_path)) == ["last_checkpoint", "mine", "step-4"]
 
 
 @pytest.mark.parametrize("damage", ["shard", "manifest", "missing"])
-def test_damage_is_found_before_there_is_any_memory(tmp_path: Path, damage: str) -> None:
+def test_damage_is_found_and_an_older_one_taken(tmp_path: Path, damage: str) -> None:
+    """Damage is looked for before there is any memory, and again where it is read."""
     saved(tmp_path, [1, 2])
-    last = tmp_path / "step-2"
-    assert choose(str(last), may_fall_back=False) == str(last)
-    harm(last, damage)
+    last = str(tmp_path / "step-2")
+    assert choose(last, may_fall_back=False) == last
+    harm(Path(last), damage)
+    METRICS.reset()
     with pytest.raises(CheckpointError, match="step-2"):
-        choose(str(last), may_fall_back=False)
-    assert choose(str(last), may_fall_back=True) == str(tmp_path / "step-1")
+        choose(last, may_fall_back=False)
+    assert choose(last, may_fall_back=True) == str(tmp_path / "step-1")
+    with pytest.raises(CheckpointError, match="step-2"):
+        restore(last, variables(), may_fall_back=False)
+    assert restore(last, variables(), may_fall_back=True).step == 1
+    assert METRICS.checkpoint_failures["CHECKPOINT_INVALID"] == 4
 
 
 def test_a_folder_of_checkpoints_means_the_last_one(tmp_path: Path) -> None:
@@ -227,29 +222,6 @@ def test_what_is_no_checkpoint_is_said_so(tmp_path: Path, name: str, message: st
     assert message in str(caught.value)
 
 
-def test_state_is_read_into_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a second copy of it."""
-    saved(tmp_path, [7])
-    state = variables(0)
-    places = [v.array.ctypes.data for v in state.values()]
-    monkeypatch.setattr("oneflow.jobs.restoring.to_device", None)  # nothing is copied
-    restore(str(tmp_path / "step-7"), state, may_fall_back=False)
-    assert [v.array.ctypes.data for v in state.values()] == places
-    assert float(state["model.weight"].array.max()) == 7.0
-
-
-@pytest.mark.parametrize("damage", ["shard", "manifest", "missing"])
-def test_damage_is_found_and_an_older_one_taken(tmp_path: Path, damage: str) -> None:
-    saved(tmp_path, [1, 2])
-    last = tmp_path / "step-2"
-    harm(last, damage)
-    METRICS.reset()
-    with pytest.raises(CheckpointError):
-        restore(str(last), variables(), may_fall_back=False)
-    assert restore(str(last), variables(), may_fall_back=True).step == 1
-    assert METRICS.checkpoint_failures["CHECKPOINT_INVALID"] == 2
-
-
 def test_one_that_was_removed_gives_way_to_the_newest(tmp_path: Path) -> None:
     """Its end was told, the end of newer ones was not: the rank was killed."""
     saved(tmp_path, [1, 2, 3])
@@ -274,10 +246,33 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path, change: Any, mes
         restore(str(tmp_path / "step-1"), state, may_fall_back=False)
 
 
-def test_a_checkpoint_that_no_job_wrote_is_refused(tmp_path: Path) -> None:
+STATE = {
+    "format": "oneflow job state",
+    "step": 3,
+    "cursor": {"epoch": 0, "position": 0},
+    "variables": {"x": "x"},
+    "rows": {},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "other"},
+        {"step": -1},
+        {"step": True},
+        {"step": 1 << 60},
+        {"cursor": {"epoch": 0}},
+        {"cursor": {"epoch": 0, "position": 0.5}},
+        {"cursor": {"epoch": -1, "position": 0}},
+        {"variables": [1]},
+        {"rows": {"users": 3}},
+    ],
+)
+def test_a_checkpoint_that_no_job_wrote_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     x = flow.ones(2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)
-    flow.save({"format": "other", "x": x}, tmp_path / "f")
-    with pytest.raises(CheckpointError, match="not one of a job"):
+    flow.save({**STATE, **change, "y": x}, tmp_path / "f")
+    with pytest.raises(CheckpointError, match=r"not one of a job: .* at `\$\."):
         restore(str(tmp_path / "f"), variables(), may_fall_back=False)
 
 
@@ -290,13 +285,18 @@ def test_the_curve_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"step": 6, "lo')
     second = MetricsFile(tmp_path, 3)
     second.add(4, {"loss": 0.1})
-    second.close()
+    second.flush()
+    second.check()
     assert path.read_text().splitlines() == [
         '{"step": 1, "loss": 1.0}',
         '{"step": 2, "loss": 0.5}',
         '{"step": 3, "loss": 0.3333333333333333}',
         '{"step": 4, "loss": 0.1}',
     ]
+    path.unlink()
+    with pytest.raises(OneFlowError, match="deleted while the job ran"):
+        second.check()
+    second.close()
 
 
 def test_a_cause_is_logged_once_by_the_rank_whose_it_is(
@@ -327,13 +327,3 @@ def test_a_cause_is_logged_once_by_the_rank_whose_it_is(
     fail(41, "rank 0: step-41", "Input/output error", 0)
     assert lines[2:] == ["checkpoint of step 41 was not written: rank 0: step-41"]
     assert saver.failures == 37
-
-
-def test_a_curve_that_was_deleted_meanwhile_is_missed(tmp_path: Path) -> None:
-    found = MetricsFile(tmp_path, 0)
-    found.add(1, {"loss": 1.0})
-    found.check()
-    shutil.rmtree(tmp_path / "outputs")
-    with pytest.raises(OneFlowError, match="deleted while the job ran"):
-        found.check()
-    found.close()

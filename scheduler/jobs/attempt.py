@@ -97,15 +97,14 @@ class Attempt:
     is_recovered: bool = False  # it began under another scheduler
     master_port: int = 0
     fault: Blame[Failure] = field(default_factory=Blame)
-    ended_at: float | None = None  # when the first rank exited 0
     intent: Intent = Intent.NONE
     is_stopping: bool = False
     stop_why: str = ""
     stop_grace_s: float = 0.0
     stop_at: float = 0.0
     saved_at: float = 0.0  # when its progress was last made durable
-    left_early: int | None = None  # the first rank that exited 0 before any was told to stop
-    exits: list[int] = field(default_factory=list)  # ranks in the order in which they ended
+    left_early: Rank | None = None  # the first that exited 0 before any was told to stop
+    left_at: float = 0.0  # when this was heard
 
     @property
     def is_started(self) -> bool:
@@ -157,15 +156,11 @@ class Attempt:
         failure = self.failure
         if failure is None or not failure.is_weak:
             return failure
-        if failure.reason == "PEER_LOST" and (early := self._left_early()):
-            return early
+        # The others may have said that they lost it before its own end came: it tells them that it
+        # leaves before it is gone.
+        if failure.reason == "PEER_LOST" and self.left_early is not None:
+            return early_exit(self.left_early)
         return failure
-
-    def _left_early(self) -> Failure | None:
-        """The rank that exited 0 while the others still needed it. What they say may have come
-        before its own end: it tells them that it leaves before it is gone.
-        """
-        return None if self.left_early is None else early_exit(self.ranks[self.left_early])
 
 
 def early_exit(rank: Rank) -> Failure:

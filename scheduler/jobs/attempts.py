@@ -298,13 +298,9 @@ class Attempts:
             if since is not None and desk.now - since >= settings.suspect_s:
                 self.lose(attempt, rank, f"daemon {rank.daemon} came back without its rank")
                 return
-        if attempt.ended_at is not None:
-            self._look_at_early_exit(attempt, desk.now - attempt.ended_at)
-
-    def _look_at_early_exit(self, attempt: Attempt, since_s: float) -> None:
-        if since_s >= self.desk.settings.early_exit_s:
-            exited = (attempt.ranks[number] for number in attempt.exits)
-            self.fail(attempt, early_exit(next(r for r in exited if r.exited_in_order)))
+        early = attempt.left_early
+        if early is not None and desk.now - attempt.left_at >= settings.early_exit_s:
+            self.fail(attempt, early_exit(early))
 
     def _look_for_absent(self, attempt: Attempt) -> None:
         """Daemons that have not come back since this scheduler began."""

@@ -20,7 +20,7 @@ from oneflow.scheduler.jobs.records import JobRecord, JobSpec
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job was submitted.
+    """A job was submitted, whose id and spec have been checked (see limits.py).
 
     job_key: fresh randomness from the caller. An id that exists already changes nothing.
     """

@@ -19,14 +19,20 @@ MAX_STRING_NBYTES = 65536
 MAX_SPEC_NBYTES = 512 * 1024  # of all strings; a control message holds 1 MiB
 MAX_ENV = 1024
 MAX_DEVICES = 4096
-MAX_PRIORITY = 1000
-MAX_RESTARTS = 1000
 MAX_RESTART_RULES = 64
 MAX_STEPS = 2**62
 MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
-MAX_CHECKPOINTS_KEPT = 1000
 MAX_PATH_NBYTES = 4096
 DEVICE_TYPES = ("cpu", "cuda")
+RANGES = {
+    "devices": (1, MAX_DEVICES),
+    "priority": (-1000, 1000),
+    "steps": (0, MAX_STEPS),
+    "max_restarts": (0, 1000),
+    "checkpoint_every": (0, MAX_STEPS),
+    "checkpoint_keep": (0, 1000),
+}
+"""The least and the most of whole numbers."""
 LAUNCHER_VARIABLES = frozenset(
     ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "ONEFLOW_JOB_TOKEN")
 )
@@ -79,9 +85,18 @@ def parse_folder_name(name: str) -> tuple[str, int] | None:
 
 def check_spec(spec: JobSpec) -> None:
     """Raises JobSpecError for the first thing that is wrong with it."""
-    _check_name(spec.name)
+    if len(spec.name) > MAX_NAME_CHARS or not spec.name.isprintable():
+        raise JobSpecError(
+            f"name {_shown(spec.name)}: must be at most {MAX_NAME_CHARS} printable characters"
+        )
+    for name, (low, high) in RANGES.items():
+        _check_range(name, getattr(spec, name), low, high)
     _check_devices(spec)
-    _check_numbers(spec)
+    limit = spec.time_limit_s
+    if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:
+        raise JobSpecError(
+            f"time_limit_s={limit:g}: must be 0 (none) to {MAX_TIME_LIMIT_S:.0f} seconds"
+        )
     _check_restarts(spec.restart_on)
     _check_paths(spec)
     _check_env(spec)
@@ -92,15 +107,7 @@ def check_spec(spec: JobSpec) -> None:
     _check_size(spec)
 
 
-def _check_name(name: str) -> None:
-    if len(name) > MAX_NAME_CHARS or not name.isprintable():
-        raise JobSpecError(
-            f"name {_shown(name)}: must be at most {MAX_NAME_CHARS} printable characters"
-        )
-
-
 def _check_devices(spec: JobSpec) -> None:
-    _check_range("devices", spec.devices, 1, MAX_DEVICES)
     _check_range("nodes", spec.nodes, 0, spec.devices)
     if spec.device_type not in DEVICE_TYPES:
         raise JobSpecError(
@@ -110,19 +117,6 @@ def _check_devices(spec: JobSpec) -> None:
         raise JobSpecError(
             f"nodes={spec.nodes}: {spec.devices} devices cannot be shared out evenly over them; "
             "choose a number of nodes that divides the devices"
-        )
-
-
-def _check_numbers(spec: JobSpec) -> None:
-    _check_range("priority", spec.priority, -MAX_PRIORITY, MAX_PRIORITY)
-    _check_range("steps", spec.steps, 0, MAX_STEPS)
-    _check_range("max_restarts", spec.max_restarts, 0, MAX_RESTARTS)
-    _check_range("checkpoint_every", spec.checkpoint_every, 0, MAX_STEPS)
-    _check_range("checkpoint_keep", spec.checkpoint_keep, 0, MAX_CHECKPOINTS_KEPT)
-    limit = spec.time_limit_s
-    if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:
-        raise JobSpecError(
-            f"time_limit_s={limit:g}: must be 0 (none) to {MAX_TIME_LIMIT_S:.0f} seconds"
         )
 
 

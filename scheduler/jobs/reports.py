@@ -42,7 +42,6 @@ class Reports:
         if reason == "PREEMPTED":  # it is about to leave: nothing more can start there
             self.fleet.start_draining(event.daemon, self.desk.now)
         rank.phase, rank.over_at = RankPhase.ENDED, self.desk.now
-        attempt.exits.append(rank.number)
         cause, host = f"{rank.daemon} cannot run it: {said.error}", rank.assignment.node
         code = said.exit_code or CODES[reason]
         self.attempts.fail(attempt, Failure(reason, cause, code, rank.number, host))
@@ -66,12 +65,11 @@ class Reports:
             return
         attempt, rank = found
         rank.phase, rank.exit, rank.over_at = RankPhase.ENDED, end, self.desk.now - end.seen_s
-        attempt.exits.append(rank.number)
-        self._note_step(attempt, end.last_step)
+        if end.last_step > self.desk.jobs[attempt.job_id].last_step:
+            self.desk.note(attempt.job_id, last_step=end.last_step)
         if end.exit_code == 0 and attempt.is_started:
-            attempt.ended_at = self.desk.now if attempt.ended_at is None else attempt.ended_at
             if attempt.left_early is None and not attempt.is_stopping:
-                attempt.left_early = rank.number
+                attempt.left_early, attempt.left_at = rank, self.desk.now
         elif not attempt.is_our_doing(end):
             self.attempts.fail(attempt, _failure(attempt, rank, end))
         if end.leaving:
@@ -117,10 +115,6 @@ class Reports:
         if warning and warning != record.warning:
             changes["warning"] = warning
         return changes
-
-    def _note_step(self, attempt: Attempt, step: int) -> None:
-        if step > self.desk.jobs[attempt.job_id].last_step:
-            self.desk.note(attempt.job_id, last_step=step)
 
     def _reject(self, event: Heard, id: pb.AttemptId, found: tuple[Attempt, Rank] | None) -> None:
         """Refused. An end that is of no use any more need not be told again, but one of an attempt

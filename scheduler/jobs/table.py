@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
-from oneflow.core.errors import JobSpecError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Intent
 from oneflow.scheduler.jobs.attempts import Attempts
@@ -48,7 +47,7 @@ from oneflow.scheduler.jobs.events import (
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
-from oneflow.scheduler.jobs.limits import check_job_id, check_spec, folder_name, parse_folder_name
+from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.reports import Reports
@@ -188,12 +187,6 @@ class Table:
         if known is not None:
             if (known.spec, known.owner) != (event.spec, event.owner):
                 self._refuse(event, _taken(known, event))
-            return
-        try:
-            check_job_id(event.job_id)
-            check_spec(event.spec)
-        except JobSpecError as error:
-            self._refuse(event, str(error))
             return
         limit = self.settings.max_queued_per_owner
         queued = [j for j in self._desk.jobs.values() if j.state is JobState.QUEUED]

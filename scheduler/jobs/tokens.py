@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oneflow.core.errors import AuthError, ConfigError
-from oneflow.core.folders import check_unwritten
+from oneflow.core.folders import check_unwritten, write_private
 from oneflow.scheduler.jobs.records import ROLES, TokenRecord
 from oneflow.services.proof import digest_of
 
@@ -160,21 +160,12 @@ def read_token_file(path: Path) -> str:
 
 
 def write_token_file(path: Path, secret: str) -> None:
-    """Write a token with mode 0600 from the start; it replaces an older file at once. Raises
-    ConfigError.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a token for this user only; it replaces an older file at once. Raises ConfigError."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(temporary, flags, 0o600), "w", encoding="ascii") as file:
-            file.write(secret + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise ConfigError(f"cannot write the token file {str(path)!r}: {error.strerror}") from None
+    write_private(path, secret + "\n")
 
 
 def _checked(secret: str, where: str) -> str:

@@ -99,13 +99,6 @@ def test_same_id_with_another_spec_or_owner_is_refused(
     assert rig.job() == before
 
 
-def test_bad_spec_is_refused_with_the_field_that_is_wrong() -> None:
-    rig = Rig()
-    rig.do(Submitted("j1", JobSpec(argv=("x",), devices=0), "me", "key", WALL))
-    assert "devices=0" in rig.told(Rejected)[0].message
-    assert "j1" not in rig.table.jobs
-
-
 def test_a_token_may_queue_only_so_many_jobs() -> None:
     rig = Rig(0, settings=Settings(max_queued_per_owner=2))
     rig.submit("j1")

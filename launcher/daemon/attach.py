@@ -21,7 +21,7 @@ from oneflow.core.control_channel import channel_options, check_plain, resolve, 
 from oneflow.core.errors import AuthError, ConfigError, OneFlowError, ProtocolError, TransportError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.rpc import RpcFailure, Stream
+from oneflow.core.rpc import RpcFailure, Stream, why_broken
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
@@ -335,7 +335,7 @@ class Attachment:
                 log.error("%d messages that wait to be answered for are dropped", len(self._kept))
                 self._forget_kept()
             return ConfigError(text)
-        self._broken_by = f"{code}: {error.details()}"
+        self._broken_by = why_broken(error)
         if not self._is_welcome:  # else whoever keeps the line says so
             self._tell_absence(self._broken_by)
         return None

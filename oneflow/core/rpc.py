@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
@@ -105,3 +106,22 @@ class Server(Protocol):
 
 Find: TypeAlias = Callable[[CallDetails], Awaitable[Handler | None]]
 """The way of an interceptor to what comes behind it."""
+
+
+_BROKEN = (
+    (r"errors resolving|Domain name not found|lookup error", "its name has no address here"),
+    (r"[Hh]andshake failed", "one end speaks no TLS, or refuses the other's certificate"),
+    (r"Connection refused", "nobody listens there"),
+    (r"No route to host|[Nn]etwork is unreachable", "there is no way to it"),
+    (r"ping timeout|keepalive|[Tt]imed? ?out|Deadline Exceeded", "it does not answer"),
+    (r"Socket closed|reset by peer|Broken pipe|GOAWAY|Cancelling all calls|EOF", "it was closed"),
+    (r"failed to connect to all addresses", "it cannot be reached"),
+)
+"""Sentences for what gRPC says of lines, by its words; the first that fits."""
+
+
+def why_broken(error: RpcFailure) -> str:
+    """Say why a call could not be made or broke off; what the other end itself said stays so."""
+    text = " ".join((error.details() or "").split())
+    found = (words for pattern, words in _BROKEN if re.search(pattern, text))
+    return next(found, text[:400] or f"no reason was given ({error.code().name})")

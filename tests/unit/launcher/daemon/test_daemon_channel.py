@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import socket
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
+from oneflow.core.rpc import why_broken
 from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.settings import DaemonSettings
@@ -68,6 +71,51 @@ def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
         return True, 0
 
     assert asyncio.run(asyncio.wait_for(scene(), WAIT_S)) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "said"),
+    [
+        ("nobody", "nobody listens there"),
+        ("plain", "one end speaks no TLS, or refuses the other's certificate"),
+    ],
+)
+def test_it_is_said_in_our_words_why_there_is_no_line(
+    scheduler: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> str:
+        server = grpc.aio.server()
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        if scheduler == "nobody":
+            await server.stop(0)
+        tls = grpc.ssl_channel_credentials()
+        where = f"127.0.0.1:{port}"
+        settings = DaemonSettings("cpu:0", where, Path("/"), token="t" * 32, credentials=tls)
+        attachment = Attachment(settings, pb.Hello, lambda message: None, lambda: None)
+        assert await attachment._run_stream() is None
+        await attachment._close()
+        await server.stop(0)
+        return f"no line to the scheduler at {where}: {said}"
+
+    monkeypatch.setattr(attach, "LATE_S", 0.0)
+    monkeypatch.setattr(attach, "log", logging.getLogger(__name__))
+    wanted = asyncio.run(asyncio.wait_for(scene(), WAIT_S))
+    assert [each.getMessage() for each in caplog.records] == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ("Socket closed", "it was closed"),
+        ("errors resolving h:1: address lookup failed", "its name has no address here"),
+        ("the scheduler stops", "the scheduler stops"),
+        ("", "no reason was given (UNAVAILABLE)"),
+    ],
+)
+def test_the_schedulers_own_words_stay_as_they_are(details: str, said: str) -> None:
+    error: Any = SimpleNamespace(details=lambda: details, code=lambda: grpc.StatusCode.UNAVAILABLE)
+    assert why_broken(error) == said
 
 
 class Garbling:

@@ -207,7 +207,7 @@ def drain(
 @click.option("--host", "hosts", multiple=True, help="A name or address of the scheduler.")
 def init_tls(folder: Path, hosts: tuple[str, ...]) -> None:
     """Makes an authority and certificates for scheduler, daemons and clients; again renews them."""
-    from oneflow.scheduler.cluster.tls import init_tls as make
+    from oneflow.scheduler.cluster.certificates import init_tls as make
 
     for path in make(folder, hosts):
         click.echo(path)

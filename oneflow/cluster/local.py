@@ -224,7 +224,7 @@ def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up
 
 def _beyond_loopback(state: Path, wish: Wish) -> Wish:
     """Listens where other machines can connect, and for that has certificates."""
-    from oneflow.scheduler.cluster.tls import init_tls
+    from oneflow.scheduler.cluster.certificates import init_tls
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -79,16 +79,27 @@ def _make_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, for this user only; through no link. Raises ConfigError."""
+def write_private(path: Path, data: str | bytes, mode: int = 0o600) -> None:
+    """Whole or not at all, with the mode from the start; durable, and through no link. Raises
+    ConfigError.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(os.open(partial, flags, mode), "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder outlast a crash of the machine. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import dtype_of
+from oneflow.core.folders import sync_folder
 from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
@@ -23,7 +24,7 @@ from oneflow.distributed.world import world
 from oneflow.io.agree import agree, named_locally
 from oneflow.io.assemble import MapLocation, assemble, mapped
 from oneflow.io.container import Writer, dtype_named
-from oneflow.io.files import PendingFile, Target, as_open, as_path, sync_folder
+from oneflow.io.files import PendingFile, Target, as_open, as_path
 from oneflow.io.load_shards import WholeShards, load_shards
 from oneflow.io.manifest import MANIFEST_FILE, left_over
 from oneflow.io.pact import Pact

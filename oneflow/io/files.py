@@ -80,15 +80,6 @@ def write_whole(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder outlast a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 class Readable(Protocol):
     """Bytes that can be read from anywhere. where: for messages."""
 

@@ -20,6 +20,7 @@ import numpy as np
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.transitions import dims_to_split
 from oneflow.core.errors import CheckpointError, DesyncError
+from oneflow.core.folders import sync_folder
 from oneflow.core.json_values import Json
 from oneflow.core.log import get_logger
 from oneflow.core.op import Box
@@ -29,7 +30,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.io.agree import Named, agree
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Kind, Writer
-from oneflow.io.files import PendingFile, Target, as_open, as_path, sync_folder, write_whole
+from oneflow.io.files import PendingFile, Target, as_open, as_path, write_whole
 from oneflow.io.manifest import (
     MANIFEST_FILE,
     SAVE_ID_KEY,

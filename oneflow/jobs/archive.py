@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO
 
 from oneflow.core.errors import CheckpointError
-from oneflow.io.files import OpenFile, PendingFile, Readable, read_bytes, sync_folder
+from oneflow.core.folders import sync_folder
+from oneflow.io.files import OpenFile, PendingFile, Readable, read_bytes
 from oneflow.jobs.description import EntryInfo, JobFileError
 
 MAX_ENTRIES = 64

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.errors import OneFlowError
+from oneflow.core.folders import sync_folder
 from oneflow.io.container import Writer
-from oneflow.io.files import PendingFile, sync_folder, write_whole
+from oneflow.io.files import PendingFile, write_whole
 from oneflow.kernels.array import Array
 
 FOLDER = "outputs"

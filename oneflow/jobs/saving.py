@@ -28,10 +28,11 @@ import numpy as np
 
 from oneflow.boxing.boxes import local_slices, shard_box
 from oneflow.core.errors import CheckpointError, RowStoreError
+from oneflow.core.folders import sync_folder
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
-from oneflow.io.files import sync_folder, write_whole
+from oneflow.io.files import write_whole
 from oneflow.io.manifest import MANIFEST_FILE, shard_name
 from oneflow.io.save_shards import Piece, ShardFile, Written, layout_of, plan_pieces
 from oneflow.io.tree import Encoder

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from oneflow.core.errors import ConfigError
+from oneflow.core.folders import sync_folder
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.driver import Listener
 from oneflow.scheduler.jobs.events import Action, Event, Remove
@@ -112,7 +113,7 @@ class Audit:
             for fd in (*full, newest):
                 os.fsync(fd)
             if full:
-                _sync_folder(self._path.parent)
+                sync_folder(self._path.parent)
         except OSError as error:
             log.error("cannot write %s: %s", self._path, error.strerror)
         finally:
@@ -229,14 +230,6 @@ def _numbers(path: Path) -> list[int]:
     """List the numbers of the rotated files, oldest last."""
     ends = (name.removeprefix(path.name + ".") for name in os.listdir(path.parent))
     return [int(end) for end in ends if _NUMBER.fullmatch(end)]
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _short(value: Detail) -> Detail:

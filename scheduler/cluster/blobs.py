@@ -20,6 +20,7 @@ from typing import IO
 
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ProtocolError, StoreError
+from oneflow.core.folders import sync_folder
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.refusals import ExhaustedError, NotFoundError
 from oneflow.scheduler.cluster.settings import Limits
@@ -239,8 +240,4 @@ def _commit(file: IO[bytes], partial: Path, path: Path) -> None:
     file.flush()
     os.fsync(file.fileno())
     partial.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -230,7 +230,7 @@ class Plans:
                     self._under_way.pop(key, None)
                     return  # nobody waits for it any more
                 plan = await loop.run_in_executor(self._thread, self._work, compile_, record, hosts)
-            self._keep(key, plan)
+                await self._keep(key, plan)
         except OneFlowError as error:
             failure = _Failure.of(error)
         except Exception as error:  # a fault of ours: rank 0 may do better, or say more
@@ -264,11 +264,11 @@ class Plans:
         log.info("compiled job %s", record.id, extra=facts(seconds=seconds, nbytes=len(data)))
         return self._blobs.put(data)
 
-    def _keep(self, key: str, plan: str) -> None:
+    async def _keep(self, key: str, plan: str) -> None:
         self._digests[key] = plan
         _forget_oldest(self._digests)
         self._digests = {k: digest for k, digest in self._digests.items() if digest in self._blobs}
-        _save(self._path, self._digests)
+        await asyncio.to_thread(_save, self._path, self._digests)  # it waits for the disk
 
     def _refuse(self, action: TellPrepare, failure: _Failure) -> None:
         record = action.record

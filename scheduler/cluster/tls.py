@@ -1,21 +1,17 @@
 """TLS between the parts of a cluster: both sides show a certificate of the cluster's own authority.
 
-`init_tls` makes the authority and the certificates; the scheduler reads its own anew whenever the
-files change, so that they can be renewed while streams are open.
+`init_tls` (certificates.py) makes the authority and the certificates; the scheduler reads its own
+anew whenever the files change, so that they can be renewed while streams are open.
 """
 
 from __future__ import annotations
 
 import datetime
-import ipaddress
-import os
-import secrets
 import socket
 import ssl
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
@@ -23,14 +19,8 @@ from oneflow.scheduler.cluster.settings import TlsFiles
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.asymmetric.types import (
-        CertificateIssuerPrivateKeyTypes as AuthorityKey,
-    )
 
 PARTS = ("scheduler", "daemon", "client")
-AUTHORITY_DAYS = 3650
-CERTIFICATE_DAYS = 365
 SERVER_NAME = "oneflow-scheduler"  # in every scheduler's certificate, whatever its address
 
 log = get_logger(__name__)
@@ -94,10 +84,10 @@ def expiry_of(certificate: Path) -> float | None:
     it cannot be read, or `cryptography` is not installed to tell.
     """
     try:
-        found = _validity(certificate)
-    except ConfigError:
+        found = _parsed(_read(certificate))
+    except (ConfigError, ValueError):
         return None
-    return None if found is None else found[1].timestamp()
+    return None if found is None else found.not_valid_after_utc.timestamp()
 
 
 def check_files(ca: Path, certificate: Path, key: Path) -> None:
@@ -117,10 +107,13 @@ def check_files(ca: Path, certificate: Path, key: Path) -> None:
         ) from None
     now = datetime.datetime.now(datetime.timezone.utc)
     for path in (ca, certificate):
-        found = _validity(path)
+        try:
+            found = _parsed(_read(path))
+        except ValueError as error:
+            raise ConfigError(f"TLS: {path} is no certificate: {error}") from None
         if found is None:
             continue
-        begin, end = found
+        begin, end = found.not_valid_before_utc, found.not_valid_after_utc
         if now >= end:
             raise ConfigError(
                 f"TLS: {path} expired on {end:%Y-%m-%d %H:%M} UTC; renew it with `oneflow cluster "
@@ -133,19 +126,13 @@ def check_files(ca: Path, certificate: Path, key: Path) -> None:
             )
 
 
-def _validity(path: Path) -> tuple[datetime.datetime, datetime.datetime] | None:
-    """Return the first and the last moment of a certificate; None if it cannot be told here. Raises
-    ConfigError.
-    """
+def _parsed(pem: bytes) -> x509.Certificate | None:
+    """The certificate; None without the package `cryptography`. Raises ValueError."""
     try:
-        from cryptography import x509
+        from cryptography.x509 import load_pem_x509_certificate
     except ImportError:
         return None
-    try:
-        found = x509.load_pem_x509_certificate(_read(path))
-    except ValueError as error:
-        raise ConfigError(f"TLS: {path} is no certificate: {error}") from None
-    return found.not_valid_before_utc, found.not_valid_after_utc
+    return load_pem_x509_certificate(pem)
 
 
 def why_refused(host: str, port: int, folder: Path, timeout_s: float = 2.0) -> str:
@@ -192,11 +179,9 @@ def _shown(context: ssl.SSLContext, host: str, port: int, timeout_s: float) -> b
 
 
 def _dates(certificate: bytes) -> str:
-    try:
-        from cryptography import x509
-    except ImportError:
+    found = _parsed(ssl.DER_cert_to_PEM_cert(certificate).encode())
+    if found is None:
         return ""
-    found = x509.load_der_x509_certificate(certificate)
     begin, end = found.not_valid_before_utc, found.not_valid_after_utc
     issuer = found.issuer.rfc4514_string()
     return f" (of {issuer}, valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC)"
@@ -226,143 +211,3 @@ def channel_credentials(folder: Path, part: str) -> Any:
     ca, key, certificate = (folder / n for n in ("ca.crt", f"{part}.key", f"{part}.crt"))
     check_files(ca, certificate, key)
     return grpc.ssl_channel_credentials(_read(ca), _read(key), _read(certificate))
-
-
-# ---- making --------------------------------------------------------------------------------------
-
-
-def init_tls(folder: Path, hosts: Sequence[str] = (), days: int = CERTIFICATE_DAYS) -> list[Path]:
-    """Makes ca.crt, ca.key and NAME.crt, NAME.key for scheduler, daemon and client in `folder`.
-
-    hosts: names and addresses under which the scheduler is reached, besides those of this machine.
-    days: so long the certificates are valid; those of a negative number have ended.
-    An authority that is there already is kept, so that a second call renews the certificates.
-    Returns the files written. Raises ConfigError without the package `cryptography`.
-    """
-    try:
-        import cryptography.x509  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "making certificates needs the package `cryptography`: pip install cryptography"
-        ) from None
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ca_files = (folder / "ca.crt", folder / "ca.key")
-    written: list[Path] = []
-    if all(path.exists() for path in ca_files):
-        certificate, key = _load_authority(*ca_files)
-    else:
-        certificate, key = _make_authority()
-        written += _write_pair(*ca_files, certificate, key)
-    for part in PARTS:
-        made = _make_certificate(part, hosts, certificate, key, days)
-        written += _write_pair(folder / f"{part}.crt", folder / f"{part}.key", *made)
-    return written
-
-
-def _make_authority() -> tuple[Any, Any]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"oneflow-ca {secrets.token_hex(4)}")  # errors tell two authorities apart
-    builder = _builder(name, name, key.public_key(), AUTHORITY_DAYS)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return builder.sign(key, hashes.SHA256()), key
-
-
-def _make_certificate(
-    part: str, hosts: Sequence[str], ca: x509.Certificate, ca_key: AuthorityKey, days: int
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_name(f"oneflow-{part}"), ca.subject, key.public_key(), days)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-    usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    names: list[x509.GeneralName] = [x509.DNSName(f"oneflow-{part}")]
-    if part == "scheduler":
-        usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
-        names += [_alternative(host) for host in _own_hosts(hosts)]
-    builder = builder.add_extension(x509.ExtendedKeyUsage(usage), critical=False)
-    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return builder.sign(ca_key, hashes.SHA256()), key
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    now = datetime.datetime.now(datetime.timezone.utc)
-    end = now + datetime.timedelta(days=days)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(min(now, end) - datetime.timedelta(minutes=5))  # clocks differ
-        .not_valid_after(end)
-    )
-
-
-def _name(text: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _own_hosts(hosts: Sequence[str]) -> list[str]:
-    own = ("localhost", "127.0.0.1", "::1", socket.gethostname())
-    return list(dict.fromkeys((*own, *hosts)))
-
-
-def _alternative(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _load_authority(certificate: Path, key: Path) -> tuple[x509.Certificate, AuthorityKey]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-
-    try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        authority_key = serialization.load_pem_private_key(key.read_bytes(), None)
-        return found, cast("AuthorityKey", authority_key)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot use the authority {certificate}: {error}") from None
-
-
-def _write_pair(
-    certificate_file: Path, key_file: Path, certificate: x509.Certificate, key: AuthorityKey
-) -> list[Path]:
-    from cryptography.hazmat.primitives import serialization
-
-    pem = serialization.Encoding.PEM
-    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    _write(key_file, key.private_bytes(pem, *plain), 0o600)
-    _write(certificate_file, certificate.public_bytes(pem), 0o644)
-    return [certificate_file, key_file]
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file with its mode from the start; it replaces an older one at once."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(partial, flags, mode), "wb") as file:
-            file.write(data)
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -98,7 +98,7 @@ class Network:
             if far:
                 self.rig.more_env[device] = self._far_env(number)
         if tls:
-            from oneflow.scheduler.cluster.tls import init_tls
+            from oneflow.scheduler.cluster.certificates import init_tls
 
             self.rig.tls = folder / "tls"
             init_tls(self.rig.tls, ["127.0.0.1"])

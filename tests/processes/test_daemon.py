@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from oneflow.cluster.job import Job
 from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
-from oneflow.scheduler.cluster.tls import init_tls
+from oneflow.scheduler.cluster.certificates import init_tls
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 from tests.faults.fault_proxy import DOWN, Proxy
 from tests.support.cluster import PATIENT, QUICK, Patience, Rig, Running, alive

@@ -299,7 +299,8 @@ def test_a_clients_certificate_attaches_no_daemon_and_a_daemons_serves_nobody(
     import grpc
     from grpc import aio
 
-    from oneflow.scheduler.cluster.tls import SERVER_NAME, channel_credentials, init_tls
+    from oneflow.scheduler.cluster.certificates import init_tls
+    from oneflow.scheduler.cluster.tls import SERVER_NAME, channel_credentials
 
     folder = tmp_path / "tls"
     init_tls(folder)

@@ -532,7 +532,8 @@ def test_it_refuses_to_listen_beyond_loopback_without_tls(tmp_path: Path) -> Non
 def test_tls_asks_everyone_for_a_certificate(tmp_path: Path) -> None:
     from grpc import aio
 
-    from oneflow.scheduler.cluster.tls import channel_credentials, init_tls
+    from oneflow.scheduler.cluster.certificates import init_tls
+    from oneflow.scheduler.cluster.tls import channel_credentials
 
     certificates, strange = tmp_path / "tls", tmp_path / "strange"
     init_tls(certificates)

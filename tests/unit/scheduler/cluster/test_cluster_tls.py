@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from oneflow.core.errors import ConfigError
+from oneflow.scheduler.cluster.certificates import init_tls
 from oneflow.scheduler.cluster.settings import TlsFiles
 from oneflow.scheduler.cluster.tls import (
     ServerTls,
     channel_credentials,
     check_files,
-    init_tls,
     why_refused,
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from oneflow.cli.group import choose_group
-from oneflow.cli.output import chosen, output_option, show_json, table
+from oneflow.cli.output import output_option, show_json, table
 
 PATH = click.argument("path", type=click.Path(path_type=Path))
 
@@ -24,12 +24,11 @@ def ckpt() -> None:
 @ckpt.command("ls")
 @output_option
 @PATH
-def list_checkpoints(output: str | None, path: Path) -> None:
+def list_checkpoints(how: str, path: Path) -> None:
     """Checkpoints in a folder, or the tensors of one."""
     from oneflow.core.errors import CheckpointError
     from oneflow.io.manifest import MANIFEST_FILE
 
-    how = chosen(output)
     if (path / MANIFEST_FILE).exists():
         rows = list(_tensors(path))
         titles = ("tensor", "dtype", "shape", "parts")

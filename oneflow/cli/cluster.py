@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from oneflow.cli.asking import ADDRESS, on_cluster
 from oneflow.cli.group import Verbs, choose_group
 from oneflow.cli.keys import DATA_ROOTS, given, limit_options
-from oneflow.cli.output import chosen, fields, output_option, show_json, table
+from oneflow.cli.output import FORMATS, fields, output_option, show_json, table
 from oneflow.cli.types import DURATION, PAIR
 from oneflow.cluster.durations import show_time
 
 if TYPE_CHECKING:
+    from oneflow.cluster.client import Cluster
     from oneflow.cluster.local import Up
     from oneflow.core.rpc import Message
     from oneflow.protos import cluster_pb2 as pb
 
-ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
 DAEMON_STATES = {"up", "suspect", "draining", "lost"}
 ROLES = ("admin", "submit", "view", "daemon")
 
@@ -43,7 +45,7 @@ def up(
     daemons: int | None,
     device_type: str | None,
     file: Path | None,
-    output: str | None,
+    how: str,
     **flags: object,
 ) -> None:
     """Starts a scheduler and a daemon per device on this machine, in the background.
@@ -59,7 +61,7 @@ def up(
     asked |= {"local.daemons": daemons, "local.device_type": device_type}
     asked |= {f"scheduler.{name}": value for name, value in flags.items()}
     wish = local_wish(asked, file)
-    found, how = start_on_ray(wish, str(where)) if where else start(wish), chosen(output)
+    found = start_on_ray(wish, str(where)) if where else start(wish)
     if how == "json":
         show_json({"was_running": found.was_running} | status_as_dict(found.status))
     else:
@@ -118,16 +120,13 @@ def down(drain: float) -> None:
 
 
 @cluster.command("status")
-@ADDRESS
+@on_cluster
 @output_option
-def status(address: str | None, output: str | None) -> None:
+def status(found: Cluster, how: str) -> None:
     """Addresses, daemons and jobs in numbers."""
     from oneflow.cli.records import status_as_dict, status_lines
-    from oneflow.cluster.client import connect
 
-    how = chosen(output)
-    with connect(address) as found:
-        now = found.status()
+    now = found.status()
     if how == "json":
         show_json(status_as_dict(now))
     else:
@@ -138,12 +137,10 @@ def status(address: str | None, output: str | None) -> None:
 @ADDRESS
 @output_option
 @click.option("-f", "--filter", "filters", type=PAIR, multiple=True, help="state=up, node=n1, ...")
-def nodes(address: str | None, output: str | None, filters: tuple[tuple[str, str], ...]) -> None:
+def nodes(address: str | None, how: str, filters: tuple[tuple[str, str], ...]) -> None:
     """Every daemon, and what it does. Filters: state, node, device, job."""
-    from oneflow.cli.records import daemon_as_dict, daemon_table
     from oneflow.cluster.client import connect
 
-    how = chosen(output)
     wanted = _daemon_filters(filters)
     with connect(address) as found:
         daemons = [
@@ -151,6 +148,12 @@ def nodes(address: str | None, output: str | None, filters: tuple[tuple[str, str
             for daemon in found.status().daemons
             if all(getattr(daemon, key) in values for key, values in wanted.items())
         ]
+    _show_daemons(daemons, how)
+
+
+def _show_daemons(daemons: Iterable[pb.DaemonStatus], how: str) -> None:
+    from oneflow.cli.records import daemon_as_dict, daemon_table
+
     if how == "json":
         show_json({"daemons": [daemon_as_dict(daemon) for daemon in daemons]})
     else:
@@ -180,26 +183,21 @@ def _daemon_filters(given: tuple[tuple[str, str], ...]) -> dict[str, set[str]]:
 @click.option("--undo", "is_undone", is_flag=True, help="It takes work again.")
 @output_option
 def drain(
-    address: str | None, grace: float, node: str, is_all: bool, is_undone: bool, output: str | None
+    address: str | None, grace: float, node: str, is_all: bool, is_undone: bool, how: str
 ) -> None:
     """A node takes no new work; what runs there is stopped after the grace, and restarted.
 
     It stays so until --undo, or until its daemons are started anew.
     """
-    from oneflow.cli.records import daemon_as_dict, daemon_table
     from oneflow.cluster.client import connect
 
     if bool(node) == is_all:
         raise click.UsageError("name a node, or --all")
     if is_undone and grace:
         raise click.UsageError("--grace is of a drain, not of its --undo")
-    how = chosen(output)
     with connect(address) as found:
         daemons = (found.undrain(node) if is_undone else found.drain(node, grace)).daemons
-    if how == "json":
-        show_json({"daemons": [daemon_as_dict(daemon) for daemon in daemons]})
-    else:
-        click.echo(daemon_table(daemons, how == "wide"))
+    _show_daemons(daemons, how)
 
 
 @cluster.command("init-tls")
@@ -215,13 +213,13 @@ def init_tls(folder: Path, hosts: tuple[str, ...]) -> None:
 
 @cluster.command("metrics-targets")
 @ADDRESS
-@output_option
-def metrics_targets(address: str | None, output: str | None) -> None:
+@click.option("-o", "--output", type=click.Choice(FORMATS), default="json", help="How to show it.")
+def metrics_targets(address: str | None, output: str) -> None:
     """Print where /metrics is served on this machine: JSON for Prometheus's file_sd_configs."""
     from oneflow.cluster.local import metrics_targets as found
 
     targets = found()
-    if output in (None, "json"):
+    if output == "json":
         show_json(targets)
         return
     rows = [(t["targets"][0], t["labels"]["host"], t["labels"].get("rank", "")) for t in targets]
@@ -237,36 +235,34 @@ def token() -> None:
 
 
 @token.command("create")
-@ADDRESS
+@on_cluster
 @click.option("--role", type=click.Choice(ROLES), required=True)
 @click.option("--lifetime", type=DURATION, default=0.0, help="Else for good.")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Written to, 0600.")
 @click.argument("name")
-def create(address: str | None, role: str, lifetime: float, file: Path | None, name: str) -> None:
+def create(found: Cluster, role: str, lifetime: float, file: Path | None, name: str) -> None:
     """Makes a token. Its secret is shown now and never again."""
     from oneflow.protos import cluster_pb2 as pb
 
-    _made(address, "CreateToken", pb.TokenRequest(name=name, role=role, lifetime_s=lifetime), file)
+    _made(found, "CreateToken", pb.TokenRequest(name=name, role=role, lifetime_s=lifetime), file)
 
 
 @token.command("rotate")
-@ADDRESS
+@on_cluster
 @click.option("--lifetime", type=DURATION, help="Else as long as the old one's; 0: for good.")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Written to, 0600.")
 @click.argument("name")
-def rotate(address: str | None, lifetime: float | None, file: Path | None, name: str) -> None:
+def rotate(found: Cluster, lifetime: float | None, file: Path | None, name: str) -> None:
     """Makes a new secret; the old one stays valid for an hour."""
     from oneflow.protos import cluster_pb2 as pb
 
-    _made(address, "RotateToken", pb.TokenRequest(name=name, lifetime_s=lifetime), file)
+    _made(found, "RotateToken", pb.TokenRequest(name=name, lifetime_s=lifetime), file)
 
 
-def _made(address: str | None, method: str, request: Message, file: Path | None) -> None:
-    from oneflow.cluster.client import connect
+def _made(cluster: Cluster, method: str, request: Message, file: Path | None) -> None:
     from oneflow.scheduler.jobs.tokens import write_token_file
 
-    with connect(address) as found:
-        reply = found.ask(method, request)
+    reply = cluster.ask(method, request)
     until = f"until {show_time(reply.expires_at)}" if reply.expires_at else "for good"
     click.echo(f"oneflow: {reply.name}: {reply.role}, valid {until}", err=True)
     if file is not None:
@@ -279,29 +275,24 @@ def _made(address: str | None, method: str, request: Message, file: Path | None)
 
 
 @token.command("revoke")
-@ADDRESS
+@on_cluster
 @click.argument("name")
-def revoke(address: str | None, name: str) -> None:
+def revoke(found: Cluster, name: str) -> None:
     """No secret of this name is valid any more."""
-    from oneflow.cluster.client import connect
     from oneflow.protos import cluster_pb2 as pb
 
-    with connect(address) as found:
-        found.ask("RevokeToken", pb.TokenRequest(name=name))
+    found.ask("RevokeToken", pb.TokenRequest(name=name))
     click.echo(f"{name} revoked")
 
 
 @token.command("list")
-@ADDRESS
+@on_cluster
 @output_option
-def list_tokens(address: str | None, output: str | None) -> None:
+def list_tokens(found: Cluster, how: str) -> None:
     """Names, roles and ends of the valid tokens; never their secrets."""
-    from oneflow.cluster.client import connect
     from oneflow.protos import cluster_pb2 as pb
 
-    how = chosen(output)
-    with connect(address) as found:
-        tokens = found.ask("ListTokens", pb.Empty()).tokens
+    tokens = found.ask("ListTokens", pb.Empty()).tokens
     rows = [(t.name, t.role, _clock(t.created_at), _clock(t.expires_at)) for t in tokens]
     if how == "json":
         names = ("name", "role", "created_at", "expires_at")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oneflow.cli.group import choose_group
-from oneflow.cli.output import chosen, output_option, show_json, table
+from oneflow.cli.output import output_option, show_json, table
 from oneflow.cluster.durations import exact_duration
 from oneflow.cluster.sizes import show_size
 
@@ -38,11 +38,10 @@ def config() -> None:
 @click.option("--origin", is_flag=True, help="Where each value came from.")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="A cluster.toml.")
 @output_option
-def show(origin: bool, file: Path | None, output: str | None) -> None:
+def show(origin: bool, file: Path | None, how: str) -> None:
     """Every key of a cluster.toml or config.toml, and its value."""
     from oneflow.cluster.settings import load_settings
 
-    how = chosen(output)
     found = load_settings(file=file).items()
     if how == "json":
         show_json({k.name: {"value": v.value, "origin": v.origin} for k, v in found})

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from oneflow.cli.asking import on_job
 from oneflow.cli.group import choose_group
-from oneflow.cli.output import chosen, output_option, say, show_json
+from oneflow.cli.output import output_option, say, show_json
 from oneflow.cli.types import RANKS
 
 if TYPE_CHECKING:
-    from oneflow.cluster.job import RankDebug
+    from oneflow.cluster.job import Job, RankDebug
 
-ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
 RANK = click.option("--rank", "ranks", type=RANKS, default=(), help="0, or 0,3, or 0-3; else all.")
-ID = click.argument("job_id", metavar="ID")
 NOTHING = 75  # no rank answered; the job goes on
 
 
@@ -29,22 +28,17 @@ def debug() -> None:
 
 
 @debug.command("stack")
-@ADDRESS
+@on_job
 @RANK
 @output_option
-@ID
-def stack(address: str | None, ranks: tuple[int, ...], output: str | None, job_id: str) -> None:
+def stack(job: Job, ranks: tuple[int, ...], how: str) -> None:
     """The stacks of all threads of a job's ranks, now, and which actor waits for what.
 
     Each rank writes them to its standard error, where they stay. Ten seconds for each node; who
     does not answer is named. The exit code is 0 if any rank answered.
     """
-    from oneflow.cli.naming import job_called
-    from oneflow.cluster.client import connect
 
-    how = chosen(output)
-    with connect(address) as cluster:
-        pieces = sorted(job_called(cluster, job_id).debug("stack", ranks), key=lambda p: p.rank)
+    pieces = sorted(job.debug("stack", ranks), key=lambda p: p.rank)
     if how == "json":
         show_json({"ranks": [_as_dict(piece, "stack") for piece in pieces]})
     else:
@@ -64,28 +58,23 @@ def _show_stacks(pieces: list[RankDebug]) -> None:
 
 
 @debug.command("dump")
-@ADDRESS
+@on_job
 @RANK
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Written to, 0600.")
-@ID
-def dump(address: str | None, ranks: tuple[int, ...], out: Path | None, job_id: str) -> None:
+def dump(job: Job, ranks: tuple[int, ...], out: Path | None) -> None:
     """All that is known of a job as JSON: its record, and of each rank the process with its
     threads, stacks, the ends of its logs and what it failed with. Without secrets.
 
     Ten seconds for each node; a rank that does not answer has an error instead.
     """
-    from oneflow.cli.naming import job_called
     from oneflow.cli.records import record_as_dict
-    from oneflow.cluster.client import connect
 
-    with connect(address) as cluster:
-        job = job_called(cluster, job_id)
-        record = record_as_dict(job.status())
-        found: dict[str, Any] = {"job": record | {"spec": _without_secrets(record["spec"])}}
-        found["waits"] = [
-            {"rank": w.rank, "waiting": w.waiting, "shares": dict(w.shares)} for w in job.waits()
-        ]
-        pieces = list(job.debug("dump", ranks)) if record["assignments"] else []
+    record = record_as_dict(job.status())
+    found: dict[str, Any] = {"job": record | {"spec": _without_secrets(record["spec"])}}
+    found["waits"] = [
+        {"rank": w.rank, "waiting": w.waiting, "shares": dict(w.shares)} for w in job.waits()
+    ]
+    pieces = list(job.debug("dump", ranks)) if record["assignments"] else []
     found["ranks"] = list(_dumps(sorted(pieces, key=lambda p: p.rank)))
     text = json.dumps(found, indent=1, ensure_ascii=True)
     if out is None:

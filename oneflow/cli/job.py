@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from oneflow.cli.asking import ADDRESS, on_cluster, on_job
 from oneflow.cli.group import choose_group
-from oneflow.cli.output import chosen, output_option, show_json
+from oneflow.cli.output import output_option, show_json
 from oneflow.cli.types import DURATION, MOMENT, PAIR, RANKS
 
-ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
+if TYPE_CHECKING:
+    from oneflow.cluster.client import Cluster
+    from oneflow.cluster.job import Job
+
 NUM_AFTER = "oneflow.num_after"
-ID = click.argument("job_id", metavar="ID")
+IDS = click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
 
 
 @choose_group("Jobs of a cluster.")
@@ -70,14 +75,14 @@ def submit(context: click.Context, /, what: tuple[str, ...], wait: bool, **flags
 
 
 @job.command("list")
-@ADDRESS
+@on_cluster
 @output_option
 @click.option("-f", "--filter", "filters", type=PAIR, multiple=True, help="state=RUNNING, ...")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--cursor", default="", help="Where the page before ended.")
 def list_jobs(
-    address: str | None,
-    output: str | None,
+    cluster: Cluster,
+    how: str,
     filters: tuple[tuple[str, str], ...],
     limit: int,
     cursor: str,
@@ -88,11 +93,8 @@ def list_jobs(
     device_type; several values of one, with commas between, mean any of them.
     """
     from oneflow.cli.records import job_table, record_as_dict
-    from oneflow.cluster.client import connect
 
-    how = chosen(output)
-    with connect(address) as cluster:
-        records, following = cluster.page(dict(filters), limit, cursor)
+    records, following = cluster.page(dict(filters), limit, cursor)
     if how == "json":
         jobs = [record_as_dict(record) for record in records]
         show_json({"jobs": jobs, "cursor": following})
@@ -103,19 +105,13 @@ def list_jobs(
 
 
 @job.command("get")
-@ADDRESS
+@on_job
 @output_option
-@ID
-def get(address: str | None, output: str | None, job_id: str) -> None:
+def get(found: Job, how: str) -> None:
     """All that is known of a job."""
-    from oneflow.cli.naming import job_called
     from oneflow.cli.records import job_details, record_as_dict, waits_table
-    from oneflow.cluster.client import connect
 
-    how = chosen(output)
-    with connect(address) as cluster:
-        found = job_called(cluster, job_id)
-        record, waits = found.status(), found.waits()
+    record, waits = found.status(), found.waits()
     if how == "json":
         shown = [{"rank": w.rank, "waiting": w.waiting, "shares": w.shares} for w in waits]
         show_json(record_as_dict(record) | {"waits": shown})
@@ -126,7 +122,7 @@ def get(address: str | None, output: str | None, job_id: str) -> None:
 
 
 @job.command("logs")
-@ADDRESS
+@on_job
 @click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
 @click.option("--rank", "ranks", type=RANKS, default=(), help="0, or 0,3, or 0-3.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Else the last.")
@@ -139,9 +135,8 @@ def get(address: str | None, output: str | None, job_id: str) -> None:
     show_default=True,
     help="Before each line; also ${attempt}, ${stream}, ${job}.",
 )
-@ID
 def logs(
-    address: str | None,
+    found: Job,
     follow: bool,
     ranks: tuple[int, ...],
     attempt: int,
@@ -149,17 +144,13 @@ def logs(
     stream: str | None,
     no_prefix: bool,
     prefix: str,
-    job_id: str,
 ) -> None:
     """Show what the ranks of a job wrote."""
     from oneflow.cli.follow import Console, end_of, goes_on
-    from oneflow.cli.naming import job_called
     from oneflow.cli.output import say
     from oneflow.cli.pending import WhyPending
-    from oneflow.cluster.client import connect
 
-    with connect(address) as cluster, ExitStack() as stack:
-        found = job_called(cluster, job_id)
+    with ExitStack() as stack:
         record = found.status()
         console = Console("" if no_prefix else prefix, found.id)
         if not record.attempt and not follow:
@@ -174,21 +165,16 @@ def logs(
 
 
 @job.command("metrics")
-@ADDRESS
+@on_job
 @click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
 @output_option
-@ID
-def metrics(address: str | None, follow: bool, output: str | None, job_id: str) -> None:
+def metrics(found: Job, follow: bool, how: str) -> None:
     """Show what a graph job reports at its steps: a line for each; -o json: an object a line."""
     from oneflow.cli.follow import end_of, goes_on
-    from oneflow.cli.naming import job_called
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.results import show_metrics
-    from oneflow.cluster.client import connect
 
-    how = chosen(output)
-    with connect(address) as cluster, ExitStack() as stack:
-        found = job_called(cluster, job_id)
+    with ExitStack() as stack:
         if follow:
             stack.enter_context(goes_on(found.id))
             stack.enter_context(WhyPending(found, looks=True))
@@ -198,111 +184,92 @@ def metrics(address: str | None, follow: bool, output: str | None, job_id: str) 
 
 
 @job.command("outputs")
-@ADDRESS
+@on_job
 @click.option(
     "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Written there."
 )
 @output_option
-@ID
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-def outputs(
-    address: str | None,
-    folder: Path | None,
-    output: str | None,
-    job_id: str,
-    names: tuple[str, ...],
-) -> None:
+def outputs(found: Job, folder: Path | None, how: str, names: tuple[str, ...]) -> None:
     """List what a graph job has left, or, with --to, write all of it or what is named.
 
     variables.safetensors has the final variables, NAME.safetensors the last value of a recorded
     output, metrics.jsonl a line for each step.
     """
-    from oneflow.cli.naming import job_called
     from oneflow.cli.results import show_outputs
-    from oneflow.cluster.client import connect
 
-    how = chosen(output)
-    with connect(address) as cluster:
-        show_outputs(job_called(cluster, job_id), names, folder, how)
+    show_outputs(found, names, folder, how)
 
 
 @job.command("wait")
-@ADDRESS
+@on_job
 @click.option("--timeout", type=DURATION, help="Gives up with exit code 75 after this time.")
 @output_option
-@ID
-def wait(address: str | None, timeout: float | None, output: str | None, job_id: str) -> None:
+def wait(found: Job, timeout: float | None, how: str) -> None:
     """Returns when the job has ended, with its exit code. -o json: and shows its record."""
     from oneflow.cli.follow import end_of, goes_on
-    from oneflow.cli.naming import job_called
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.records import record_as_dict
-    from oneflow.cluster.client import connect
 
-    how = chosen(output)
-    with connect(address) as cluster:
-        found = job_called(cluster, job_id)
-        with goes_on(found.id), WhyPending(found) as why:
-            record = found.wait(timeout, why.take)
+    with goes_on(found.id), WhyPending(found) as why:
+        record = found.wait(timeout, why.take)
     if how == "json":
         show_json(record_as_dict(record))
     raise SystemExit(end_of(record))
 
 
 @job.command("cancel")
-@ADDRESS
+@on_cluster
 @output_option
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-def cancel(address: str | None, output: str | None, job_ids: tuple[str, ...]) -> None:
+@IDS
+def cancel(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
     """Ends jobs, in whatever state they are; again changes nothing."""
-    _each(address, chosen(output), job_ids, "cancel")
+    _each(cluster, how, job_ids, "cancel")
 
 
 @job.command("restart")
-@ADDRESS
+@on_cluster
 @output_option
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-def restart(address: str | None, output: str | None, job_ids: tuple[str, ...]) -> None:
+@IDS
+def restart(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
     """Queues jobs that ended again, from their last checkpoints."""
-    _each(address, chosen(output), job_ids, "restart")
+    _each(cluster, how, job_ids, "restart")
 
 
 @job.command("rm")
-@ADDRESS
+@on_cluster
 @output_option
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-def remove(address: str | None, output: str | None, job_ids: tuple[str, ...]) -> None:
+@IDS
+def remove(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
     """Forgets jobs that ended, with their logs and files."""
-    _each(address, chosen(output), job_ids, "remove")
+    _each(cluster, how, job_ids, "remove")
 
 
-def _each(address: str | None, how: str, job_ids: tuple[str, ...], verb: str) -> None:
+def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str) -> None:
     """All of them, whatever becomes of one; the first error decides the exit code."""
     from oneflow.cli.naming import job_called
     from oneflow.cli.output import error_line, say
-    from oneflow.cluster.client import connect
     from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 
     code, shown = 0, []
-    with connect(address) as cluster:
-        for job_id in job_ids:
-            try:
-                found = job_called(cluster, job_id)
-                has_succeeded = verb == "restart" and found.status().exit_code == 0
-                record = getattr(found, verb)()
-                if has_succeeded:
-                    say(f"job {found.id} had succeeded: it runs once more")
-                shown.append({"id": found.id, "state": str(record.state) if record else "removed"})
-                if how != "json":
-                    click.echo(f"{found.id} {shown[-1]['state']}")
-            except ClusterUnreachableError:
-                raise
-            except OneFlowError as error:
-                if how == "json":
-                    click.echo(error_line(error), err=True)
-                else:
-                    say(str(error))
-                code = code or error.exit_code
+    for job_id in job_ids:
+        try:
+            found = job_called(cluster, job_id)
+            has_succeeded = verb == "restart" and found.status().exit_code == 0
+            record = getattr(found, verb)()
+            if has_succeeded:
+                say(f"job {found.id} had succeeded: it runs once more")
+            shown.append({"id": found.id, "state": str(record.state) if record else "removed"})
+            if how != "json":
+                click.echo(f"{found.id} {shown[-1]['state']}")
+        except ClusterUnreachableError:
+            raise
+        except OneFlowError as error:
+            if how == "json":
+                click.echo(error_line(error), err=True)
+            else:
+                say(str(error))
+            code = code or error.exit_code
     if how == "json":
         show_json({"jobs": shown})
     raise SystemExit(code)

@@ -21,9 +21,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_option(command: F) -> F:
-    """-o table|wide|json; None: as configured."""
+    """-o table|wide|json, else as configured: the verb's argument `how`."""
     return click.option(
-        "-o", "--output", type=click.Choice(FORMATS), default=None, help="How to show it."
+        "-o",
+        "--output",
+        "how",
+        type=click.Choice(FORMATS),
+        callback=lambda context, option, given: chosen(given),
+        help="How to show it.",
     )(command)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oneflow.cli.output import chosen, output_option, show_json
+from oneflow.cli.asking import on_cluster
+from oneflow.cli.output import output_option, show_json
 from oneflow.cli.types import DURATION
 
 if TYPE_CHECKING:
@@ -24,25 +25,21 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command()
-@click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
+@on_cluster
 @click.option("--every", type=DURATION, default=2.0, help="Between looks.")
 @click.option("--once", is_flag=True, help="One look, then end; so does -o json.")
 @output_option
-def top(address: str | None, every: float, once: bool, output: str | None) -> None:
+def top(cluster: Cluster, every: float, once: bool, how: str) -> None:
     """Daemons and jobs, the newest first; on a terminal it is renewed until Ctrl-C."""
-    from oneflow.cluster.client import connect
-
-    how = chosen(output)
-    with connect(address) as cluster:
-        if how == "json":
-            show_json(page_as_dict(cluster))
-        elif once or not sys.stdout.isatty():
-            click.echo(page(cluster, how == "wide"))
-        else:
-            try:
-                _renew(cluster, max(every, 0.5), how == "wide")
-            except KeyboardInterrupt:
-                return
+    if how == "json":
+        show_json(page_as_dict(cluster))
+    elif once or not sys.stdout.isatty():
+        click.echo(page(cluster, how == "wide"))
+    else:
+        try:
+            _renew(cluster, max(every, 0.5), how == "wide")
+        except KeyboardInterrupt:
+            return
 
 
 def _look(

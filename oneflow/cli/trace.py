@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oneflow.cli.debug import ADDRESS, ID, RANK
+from oneflow.cli.asking import on_job
+from oneflow.cli.debug import RANK
 from oneflow.cli.group import choose_group
-from oneflow.cli.output import chosen, output_option, say, show_json, table
+from oneflow.cli.output import output_option, say, show_json, table
 from oneflow.cli.types import DURATION, SIZE
 
 if TYPE_CHECKING:
+    from oneflow.cluster.job import Job
     from oneflow.cluster.tracing import RankTrace
 
 STOP_S = 60.0
@@ -28,41 +30,33 @@ def trace() -> None:
 
 
 @trace.command("start")
-@ADDRESS
+@on_job
 @RANK
 @click.option("--steps", type=click.IntRange(min=1), help="Ends after so many.")
 @click.option("--seconds", type=DURATION, help="Ends after this time.")
 @output_option
-@ID
 def start(
-    address: str | None,
+    job: Job,
     ranks: tuple[int, ...],
     steps: int | None,
     seconds: float | None,
-    output: str | None,
-    job_id: str,
+    how: str,
 ) -> None:
     """The ranks of a graph job that runs record every act, from the same step on: until --steps or
     --seconds are over, until `trace stop`, or until a rank's file has 200 MB.
 
     The files are outputs of the job, on the nodes of its ranks; `trace stop --to` fetches them.
     """
-    from oneflow.cli.naming import job_called
-    from oneflow.cluster.client import connect
-
     if steps and seconds:
         raise click.UsageError("name --steps or --seconds, not both")
-    how = chosen(output)
-    with connect(address) as cluster:
-        job = job_called(cluster, job_id)
-        _show(job.start_trace(steps or 0, seconds or 0.0, ranks), how)
+    _show(job.start_trace(steps or 0, seconds or 0.0, ranks), how)
     if how != "json":
         flag = " --when-done" if steps or seconds else ""
         say(f"then: oneflow trace stop {job.id}{flag} --to FOLDER")
 
 
 @trace.command("stop")
-@ADDRESS
+@on_job
 @RANK
 @click.option(
     "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Fetched into it."
@@ -70,34 +64,26 @@ def start(
 @click.option("--when-done", is_flag=True, help="Not before its steps or seconds are over.")
 @click.option("--timeout", type=DURATION, default=STOP_S, help="Gives up with 75 after this time.")
 @output_option
-@ID
 def stop(
-    address: str | None,
+    job: Job,
     ranks: tuple[int, ...],
     folder: Path | None,
     when_done: bool,
     timeout: float,
-    output: str | None,
-    job_id: str,
+    how: str,
 ) -> None:
     """Ends a trace of all ranks, if it has not ended, and waits until the files are written.
 
     --to: fetches them, of --rank or of all; also when the trace, or the job, has ended by itself.
     The exit code is 75 if a rank could not write its file.
     """
-    from oneflow.cli.naming import job_called
-    from oneflow.cluster.client import connect
-
-    how = chosen(output)
-    with connect(address) as cluster:
-        job = job_called(cluster, job_id)
-        is_over = folder is not None and job.status().state.is_final
-        if is_over:
-            states = []
-        else:
-            states = job.wait_trace(timeout) if when_done else job.stop_trace(timeout)
-        paths = [] if folder is None else job.save_traces(folder, ranks)
-        all_ranks = [] if folder is None else [a.rank for a in job.status().assignments]
+    is_over = folder is not None and job.status().state.is_final
+    if is_over:
+        states = []
+    else:
+        states = job.wait_trace(timeout) if when_done else job.stop_trace(timeout)
+    paths = [] if folder is None else job.save_traces(folder, ranks)
+    all_ranks = [] if folder is None else [a.rank for a in job.status().assignments]
     if how == "json":
         show_json({"ranks": [asdict(s) for s in states], "files": [str(p) for p in paths]})
     elif folder is None:

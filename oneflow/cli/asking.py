@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from oneflow.cli.output import say
+
+if TYPE_CHECKING:
+    from oneflow.cluster.client import Cluster
+    from oneflow.cluster.job import Job
+
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
 ID = click.argument("job_id", metavar="ID")
+MOST_ALIKE = 100
 
 Verb = Callable[..., Any]
 
@@ -32,9 +39,30 @@ def on_job(verb: Verb) -> Verb:
     """Adds --address and ID; the verb's first argument is the job of this id, or of this name."""
 
     @wraps(verb)
-    def run(cluster: Any, *, job_id: str, **options: object) -> Any:
-        from oneflow.cli.naming import job_called
-
+    def run(cluster: Cluster, *, job_id: str, **options: object) -> Any:
         return verb(job_called(cluster, job_id), **options)
 
     return on_cluster(ID(run))
+
+
+def job_called(cluster: Cluster, words: str) -> Job:
+    """The job of this id, else the newest of this name; if several bear it, says which it is.
+    Raises GoneError.
+    """
+    from oneflow.cluster.connection import GoneError
+
+    try:
+        found = cluster.job(words)
+        found.status()
+        return found
+    except GoneError:
+        if not words or "," in words:  # to a filter a comma ends a value
+            raise
+        alike = list(cluster.jobs(limit=MOST_ALIKE, name=words))
+        if not alike:
+            raise
+    newest = alike[0]
+    if len(alike) > 1:
+        many = f"{len(alike)}{' or more' if len(alike) == MOST_ALIKE else ''}"
+        say(f"{many} jobs are called {words!r}; this is the newest, {newest.id} ({newest.state})")
+    return cluster.job(newest.id)

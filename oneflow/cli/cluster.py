@@ -216,9 +216,10 @@ def init_tls(folder: Path, hosts: tuple[str, ...]) -> None:
 @click.option("-o", "--output", type=click.Choice(FORMATS), default="json", help="How to show it.")
 def metrics_targets(address: str | None, output: str) -> None:
     """Print where /metrics is served on this machine: JSON for Prometheus's file_sd_configs."""
-    from oneflow.cluster.local import metrics_targets as found
+    from oneflow.cluster.settings import runtime_dir
+    from oneflow.services.metrics_http import metrics_targets as found
 
-    targets = found()
+    targets = found(runtime_dir())
     if output == "json":
         show_json(targets)
         return

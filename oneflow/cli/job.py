@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oneflow.cli.asking import ADDRESS, on_cluster, on_job
+from oneflow.cli.asking import ADDRESS, job_called, on_cluster, on_job
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import output_option, show_json
 from oneflow.cli.types import DURATION, MOMENT, PAIR, RANKS
@@ -247,7 +247,6 @@ def remove(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
 
 def _each(cluster: Cluster, how: str, job_ids: tuple[str, ...], verb: str) -> None:
     """All of them, whatever becomes of one; the first error decides the exit code."""
-    from oneflow.cli.naming import job_called
     from oneflow.cli.output import error_line, say
     from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import signal
 import socket
@@ -485,18 +484,3 @@ def _signal(pid: int, signum: int) -> None:
         os.kill(pid, signum)
     except ProcessLookupError:
         return  # it has just ended
-
-
-def metrics_targets() -> list[dict[str, Any]]:
-    """Addresses of /metrics of this user's processes on this machine, as Prometheus's file_sd."""
-    found = []
-    for path in sorted(runtime_dir().glob("metrics-*.json")):
-        try:
-            entry = json.loads(path.read_text())
-            target, pid, rank = str(entry["address"]), int(entry["pid"]), entry.get("rank")
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # being written, or of a process that has just ended
-        if Path(f"/proc/{pid}").exists():
-            labels = {"host": socket.gethostname()} | ({} if rank is None else {"rank": str(rank)})
-            found.append({"targets": [target], "labels": labels})
-    return found

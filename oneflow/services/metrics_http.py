@@ -10,12 +10,13 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import socket
 import stat
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.errors import ConfigError
@@ -148,6 +149,21 @@ def publish_target(runtime_dir: Path, address: str, rank: int | None) -> None:
             path.unlink(missing_ok=True)
     entry = {"address": address, "pid": os.getpid(), "rank": rank}
     write_private(runtime_dir / f"metrics-{os.getpid()}.json", json.dumps(entry))
+
+
+def metrics_targets(runtime_dir: Path) -> list[dict[str, Any]]:
+    """Addresses of /metrics of this user's processes on this machine, as Prometheus's file_sd."""
+    found = []
+    for path in sorted(runtime_dir.glob("metrics-*.json")):
+        try:
+            entry = json.loads(path.read_text())
+            target, pid, rank = str(entry["address"]), int(entry["pid"]), entry.get("rank")
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # being written, or of a process that has just ended
+        if Path(f"/proc/{pid}").exists():
+            labels = {"host": socket.gethostname()} | ({} if rank is None else {"rank": str(rank)})
+            found.append({"targets": [target], "labels": labels})
+    return found
 
 
 def make_private(folder: Path) -> None:

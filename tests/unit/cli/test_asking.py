@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oneflow.cli.naming import job_called
+from oneflow.cli.asking import job_called
 from oneflow.cluster.connection import GoneError
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec, JobState
 

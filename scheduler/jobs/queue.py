@@ -60,10 +60,11 @@ class _Pool:
 
     def __init__(self, devices: Sequence[DaemonRecord], unreachable: frozenset[str]) -> None:
         self._devices = devices
-        self._unreachable = unreachable
         self._taken = {daemon.id: daemon.job for daemon in devices if daemon.job}
-        self._present = [daemon for daemon in devices if _is_present(daemon)]
-        self._free = [daemon for daemon in devices if self._is_free(daemon)]
+        present = (DaemonState.UP, DaemonState.SUSPECT)
+        self._present = [daemon for daemon in devices if daemon.state in present]
+        up = [d for d in devices if d.state is DaemonState.UP and d.id not in unreachable]
+        self._free = [daemon for daemon in up if daemon.id not in self._taken]
         self._head = ""  # the job that is to be next
         self._refused: set[tuple[int, int]] = set()  # devices, nodes: not to be had
         self._words = ""
@@ -110,10 +111,6 @@ class _Pool:
             others = sum(count for _, count in busy[JOBS_NAMED:])
             parts.append(f"{others} busy with {len(busy) - JOBS_NAMED} other jobs")
         return ", ".join(parts)
-
-    def _is_free(self, daemon: DaemonRecord) -> bool:
-        is_up = daemon.state is DaemonState.UP and daemon.id not in self._unreachable
-        return is_up and daemon.id not in self._taken
 
 
 def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
@@ -170,7 +167,3 @@ def local_ranks(assignments: Iterable[Assignment]) -> list[int]:
         result.append(seen[assignment.node])
         seen[assignment.node] += 1
     return result
-
-
-def _is_present(daemon: DaemonRecord) -> bool:
-    return daemon.state in (DaemonState.UP, DaemonState.SUSPECT)

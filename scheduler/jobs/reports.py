@@ -21,49 +21,56 @@ _WEAK_REASONS = ("PEER_LOST", "PREEMPTED")
 
 
 class Reports:
-    """Each method takes one message of a daemon whose epoch is current."""
+    """Takes messages of daemons whose epoch is current."""
 
     def __init__(self, desk: Desk, fleet: Fleet, attempts: Attempts) -> None:
         self.desk = desk
         self.fleet = fleet
         self.attempts = attempts
 
-    def prepared(self, event: Heard) -> None:
-        said = event.message.prepared
+    def hear(self, event: Heard) -> None:
+        """Take a message of a daemon; a beat says nothing of ranks."""
+        message = event.message
+        if event.kind == "beat":
+            return
+        said = getattr(message, event.kind)
         found = self.attempts.find(said.id, event.daemon)
         if found is None or found[1].is_over:
-            self._reject(event, said.id, found)
+            # After `failing` the end, which follows or was here first, is judged.
+            if event.kind != "failing":
+                self._reject(event, said.id, found)
             return
-        attempt, rank = found
+        match event.kind:
+            case "prepared":
+                self._prepared(event.daemon, message.prepared, *found)
+            case "failing":
+                self._failing(message.failing, *found)
+            case "exited":
+                self._exited(event.daemon, message.exited, *found)
+            case "progress" if found[0].is_started:
+                self._progressed(event, message.progress, *found)
+            case _:
+                self._reject(event, said.id, found)
+
+    def _prepared(self, daemon: str, said: pb.Prepared, attempt: Attempt, rank: Rank) -> None:
         if not said.error:
             self.attempts.prepared(attempt, rank, said.master_port)
             return
         reason = known_reason(said.reason or "INTERNAL", 0)
         if reason == "PREEMPTED":  # it is about to leave: nothing more can start there
-            self.fleet.start_draining(event.daemon, self.desk.now)
+            self.fleet.start_draining(daemon, self.desk.now)
         rank.phase, rank.over_at = RankPhase.ENDED, self.desk.now
-        cause, host = f"{rank.daemon} cannot run it: {said.error}", rank.assignment.node
+        cause, host = f"{daemon} cannot run it: {said.error}", rank.assignment.node
         code = said.exit_code or CODES[reason]
         self.attempts.fail(attempt, Failure(reason, cause, code, rank.number, host))
 
-    def failing(self, event: Heard) -> None:
+    def _failing(self, end: pb.Exited, attempt: Attempt, rank: Rank) -> None:
         """Its devices are not free yet, but whose fault it is is known, and the others can end."""
-        end = event.message.failing
-        found = self.attempts.find(end.id, event.daemon)
-        if found is None or found[1].is_over:
-            return  # its end, which follows or was here first, is judged
-        attempt, rank = found
         rank.is_failing = True
         if end.exit_code != 0 and not attempt.is_our_doing(end):
             self.attempts.fail(attempt, _failure(attempt, rank, end))
 
-    def exited(self, event: Heard) -> None:
-        end = event.message.exited
-        found = self.attempts.find(end.id, event.daemon)
-        if found is None or found[1].is_over:
-            self._reject(event, end.id, found)
-            return
-        attempt, rank = found
+    def _exited(self, daemon: str, end: pb.Exited, attempt: Attempt, rank: Rank) -> None:
         rank.phase, rank.exit, rank.over_at = RankPhase.ENDED, end, self.desk.now - end.seen_s
         if end.last_step > self.desk.jobs[attempt.job_id].last_step:
             self.desk.note(attempt.job_id, last_step=end.last_step)
@@ -73,16 +80,10 @@ class Reports:
         elif not attempt.is_our_doing(end):
             self.attempts.fail(attempt, _failure(attempt, rank, end))
         if end.leaving:
-            self.fleet.start_draining(event.daemon, self.desk.now)
+            self.fleet.start_draining(daemon, self.desk.now)
         self.attempts.close_if_over(attempt)
 
-    def progressed(self, event: Heard) -> None:
-        said = event.message.progress
-        found = self.attempts.find(said.id, event.daemon)
-        if found is None or found[1].is_over or not found[0].is_started:
-            self._reject(event, said.id, found)
-            return
-        attempt, rank = found
+    def _progressed(self, event: Heard, said: pb.Progress, attempt: Attempt, rank: Rank) -> None:
         self.attempts.confirm(rank)
         job_id = attempt.job_id
         changes = self._progress(self.desk.jobs[job_id], said, event.at)

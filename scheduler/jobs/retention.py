@@ -18,35 +18,21 @@ MAX_REMOVED = 10_000  # ids of removed jobs that are remembered, for daemons tha
 def overdue(jobs: Iterable[JobRecord], settings: Settings, wall: float) -> dict[str, str]:
     """Ids of jobs that are not to be kept any longer, the oldest first, and why.
 
-    wall: seconds since the epoch.
+    wall: seconds since the epoch. Of both kinds of jobs as many are kept.
     """
-    ended = sorted(
-        (job for job in jobs if job.state.is_final), key=lambda job: (job.finished_at, job.id)
-    )
-    plain = [job for job in ended if not may_go_on(job)]
-    failed = [job for job in ended if may_go_on(job)]
-    return _of_class(plain, settings.keep_jobs, settings.keep_s, wall) | _of_class(
-        failed, settings.keep_jobs, settings.keep_failed_s, wall
-    )
+    ended = sorted((j for j in jobs if j.state.is_final), key=lambda j: (j.finished_at, j.id))
+    found: dict[str, str] = {}
+    for is_of_use, keep_s in ((False, settings.keep_s), (True, settings.keep_failed_s)):
+        kind = [job for job in ended if may_go_on(job) is is_of_use]
+        surplus = len(kind) - settings.keep_jobs if settings.keep_jobs else 0
+        for number, job in enumerate(kind):
+            if number < surplus:
+                found[job.id] = f"{settings.keep_jobs} newer jobs have ended"
+            elif keep_s and job.finished_at and wall - job.finished_at > keep_s:
+                found[job.id] = f"it ended more than {keep_s:g} s ago"
+    return found
 
 
 def may_go_on(job: JobRecord) -> bool:
     """Whether a restart would go on from a checkpoint."""
     return job.state is not JobState.SUCCEEDED and bool(job.last_checkpoint)
-
-
-def _of_class(jobs: list[JobRecord], keep: int, keep_s: float, wall: float) -> dict[str, str]:
-    """Choose the jobs of one class that are to be forgotten.
-
-    jobs: the oldest first. keep, keep_s: 0 is without a limit.
-    """
-    surplus = len(jobs) - keep if keep else 0
-    found = {}
-    for number, job in enumerate(jobs):
-        if number < surplus:
-            found[job.id] = f"{keep} newer jobs have ended"
-        elif keep_s and job.finished_at and wall - job.finished_at > keep_s:
-            found[job.id] = f"it ended more than {keep_s:g} s ago"
-        else:
-            break
-    return found

@@ -171,10 +171,10 @@ class Table:
                 self._restart(event)
             case RemoveAsked():
                 self._remove(event)
-            case DrainAsked():
-                self._drain(event)
-            case UndrainAsked():
-                self._undrain(event)
+            case DrainAsked(node=node, grace_s=grace_s):
+                self._check_node(event, self._fleet.drain(node, grace_s))
+            case UndrainAsked(node=node):
+                self._check_node(event, self._fleet.undrain(node))
             case DaemonJoined():
                 self._join(event)
             case DaemonGone() | Heard():
@@ -221,11 +221,8 @@ class Table:
         self._attempts.stop(attempt, Intent.CANCEL, f"cancelled by {event.by}")
 
     def _restart(self, event: RestartAsked) -> None:
-        record = self._find(event)
+        record = self._find_ended(event)
         if record is None:
-            return
-        if not record.state.is_final:
-            self._refuse(event, f"job {record.id} is {record.state}: cancel it first")
             return
         self._desk.save(
             record.id,
@@ -248,13 +245,9 @@ class Table:
         self._desk.is_queue_stale = True
 
     def _remove(self, event: RemoveAsked) -> None:
-        record = self._find(event)
-        if record is None:
-            return
-        if not record.state.is_final:
-            self._refuse(event, f"job {record.id} is {record.state}: cancel it first")
-            return
-        self._forget(record.id)
+        record = self._find_ended(event)
+        if record is not None:
+            self._forget(record.id)
 
     def _forget(self, job_id: str, why: str = "") -> None:
         life = self._desk.jobs[job_id].life
@@ -268,12 +261,8 @@ class Table:
         message = pb.SchedulerMessage(forget=folder_name(job_id, life))
         self._desk.tell(Tell(daemon, message))
 
-    def _drain(self, event: DrainAsked) -> None:
-        if not self._fleet.drain(event.node, event.grace_s) and event.node:
-            self._refuse(event, f"no daemon is on a node {event.node!r}")
-
-    def _undrain(self, event: UndrainAsked) -> None:
-        if not self._fleet.undrain(event.node) and event.node:
+    def _check_node(self, event: DrainAsked | UndrainAsked, num_daemons: int) -> None:
+        if event.node and not num_daemons:
             self._refuse(event, f"no daemon is on a node {event.node!r}")
 
     def _find(self, event: CancelAsked | RestartAsked | RemoveAsked) -> JobRecord | None:
@@ -281,6 +270,13 @@ class Table:
         if record is None:
             self._refuse(event, f"there is no job {event.job_id}", "unknown")
         return record
+
+    def _find_ended(self, event: RestartAsked | RemoveAsked) -> JobRecord | None:
+        record = self._find(event)
+        if record is None or record.state.is_final:
+            return record
+        self._refuse(event, f"job {record.id} is {record.state}: cancel it first")
+        return None
 
     def _refuse(self, event: Event, message: str, reason: str = "") -> None:
         self._desk.tell(Rejected(event, message, reason))
@@ -340,15 +336,7 @@ class Table:
             self._gone(event)
             return
         self._fleet.hear(event.daemon)
-        match event.kind:
-            case "prepared":
-                self._reports.prepared(event)
-            case "failing":
-                self._reports.failing(event)
-            case "exited":
-                self._reports.exited(event)
-            case "progress":
-                self._reports.progressed(event)
+        self._reports.hear(event)
 
     def _refuse_stale(self, event: Heard | DaemonGone) -> None:
         known = self._fleet.daemons.get(event.daemon)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +30,10 @@ def save(store: SqliteStore, *records: JobRecord) -> None:
 
 
 def reopened(store: SqliteStore) -> SqliteStore:
+    """The same store over the same file, closed and opened anew."""
     store.close()
-    return SqliteStore(store.path)
+    vars(store).update(vars(SqliteStore(store.path)))
+    return store
 
 
 @pytest.fixture
@@ -38,8 +41,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "cluster.db"
 
 
-def test_everything_comes_back(path: Path) -> None:
-    store = SqliteStore(path)
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(path)
+    yield opened
+    opened.close()
+
+
+def by_hand(path: Path, statement: str, *values: object) -> object:
+    """Changes or asks a file that no store holds."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement, values).fetchone()
+
+
+def test_everything_comes_back(store: SqliteStore, path: Path) -> None:
     full = record(
         state=JobState.RUNNING,
         assignments=(Assignment(0, "n0/cpu:0", "n0", "cpu:0"),),
@@ -54,11 +69,9 @@ def test_everything_comes_back(path: Path) -> None:
     loaded = store.load()
     assert loaded.jobs == (full, record("j2")) and loaded.epoch == 41
     assert path.stat().st_mode & 0o777 == 0o600
-    store.close()
 
 
-def test_jobs_keep_the_order_in_which_they_came(path: Path) -> None:
-    store = SqliteStore(path)
+def test_jobs_keep_the_order_in_which_they_came(store: SqliteStore) -> None:
     for name in ("z", "a", "m"):
         save(store, record(name))
     save(store, record("z", state=JobState.RUNNING))
@@ -66,14 +79,12 @@ def test_jobs_keep_the_order_in_which_they_came(path: Path) -> None:
     assert [job.id for job in reopened(store).load().jobs] == ["z", "m"]
 
 
-def test_metrics_that_are_not_numbers_come_back(path: Path) -> None:
-    store = SqliteStore(path)
+def test_metrics_that_are_not_numbers_come_back(store: SqliteStore) -> None:
     save(store, record(metrics={"loss": float("nan"), "norm": float("inf")}))
     assert repr(store.load().jobs[0].metrics) == "{'loss': nan, 'norm': inf}"
 
 
-def test_drains_survive_until_they_are_undone(path: Path) -> None:
-    store = SqliteStore(path)
+def test_drains_survive_until_they_are_undone(store: SqliteStore) -> None:
     store.write([SaveDrain("n1", 7), SaveDrain("n0", 2**64 - 1), SaveDrain("n1", 9)])
     store = reopened(store)
     assert store.load().drained == (("n0", 2**64 - 1), ("n1", 9))
@@ -81,8 +92,7 @@ def test_drains_survive_until_they_are_undone(path: Path) -> None:
     assert store.load().drained == (("n1", 9),)
 
 
-def test_changes_are_made_all_or_none(path: Path) -> None:
-    store = SqliteStore(path)
+def test_changes_are_made_all_or_none(store: SqliteStore) -> None:
     bad = record("j2", owner=5)
     broken = replace(bad, id=None)  # type: ignore[arg-type]
     with pytest.raises(StoreError):
@@ -101,8 +111,7 @@ def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
 # ---- tokens, checkpoints, metrics ----------------------------------------------------------------
 
 
-def test_tokens_are_kept_replaced_and_dropped(path: Path) -> None:
-    store = SqliteStore(path)
+def test_tokens_are_kept_replaced_and_dropped(store: SqliteStore) -> None:
     first, _ = create("a", "admin", 100.0)
     second, _ = create("b", "view", 101.0, lifetime_s=5.0)
     store.put_tokens([first, second])
@@ -113,12 +122,11 @@ def test_tokens_are_kept_replaced_and_dropped(path: Path) -> None:
     assert store.tokens() == [second]
 
 
-def test_places_of_earlier_attempts_are_remembered(path: Path) -> None:
+def test_places_of_earlier_attempts_are_remembered(store: SqliteStore) -> None:
     def ran_on(node: str, attempt: int) -> JobRecord:
         places = (Assignment(0, f"{node}/cpu:0", node, "cpu:0", "/state/jobs"),)
         return record(attempt=attempt, assignments=places)
 
-    store = SqliteStore(path)
     for attempt, node in enumerate(("n1", "n2", "n3"), start=1):
         save(store, ran_on(node, attempt))
         save(store, replace(ran_on(node, attempt), last_step=5))
@@ -134,8 +142,7 @@ def curve(steps: Iterable[int], attempt: int = 1) -> list[tuple[int, CurvePoint]
     return [(attempt, CurvePoint(step, 0.5, {"loss": float(step)})) for step in steps]
 
 
-def test_points_are_kept_once_and_those_left_out_are_counted(path: Path) -> None:
-    store = SqliteStore(path)
+def test_points_are_kept_once_and_those_left_out_are_counted(store: SqliteStore) -> None:
     save(store, record())
     store.add_points("j1", curve([1, 2, 3]))
     assert [p.index for p in store.add_points("j1", curve([2, 3, 4]))] == [3]  # told again
@@ -148,10 +155,9 @@ def test_points_are_kept_once_and_those_left_out_are_counted(path: Path) -> None
 
 
 def test_metric_points_are_numbered_and_bounded(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_POINTS_PER_JOB", 10)
-    store = SqliteStore(path)
     for name in ("j1", "j2"):
         save(store, record(name))
     for step in range(0, 30, 3):
@@ -170,9 +176,10 @@ def test_metric_points_are_numbered_and_bounded(
 # ---- damage --------------------------------------------------------------------------------------
 
 
-def test_torn_log_loses_whole_transactions_from_its_end_only(path: Path, tmp_path: Path) -> None:
+def test_torn_log_loses_whole_transactions_from_its_end_only(
+    store: SqliteStore, path: Path, tmp_path: Path
+) -> None:
     """Cuts as a power cut does at any moment: what is left is a prefix of what was written."""
-    store = SqliteStore(path)
     states = []
     for number in range(8):
         store.write([Save(record(f"j{number}")), SaveEpoch(number + 1)])
@@ -194,7 +201,6 @@ def test_torn_log_loses_whole_transactions_from_its_end_only(path: Path, tmp_pat
         torn.close()
         shutil.rmtree(copy.parent)
     assert len(seen) > 5 and 8 in seen
-    store.close()
 
 
 def test_flipped_bits_are_an_error_that_says_what_to_do(path: Path) -> None:
@@ -225,19 +231,14 @@ def test_record_that_makes_no_sense_is_damage(path: Path) -> None:
     store = SqliteStore(path)
     save(store, record())
     store.close()
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE jobs SET body = ?", (b"\x81\xa2id\x05",))
-    connection.commit()
-    connection.close()
+    by_hand(path, "UPDATE jobs SET body = ?", b"\x81\xa2id\x05")
     with pytest.raises(StoreError, match=r"damaged .job j1"):
         SqliteStore(path).load()
 
 
 def test_newer_version_is_refused_with_what_to_do(path: Path) -> None:
     SqliteStore(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
+    by_hand(path, "PRAGMA user_version = 99")
     with pytest.raises(ConfigError, match=r"version 99.*newer scheduler") as caught:
         SqliteStore(path)
     assert caught.value.exit_code == 78
@@ -245,10 +246,7 @@ def test_newer_version_is_refused_with_what_to_do(path: Path) -> None:
 
 def test_database_of_another_program_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE mine (x)")
-    connection.commit()
-    connection.close()
+    by_hand(path, "CREATE TABLE mine (x)")
     before = path.read_bytes()
     with pytest.raises(ConfigError, match="another program"):
         SqliteStore(path)
@@ -272,10 +270,8 @@ def test_older_version_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) 
     store = SqliteStore(path)
     assert store.load().jobs == (record(),)
     store.close()
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (len(more),)
-    assert connection.execute("SELECT text FROM notes").fetchone() == ("x",)
-    connection.close()
+    assert by_hand(path, "PRAGMA user_version") == (len(more),)
+    assert by_hand(path, "SELECT text FROM notes") == ("x",)
 
 
 def test_migration_that_fails_leaves_the_version_before(
@@ -290,8 +286,7 @@ def test_migration_that_fails_leaves_the_version_before(
     SqliteStore(path).close()
 
 
-def test_full_disk_is_an_error_and_nothing_is_lost(path: Path) -> None:
-    store = SqliteStore(path)
+def test_full_disk_is_an_error_and_nothing_is_lost(store: SqliteStore) -> None:
     save(store, record())
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -310,8 +305,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "cluster.db")
 
 
-def test_remove_forgets_all_of_a_job(path: Path) -> None:
-    store = SqliteStore(path)
+def test_remove_forgets_all_of_a_job(store: SqliteStore) -> None:
     save(store, record(attempt=1, assignments=(Assignment(0, "n/cpu:0", "n", "cpu:0"),)))
     store.add_points("j1", curve([1]))
     store.write([Remove("j1")])
@@ -321,8 +315,7 @@ def test_remove_forgets_all_of_a_job(path: Path) -> None:
 # ---- staying small -------------------------------------------------------------------------------
 
 
-def test_points_of_an_earlier_job_of_that_id_come_too_late(path: Path) -> None:
-    store = SqliteStore(path)
+def test_points_of_an_earlier_job_of_that_id_come_too_late(store: SqliteStore) -> None:
     save(store, record())
     store.write([Remove("j1"), Save(record(life=1))])
     assert store.add_points("j1", curve([50])) == []
@@ -330,19 +323,16 @@ def test_points_of_an_earlier_job_of_that_id_come_too_late(path: Path) -> None:
     store = reopened(store)
     loaded = store.load()
     assert (loaded.jobs[0].life, loaded.removed) == (1, (("j1", 0),))
-    store.close()
 
 
 def test_removed_jobs_are_remembered_but_not_for_ever(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_REMOVED", 3)
-    store = SqliteStore(path)
     for name in ("a", "b", "c", "a", "d"):
         save(store, record(name))
         store.write([Remove(name)])
     assert store.load().removed == (("c", 0), ("a", 0), ("d", 0))
-    store.close()
 
 
 def test_the_file_shrinks_when_jobs_are_removed(
@@ -377,10 +367,9 @@ def test_an_old_file_is_written_anew_at_the_start(
 
 
 def test_points_of_all_jobs_together_are_bounded(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_POINTS", 50)
-    store = SqliteStore(path)
     for name in ("few", "many"):
         save(store, record(name))
     store.add_points("few", curve(range(10)))
@@ -389,4 +378,3 @@ def test_points_of_all_jobs_together_are_bounded(
     kept = [point.index for point in store.points("many")]
     assert kept == [p.index for p in added if p.index % 2 == 0] + [59]  # every second, and the last
     assert store.add_points("many", curve([60]))[0].index == 60
-    store.close()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from oneflow.core.errors import ConfigError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
@@ -72,14 +73,6 @@ def test_a_rank_that_is_ready_for_nobody_is_dropped() -> None:
     assert rig.kinds() == ["noted", "Rejected"]
 
 
-def test_submitting_again_changes_nothing() -> None:
-    rig = Rig()
-    spec = JobSpec(argv=("train",))
-    first = rig.do(Submitted("j1", spec, "me", "key", WALL))
-    assert first
-    assert rig.do(Submitted("j1", spec, "me", "other key", WALL + 5)) == []
-
-
 @pytest.mark.parametrize(
     ("spec", "owner", "said"),
     [
@@ -93,6 +86,7 @@ def test_same_id_with_another_spec_or_owner_is_refused(
 ) -> None:
     rig = Rig()
     before = rig.submit()
+    assert rig.do(Submitted("j1", before.spec, "me", "other key", WALL + 5)) == []
     rig.do(Submitted("j1", spec, owner, "key", WALL))
     assert rig.kinds() == ["Rejected"]
     assert said in rig.told(Rejected)[0].message
@@ -107,16 +101,6 @@ def test_a_token_may_queue_only_so_many_jobs() -> None:
     assert "2 queued jobs" in rig.told(Rejected)[0].message
     rig.submit("j4", owner="other")
     assert "j4" in rig.table.jobs
-
-
-def test_job_that_could_not_be_saved_leaves_no_trace() -> None:
-    rig = Rig()
-    rig.submit()
-    rig.table.withdraw("j1")
-    assert not rig.table.jobs
-    rig.submit("j2", devices=2)
-    rig.pass_time(1)
-    assert rig.job("j2").state is JobState.STARTING
 
 
 # ---- waiting -------------------------------------------------------------------------------------
@@ -148,9 +132,9 @@ def test_cancelled_job_makes_way_at_once() -> None:
 
 
 def test_submit_is_about_its_own_job_alone() -> None:
-    """So that it can be taken back whole if it cannot be saved."""
+    """So that it can be taken back whole if it cannot be saved, and its devices are free again."""
     rig = Rig(1)
-    rig.run("j1")
+    rig.submit("j1")
     rig.submit("j2")
     rig.submit("j3")
     rig.table.withdraw("j1")
@@ -184,15 +168,6 @@ def test_prepare_that_fails_stops_the_others_and_names_the_rank() -> None:
     record = rig.job()
     assert (record.state, record.reason, record.first_failed_rank) == ("FAILED", "USER_ERROR", 1)
     assert "no such program" in record.cause and record.host == "n0"
-
-
-def test_code_of_a_prepare_that_fails_is_one_that_a_shell_shows() -> None:
-    for told, kept in ((2_000_000_000, 255), (-9, 137), (65, 65), (0, 1)):
-        rig = Rig(1)
-        rig.submit()
-        refusal = prepared(error="no", reason="USER_ERROR", exit_code=told)
-        rig.hear("n0/cpu:0", 1, prepared=refusal)
-        assert rig.job().exit_code == kept
 
 
 def test_prepare_that_takes_too_long_is_a_rendezvous_timeout() -> None:
@@ -241,15 +216,46 @@ def test_first_failure_wins_and_the_cause_line_is_complete() -> None:
     )
 
 
-def test_follower_is_not_the_cause_if_a_better_one_follows() -> None:
-    rig = Rig(3)
-    rig.run(devices=3)
-    rig.exit(0, 85, "PEER_LOST")
-    assert not rig.said("stop")
-    rig.exit(2, 139, "SIGNAL", cause="killed by SIGSEGV")
-    rig.exit(1, 85, "PEER_LOST")
+@pytest.mark.parametrize(
+    ("ends", "blamed"),
+    [
+        pytest.param(
+            [(0, 85, "PEER_LOST"), (2, 139, "SIGNAL"), (1, 85, "PEER_LOST")],
+            ("SIGNAL", 2, 139),
+            id="better-cause-follows",
+        ),
+        pytest.param(
+            [(0, 85, "PEER_LOST"), 2, (1, 137, "PREEMPTED")],
+            ("PEER_LOST", 0, 85),
+            id="followers-alone",
+        ),
+        pytest.param(
+            [(0, 85, "PEER_LOST"), (1, 0, "")], ("PEER_LOST", 1, 85), id="left-after-a-follower"
+        ),
+        pytest.param(
+            [(1, 0, ""), (0, 85, "PEER_LOST"), 1], ("PEER_LOST", 1, 85), id="left-before-a-follower"
+        ),
+        pytest.param(
+            [(0, 85, "PEER_LOST"), 2, (1, 0, "")], ("PEER_LOST", 0, 85), id="left-as-it-was-stopped"
+        ),
+    ],
+)
+def test_who_is_to_blame(
+    ends: list[tuple[int, int, str] | int], blamed: tuple[str, int, int]
+) -> None:
+    """ends: rank, code and reason; or seconds, after which all that go on have been stopped."""
+    ranks = {end[0] for end in ends if not isinstance(end, int)}
+    rig = Rig(len(ranks))
+    rig.run(devices=len(ranks))
+    for end in ends:
+        if isinstance(end, int):
+            rig.pass_time(end)
+            assert {stop.id.rank for stop in rig.said("stop")} == ranks
+        else:
+            ranks.discard(end[0])
+            rig.exit(*end)
     record = rig.job()
-    assert (record.reason, record.first_failed_rank, record.exit_code) == ("SIGNAL", 2, 139)
+    assert (record.reason, record.first_failed_rank, record.exit_code) == blamed
 
 
 def test_who_fails_is_known_while_the_others_still_end() -> None:
@@ -292,16 +298,6 @@ def test_who_stands_still_while_a_user_cancels_is_cancelled() -> None:
     assert (str(record.state), record.cause) == ("CANCELLED", "cancelled by me")
 
 
-def test_followers_alone_end_the_job_after_a_moment() -> None:
-    rig = Rig(2)
-    rig.run(devices=2)
-    rig.exit(0, 85, "PEER_LOST")
-    rig.pass_time(2)
-    assert [stop.id.rank for stop in rig.said("stop")] == [1]
-    rig.exit(1, 137, "PREEMPTED")
-    assert (rig.job().reason, rig.job().exit_code) == ("PEER_LOST", 85)
-
-
 def test_exit_0_of_one_rank_while_others_go_on_is_no_success() -> None:
     rig = Rig(2)
     rig.run(devices=2)
@@ -314,33 +310,6 @@ def test_exit_0_of_one_rank_while_others_go_on_is_no_success() -> None:
     record = rig.job()
     assert (record.reason, record.first_failed_rank) == ("PEER_LOST", 1)
     assert record.cause == "rank 1 exited 0 while its peers ran"
-
-
-def test_who_exited_0_is_blamed_although_a_follower_was_heard_first() -> None:
-    rig = Rig(2)
-    rig.run(devices=2)
-    rig.exit(0, 85, "PEER_LOST")
-    rig.exit(1, 0)
-    record = rig.job()
-    assert (record.reason, record.first_failed_rank, record.exit_code) == ("PEER_LOST", 1, 85)
-
-
-def test_who_exits_0_because_it_was_stopped_is_not_blamed() -> None:
-    rig = Rig(2)
-    rig.run(devices=2)
-    rig.exit(0, 85, "PEER_LOST")
-    rig.pass_time(2)
-    rig.exit(1, 0)
-    assert (rig.job().reason, rig.job().first_failed_rank) == ("PEER_LOST", 0)
-
-
-def test_followers_of_a_rank_that_exited_0_blame_it() -> None:
-    rig = Rig(2)
-    rig.run(devices=2)
-    rig.exit(1, 0)
-    rig.exit(0, 85, "PEER_LOST")
-    rig.pass_time(1)
-    assert (rig.job().first_failed_rank, rig.job().exit_code) == (1, 85)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +328,11 @@ def test_exit_codes_and_reasons(code: int, reason: str, expected: tuple[int, str
     rig.run()
     rig.exit(0, code, reason)
     assert (rig.job().exit_code, rig.job().reason) == expected
+    rig.submit("j2")
+    id_ = pb.AttemptId(job_id="j2", attempt=1)
+    refusal = pb.Prepared(id=id_, error="no", reason=reason or "USER_ERROR", exit_code=code)
+    rig.hear("n0/cpu:0", prepared=refusal)
+    assert rig.job("j2").exit_code == expected[0]
 
 
 def test_final_states_never_change() -> None:

@@ -180,20 +180,16 @@ def test_lost_daemon_is_shown_for_a_while() -> None:
 # ---- coming back ---------------------------------------------------------------------------------
 
 
-def test_prepare_lost_with_the_connection_is_told_again() -> None:
+@pytest.mark.parametrize(("is_prepared", "again"), [(False, "TellPrepare"), (True, "start")])
+def test_what_is_lost_with_the_connection_is_told_again(is_prepared: bool, again: str) -> None:
     rig = Rig(1)
     rig.submit()
+    if is_prepared:
+        rig.prepare()
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
-    rig.join("n0/cpu:0", 100)
-    assert [prepare.epoch for prepare in rig.told(TellPrepare)] == [2]
-
-
-def test_start_lost_with_the_connection_is_told_again() -> None:
-    rig = Rig(1)
-    rig.run()
-    rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
-    rig.join("n0/cpu:0", 100, [running("prepared")])
-    assert [start.master_port for start in rig.said("start")] == [5000]
+    rig.join("n0/cpu:0", 100, [running("prepared")] if is_prepared else [])
+    assert rig.kinds()[-1] == again
+    assert [tell.epoch for tell in (*rig.told(TellPrepare), *rig.told(Tell))] == [2]
 
 
 def test_exit_lost_with_the_connection_may_follow_the_hello() -> None:

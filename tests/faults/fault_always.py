@@ -19,8 +19,9 @@ from oneflow.scheduler.jobs.records import FINAL_STATES, JobRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
-from tests.support.cluster import DEVICES, Rig, Usage, Watcher, children, cmdline, pids
+from tests.support.cluster import DEVICES, Rig, Watcher
 from tests.support.job_invariants import invariants
+from tests.support.processes import Usage, children, cmdline, pids
 from tests.support.waiting import SceneError
 
 SETTLE_S = 120.0  # a net: what leaks never settles, and a busy machine is slow to start a worker

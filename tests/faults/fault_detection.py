@@ -24,7 +24,8 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
-from tests.support.cluster import end_in_order, export_jobs, state_of
+from tests.support.cluster import end_in_order, export_jobs
+from tests.support.processes import state_of
 from tests.support.waiting import SceneError, wait_until
 
 from .fault_detection_scene import RealRig, Scene, Struck, check_line

@@ -20,7 +20,8 @@ from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
-from tests.support.cluster import RANK_ENV, WORKER_NAME, Rig, Watcher, children, cmdline, name_of
+from tests.support.cluster import RANK_ENV, WORKER_NAME, Rig, Watcher
+from tests.support.processes import children, cmdline, name_of
 from tests.support.waiting import WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent

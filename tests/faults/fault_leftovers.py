@@ -14,7 +14,8 @@ from pathlib import Path
 from oneflow.core.processes import start_time
 from oneflow.launcher.daemon.cgroups import find_hierarchies
 from oneflow.launcher.daemon.leftovers import MARK
-from tests.support.cluster import Rig, pids, program
+from tests.support.cluster import Rig, program
+from tests.support.processes import pids
 from tests.support.waiting import wait_until
 
 from .fault_ground import Ground, ends_well, expect, expect_next, make_rig, train

@@ -38,8 +38,8 @@ from tests.support.cluster import (
     export_jobs,
     own_program,
     rig,
-    state_of,
 )
+from tests.support.processes import state_of
 from tests.support.waiting import SceneError, wait_until
 
 from .fault_always import a5_next_job, always, ended_attempts, rig_shm

@@ -23,6 +23,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import children, name_of
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "jobs" / "digits_job.py"
 TARGETS = ("worker", "daemon", "scheduler")
 STOPS_S = (0.5, 12.0)
@@ -72,12 +74,7 @@ class Cluster:
 
 def workers(daemon: int) -> list[int]:
     """Processes of ranks: a daemon's children of that name."""
-    try:
-        children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
-        names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in children}
-    except FileNotFoundError:
-        return []
-    return [int(pid) for pid, name in names.items() if name == "oneflow-worker\n"]
+    return [pid for pid in children(daemon) if name_of(pid) == "oneflow-worker"]
 
 
 def disturb(cluster: Cluster, job: str, rng: random.Random) -> str:

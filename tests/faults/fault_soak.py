@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster import DEVICES, Rig, Usage, end_in_order, export_jobs, rig
+from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs, rig
+from tests.support.processes import Usage
 
 STEPS, END_S = 5, 60.0
 MORE_FDS, MORE_THREADS, MORE_NBYTES = 8, 4, 48 << 20

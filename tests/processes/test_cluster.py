@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import ipaddress
 import json
 import os
 import re
@@ -15,7 +14,6 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,60 +22,16 @@ import pytest
 
 import oneflow as flow
 from oneflow.cluster.local import log_path
-from oneflow.cluster.local_record import LocalCluster, Process, process_of, read_record
+from oneflow.cluster.local_record import Process, process_of, read_record
 from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, StillActiveError
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.services.traces import merge
-from tests.support.waiting import WAIT_S, be_late
+from tests.support.local_cluster import LocalTest, last_line, submit
+from tests.support.processes import alive, below, cmdline, listening, listening_paths
+from tests.support.waiting import WAIT_S, be_late, wait_until
 
 from .line_graph import Line
-
-Done = subprocess.CompletedProcess[str]
-
-
-class LocalTest:
-    """A cluster of its own folders, and how to ask it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "run").mkdir(mode=0o700, parents=True)
-        own = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
-        self.env = own | {
-            "ONEFLOW_STATE_DIR": str(folder / "state"),
-            "ONEFLOW_CONFIG_DIR": str(folder / "config"),
-            "XDG_RUNTIME_DIR": str(folder / "run"),
-            "TMPDIR": str(folder),
-        }
-
-    def run(self, *arguments: str, timeout_s: float = WAIT_S) -> Done:
-        return subprocess.run(
-            [sys.executable, "-m", "oneflow", *arguments],
-            env=self.env,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
-
-    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "oneflow", *arguments]
-        return subprocess.Popen(command, env=self.env, cwd=self.folder, text=True, **more)
-
-    def script(self, name: str, text: str) -> str:
-        path = self.folder / name
-        path.write_text(f"import os, sys, time, signal\nrank = int(os.environ['RANK'])\n{text}\n")
-        return str(path)
-
-    @property
-    def record(self) -> LocalCluster:
-        found = read_record(self.folder / "state")
-        assert found is not None
-        return found
-
-    def connect(self) -> Any:
-        token = read_token_file(self.folder / "config" / "token")
-        return flow.cluster.connect(self.record.address, token)
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +43,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTest]:
         yield found
     finally:
         found.run("cluster", "down")
-
-
-def submit(local: LocalTest, script: str, *options: str, devices: int = 2) -> Done:
-    asked = ["--devices", str(devices), *options, "--", sys.executable, script]
-    return local.run("job", "submit", *asked)
-
-
-def last_line(done: Done) -> str:
-    return done.stderr.strip().splitlines()[-1]
 
 
 # ---- up ------------------------------------------------------------------------------------------
@@ -132,14 +77,14 @@ def test_nothing_listens_but_what_was_announced(local: LocalTest) -> None:
         lines = cluster.job(job_id).logs(follow=True)
         port = {next(lines).text for _ in range(2)}
         daemons = {process.pid for process in local.record.daemons}
-        ranks = {child for pid in daemons for child in _below(pid)} - daemons
+        ranks = {child for pid in daemons for child in below(pid)} - daemons
         found = {
-            "scheduler": _listening({local.record.scheduler.pid}),
-            "daemons": _listening(daemons),
-            "ranks": _listening(ranks),
+            "scheduler": listening({local.record.scheduler.pid}),
+            "daemons": listening(daemons),
+            "ranks": listening(ranks),
         }
-        own = _listening_paths({local.record.scheduler.pid})
-        paths = own + _listening_paths(daemons | ranks)
+        own = listening_paths({local.record.scheduler.pid})
+        paths = own + listening_paths(daemons | ranks)
         found["scheduler"] |= {f"unix:{path}" for path in own}
         cluster.job(job_id).cancel()
         cluster.job(job_id).wait(WAIT_S)
@@ -158,45 +103,6 @@ def test_nothing_listens_but_what_was_announced(local: LocalTest) -> None:
         assert path.startswith("/"), path
         private = [folder for folder in Path(path).parents if folder.stat().st_mode & 0o077 == 0]
         assert private, path
-
-
-def _listening(pids: set[int]) -> set[str]:
-    """host:port of TCP and UDP sockets that take what comes from others."""
-    inodes, found = _sockets(pids), set()
-    for name, states in (("tcp", {"0A"}), ("tcp6", {"0A"}), ("udp", {"07"}), ("udp6", {"07"})):
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] in states and fields[9] in inodes:
-                host, port = fields[1].split(":")
-                kind = "" if name.startswith("tcp") else "udp "
-                found.add(f"{kind}{_host(bytes.fromhex(host))}:{int(port, 16)}")
-    return found
-
-
-def _listening_paths(pids: set[int]) -> list[str]:
-    """Names of Unix sockets that can be connected to; "@" begins one without a file."""
-    inodes = _sockets(pids)
-    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    accepts = 0x10000  # of the flags
-    return [f[7] for f in lines if f[6] in inodes and int(f[3], 16) & accepts and len(f) > 7]
-
-
-def _sockets(pids: set[int]) -> set[str]:
-    """Inodes of what these processes have open."""
-    found = set()
-    for pid in pids:
-        with suppress(FileNotFoundError):  # of processes and files that have just gone
-            for fd in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(FileNotFoundError):
-                    found.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
-    return found
-
-
-def _host(words: bytes) -> Any:
-    """An address as the kernel shows it: words of four bytes, each the wrong way round."""
-    fixed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
-    found = ipaddress.ip_address(fixed)
-    return getattr(found, "ipv4_mapped", None) or found
 
 
 def test_the_token_is_for_its_owner_only(local: LocalTest) -> None:
@@ -604,29 +510,8 @@ def test_down_leaves_nothing(tmp_path: Path) -> None:
 
 def _wait_for_child(pid: int) -> list[Process]:
     """All below a daemon, once it runs the script."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        found = _below(pid)
-        lines = []
-        for child in found:
-            with suppress(FileNotFoundError):
-                lines.append(Path(f"/proc/{child}/cmdline").read_text())
-        if any("stays.py" in line for line in lines):
-            return [process_of("", child) for child in found]
-        time.sleep(0.1)
-    raise AssertionError("the script never started")
-
-
-def _below(pid: int) -> list[int]:
-    """Children of a process, and theirs."""
-    found, todo = [], [pid]
-    while todo:
-        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
-            with suppress(FileNotFoundError):
-                children = [int(word) for word in task.read_text().split()]
-                found += children
-                todo += children
-    return found
+    wait_until(lambda: any(b"stays.py" in cmdline(child) for child in below(pid)))
+    return [process_of("", child) for child in below(pid)]
 
 
 def test_who_cannot_listen_says_so_in_one_line(tmp_path: Path) -> None:
@@ -657,15 +542,4 @@ def test_the_port_of_another_cluster_is_refused_and_nothing_is_left(tmp_path: Pa
     finally:
         first.run("cluster", "down")
     assert read_record(second.folder / "state") is None
-    assert not _processes_of(str(second.folder))
-
-
-def _processes_of(folder: str) -> list[str]:
-    """Command lines that name the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            words = path.read_bytes().decode(errors="replace").split("\0")
-            if any(folder in word for word in words[1:]) and "oneflow" in words:
-                found.append(" ".join(words))
-    return found
+    assert not alive(str(second.folder), "oneflow")

@@ -23,6 +23,7 @@ from oneflow.scheduler.cluster.compiler import (
     FileRefusedError,
 )
 from tests.support.cluster_program import COMPILERS
+from tests.support.processes import is_alive
 from tests.support.waiting import WAIT_S, wait_until
 
 ARGV = COMPILERS["toy"]
@@ -154,7 +155,7 @@ def test_one_that_nobody_asks_ends_and_another_comes(
         return not compilers.pids()
 
     wait_until(is_left_alone)
-    assert not _is_alive(first)
+    assert not is_alive(first)
     assert plan_of(compilers, write("good"))
 
 
@@ -188,11 +189,4 @@ def test_none_outlives_its_scheduler(write: Callable[[str], Path], work: str) ->
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         owner.kill()
-        wait_until(lambda: not _is_alive(pid))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+        wait_until(lambda: not is_alive(pid))

@@ -24,7 +24,8 @@ from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
 from oneflow.scheduler.cluster.certificates import init_tls
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 from tests.faults.fault_proxy import DOWN, Proxy
-from tests.support.cluster import PATIENT, QUICK, Patience, Rig, Running, alive
+from tests.support.cluster import PATIENT, QUICK, Patience, Rig, Running
+from tests.support.processes import alive
 from tests.support.waiting import CALL_S, WAIT_S, be_late, wait_until
 
 Start = Callable[..., Running]

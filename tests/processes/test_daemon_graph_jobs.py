@@ -17,15 +17,8 @@ from oneflow import nn
 from oneflow.cluster.job import Job
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobState
-from tests.support.cluster import (
-    FORK_SERVER_WORDS,
-    PATIENT,
-    WORKER_NAME,
-    Rig,
-    children,
-    cmdline,
-    name_of,
-)
+from tests.support.cluster import FORK_SERVER_WORDS, PATIENT, WORKER_NAME, Rig
+from tests.support.processes import children, cmdline, name_of
 from tests.support.waiting import WAIT_S, wait_until
 
 

@@ -33,9 +33,8 @@ from oneflow.scheduler.server import SchedulerServer
 from oneflow.services.line import dial
 from oneflow.services.proof import PROVE, Claim, ImpostorError
 from tests.support.cluster import SchedulerProcess
+from tests.support.local_cluster import LocalTest, submit
 from tests.support.waiting import CALL_S, be_late, wait_until
-
-from .test_cluster import LocalTest, submit
 
 PROGRAM = str(Path(__file__).with_name("impostor_program.py"))
 STRANGER = 65534

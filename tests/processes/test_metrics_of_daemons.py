@@ -15,9 +15,9 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.scheduler.jobs.records import JobState
-from tests.support.waiting import wait_until
+from tests.support.local_cluster import LocalTest
+from tests.support.waiting import WAIT_S, wait_until
 
-from .test_cluster import WAIT_S, LocalTest
 from .test_metrics_of_ranks import Page, fetch
 
 BATCH, WIDTH, CLASSES = 32, 48, 5

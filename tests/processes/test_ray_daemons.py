@@ -13,8 +13,8 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
-
-from .test_cluster import LocalTest, last_line, submit
+from tests.support.local_cluster import LocalTest, last_line, submit
+from tests.support.processes import alive
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'oneflow-actors[ray]'")
 
@@ -61,7 +61,7 @@ def test_daemons_are_placed_by_ray(tmp_path: Path, address: str) -> None:
     finally:
         down = local.run("cluster", "down", timeout_s=120)
     assert down.returncode == 0, down.stderr
-    assert not _daemons(tmp_path)
+    assert not alive(str(tmp_path), "daemon", sys.executable)
 
 
 @pytest.mark.slow
@@ -94,16 +94,3 @@ def test_a_graph_job_on_two_daemons_saves_and_goes_on(tmp_path: Path, address: s
     job = saved.parents[1]
     assert (job / "outputs" / "metrics.jsonl").read_text().count("\n") == 30
     assert list(job.glob("1/rank*/stderr*"))
-
-
-def _daemons(folder: Path) -> list[str]:
-    """Command lines of daemons that are still there for this test's cluster."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if sys.executable in words and "daemon" in words and str(folder) in " ".join(words):
-            found.append(" ".join(words))
-    return found

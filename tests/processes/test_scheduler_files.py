@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from oneflow.protos import cluster_pb2 as pb
 from tests.support.cluster import SchedulerProcess
+from tests.support.processes import children, cmdline, is_alive
 from tests.support.simulated.daemon_peer import (
     Client,
     FakeDaemon,
@@ -23,6 +23,7 @@ from tests.support.simulated.daemon_peer import (
     run,
     upload,
 )
+from tests.support.waiting import wait_until
 
 SCRIPT, GRAPH, INFERENCE = 0, 1, 2
 
@@ -199,21 +200,12 @@ def test_a_cached_plan_needs_no_compiler_and_none_outlives_the_scheduler(tmp_pat
         left = run(scene())
     finally:
         scheduler.kill()
-    while any(compiles(compiler) for compiler in left):
-        time.sleep(0.02)
+    wait_until(lambda: not any(is_alive(compiler) for compiler in left))
 
 
 def compilers_of(pid: int) -> list[int]:
     """Children of a scheduler that live."""
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(p) for task in found for p in task.read_text().split() if compiles(int(p))]
-
-
-def compiles(pid: int) -> bool:
-    with suppress(OSError):
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX" and b"--compile" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+    return [child for child in children(pid) if b"--compile" in cmdline(child)]
 
 
 def test_a_checkpoint_folder_that_no_daemon_allows_is_refused(scheduler: SchedulerProcess) -> None:

@@ -17,7 +17,7 @@ from oneflow.services.line import prove
 from oneflow.services.proof import Claim
 from tests.support.cluster import SchedulerProcess
 from tests.support.proving import Metadata, proven
-from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
+from tests.support.simulated.daemon_peer import Client, FakeDaemon, run, upload
 from tests.support.waiting import CALL_S
 
 MAY = {  # written down here once more: what is not in this table fails
@@ -235,18 +235,6 @@ def hello_of(channel: Any, metadata: Metadata, node: str) -> tuple[str, str]:
         is_answered.set()
         stream.cancel()
     return "OK", ""
-
-
-async def upload(client: Client, data: bytes) -> str:
-    import hashlib
-
-    digest = hashlib.blake2b(data, digest_size=32).hexdigest()
-
-    async def chunks() -> AsyncIterator[pb.BlobChunk]:
-        yield pb.BlobChunk(digest=digest, nbytes=len(data), data=data)
-
-    stub = client.stubs["Jobs"].Upload
-    return str((await stub(chunks(), metadata=client.metadata, timeout=CALL_S)).digest)
 
 
 def test_each_change_is_in_the_audit_log_with_who_made_it(tmp_path: Path) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import socket
 import stat
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import oneflow as flow
 from oneflow.core.errors import ConfigError
 from oneflow.protos import cluster_pb2 as pb
 from tests.support.cluster import SchedulerProcess
+from tests.support.processes import listening
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, gather, request, run
 from tests.support.waiting import CALL_S, until, wait_until
 
@@ -253,30 +252,6 @@ def test_a_killed_scheduler_finds_its_jobs_again(scheduler: SchedulerProcess) ->
         'oneflow_scheduler_messages_rejected_total{reason="stale_epoch"} 1.0',
     ):  # gauges and the like are put together once a tick
         wait_until(lambda line=line: line in scrape(scheduler, "/metrics").splitlines(), line)
-
-
-def test_a_daemon_that_was_given_up_is_fenced(tmp_path: Path) -> None:
-    table = {"suspect_s": 1.0, "act_s": 5.0, "prepare_s": 20.0}
-    scheduler = SchedulerProcess(
-        tmp_path, allow_scripts=True, table=table, tick_s=0.1, heartbeat_s=0.2
-    ).start()
-
-    async def scene() -> None:
-        daemon = await FakeDaemon(scheduler).attach()
-        async with Client(scheduler) as client:
-            job = await client.submit()
-            id_ = (await daemon.told("start")).id
-            await daemon.detach()
-            record = await client.until(job.id, "RESTARTING", "FAILED")
-            assert record.reason == "NODE_LOST"
-            at_work = pb.RunningAttempt(id=id_, phase="running")
-            seen = len(daemon.heard)
-            await daemon.attach((at_work,))
-            assert daemon.heard[seen].WhichOneof("kind") == "fenced"
-            await daemon.detach()
-
-    run(scene())
-    assert scheduler.stop() == 0
 
 
 def test_one_scheduler_a_state_directory_and_a_port(scheduler: SchedulerProcess) -> None:
@@ -586,29 +561,9 @@ def test_secrets_are_for_their_owner_only(scheduler: SchedulerProcess) -> None:
     assert re.search(r"Max core file size +0 ", limits)  # a dump would have tokens in it
 
 
-MAPPED = "0000000000000000FFFF0000"  # an address of version 4, as a socket of version 6 has it
-
-
-def listening(pid: int) -> set[str]:
-    """host:port of every socket on which a process listens, as the kernel lists them."""
-    links = set()
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with suppress(OSError):
-            links.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
-                host, _, port = fields[1].removeprefix(MAPPED).partition(":")
-                short = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if len(host) == 8 else host
-                found.add(f"{short}:{int(port, 16)}")
-    return found
-
-
 def test_it_listens_where_it_says_and_nowhere_else(scheduler: SchedulerProcess) -> None:
     known = scheduler.known
-    assert listening(known["pid"]) == {known["address"], known["metrics_address"]}
+    assert listening([known["pid"]]) == {known["address"], known["metrics_address"]}
     assert all(a.startswith("127.0.0.1:") for a in (known["address"], known["metrics_address"]))
 
 

@@ -29,6 +29,16 @@ from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
 from oneflow.services.failpoints import FAILPOINTS
+from tests.support.processes import (
+    Usage,
+    children,
+    cmdline,
+    environ,
+    is_alive,
+    name_of,
+    pids,
+    usage,
+)
 from tests.support.waiting import CALL_S, WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent
@@ -61,15 +71,6 @@ class Patience:
 
 HASTY = Patience()  # for scenes about losses
 PATIENT = Patience(10.0, 30.0, 14.0)  # for all others: a busy machine is late
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Figures of one process. nbytes: resident memory."""
-
-    fds: int
-    threads: int
-    nbytes: int
 
 
 def program(kind: str, given: Mapping[str, Any]) -> list[str]:
@@ -371,7 +372,7 @@ class Rig:
     def marked(self) -> set[int]:
         """All processes that come from this rig, wherever they hide; not zombies."""
         wanted = f"{MARK}={self.mark}".encode()
-        return {pid for pid in pids() if wanted in environ(pid) and state_of(pid) not in "ZX"}
+        return {pid for pid in pids() if wanted in environ(pid) and is_alive(pid)}
 
     # -- holding -----------------------------------------------------------------------------------
 
@@ -550,79 +551,3 @@ def export_jobs(folder: Path) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S)
     if done.returncode:
         raise SceneError(f"export ended with {done.returncode}: {done.stderr[-2000:]}")
-
-
-# ---- /proc ---------------------------------------------------------------------------------------
-
-
-def pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-
-
-def environ(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
-
-
-def cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def name_of(pid: int) -> str:
-    """Name of a process, as the kernel has it; "" if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def stat_fields(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; [] if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def state_of(pid: int) -> str:
-    return (stat_fields(pid) or ["X"])[0]
-
-
-def children(parent: int) -> list[int]:
-    found = []
-    for pid in pids():
-        fields = stat_fields(pid)
-        if fields and fields[0] not in "ZX" and int(fields[1]) == parent:
-            found.append(pid)
-    return found
-
-
-def usage(pid: int) -> Usage:
-    fields = stat_fields(pid)
-    if not fields:
-        return Usage(0, 0, 0)
-    try:
-        fds = len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        fds = 0
-    return Usage(fds, int(fields[17]), int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
-
-
-def alive(mark: str) -> list[int]:
-    """Processes with `mark` on their command line."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and int(name) != os.getpid():
-            try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes()
-                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if mark.encode() in words and state not in "ZX":
-                found.append(int(name))
-    return found

@@ -5,20 +5,25 @@ An offset counts bytes from the beginning of a stream, also after the beginning 
 they came; what they do to a terminal is the business of who shows them. What cannot be written
 (disk full, more than a job may keep) is dropped and counted, and a line in the stream says so; the
 job never waits for it.
+
+Beside each stream lies a small file for readers by time: `.stdout.lines` has a record for each
+second in which something was written, the offset of a line and when it was written. The older the
+stream, the wider apart its records, so that they stay few. They are of use, not of need: what
+cannot be written is left out.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from oneflow.launcher.daemon.log_times import TimeIndex
 from oneflow.services.metrics_daemon import DAEMON
 
 STREAMS = ("stdout", "stderr")
@@ -27,6 +32,9 @@ NUM_FILES = 4
 JOB_NBYTES = 10 << 30
 LOOK_NBYTES = 16 << 20  # so often the size of the whole job is looked at
 MAX_READ_NBYTES = 512 << 10
+RECORD = struct.Struct("<Qd")  # offset of a line; when it, or more of it, was written
+SPACING_S = 1.0
+NUM_SPACINGS = 40_000  # of a stream's age, at least: half a day of seconds, then they grow
 RATE_NBYTES = 256 << 20  # a second; whoever writes more waits, or the disk would be his alone
 
 
@@ -257,6 +265,73 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+class TimeIndex:
+    """The times of one growing stream."""
+
+    def __init__(self, folder: Path, name: str, wall: Callable[[], float] = time.time) -> None:
+        self._path, self._wall = _times_path(folder, name), wall
+        self._fd: int | None = None
+        self._is_broken = False
+        self._began_at = self._next_at = 0.0
+        self._line = 0  # offset of the last line that has begun
+
+    def note(self, offset: int, data: bytes, begins_line: bool) -> None:
+        """`data` is about to be written at `offset`."""
+        first, last = data.find(b"\n", 0, -1), data.rfind(b"\n", 0, -1)
+        begun = offset if begins_line else self._line  # which goes on
+        if not begins_line and first >= 0:
+            begun = offset + first + 1
+        now = self._wall()
+        if now >= self._next_at and not self._is_broken:
+            self._add(begun, now)
+        self._line = offset + last + 1 if last >= 0 else begun
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _add(self, offset: int, now: float) -> None:
+        self._began_at = self._began_at or now
+        self._next_at = now + _spacing_s(now - self._began_at)
+        try:
+            if self._fd is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._fd = os.open(self._path, flags, 0o600)
+            whole = os.write(self._fd, RECORD.pack(offset, now)) == RECORD.size
+        except OSError:  # a full disk: the log itself says so
+            whole = False
+        self._is_broken = not whole
+
+
+def offset_at(folder: Path, name: str, since: float) -> int | None:
+    """Return the offset of the first line that was written at `since` (seconds since the epoch) or
+    up to a spacing before; None if nothing was written from then on.
+    """
+    records = read_records(folder, name)
+    for number, (offset, at) in enumerate(records):
+        if at + _spacing_s(at - records[0][1]) > since:
+            return offset if number else 0
+    return None if records else 0
+
+
+def read_records(folder: Path, name: str) -> list[tuple[int, float]]:
+    """All that is whole of a stream's times."""
+    try:
+        data = _times_path(folder, name).read_bytes()
+    except OSError:
+        return []
+    return list(RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]))
+
+
+def _spacing_s(age_s: float) -> float:
+    return max(SPACING_S, age_s / NUM_SPACINGS)
+
+
+def _times_path(folder: Path, name: str) -> Path:
+    return folder / f".{name}.lines"
 
 
 class Pump(threading.Thread):

@@ -12,8 +12,7 @@ from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.attach import Attachment
-from oneflow.launcher.daemon.log_times import offset_at
-from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Piece, read_piece, size_of
+from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Piece, offset_at, read_piece, size_of
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.messages import AttemptKey, key_of

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
-from oneflow.launcher.daemon import log_times
-from oneflow.launcher.daemon.log_times import TimeIndex, offset_at, read_records
+from oneflow.launcher.daemon import logs
+from oneflow.launcher.daemon.logs import TimeIndex, offset_at, read_records
 
 
 class Stream:
@@ -35,8 +36,8 @@ def test_what_was_written_from_a_moment_on(tmp_path: Path) -> None:
         stream.write(b"line %d\n" % second, 1000.0 + 2 * second)
     assert stream.since(0.0) == stream.data
     assert stream.since(1007.0) == stream.data[stream.data.index(b"line 4") :]
-    assert stream.since(1018.05) == b"line 9\n"
-    assert stream.since(1018.5) is None
+    assert stream.since(1018.5) == b"line 9\n"  # to a second
+    assert stream.since(1019.5) is None
 
 
 def test_silence_ends_a_record(tmp_path: Path) -> None:
@@ -57,6 +58,10 @@ def test_it_begins_with_a_whole_line(tmp_path: Path) -> None:
     stream.write(b"without", 1020.0)
     stream.write(b" end", 1030.0)  # belongs to the line before it
     assert stream.since(1025.0) == b"without end"
+    stream.write(b"\nshort\nprogress", 1040.0)
+    for at in range(1041, 1100):  # of a bar that ends no line
+        stream.write(b"\r#", float(at))
+    assert stream.since(1090.0) == b"progress" + b"\r#" * 59
 
 
 def test_a_second_daemon_goes_on_where_the_first_ended(tmp_path: Path) -> None:
@@ -68,20 +73,21 @@ def test_a_second_daemon_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     second.write(b"two\n", 1100.0)
     second.write(b"more\n", 1100.5)
     second.write(b"three\n", 1200.0)
-    assert [offset for offset, _, _ in read_records(tmp_path / ".stdout.times")] == [0, 4, 13]
+    assert [offset for offset, _ in read_records(tmp_path, "stdout")] == [0, 4, 13]
     assert second.since(1150.0) == b"three\n"
 
 
-def test_it_stays_small_and_gets_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_times, "MAX_RECORDS", 8)
+def test_it_gets_coarser_as_it_grows_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "NUM_SPACINGS", 8)
     stream = Stream(tmp_path)
-    for second in range(100):
+    for second in range(1000):
         stream.write(b"%3d\n" % second, 1000.0 + second)
-    records = read_records(tmp_path / ".stdout.times")
-    assert len(records) <= 8
-    found = stream.since(1050.0)
-    assert found is not None and found.endswith(b" 99\n") and b" 50\n" in found
-    assert [r[0] for r in records] == sorted(r[0] for r in records)
+    records = read_records(tmp_path, "stdout")
+    assert len(records) < 8 * (2 + math.log(1000 / 8))
+    found = stream.since(1500.0)
+    assert found is not None and found.endswith(b"999\n") and b"500\n" in found
+    assert len(found) < 4 * 600
+    assert records == sorted(records)
 
 
 def test_without_an_index_all_is_shown(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from oneflow.launcher.daemon import host
+from oneflow.launcher.daemon import host, logs
 from oneflow.launcher.daemon.logs import (
+    RECORD,
     Limits,
     LogWriter,
     Pump,
@@ -123,8 +124,9 @@ def test_a_full_disk_drops_lines_counts_them_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = DAEMON.log_lines_dropped["stdout"]
-    disk = FullDisk(25)
+    disk = FullDisk(RECORD.size + 25)  # of when the first line was written, and of the log
     monkeypatch.setattr(os, "write", disk)
+    monkeypatch.setattr(logs, "SPACING_S", 1e9)
     log = writer(tmp_path, Limits(file_nbytes=1 << 20))
     log.write(b"0123456789\n" * 2)
     log.write(b"abcdefghij\n" * 3)

@@ -19,7 +19,6 @@ import heapq
 import io
 import itertools
 import json
-import math
 import os
 import socket
 import tempfile
@@ -227,19 +226,13 @@ class TraceReader:
 
     def _head(self) -> dict[str, Any]:
         line = self._line()
-        found = self._parse(line + "]}" if line.endswith("[") else "[]", "its first line")
+        found = self._parse(line + b"]}" if line.endswith(b"[") else b"[]", "its first line")
         header = found.get("otherData") if isinstance(found, dict) else None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise self._error("it is no trace of a rank")
-        for name in ("rank", "monotonic_ns", "wall_ns"):
-            if not _is_whole(header.get(name)):
-                raise self._error(f"{name} in its first line is missing or no such number")
-        for name in ("host", "boot_id", "trace"):
-            if not isinstance(header.get(name), str):
-                raise self._error(f"{name} is missing in its first line")
-        for name in ("offset_ns", "offset_error_ns"):
-            if header.get(name) is not None and not _is_whole(header[name]):
-                raise self._error(f"{name} in its first line is no such number")
+        for name, is_right in _HEADER.items():
+            if not is_right(header.get(name)):
+                raise self._error(f"{name} in its first line is missing or of another kind")
         return dict(header)
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -248,29 +241,26 @@ class TraceReader:
         while True:
             number += 1
             line = self._line()
-            if line.startswith("]"):
+            if line.startswith(b"]"):
                 break
-            event = self._parse(line.rstrip(","), f"line {number}")
+            event = self._parse(line.rstrip(b","), f"line {number}")
             if not isinstance(event, dict) or not isinstance(event.get("ph"), str):
                 raise self._error(f"line {number} is no event")
             if event["ph"] != "M" and not _is_time(event.get("ts")):
                 raise self._error(f"line {number} has no time")
             yield event
-        found = self._parse('{"events": [' + line, "its last line")
+        found = self._parse(b'{"events": [' + line, "its last line")
         if not isinstance(found, dict) or not isinstance(found.get("summary"), dict):
             raise self._error("its last line has no summary")
         self.summary = found["summary"]
         if self._read():
             raise self._error("something follows its end")
 
-    def _line(self) -> str:
+    def _line(self) -> bytes:
         data = self._read()
         if not data.endswith(b"\n"):
             raise self._error("it ends in the middle, or has a line that is too long")
-        try:
-            return data.decode().rstrip("\n")
-        except UnicodeDecodeError:
-            raise self._error("it is no text") from None
+        return data.rstrip(b"\n")
 
     def _read(self) -> bytes:
         try:
@@ -282,9 +272,11 @@ class TraceReader:
             raise self._error("it is larger than a trace may be")
         return data
 
-    def _parse(self, text: str, where: str) -> Any:
+    def _parse(self, text: bytes, where: str) -> Any:
+        import msgspec  # unlike json it refuses NaN, and numbers too large for a float
+
         try:
-            return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+            return msgspec.json.decode(text)
         except (ValueError, RecursionError):
             raise self._error(f"{where} is no JSON") from None
 
@@ -300,17 +292,19 @@ def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < MAX_US
 
 
-def _no_number(word: str) -> Any:
-    """NaN and Infinity, which Python alone takes for JSON."""
-    raise ValueError(word)
+def _is_number_or_none(value: object) -> bool:
+    return value is None or _is_whole(value)
 
 
-def _finite(digits: str) -> float:
-    """1e999 is JSON, but becomes infinity, which is none."""
-    value = float(digits)
-    if math.isinf(value):
-        raise ValueError(digits)
-    return value
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_HEADER = {
+    **dict.fromkeys(("rank", "monotonic_ns", "wall_ns"), _is_whole),
+    **dict.fromkeys(("host", "boot_id", "trace"), _is_text),
+    **dict.fromkeys(("offset_ns", "offset_error_ns"), _is_number_or_none),
+}
 
 
 # ---- merging -------------------------------------------------------------------------------------
@@ -410,7 +404,7 @@ def _numbers_of(said: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
 
 
 def _is_brief(value: object) -> bool:
-    return value is None or isinstance(value, bool) or _is_whole(value)
+    return isinstance(value, bool) or _is_number_or_none(value)
 
 
 def _text(event: Mapping[str, Any]) -> str:

@@ -7,12 +7,11 @@ daemon's mind decided. What it has stands in belongings.py, what it runs in prog
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
 from collections.abc import Coroutine
 from typing import Any
 
-from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.errors import ConfigError, OneFlowError, is_disk_full
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.belongings import Belongings
 from oneflow.launcher.daemon.events import (
@@ -78,8 +77,7 @@ class Rank:
             code = error.exit_code if error.reason == "USER_ERROR" else 0  # else as it means
             self._place.post(NotGathered(self.key, str(error), error.reason, code))
         except OSError as error:
-            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            reason = "DISK_FULL" if is_full else "INTERNAL"
+            reason = "DISK_FULL" if is_disk_full(error) else "INTERNAL"
             self._place.post(NotGathered(self.key, str(error), reason))
         else:
             self._place.post(Gathered(self.key, self._own.port))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import click
 
 from oneflow.cli.output import FORMAT, error_line, say
-from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.errors import ConfigError, OneFlowError, is_disk_full
 from oneflow.core.reasons import CODES
 
 WANTS_JSON = "oneflow.wants_json"
@@ -119,7 +118,7 @@ def _file_error(error: OSError) -> OneFlowError:
     """A full disk, or what was named and cannot be."""
     name = f"{str(error.filename)[:200]}: " if error.filename is not None else ""
     found = ConfigError(f"{name}{error.strerror or error}")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(error):
         found.reason, found.exit_code = "DISK_FULL", CODES["DISK_FULL"]
     return found
 

@@ -7,6 +7,8 @@ Users may catch the built-in bases (`ValueError`, `TypeError`, `RuntimeError`); 
 
 from __future__ import annotations
 
+import errno
+
 CODES = {
     "NONE": 0,
     "USER_ERROR": 1,
@@ -218,3 +220,8 @@ class InternalError(OneFlowError):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message} (this is a defect of oneflow-actors: please report it)")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Does it say that a disk has no room left, or none that this user may take?"""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -10,7 +10,6 @@ the disk; `last_checkpoint`, a file that names it, comes last.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import local_slices, shard_box
-from oneflow.core.errors import CheckpointError, RowStoreError
+from oneflow.core.errors import CheckpointError, RowStoreError, is_disk_full
 from oneflow.core.folders import sync_folder
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -51,6 +50,8 @@ FORMAT = "oneflow job state"
 LAST = "last_checkpoint"
 HINT = ": name a folder there with --checkpoint-dir"
 FOLDER = re.compile(r"step-(\d{1,18})")
+EXPECTED = (OSError, RowStoreError, CheckpointError)
+"""Errors of disks and files, which say all themselves."""
 _LEFT_OVER = re.compile(r"\.step-\d{1,18}\.[0-9a-f]{16}")
 
 
@@ -206,27 +207,13 @@ class _Save:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            METRICS.checkpoint_failures["DISK_FULL" if full else "IO"] += 1
-            text = f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}"
-            self._fail(text, "DISK_FULL" if full else os.strerror(error.errno or 0))
-        except CheckpointError as error:
-            METRICS.checkpoint_failures["IO"] += 1
-            self._fail(f"rank {self._rank}: {error}", "IO")
-        except RowStoreError as error:
-            METRICS.checkpoint_failures[error.reason] += 1
-            kind = f"{error.reason}: " if error.reason == "DISK_FULL" else ""
-            self._fail(f"{kind}rank {self._rank}: {error}", error.reason)
         except Exception as error:  # told to all ranks at the next meeting
-            METRICS.checkpoint_failures["INTERNAL"] += 1
-            kind = type(error).__name__
-            self._fail(f"rank {self._rank}: {kind}: {error}", kind)
-
-    def _fail(self, text: str, cause: str) -> None:
-        """cause: equal for failures that are told once, whatever step and file they name."""
-        self._failure, self._cause = text, cause
-        self.phase = "failed"
+            reason, self._cause = _reason(error)
+            METRICS.checkpoint_failures[reason] += 1
+            said = str(error) if isinstance(error, EXPECTED) else f"{self._cause}: {error}"
+            kind = f"{reason}: " if reason == "DISK_FULL" else ""
+            self._failure = f"{kind}rank {self._rank}: {said}"
+            self.phase = "failed"
 
     # ---- each rank's file ------------------------------------------------------------------------
 
@@ -286,6 +273,18 @@ class _Save:
         """Takes away what was begun; each rank may come first."""
         with contextlib.suppress(OSError):
             shutil.rmtree(self._beside)
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """The reason of a failure, and its cause: equal for those that are told once, whatever step and
+    file they name."""
+    if is_disk_full(error):
+        return "DISK_FULL", "DISK_FULL"
+    if isinstance(error, OSError):
+        return "IO", os.strerror(error.errno or 0)
+    if isinstance(error, RowStoreError):
+        return error.reason, error.reason
+    return "IO" if isinstance(error, CheckpointError) else "INTERNAL", type(error).__name__
 
 
 def _tree(

@@ -161,10 +161,15 @@ def _key(column: Column) -> str:
     return column.keys[0]
 
 
-def _raw(path: Path, column: Column, access: Access) -> Array:
-    kind = dtype_named(column.dtype)
-    if kind is None:
+def _kind(column: Column) -> np.dtype[Any]:
+    found = dtype_named(column.dtype)
+    if found is None:
         raise JobFileError(f"data column {column.name!r}: {column.dtype!r} is no dtype of data")
+    return found
+
+
+def _raw(path: Path, column: Column, access: Access) -> Array:
+    kind = _kind(column)
     row = math.prod(column.shape) * kind.itemsize
     if not row:
         raise JobFileError(f"data column {column.name!r}: rows without elements")
@@ -251,10 +256,7 @@ def _of_scratch(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -
 
 
 def _csv(path: Path, column: Column, access: Access) -> Array:
-    kind = dtype_named(column.dtype)
-    if kind is None:
-        raise JobFileError(f"data column {column.name!r}: {column.dtype!r} is no dtype of data")
-    rows = 0
+    kind, rows = _kind(column), 0
     with path.open(newline="", encoding="utf-8") as text, _scratch(access) as file:
         for block in _blocks(text, path, column.keys, kind):
             file.write(block.tobytes())

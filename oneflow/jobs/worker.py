@@ -11,25 +11,32 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import errno
 import importlib
 import os
 import queue
 import socket
 import sys
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from oneflow.core.config import Config, set_config
-from oneflow.core.errors import DeviceMemoryError, InternalError, OneFlowError, ProtocolError
+from oneflow.core.errors import (
+    DeviceMemoryError,
+    InternalError,
+    OneFlowError,
+    ProtocolError,
+    is_disk_full,
+)
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.distributed import ending
 from oneflow.distributed.worker import answer_for_stacks
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
-from oneflow.jobs.threads import limit_threads, renew_numba
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
+from oneflow.kernels.threads import limit_blas, set_limit
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.services import failpoints, pulse
 
@@ -183,7 +190,7 @@ def as_ours(error: Exception) -> OneFlowError:
         return error
     if isinstance(error, MemoryError):
         return HostMemoryError(f"no memory left: {error}")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(error):
         return DiskFullError(str(error))
     if type(error).__name__ == "OutOfMemoryError":  # CuPy's, which is not always there
         return DeviceMemoryError(f"no memory left on the device: {error}")
@@ -236,6 +243,47 @@ def configure(begin: pb.Begin) -> Config:
     if not limit_threads(os.environ):
         log.info("NumPy's matrix products keep their number of threads: no OpenBLAS is loaded")
     return config
+
+
+# ---- threads -------------------------------------------------------------------------------------
+# Libraries were imported before OMP_NUM_THREADS was known: a forked worker learns only with its job
+# how many ranks share the host.
+
+
+def renew_numba() -> None:
+    """numba's settings as the environment says now, where it was imported before that was known.
+
+    It reads them at its import and again at each compilation, which fails if the pool of threads
+    was launched in between with another number. A pool that runs keeps its number; `set_limit`
+    then says how many of it are used.
+    """
+    config: Any = sys.modules.get("numba.core.config")
+    if config is None:
+        return  # it will read them when it is imported
+    pool: Any = sys.modules.get("numba.np.ufunc.parallel")
+    if pool is not None and pool._is_initialized:
+        os.environ["NUMBA_NUM_THREADS"] = str(config.NUMBA_NUM_THREADS)
+    config.reload_config()
+
+
+def limit_threads(given: Mapping[str, str]) -> bool:
+    """Limit compiled loops and matrix products as variables of the environment say.
+
+    given: with OMP_NUM_THREADS, and OPENBLAS_NUM_THREADS where products have a number of their own;
+    without either they take a thread for each processor. Returns whether products obey.
+    """
+    count = _number(given, "OMP_NUM_THREADS")
+    if count:
+        set_limit(count)
+    return limit_blas(
+        _number(given, "OPENBLAS_NUM_THREADS") or count or len(os.sched_getaffinity(0))
+    )
+
+
+def _number(given: Mapping[str, str], name: str) -> int:
+    """The number of threads that a variable names; 0: none."""
+    text = given.get(name, "")
+    return int(text) if text.isdecimal() else 0
 
 
 if __name__ == "__main__":

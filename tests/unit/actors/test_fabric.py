@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,7 +56,5 @@ def test_the_scheduler_gets_time_to_name_the_cause(is_lost: bool) -> None:
     store = Unreachable()
     if is_lost:
         store.lost = PeerLostError("rank 1 failed first")
-    started = time.monotonic()
     with pytest.raises(PeerLostError if is_lost else TransportError):
         open_fabric(plan(), 0, [0, 1], "job", store, places=("here",) * 2, patience_s=0.2)
-    assert time.monotonic() - started < 10

@@ -30,7 +30,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.plan import Plan
 from oneflow.kernels import streams
 from oneflow.scheduler.compiler.pipeline import compile_graph
-from tests.support.waiting import be_late
+from tests.support.waiting import CALL_S, WAIT_S, be_late
 
 from .programs import RATE, initial, run, shards, two_layers
 
@@ -138,11 +138,11 @@ def run_ranks(
                     name,
                     keys,
                     places=places or ("here",) * size,
-                    patience_s=1.0,
+                    patience_s=CALL_S,
                     collectives=collectives,
                 ),
                 check=keys.check,
-                timeout_s=20.0,
+                timeout_s=CALL_S,
             )
             jobs.append(job)
             found = []
@@ -154,7 +154,7 @@ def run_ranks(
             results[rank] = keys.error = error
         done[rank].set()
         for event in done:
-            event.wait(30)
+            event.wait(WAIT_S)
         for opened_one in (*cache.values(), *jobs):
             opened_one.close()
 
@@ -162,7 +162,7 @@ def run_ranks(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(2 * WAIT_S)
     return results
 
 
@@ -226,9 +226,9 @@ def test_a_step_ends_when_all_it_has_to_send_is_on_its_way() -> None:
     def rank_main(rank: int) -> None:
         def job(name: str) -> Job:
             def connect(p: Plan, r: int) -> Any:
-                return open_fabric(p, r, [0, 1], name, keys, places=("a", "b"), patience_s=1.0)
+                return open_fabric(p, r, [0, 1], name, keys, places=("a", "b"), patience_s=CALL_S)
 
-            return Job(plan, rank, {}, open_fabric=connect, check=keys.check, timeout_s=10.0)
+            return Job(plan, rank, {}, open_fabric=connect, check=keys.check, timeout_s=CALL_S)
 
         jobs = [job("first"), job("second")]
         x = np.full(1 << 20, 1.0 + rank, np.float32)
@@ -236,7 +236,7 @@ def test_a_step_ends_when_all_it_has_to_send_is_on_its_way() -> None:
             results[rank] = [float(j.run({"x": x})[0][-1]) for _ in range(12) for j in jobs]
         except Exception as error:
             results[rank] = error
-        done.wait(60)
+        done.wait(WAIT_S)
         for one in jobs:
             one.close()
 
@@ -244,7 +244,7 @@ def test_a_step_ends_when_all_it_has_to_send_is_on_its_way() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(90)
+        thread.join(2 * WAIT_S)
     assert results == [[3.0] * 24] * 2
 
 
@@ -333,7 +333,7 @@ def test_a_rank_whose_call_differs_is_told_the_actor() -> None:
     with pytest.raises(DesyncError, match=f"rank 0: all_reduce of {actor.kind.name.lower()}"):
         what = f"all_reduce of {actor.name}"
         opened(0, (0, 1)).all_reduce(np.zeros(4, np.float32), what=what)
-    thread.join(20)
+    thread.join(WAIT_S)
     assert len(errors) == 1
 
 

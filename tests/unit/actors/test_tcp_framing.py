@@ -19,7 +19,7 @@ from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
 from oneflow.core.actor_kinds import READS_PEERS
 from oneflow.core.errors import PeerLostError, ProtocolError
 from oneflow.core.plan import Plan, RegisterSpec
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, wait_until
 
 from .programs import compile_text
 
@@ -145,7 +145,7 @@ def test_a_socket_that_takes_little_is_written_to_again(pair: Pair) -> None:
 
 def receive_until(pair: Pair) -> list[int]:
     """Reads until something has come of what was just written."""
-    pair.receiver.socket.settimeout(5.0)
+    pair.receiver.socket.settimeout(CALL_S)
     pair.receiver.socket.recv(1, socket.MSG_PEEK)
     pair.receiver.socket.setblocking(False)
     return pair.receiver.receive()
@@ -199,7 +199,7 @@ def test_an_end_between_messages_is_no_failure(pair: Pair) -> None:
 def test_an_end_within_a_message_is_one(pair: Pair, sent: int) -> None:
     _, _, code = next(c for c in codes_of(pair.plan) if pair.parts(pair.mine, c[0], c[1]))
     pair.sender.send(code)
-    pair.relay[0].settimeout(5.0)
+    pair.relay[0].settimeout(CALL_S)
     pair.relay[1].sendall(pair.relay[0].recv(sent, socket.MSG_WAITALL))
     pair.relay[1].close()
     while pair.receiver.is_open:

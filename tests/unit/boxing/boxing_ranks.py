@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oneflow.core.errors import HangError
+from tests.support.waiting import WAIT_S
 
 
 class LocalStore:
@@ -38,5 +39,5 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     return results

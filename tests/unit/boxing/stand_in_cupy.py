@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.waiting import CALL_S
+
 here = threading.local()
 
 
@@ -123,7 +125,7 @@ class NcclCommunicator:
         with self.meeting.changed:
             self.meeting.ends += 1
             self.meeting.changed.notify_all()
-            self.meeting.changed.wait_for(lambda: self.meeting.ends >= size, 20)
+            self.meeting.changed.wait_for(lambda: self.meeting.ends >= size, CALL_S)
 
     # ---- collectives -----------------------------------------------------------------------------
 

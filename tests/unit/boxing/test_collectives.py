@@ -24,6 +24,7 @@ from oneflow.core.dtype import float32
 from oneflow.core.errors import DesyncError, HangError, PositionError
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
+from tests.support.waiting import CALL_S
 
 from .boxing_layouts import all_sbp, gathered, scatter
 from .boxing_ranks import LocalStore, in_threads
@@ -230,7 +231,7 @@ def test_different_calls_raise_on_every_rank_and_name_them(run: Any) -> None:
         else:
             c.all_reduce(np.zeros(4, np.float32))
 
-    results = run(3, work, timeout_s=20.0)
+    results = run(3, work, timeout_s=CALL_S)
     for result in results:
         assert isinstance(result, DesyncError), result
         assert "rank 1: all_reduce(sum) float32[3] at" in str(result)
@@ -243,7 +244,7 @@ def test_calls_that_differ_where_nobody_sees_it_are_explained(run: Any) -> None:
         c.barrier()
         c.all_gather(np.zeros(1), None, f"{'x' * 300}{c.rank}{'y' * 300}")
 
-    for result in run(2, work, timeout_s=20.0):
+    for result in run(2, work, timeout_s=CALL_S):
         assert isinstance(result, DesyncError), result
         assert "These look alike" in str(result) and "here it is call 2" in str(result)
         assert "several threads" in str(result)
@@ -274,7 +275,7 @@ def test_a_rank_that_does_not_come_is_named(run: Any) -> None:
 
     def work(c: Collectives) -> None:
         if c.rank == 1:
-            over.wait(20.0)
+            over.wait(CALL_S)
             return
         for one in (c, getattr(c, "_near", None), getattr(c, "_far", None)):
             if one is not None:
@@ -297,7 +298,7 @@ def test_the_check_ends_a_wait(run: Any) -> None:
 
     def work(c: Collectives) -> None:
         if c.rank == 1:
-            over.wait(20.0)
+            over.wait(CALL_S)
             return
         c._peer_check = gone
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -104,9 +103,7 @@ def test_the_server_knows_its_peers_user() -> None:
 
 def test_futex_wait_returns_at_once_if_the_word_differs() -> None:
     page = SharedPage.create(64)
-    started = time.monotonic()
-    futex_wait(page, 0, 1, 20.0)
-    assert time.monotonic() - started < 10.0
+    futex_wait(page, 0, 1, 1e6)  # seconds
     page.close()
 
 

@@ -16,6 +16,7 @@ from oneflow.boxing.collectives.exchange import gather_exchange
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError, DesyncError
+from tests.support.waiting import CALL_S
 
 from .boxing_ranks import LocalStore, in_threads
 
@@ -31,7 +32,7 @@ def run(p: int, work: Callable[[SharedMemoryCollectives], Any], **options: Any) 
     store, name = LocalStore(), uuid.uuid4().hex
 
     def rank(i: int) -> Any:
-        c = SharedMemoryCollectives(name, i, tuple(range(p)), store, timeout_s=20.0, **options)
+        c = SharedMemoryCollectives(name, i, tuple(range(p)), store, timeout_s=CALL_S, **options)
         try:
             return work(c)
         except Exception as error:

@@ -22,6 +22,7 @@ from oneflow.core.errors import DesyncError, PeerLostError, TransportError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp
 from oneflow.core.tensor_type import TensorType
+from tests.support.waiting import CALL_S
 
 from .boxing_layouts import all_sbp, gathered, scatter
 from .boxing_ranks import LocalStore, in_threads
@@ -34,7 +35,7 @@ def run(hosts: str, work: Work) -> list[Any]:
     store, name, ranks = LocalStore(), uuid.uuid4().hex, tuple(range(len(hosts)))
 
     def rank(i: int) -> Any:
-        c = SpanningCollectives(name, i, ranks, hosts, store, timeout_s=20.0)
+        c = SpanningCollectives(name, i, ranks, hosts, store, timeout_s=CALL_S)
         try:
             return work(c)
         except Exception as error:
@@ -232,7 +233,7 @@ def test_after_an_error_inside_a_host_no_call_goes_on() -> None:
 
     def rank(c: SpanningCollectives) -> Any:
         if c.rank == 1:  # agrees on the call, then does not do its part inside the host
-            c._inside = lambda *args: over.wait(20.0)  # type: ignore[assignment,misc,return-value]
+            c._inside = lambda *args: over.wait(CALL_S)  # type: ignore[assignment,misc,return-value]
         c._peer_check = gone if c.rank == 0 else None
         try:
             c.all_reduce(np.ones(9000))

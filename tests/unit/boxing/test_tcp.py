@@ -30,7 +30,7 @@ from oneflow.core.job_tls import _made
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.services.tls_relay import Relay
-from tests.support.waiting import be_late
+from tests.support.waiting import CALL_S, be_late
 
 from .boxing_layouts import all_sbp, gathered, scatter
 from .boxing_ranks import LocalStore, in_threads
@@ -44,7 +44,7 @@ def run(p: int, work: Work, **options: Any) -> list[Any]:
     store, name, ranks = LocalStore(), uuid.uuid4().hex, tuple(range(p))
 
     def rank(i: int) -> Any:
-        c = TcpCollectives(name, i, ranks, store, timeout_s=20.0, **options)
+        c = TcpCollectives(name, i, ranks, store, timeout_s=CALL_S, **options)
         try:
             return work(c)
         except Exception as error:
@@ -65,7 +65,7 @@ class Meter:
     """Reads the counters of the operating system while nobody sends."""
 
     def __init__(self, p: int) -> None:
-        self._barrier = threading.Barrier(p, timeout=20.0)
+        self._barrier = threading.Barrier(p, timeout=CALL_S)
 
     def received(self, c: TcpCollectives, work: Work) -> int:
         """Bytes that some calls bring into this rank, without headers."""

@@ -16,6 +16,7 @@ from oneflow.cli.follow import goes_on
 from oneflow.cli.main import cli
 from oneflow.cli.pending import WhyPending
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
+from tests.support.waiting import WAIT_S
 
 QUEUED = JobRecord("j1", JobSpec(), JobState.QUEUED, pending="needs 2 cpu devices: 1 free")
 AGAIN = replace(QUEUED, state=JobState.RESTARTING, attempt=1, pending="needs 2 cpu devices: 0 free")
@@ -63,7 +64,7 @@ def test_it_looks_where_nobody_else_does(
         monkeypatch.setattr(f"oneflow.cli.pending.{name}", 0.0)
     job: Any = Job(RUNNING, *[QUEUED] * 100, RUNNING, RUNNING)
     with WhyPending(job, looks=True, after_s=0.001):
-        assert job.is_over.wait(30)
+        assert job.is_over.wait(WAIT_S)
     assert "state=QUEUED needs 2 cpu devices" in capsys.readouterr().err
 
 
@@ -72,7 +73,7 @@ def test_what_has_begun_since_is_not_said_to_wait(capsys: pytest.CaptureFixture[
     job: Any = Job(RUNNING)
     with WhyPending(job, looks=True, after_s=0.001) as why:
         why.take(QUEUED)
-        assert job.is_over.wait(30)
+        assert job.is_over.wait(WAIT_S)
     assert capsys.readouterr().err == ""
 
 

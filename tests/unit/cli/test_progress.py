@@ -16,6 +16,7 @@ from oneflow.cluster.job import Job as ClusterJob
 from oneflow.cluster.job import MetricPoint
 from oneflow.core.errors import ClusterRequestError, ClusterUnreachableError
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec, JobState
+from tests.support.waiting import WAIT_S
 
 SPEC = JobSpec(kind=JobKind.GRAPH)
 RECORD = JobRecord("j1", SPEC, JobState.RUNNING, attempt=1, total_steps=500, eta_s=190.0)
@@ -41,7 +42,7 @@ def watched(job: Any, monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> str
     monkeypatch.setattr(err, "isatty", lambda: is_terminal)
     monkeypatch.setattr(sys, "stderr", err)
     with Progress(job, every_s=0.01) as progress:
-        progress._thread.join(30)
+        progress._thread.join(WAIT_S)
         progress.show(replace(RECORD, last_step=500, state=JobState.SUCCEEDED))
         with progress.aside():
             pass

@@ -15,7 +15,7 @@ from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError, TransportError
 from oneflow.core.job_tls import JobTls, _made, job_tls
 from oneflow.services.tls_relay import _relays, finish, relayed
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, WAIT_S, wait_until
 
 TOKEN = "t" * 64
 
@@ -46,13 +46,13 @@ def joined(client: JobTls | None, server: JobTls | None) -> tuple[Any, Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(WAIT_S)
     return ends[0], ends[1]
 
 
 def read_all(end: socket.socket) -> bytes:
     data = bytearray()
-    end.settimeout(20)
+    end.settimeout(CALL_S)
     while piece := end.recv(1 << 20):
         data += piece
     return bytes(data)
@@ -86,20 +86,20 @@ def test_both_directions_at_once_bring_what_was_sent(nbytes: int) -> None:
     found: dict[str, bytes] = {}
 
     def exchange(end: socket.socket, said: bytes, name: str) -> None:
-        end.settimeout(20)
+        end.settimeout(CALL_S)
         sender = in_background(lambda: end.sendall(said))
         data = bytearray()
         while len(data) < nbytes:
             data += end.recv(1 << 20)
         found[name] = bytes(data)
-        sender.join(20)
+        sender.join(WAIT_S)
 
     threads = [
         in_background(lambda: exchange(client, there, "client")),
         in_background(lambda: exchange(server, back, "server")),
     ]
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert found == {"client": back, "server": there}
     client.close()
     assert server.recv(1) == b""
@@ -114,7 +114,7 @@ def test_what_was_sent_before_closing_arrives() -> None:
     client.sendall(said)
     client.close()
     finish()
-    thread.join(20)
+    thread.join(WAIT_S)
     assert reader == [said]
     server.close()
 
@@ -173,13 +173,13 @@ def test_nothing_of_it_can_be_read_on_the_way() -> None:
     ends: list[Any] = []
     thread = in_background(lambda: ends.append(relayed(tls_of(TOKEN), inner, is_server=True)))
     plain = relayed(tls_of(TOKEN), outer, is_server=False)
-    thread.join(20)
+    thread.join(WAIT_S)
     plain.sendall(said)
     plain.close()
     assert read_all(ends[0]) == said
     ends[0].close()
     for one in pumps:
-        one.join(20)
+        one.join(WAIT_S)
     near.close()
     far.close()
     assert len(seen) > len(said) and b"secret" not in seen
@@ -205,13 +205,13 @@ def test_who_shows_no_certificate_is_refused() -> None:
         refused.append(error)
 
     thread = in_background(serve)
-    client.settimeout(20)
+    client.settimeout(CALL_S)
     with pytest.raises(OSError), lax.wrap_socket(client) as line:
         line.sendall(b"hello")
         while line.recv(100):
             pass
         raise ConnectionResetError  # closed in order: refused all the same
-    thread.join(20)
+    thread.join(WAIT_S)
     assert refused
 
 
@@ -223,5 +223,5 @@ def test_relays_end_with_their_connections() -> None:
     assert server.recv(1) == b""
     server.close()
     for relay in mine:
-        relay.join(10)
+        relay.join(WAIT_S)
         assert not relay.is_alive()

@@ -24,6 +24,7 @@ from oneflow.core.metrics import (
 from oneflow.core.metrics_families import Histogram
 from oneflow.services.metrics_http import start_endpoint
 from oneflow.services.metrics_page import make_registry
+from tests.support.waiting import CALL_S
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -136,7 +137,7 @@ def test_histogram_counts_each_value_in_the_first_bucket_that_holds_it() -> None
 def get(address: str, path: str, **headers: str) -> tuple[int, str]:
     request = urllib.request.Request(f"http://{address}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=CALL_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

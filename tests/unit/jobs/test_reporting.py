@@ -13,6 +13,7 @@ import pytest
 from oneflow.jobs import reporting
 from oneflow.jobs.reporting import Curve, Reporter
 from oneflow.protos import cluster_pb2 as pb
+from tests.support.waiting import WAIT_S
 
 
 class Daemon:
@@ -24,7 +25,7 @@ class Daemon:
 
     def send(self, message: pb.WorkerMessage) -> None:
         self.is_asked.set()
-        assert self.reads.wait(30)
+        assert self.reads.wait(WAIT_S)
         if message.WhichOneof("kind") == "progress":
             self.told.append(message.progress)
 
@@ -49,11 +50,11 @@ def test_a_daemon_that_does_not_read_costs_points_and_no_memory() -> None:
     daemon = Daemon()
     reporter = Reporter(daemon, pb.AttemptId(job_id="j1"), 0)  # type: ignore[arg-type]
     reporter.progress(1, {"loss": 1.0})
-    assert daemon.is_asked.wait(30)
+    assert daemon.is_asked.wait(WAIT_S)
     for step in range(2, 100_001):
         reporter.progress(step, {"loss": 1.0})
     daemon.reads.set()
-    reporter.close(30)
+    reporter.close(WAIT_S)
     points = [point for progress in daemon.told for point in progress.points]
     assert len(points) <= 1 + reporting.MAX_POINTS
     assert points[-1].step == 100_000

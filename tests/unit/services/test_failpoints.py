@@ -18,7 +18,7 @@ import pytest
 from oneflow.core.errors import ConfigError
 from oneflow.services import failpoints
 from oneflow.services.failpoints import FAILPOINTS, arm, failpoint, is_armed, parse
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 PLACE = re.compile(r"""(?<!is_armed\()failpoint(?:\(|, )"([a-z_.]+)"\)""")
@@ -103,7 +103,7 @@ def test_one_process_is_held_until_it_is_let_go(tmp_path: Path) -> None:
     failpoint("worker.step")  # another goes by
     assert thread.is_alive()
     held.unlink()
-    thread.join(10)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
 
 

@@ -6,12 +6,13 @@ import socket
 from pathlib import Path
 
 from oneflow.services.notify import notify
+from tests.support.waiting import CALL_S
 
 
 def test_states_arrive(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(5)
+        systemd.settimeout(CALL_S)
         notify(str(tmp_path / "notify"), "READY=1")
         assert systemd.recv(100) == b"READY=1"
 

@@ -150,7 +150,7 @@ def test_bytes_that_are_no_message_end_the_stream_and_not_the_daemon() -> None:
         running = asyncio.ensure_future(attachment.run())
         await until(lambda: attachment.epoch >= 2 or running.done())
         await attachment.leave()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, CALL_S)
         await server.stop(0)
         return attachment.epoch, garbling.streams
 

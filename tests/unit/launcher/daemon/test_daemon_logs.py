@@ -23,6 +23,7 @@ from oneflow.launcher.daemon.logs import (
     size_of,
 )
 from oneflow.services.metrics_daemon import DAEMON
+from tests.support.waiting import WAIT_S
 
 SMALL = Limits(file_nbytes=100, num_files=4, job_nbytes=1 << 20)
 
@@ -170,7 +171,7 @@ def test_a_pump_copies_until_the_pipe_is_closed(tmp_path: Path) -> None:
     for start in range(0, len(text), 50_000):
         os.write(writing, text[start : start + 50_000])
     os.close(writing)
-    assert pump.finish(10)
+    assert pump.finish(WAIT_S)
     assert read_all(tmp_path / "1" / "rank0") == (0, text)
 
 

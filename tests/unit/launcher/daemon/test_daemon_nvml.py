@@ -11,6 +11,7 @@ import pytest
 
 from oneflow.core.metrics import Metrics
 from oneflow.launcher.daemon.nvml import show
+from tests.support.waiting import WAIT_S
 
 
 class NVMLError(Exception):
@@ -69,7 +70,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, driver: Driver | None, index: int = 0
     metrics = Metrics()
     gpu = show(metrics, index)
     if gpu is not None and driver is not None:
-        assert driver.asked.wait(10)
+        assert driver.asked.wait(WAIT_S)
         gpu.stop()
     return metrics
 

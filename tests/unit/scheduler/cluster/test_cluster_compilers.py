@@ -26,6 +26,7 @@ from oneflow.scheduler.cluster.compiler import (
     FileRefusedError,
 )
 from oneflow.scheduler.compiler.pipeline import PASSES
+from tests.support.waiting import WAIT_S
 
 Answer = Callable[["Child", pb.CompileAsk], None]
 
@@ -87,7 +88,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Compilers]]
     for found in opened:
         found.close()
     for child in started:
-        child.thread.join(30)
+        child.thread.join(WAIT_S)
         child.sock.close()
 
 
@@ -232,7 +233,7 @@ def test_what_ends_by_itself_or_by_us_is_not_tried_again(start: Any) -> None:
     def stays(child: Child, ask: pb.CompileAsk) -> None:
         asked.append(ask)
         threading.Thread(target=compilers.close).start()
-        child.is_over.wait(30)
+        child.is_over.wait(WAIT_S)
 
     compilers = start(stays)
     with pytest.raises(CompilerLostError):

@@ -18,6 +18,7 @@ from oneflow.scheduler.cluster.plans import Plans
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
+from tests.support.waiting import WAIT_S
 
 
 def test_a_file_is_judged_once_for_each_way_to_run_it(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ class Slow:
     def compile_plan(self, path: Path, *rest: Any) -> bytes:
         self.compiled.append(path.read_text())
         self.began.set()
-        assert self.go.wait(30)
+        assert self.go.wait(WAIT_S)
         return b"plan"
 
     def check_fit(self, path: Path, *rest: Any) -> int:
@@ -80,12 +81,12 @@ class Slow:
     async def start(self) -> None:
         """Begins a file, which the compiler is at from now on."""
         self.prepare("j0", "first")
-        assert await asyncio.to_thread(self.began.wait, 30)
+        assert await asyncio.to_thread(self.began.wait, WAIT_S)
 
     async def end(self) -> None:
         self.go.set()
         while self.plans._tasks:
-            await asyncio.wait(set(self.plans._tasks), timeout=30)
+            await asyncio.wait(set(self.plans._tasks), timeout=WAIT_S)
 
     def close(self) -> None:
         self.plans.close()
@@ -121,7 +122,7 @@ def test_who_waits_when_the_scheduler_stops_is_told_so(
         slow.prepare("j1", "second")
         slow.began.clear()
         judged = asyncio.ensure_future(slow.plans.check(slow.spec("third"), "me"))
-        assert await asyncio.to_thread(slow.began.wait, 30)
+        assert await asyncio.to_thread(slow.began.wait, WAIT_S)
         waiting = asyncio.ensure_future(slow.plans.check(slow.spec("fourth"), "me"))
         await asyncio.sleep(0)
         slow.plans.close()

@@ -21,6 +21,7 @@ from oneflow.scheduler.cluster.tls import (
     check_files,
     why_refused,
 )
+from tests.support.waiting import CALL_S
 
 TODAY = datetime.datetime.now(datetime.timezone.utc)
 
@@ -103,7 +104,7 @@ def test_why_a_scheduler_is_not_believed(folder: Path, shown: str, part: str, sa
         thread = threading.Thread(target=serve)
         thread.start()
         why = why_refused("127.0.0.1", port, folder / "good")
-        thread.join(10)
+        thread.join(CALL_S)
     assert said in why
     assert ("valid from" in why and "UTC" in why) == bool(said)
 

@@ -13,6 +13,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.lines import Line
 from oneflow.scheduler.cluster.ranks import Ranks
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
+from tests.support.waiting import CALL_S
 
 
 class Scene:
@@ -29,7 +30,7 @@ class Scene:
         self.heard: list[tuple[int, str]] = []
         driver = SimpleNamespace(job=lambda job_id: self.record)
         lines = SimpleNamespace(current=self.lines.get)
-        self.ranks = Ranks(driver, lines, node_s=0.2)  # type: ignore[arg-type]
+        self.ranks = Ranks(driver, lines, node_s=CALL_S)  # type: ignore[arg-type]
 
     async def ask(self, **order: Any) -> list[Any]:
         answering = [asyncio.ensure_future(self.answer(line)) for line in self.lines.values()]

@@ -132,12 +132,21 @@ def test_checkpoints_lie_where_jobs_may_write(tmp_path: Path) -> None:
         assert found.checkpoint_dir == tmp_path / "j1"
 
 
-def test_the_fork_server_can_rehearse_without_threads() -> None:
-    """Runs in a process of its own, as a fork server does: no thread would come along."""
+def test_the_fork_server_can_rehearse_without_threads(tmp_path: Path) -> None:
+    """Runs in a process of its own, as a fork server does: no thread would come along, nor a file,
+    nor steps that no job has made."""
     code = (
         "import os; from importlib import import_module; from oneflow.jobs import fork_server\n"
-        "import_module(fork_server.REHEARSAL).rehearse(); print(len(os.listdir('/proc/self/task')))"
+        "from oneflow.core.metrics import METRICS\n"
+        "from oneflow.core.metrics_told import Teller\n"
+        "before = os.listdir('/proc/self/fd')\n"
+        "import_module(fork_server.REHEARSAL).rehearse()\n"
+        "print(len(os.listdir('/proc/self/task')))\n"
+        "print(os.listdir('/proc/self/fd') == before)\n"
+        "print(sum(told.value for told in Teller(METRICS).news() if told.name == 'acts'))"
     )
-    env = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    asked = {"ONEFLOW_TRACE": str(tmp_path), "ONEFLOW_DUMP": str(tmp_path)}
+    env = os.environ | asked | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "1\nTrue\n0.0\n"), done.stderr
+    assert not list(tmp_path.iterdir())

@@ -41,7 +41,7 @@ class Reports:
                 self._reject(event, said.id, found)
             return
         match event.kind:
-            case "prepared":
+            case "prepared" if not (said.error and found[1].phase is RankPhase.RUNNING):
                 self._prepared(event.daemon, message.prepared, *found)
             case "failing":
                 self._failing(message.failing, *found)
@@ -49,7 +49,7 @@ class Reports:
                 self._exited(event.daemon, message.exited, *found)
             case "progress" if found[0].is_started:
                 self._progressed(event, message.progress, *found)
-            case _:
+            case _:  # progress before the start; a refusal after it: of an earlier asking
                 self._reject(event, said.id, found)
 
     def _prepared(self, daemon: str, said: pb.Prepared, attempt: Attempt, rank: Rank) -> None:
@@ -129,7 +129,7 @@ class Reports:
             self.desk.tell(Tell(event.daemon, pb.SchedulerMessage(stop=stop)))
         reason = "unknown" if found is None else "duplicate"
         said = f"{event.daemon} speaks of rank {id.rank} of attempt {id.attempt}"
-        why = "is not its business" if found is None else "has ended"
+        why = "is not its business" if found is None else f"is {found[1].phase.value}"
         self.desk.tell(Rejected(event, f"{said} of job {id.job_id}, which {why}", reason))
 
 

@@ -357,14 +357,22 @@ class Simulation:
         self._restart_drained()
         self.world.run_until(self.world.now + 40.0)
         end = self.world.now + REST_S
-        while self.world.now < end and not self._is_at_rest():
+        while self.world.now < end and not self._rests():
             for job_id in list(self.scheduler.table.jobs):
                 if self._can_never_end(job_id):
                     self._cancel(job_id)
             self.world.run_until(self.world.now + 5.0)
-        self.world.run_until(self.world.now + 5.0)  # words on their way arrive
         self._check_rest()
         self._run_one_more()
+
+    def _rests(self) -> bool:
+        """Whether all is at rest, and still is when the words on their way have arrived: a client
+        may take an id again meanwhile.
+        """
+        if not self._is_at_rest():
+            return False
+        self.world.run_until(self.world.now + 5.0)
+        return self._is_at_rest()
 
     def _restart_drained(self) -> None:
         for daemon in self.daemons:

@@ -170,6 +170,16 @@ def test_prepare_that_fails_stops_the_others_and_names_the_rank() -> None:
     assert "no such program" in record.cause and record.host == "n0"
 
 
+def test_a_refusal_that_comes_after_the_start_is_of_an_earlier_asking() -> None:
+    rig = Rig(1)
+    rig.run()
+    late = rig.hear("n0/cpu:0", prepared=prepared(error="no room", reason="DISK_FULL"))
+    assert [said.reason for said in late if isinstance(said, Rejected)] == ["duplicate"]
+    assert rig.job().state == "RUNNING"
+    rig.exit(0, 0)
+    assert rig.job().state == "SUCCEEDED"
+
+
 def test_prepare_that_takes_too_long_is_a_rendezvous_timeout() -> None:
     rig = Rig(2, settings=Settings(prepare_s=20.0))
     rig.submit(devices=2, restart_on=("USER_ERROR",))

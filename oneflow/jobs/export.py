@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def save(
     stop_on_nonfinite: bool = False,
     name: str | None = None,
 ) -> Description:
-    """Writes the job file. Returns what it says of itself.
+    """Traces the graph and writes the job file. Returns what it says of itself.
 
     data: what is fed, by the names of `build`'s arguments (flow.jobs.data); without it the file is
     for an inference job, and `inputs` gives an example of each argument.
@@ -82,15 +82,20 @@ def save(
     Raises JobFileError for what does not fit together, and whatever tracing raises.
     """
     examples = _examples(graph, data, inputs)
-    trace, returned = _traced(graph, examples)
+    fit_memory(graph, ((), examples), config_of(graph))
+    trace, returned = graph._trace_apart(((), examples))
     try:
         prepare_tables(trace.graph, is_training=data is not None)
         ports = _outputs(graph, trace, returned, outputs)
-        rates, updates = _schedule(graph, _number_of_steps(graph, data, steps))
+        steps = _number_of_steps(graph, data, steps)
+        rates, updates = _schedule(graph, steps)
+        if record is None:
+            numbers = (), (1,), (graph.config.num_pieces,)
+            record = [p.name for p in ports if p.shape in numbers]
         description = Description(
             kind="graph" if data is not None else "inference",
             name=name or graph.name,
-            steps=_number_of_steps(graph, data, steps),
+            steps=steps,
             first_step=graph._steps_done,
             config=config_of(graph),
             inputs=tuple(
@@ -98,7 +103,7 @@ def save(
                 for i, (n, x) in enumerate(examples.items())
             ),
             outputs=ports,
-            record=_recorded(ports, record, graph.config.num_pieces) if data else (),
+            record=tuple(record) if data is not None else (),
             updates=updates,
             generators=_generators(trace),
             data=data.spec if data is not None else None,
@@ -144,12 +149,6 @@ def _examples(
     if given:
         raise JobFileError(f"export of {graph.name}: no data for input {', '.join(given)}")
     return found
-
-
-def _traced(graph: Graph, examples: dict[str, Tensor]) -> tuple[Trace, Any]:
-    """The traced graph and what build() returned."""
-    fit_memory(graph, ((), examples), config_of(graph))
-    return graph._trace_apart(((), examples))
 
 
 def _generators(trace: Trace) -> tuple[GeneratorState, ...]:
@@ -220,14 +219,6 @@ def _names(
     if len(types) == 1:
         return ["loss" if types[0].numel == 1 else "output"]
     return [f"output.{i}" for i in range(len(types))]
-
-
-def _recorded(
-    ports: tuple[Port, ...], record: Sequence[str] | None, pieces: int
-) -> tuple[str, ...]:
-    if record is not None:
-        return tuple(record)
-    return tuple(p.name for p in ports if p.shape in ((), (1,), (pieces,)))
 
 
 def _warn_of_joined(d: Description, graph: LogicalGraph) -> None:

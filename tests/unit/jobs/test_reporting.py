@@ -30,10 +30,20 @@ class Daemon:
             self.told.append(message.progress)
 
 
-def test_a_curve_is_told_whole() -> None:
-    daemon = Daemon()
-    daemon.reads.set()
-    reporter = Reporter(daemon, pb.AttemptId(job_id="j1"), 60)  # type: ignore[arg-type]
+def reporting_to(daemon: Any) -> Reporter:
+    return Reporter(daemon, pb.AttemptId(job_id="j1"), 60)
+
+
+@pytest.fixture
+def daemon() -> Daemon:
+    """One that reads."""
+    found = Daemon()
+    found.reads.set()
+    return found
+
+
+def test_a_curve_is_told_whole(daemon: Daemon) -> None:
+    reporter = reporting_to(daemon)
     for step in range(1, 61):
         reporter.progress(step, {"loss": 1.0 / step})
     reporter.close()
@@ -48,7 +58,7 @@ def test_a_curve_is_told_whole() -> None:
 
 def test_a_daemon_that_does_not_read_costs_points_and_no_memory() -> None:
     daemon = Daemon()
-    reporter = Reporter(daemon, pb.AttemptId(job_id="j1"), 0)  # type: ignore[arg-type]
+    reporter = reporting_to(daemon)
     reporter.progress(1, {"loss": 1.0})
     assert daemon.is_asked.wait(WAIT_S)
     for step in range(2, 100_001):
@@ -83,10 +93,8 @@ def test_points_with_many_numbers_are_fewer() -> None:
     assert (points[0].number, points[-1].number) == (0, 49)
 
 
-def test_a_warning_is_said_until_a_checkpoint_is_complete() -> None:
-    daemon = Daemon()
-    daemon.reads.set()
-    reporter = Reporter(daemon, pb.AttemptId(job_id="j1"), 60)  # type: ignore[arg-type]
+def test_a_warning_is_said_until_a_checkpoint_is_complete(daemon: Daemon) -> None:
+    reporter = reporting_to(daemon)
     reporter.progress(1, {"loss": 1.0})
     reporter.warn("no room " + "x" * 2000)
     while not daemon.told or not daemon.told[-1].warning:

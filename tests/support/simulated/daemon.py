@@ -6,27 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from oneflow.launcher.daemon import events
 from oneflow.launcher.daemon.daemon import Daemon as Mind
 from oneflow.launcher.daemon.daemon import Ended, Phase, Times
-from oneflow.launcher.daemon.events import (
-    Action,
-    Disconnected,
-    Drop,
-    EndTree,
-    Event,
-    Gather,
-    Gathered,
-    Launch,
-    Launched,
-    Leave,
-    NotGathered,
-    ProcessExited,
-    Progressed,
-    Rejoin,
-    ShutdownAsked,
-    Ticked,
-    TreeEnded,
-)
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
     DaemonJoined,
@@ -231,7 +213,7 @@ class Daemon:
 
     def shut_down(self) -> None:
         """Shut down in order, as SIGTERM asks; somebody starts it again after it has left."""
-        self.step(ShutdownAsked())
+        self.step(events.ShutdownAsked())
 
     def _leave(self) -> None:
         self.world.say(f"{self.name} leaves")
@@ -308,12 +290,12 @@ class Daemon:
     def connection_broke(self, connection: Connection) -> None:
         if connection is self.connection:
             self.connection = None
-            self._later(0.0, lambda: self.step(Disconnected()))
+            self._later(0.0, lambda: self.step(events.Disconnected()))
             self._later(self.world.rng.uniform(0.2, 5), self._connect)
 
     def _beat(self) -> None:
         self._later(1.0, self._beat)
-        self.step(Ticked())
+        self.step(events.Ticked())
         if self.connection and self.world.now - self.heard_at > SILENCE_S:
             self.connection.break_off()
             return
@@ -370,33 +352,33 @@ class Daemon:
 
     # -- the mind ----------------------------------------------------------------------------------
 
-    def step(self, event: Event) -> None:
+    def step(self, event: events.Event) -> None:
         if not self.is_alive:
             return
         for action in self.mind.step(event, self.world.now):
             self._do(action)
 
-    def _post(self, delay_s: float, event: Event) -> None:
+    def _post(self, delay_s: float, event: events.Event) -> None:
         self._later(delay_s, lambda: self.step(event))
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: events.Action) -> None:
         match action:
             case pb.DaemonMessage():
                 self._send(action)
-            case Gather(key=key):
+            case events.Gather(key=key):
                 self._gather(key)
-            case Drop(key=key):
+            case events.Drop(key=key):
                 if self.worker and self.worker.key == key:
                     self.worker = None
-            case Launch(key=key):
+            case events.Launch(key=key):
                 self._launch(key)
-            case EndTree(key=key, grace_s=grace_s):
+            case events.EndTree(key=key, grace_s=grace_s):
                 self._end_tree(key, grace_s)
-            case Rejoin(pause_s=pause_s):
+            case events.Rejoin(pause_s=pause_s):
                 if self.connection:
                     self.connection.break_off()
                 self._later(pause_s, self._connect)
-            case Leave():
+            case events.Leave():
                 self._leave()
 
     # -- ranks -------------------------------------------------------------------------------------
@@ -412,7 +394,9 @@ class Daemon:
             return
         error = self.world.chance(training.program.prepare_error)
         port = self.world.rng.randint(1024, 65535)
-        answer = NotGathered(key, "no space", "DISK_FULL") if error else Gathered(key, port)
+        answer: events.Event = events.Gathered(key, port)
+        if error:
+            answer = events.NotGathered(key, "no space", "DISK_FULL")
         self._post(self.world.rng.choice((0.02, 0.1, 3.0)), answer)
 
     def _launch(self, key: AttemptKey) -> None:
@@ -421,7 +405,7 @@ class Daemon:
             raise Violation(f"{self.name} launches {key}, which it has not gathered")
         worker.phase = "running"
         worker.training.join(self, worker)
-        self._post(0.0, Launched(key, 42))
+        self._post(0.0, events.Launched(key, 42))
 
     def _end_tree(self, key: AttemptKey, grace_s: float) -> None:
         """Asks a process to end, and kills it after the grace; clears away what it leaves."""
@@ -443,7 +427,7 @@ class Daemon:
     def _tree_ended(self, worker: Worker) -> None:
         if self.worker is worker:
             self.worker = None
-            self.step(TreeEnded(worker.key))
+            self.step(events.TreeEnded(worker.key))
 
     def end_if_running(self, worker: Worker, code: int, reason: str, cause: str) -> None:
         if worker.phase == "running":
@@ -455,7 +439,7 @@ class Daemon:
             return
         self._bury(worker, code)
         code = code if code >= 0 else 128 - code
-        self._post(0.0, ProcessExited(worker.key, code, reason, cause, 42))
+        self._post(0.0, events.ProcessExited(worker.key, code, reason, cause, 42))
 
     def _bury(self, worker: Worker, code: int) -> None:
         self.world.say(f"{self.name}: {worker.key} ends with {code}")
@@ -468,4 +452,4 @@ class Daemon:
         if checkpoint_step:
             progress.checkpoint = f"step-{checkpoint_step}"
             progress.checkpoint_step = checkpoint_step
-        self._post(0.0, Progressed(worker.key, progress))
+        self._post(0.0, events.Progressed(worker.key, progress))

@@ -29,6 +29,9 @@ def on_cluster(verb: Verb) -> Verb:
     def run(*, address: str | None, **options: object) -> Any:
         from oneflow.cluster.client import connect
 
+        for value in options.values():
+            if isinstance(value, str):
+                value.encode()  # bytes that are no text are refused, cluster or none
         with connect(address) as cluster:
             return verb(cluster, **options)
 

@@ -18,7 +18,7 @@ from oneflow.scheduler.jobs.attempt import Attempt, Intent, Rank, RankPhase, ear
 from oneflow.scheduler.jobs.causes import CODES, Failure
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.ending import close, show_failure
-from oneflow.scheduler.jobs.events import Tell, TellPrepare
+from oneflow.scheduler.jobs.events import TellPrepare
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.queue import local_ranks
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
@@ -160,11 +160,10 @@ class Attempts:
         rank.told_at = self.desk.now
         first = attempt.ranks[0].daemon
         known = self.fleet.daemons.get(first)
-        if known is None or not self.fleet.is_reachable(rank.daemon):
-            return
-        port = attempt.master_port
-        start = pb.Start(id=attempt.id_of(rank), master_addr=known.address, master_port=port)
-        self.desk.tell(Tell(rank.daemon, pb.SchedulerMessage(start=start)))
+        if known is not None:
+            id_, port = attempt.id_of(rank), attempt.master_port
+            start = pb.Start(id=id_, master_addr=known.address, master_port=port)
+            self.fleet.tell(rank.daemon, pb.SchedulerMessage(start=start))
 
     # -- a daemon is back --------------------------------------------------------------------------
 
@@ -231,10 +230,9 @@ class Attempts:
 
     def tell_stop(self, attempt: Attempt, rank: Rank) -> None:
         rank.told_at = self.desk.now
-        if self.fleet.is_reachable(rank.daemon):
-            grace_s, why = attempt.stop_grace_s, attempt.stop_why
-            stop = pb.Stop(id=attempt.id_of(rank), grace_s=grace_s, why=why)
-            self.desk.tell(Tell(rank.daemon, pb.SchedulerMessage(stop=stop)))
+        grace_s, why = attempt.stop_grace_s, attempt.stop_why
+        stop = pb.Stop(id=attempt.id_of(rank), grace_s=grace_s, why=why)
+        self.fleet.tell(rank.daemon, pb.SchedulerMessage(stop=stop))
 
     def close_if_over(self, attempt: Attempt) -> None:
         """The attempt's end, once all its ranks are over: what became of the job, and free devices.
@@ -247,9 +245,7 @@ class Attempts:
         close(self.desk, attempt)
         for rank in attempt.ranks:
             self.fleet.release(rank.daemon, attempt.job_id)
-            if self.fleet.is_reachable(rank.daemon):
-                noted = pb.SchedulerMessage(noted=attempt.id_of(rank))
-                self.desk.tell(Tell(rank.daemon, noted))
+            self.fleet.tell(rank.daemon, pb.SchedulerMessage(noted=attempt.id_of(rank)))
         self.desk.is_queue_stale = True
 
     # -- time --------------------------------------------------------------------------------------

@@ -69,6 +69,13 @@ class Fleet:
         known = self.daemons.get(daemon)
         return known is None or known.state is _GONE
 
+    def tell(self, daemon: str, message: pb.SchedulerMessage) -> None:
+        """Have a daemon told this if it is connected. Whoever is not is told when it is back, of
+        what is still so then.
+        """
+        if self.is_reachable(daemon):
+            self.desk.tell(Tell(daemon, message))
+
     def addressed(self, action: Action) -> Action:
         """Return the action with the present epoch of the daemon that is meant."""
         if isinstance(action, Told):
@@ -114,7 +121,7 @@ class Fleet:
             self._note_drain(hello.daemon, hello.incarnation)
         is_drained = hello.daemon in self._drained
         if is_drained:
-            self._tell_drain(hello.daemon, True)
+            self.tell(hello.daemon, pb.SchedulerMessage(drain=True))
         if is_drained or hello.draining:
             grace_s = self.desk.settings.grace_s
             until = self._all_until or self.desk.now + grace_s
@@ -127,9 +134,6 @@ class Fleet:
             if not incarnation:
                 del self._drained[daemon]
             self.desk.tell(SaveDrain(daemon, incarnation))
-
-    def _tell_drain(self, daemon: str, is_on: bool) -> None:
-        self.desk.tell(Tell(daemon, pb.SchedulerMessage(drain=is_on)))
 
     def connection_ended(self, daemon: str) -> None:
         self.away.add(daemon)
@@ -218,7 +222,7 @@ class Fleet:
         for daemon in found:
             if not self.is_lost(daemon):
                 self._note_drain(daemon, self.daemons[daemon].incarnation)
-                self._tell_drain(daemon, True)
+                self.tell(daemon, pb.SchedulerMessage(drain=True))
             self.start_draining(daemon, until)
         return len(found)
 
@@ -232,7 +236,7 @@ class Fleet:
         for daemon in sorted(found | away):
             self._note_drain(daemon, 0)
             if self.drain_until.pop(daemon, None) is not None and not self.is_lost(daemon):
-                self._tell_drain(daemon, False)
+                self.tell(daemon, pb.SchedulerMessage(drain=False))
                 self.look_at(daemon)
         return len(found | away)
 

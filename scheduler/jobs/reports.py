@@ -11,7 +11,7 @@ from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
 from oneflow.scheduler.jobs.attempts import Attempts
 from oneflow.scheduler.jobs.causes import CODES, Failure, known_reason
 from oneflow.scheduler.jobs.desk import Desk
-from oneflow.scheduler.jobs.events import Heard, Rejected, Tell
+from oneflow.scheduler.jobs.events import Heard, Rejected
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.records import JobRecord
 
@@ -123,10 +123,10 @@ class Reports:
         nobody (it was asked for once more while its refusal was on the way) is dropped.
         """
         if event.kind == "exited" and found is None:
-            self.desk.tell(Tell(event.daemon, pb.SchedulerMessage(noted=id)))
+            self.fleet.tell(event.daemon, pb.SchedulerMessage(noted=id))
         if event.kind == "prepared" and not event.message.prepared.error:
             stop = pb.Stop(id=id, why="nobody waits for it any more")
-            self.desk.tell(Tell(event.daemon, pb.SchedulerMessage(stop=stop)))
+            self.fleet.tell(event.daemon, pb.SchedulerMessage(stop=stop))
         reason = "unknown" if found is None else "duplicate"
         said = f"{event.daemon} speaks of rank {id.rank} of attempt {id.attempt}"
         why = "is not its business" if found is None else f"is {found[1].phase.value}"

@@ -41,7 +41,6 @@ from oneflow.scheduler.jobs.events import (
     RemoveAsked,
     RestartAsked,
     Submitted,
-    Tell,
     TellFenced,
     Ticked,
     UndrainAsked,
@@ -49,7 +48,7 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
-from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.retention import overdue
 from oneflow.scheduler.jobs.settings import Settings
@@ -253,13 +252,7 @@ class Table:
         life = self._desk.jobs[job_id].life
         self._desk.forget(job_id, why)
         for daemon in self._fleet.daemons:  # earlier attempts may have run anywhere
-            if self._fleet.is_reachable(daemon):
-                self._tell_forget(daemon, job_id, life)
-
-    def _tell_forget(self, daemon: str, job_id: str, life: int) -> None:
-        """Have the job's logs and files removed."""
-        message = pb.SchedulerMessage(forget=folder_name(job_id, life))
-        self._desk.tell(Tell(daemon, message))
+            self._fleet.tell(daemon, pb.SchedulerMessage(forget=folder_name(job_id, life)))
 
     def _check_node(self, event: DrainAsked | UndrainAsked, num_daemons: int) -> None:
         if event.node and not num_daemons:
@@ -293,7 +286,7 @@ class Table:
             self._refuse(event, why, "duplicate")
             return
         if known is not None and not is_same:
-            self._replace(known)
+            self._give_up(daemon, f"daemon {daemon} ended and was started anew")
         if not all(self._attempts.is_wanted(daemon, r) for r in hello.running):
             self._fence(daemon, hello.incarnation)
             return
@@ -306,27 +299,20 @@ class Table:
         for name in hello.kept:  # removed while it was away
             job_id, life = parse_folder_name(name) or ("", 0)
             if life <= self._desk.removed.get(job_id, -1):
-                self._tell_forget(daemon, job_id, life)
-
-    def _replace(self, known: DaemonRecord) -> None:
-        """A new process has taken the place of one that is not heard any more."""
-        if known.state is not DaemonState.LOST:
-            why = f"daemon {known.id} was replaced by a new process"
-            self._fleet.give_up(known.id, why)
-            self._attempts.lose_daemon(known.id, f"daemon {known.id} ended and was started anew")
+                self._fleet.tell(daemon, pb.SchedulerMessage(forget=name))
 
     def _fence(self, daemon: str, incarnation: int) -> None:
         """It runs what was given up: it may not go on with anything."""
         why = f"daemon {daemon} was given up, and its work with it: join anew"
-        known = self._fleet.daemons.get(daemon)
-        if known is not None and known.state is not DaemonState.LOST:
-            self._give_up(daemon, why)
-        else:
+        if self._fleet.is_lost(daemon):
             self._desk.tell(TellFenced(daemon, incarnation, why))
+        self._give_up(daemon, why)
 
     def _give_up(self, daemon: str, why: str) -> None:
-        self._fleet.give_up(daemon, why)
-        self._attempts.lose_daemon(daemon, why)
+        """Fence a daemon that is not lost yet; its work is lost with it."""
+        if not self._fleet.is_lost(daemon):
+            self._fleet.give_up(daemon, why)
+            self._attempts.lose_daemon(daemon, why)
 
     def _hear(self, event: Heard | DaemonGone) -> None:
         if not self._fleet.is_current(event.daemon, event.epoch):
@@ -382,8 +368,7 @@ class Table:
                     node = rank.assignment.node
                     self._attempts.stop(attempt, Intent.PREEMPT, f"{node} is being drained")
         for daemon in self._attempts.look():
-            if not self._fleet.is_lost(daemon):
-                self._give_up(daemon, f"daemon {daemon} could not end its rank in time")
+            self._give_up(daemon, f"daemon {daemon} could not end its rank in time")
 
     def _start_what_can(self) -> None:
         if not self._desk.is_queue_stale:

@@ -6,8 +6,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from oneflow.core.errors import JobSpecError
 from oneflow.protos import cluster_pb2 as pb
@@ -19,7 +17,6 @@ from oneflow.scheduler.jobs.specs import (
     spec_from_proto,
     spec_to_proto,
 )
-from tests.support.properties import STEADY
 
 DIGEST = "0123456789abcdef" * 4
 SCRIPT = JobSpec(argv=("python", "train.py"))
@@ -144,17 +141,3 @@ def test_unknown_state_counts_as_failed() -> None:
     message = record_to_proto(JobRecord("j1", SCRIPT))
     message.state = "TRIUMPHANT"
     assert record_from_proto(message).state is JobState.FAILED
-
-
-@STEADY
-@given(st.binary(max_size=300))
-def test_any_bytes_give_a_spec_or_a_declared_error(data: bytes) -> None:
-    try:
-        message = pb.JobSpec.FromString(data)
-    except Exception as error:
-        assert type(error).__name__ == "DecodeError"
-        return
-    try:
-        check_spec(spec_from_proto(message))
-    except JobSpecError as error:
-        assert len(str(error)) < 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -123,31 +124,23 @@ class Rig:
         name: str,
         incarnation: int = 0,
         running: Iterable[pb.RunningAttempt] = (),
-        draining: bool = False,
-        kept: Iterable[str] = (),
+        **said: Any,
     ) -> list[Action]:
-        node, _, device = name.partition("/")
-        index = int(device.partition(":")[2])
-        number = incarnation or 100 + len(self.table.daemons)
-        kind = device.partition(":")[0]
-        return self.do(
-            joined(
-                pb.Hello(
-                    daemon=name,
-                    node=node,
-                    device_type=kind,
-                    device_index=index,
-                    address=f"{node}.local",
-                    incarnation=number,
-                    protocol=PROTOCOL,
-                    pid=7,
-                    running=running,
-                    draining=draining,
-                    folder=f"/{node}/jobs",
-                    kept=kept,
-                )
-            )
+        node, kind, index = re.split("[/:]", name)
+        hello = pb.Hello(
+            daemon=name,
+            node=node,
+            device_type=kind,
+            device_index=int(index),
+            address=f"{node}.local",
+            incarnation=incarnation or 100 + len(self.table.daemons),
+            protocol=PROTOCOL,
+            pid=7,
+            running=running,
+            folder=f"/{node}/jobs",
+            **said,
         )
+        return self.do(joined(hello))
 
     def submit(self, job_id: str = "j1", **fields: Any) -> JobRecord:
         owner = fields.pop("owner", "me")

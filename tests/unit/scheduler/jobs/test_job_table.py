@@ -461,6 +461,8 @@ def test_queued_job_is_cancelled_at_once() -> None:
     rig.submit()
     rig.do(CancelAsked("j1", "ann", WALL))
     assert (rig.job().state, rig.job().cause) == ("CANCELLED", "cancelled by ann")
+    rig.do(CancelAsked("j9", "me", WALL))
+    assert rig.told(Rejected)[0].message == "there is no job j9"
 
 
 @pytest.mark.parametrize("prepared", [False, True])
@@ -479,12 +481,6 @@ def test_cancel_is_two_phase_and_idempotent(prepared: bool) -> None:
     assert (rig.job().state, rig.job().reason) == ("CANCELLED", "CANCELLED")
 
 
-def test_cancel_of_what_is_not_there_is_refused() -> None:
-    rig = Rig(0)
-    rig.do(CancelAsked("j9", "me", WALL))
-    assert rig.told(Rejected)[0].message == "there is no job j9"
-
-
 def test_daemon_that_cannot_end_a_rank_is_given_up() -> None:
     rig = Rig(1)
     rig.run()
@@ -494,17 +490,16 @@ def test_daemon_that_cannot_end_a_rank_is_given_up() -> None:
     assert rig.table.daemons["n0/cpu:0"].state == "lost"
 
 
-def test_time_limit_ends_the_job_with_124() -> None:
-    rig = Rig(1)
-    rig.run(time_limit_s=5.0, max_restarts=3)
+@pytest.mark.parametrize(("of_the_job", "of_the_cluster"), [(5.0, 0.0), (0.0, 5.0), (9.0, 5.0)])
+def test_time_limit_ends_the_job_with_124(of_the_job: float, of_the_cluster: float) -> None:
+    rig = Rig(1, settings=Settings(max_time_limit_s=of_the_cluster))
+    rig.run(time_limit_s=of_the_job, max_restarts=3)
     rig.pass_time(6)
     assert rig.said("stop")
     rig.exit(0, 143, "PREEMPTED")
-    assert (rig.job().state, rig.job().exit_code, rig.job().reason) == (
-        "TIMED_OUT",
-        124,
-        "TIME_LIMIT",
-    )
+    record = rig.job()
+    assert (record.state, record.exit_code, record.reason) == ("TIMED_OUT", 124, "TIME_LIMIT")
+    assert record.cause == "ran longer than its time limit of 5 s"
 
 
 def test_time_of_earlier_attempts_counts_for_the_limit() -> None:
@@ -557,14 +552,3 @@ def test_a_table_of_saved_records_is_the_same_table() -> None:
 def test_times_that_do_not_grow_are_refused() -> None:
     with pytest.raises(ConfigError, match="times must grow"):
         Table([], 0, Settings(suspect_s=20.0))
-
-
-def test_the_cluster_may_bound_how_long_jobs_run() -> None:
-    rig = Rig(settings=Settings(max_time_limit_s=20.0))
-    rig.run()  # asks for no limit, so it has the longest there is
-    rig.pass_time(21.0)
-    rig.exit(0, 143, "PREEMPTED")
-    assert rig.job().state is JobState.TIMED_OUT
-    assert rig.job().cause == "ran longer than its time limit of 20 s"
-    assert Settings(max_time_limit_s=20.0).time_limit_s(5.0) == 5.0
-    assert Settings().time_limit_s(0.0) == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import stat
 from pathlib import Path
@@ -11,7 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from oneflow.scheduler.cluster.audit import MAX_FAILURES_PER_S, Audit
+from oneflow.scheduler.cluster.audit import AUDIT_FILE, MAX_FAILURES_PER_S, Audit, Retired
+from oneflow.scheduler.jobs.events import Remove, Ticked
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -151,3 +154,29 @@ def test_a_file_that_cannot_be_put_away_grows(
     found = [file for file in files(tmp_path) if file.name != "audit.log.new"]
     assert len(found) == 2
     assert [entry["number"] for file in found for entry in lines(file)] == list(range(25))
+
+
+def ended(name: str, state: JobState, checkpoint: str = "") -> JobRecord:
+    step = 9 if checkpoint else 0
+    return JobRecord(name, JobSpec(), state, last_checkpoint=checkpoint, last_checkpoint_step=step)
+
+
+def test_a_job_is_retired_with_a_word_on_the_checkpoint_that_goes_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("oneflow"), "propagate", True)
+    audit = Audit(tmp_path / AUDIT_FILE)
+    retired = Retired(audit)
+    removes = [Remove("old", "it ended long ago"), Remove("lost", "too many"), Remove("asked")]
+    retired.stepped(Ticked(0.0), removes)
+    retired.changed(ended("old", JobState.SUCCEEDED, "step-9"), None)
+    retired.changed(ended("lost", JobState.FAILED, "/ckpt/step-9"), None)
+    retired.changed(ended("asked", JobState.FAILED, "step-9"), None)  # by its owner
+    audit.close()
+    noted = lines(tmp_path / AUDIT_FILE)
+    assert [(line["job"], line["why"], line["checkpoint"]) for line in noted] == [
+        ("old", "it ended long ago", ""),
+        ("lost", "too many", "/ckpt/step-9"),
+    ]
+    warned = {r.getMessage() for r in caplog.records if r.levelno == logging.WARNING}
+    assert len(warned) == 1 and "step 9 (/ckpt/step-9) goes with it" in warned.pop()

@@ -1,4 +1,4 @@
-"""Questions of the scheduler to a job file before it takes a job: once for each way to run it."""
+"""Plans, made and judged one at a time, once for each way to run a file; owners take turns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from oneflow.core.errors import JobSpecError, PlacementError
 from oneflow.scheduler.cluster.blobs import Blobs
-from oneflow.scheduler.cluster.plans import Plans
+from oneflow.scheduler.cluster.plans import Plans, Turns
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
@@ -137,3 +138,63 @@ def test_who_waits_when_the_scheduler_stops_is_told_so(
     assert sorted(slow.compiled) == ["first", "third"]
     assert not caplog.records
     slow.close()
+
+
+# ---- turns ---------------------------------------------------------------------------------------
+
+
+async def come(turns: Turns, names: Iterable[str], order: list[str]) -> list[asyncio.Task[None]]:
+    """Each stands in the line, in this order; the owner is the first letter."""
+
+    async def one(name: str) -> None:
+        async with turns.turn(name[0]):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    tasks = []
+    for name in names:
+        tasks.append(asyncio.ensure_future(one(name)))
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_owners_take_turns_and_each_keeps_its_order() -> None:
+    async def scene() -> list[str]:
+        turns, order = Turns(), list[str]()
+        async with turns.turn("x"):
+            tasks = await come(turns, ("a1", "a2", "a3", "b1", "c1", "b2"), order)
+        await asyncio.gather(*tasks)
+        async with turns.turn("x", 0.0):  # free again
+            return order
+
+    assert asyncio.run(scene()) == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+def test_who_waits_no_more_is_left_out() -> None:
+    async def scene() -> list[str]:
+        turns, order = Turns(), list[str]()
+        async with turns.turn("x"):
+            tasks = await come(turns, ("a1", "a2", "b1"), order)
+            tasks[0].cancel()
+            with pytest.raises(asyncio.TimeoutError):
+                async with turns.turn("b", 0.001):
+                    order.append("never")
+        tasks[1].cancel()  # just when its turn has come
+        await asyncio.gather(*tasks, return_exceptions=True)
+        async with turns.turn("x", 0.0):
+            return order
+
+    assert asyncio.run(scene()) == ["b1"]
+
+
+def test_an_error_passes_it_on() -> None:
+    async def scene() -> list[str]:
+        turns, order = Turns(), list[str]()
+        with pytest.raises(ValueError, match="mine"):
+            async with turns.turn("x"):
+                tasks = await come(turns, ("a1",), order)
+                raise ValueError("mine")
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(scene()) == ["a1"]

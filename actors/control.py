@@ -438,13 +438,14 @@ class ControlClient:
     async def _explain(self, error: RpcFailure | OSError) -> Exception:
         """A broken call is most often the echo of a dead rank 0.
 
-        So the heartbeat gets time to say so.
+        So the heartbeat gets time to say so: more than it takes where nothing else runs, for
+        it looks later if this process had no CPU meanwhile.
         """
         echoes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         if isinstance(error, grpc.RpcError) and error.code() not in echoes:
             return self._translate(error)
         if self._beating is not None:
-            await asyncio.wait({self._beating}, timeout=self._config.act_s)
+            await asyncio.wait({self._beating}, timeout=2 * self._config.act_s)
         if self._scheduler_closed:
             return PeerLostError("rank 0 exited 0 while peers run: it hosts the scheduler")
         return _news(self._aborted, self.rank) if self._aborted else self._translate(error)

@@ -92,7 +92,7 @@ def run_ranks(
         "ONEFLOW_JOB_TOKEN": "t" * 64,
         "ONEFLOW_RDZV_TIMEOUT_SECONDS": "120",
         "ONEFLOW_TIMEOUT_SECONDS": "120",
-        "ONEFLOW_HEARTBEAT_SECONDS": "0.2",
+        "ONEFLOW_HEARTBEAT_SECONDS": "0.5",  # who is silent for 5 s is lost
         "OMP_NUM_THREADS": "1",
     }
     report = folder / "report"

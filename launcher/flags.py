@@ -85,7 +85,10 @@ def whole(low: int, high: int = 2**31) -> Callable[[str], int]:
     """Reads a whole number in low..high."""
 
     def read(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
         if not low <= value <= high:
             raise ValueError(f"{value} is not in {low}..{high}")
         return value

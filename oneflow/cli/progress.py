@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from oneflow.cli.output import say
-from oneflow.cluster.durations import show_duration
 from oneflow.cluster.job import Job
+from oneflow.cluster.quantities import show_duration
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from oneflow.cli.output import fields, table
-from oneflow.cluster.durations import show_duration, show_time
+from oneflow.cluster.quantities import show_duration, show_time
 from oneflow.scheduler.jobs.causes import log_path, logs_folder
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 

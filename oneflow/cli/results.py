@@ -10,8 +10,8 @@ import click
 
 from oneflow.cli.output import say, show_json
 from oneflow.cli.progress import shown_values
-from oneflow.cluster.durations import show_time
 from oneflow.cluster.job import Job, MetricPoint
+from oneflow.cluster.quantities import show_time
 from oneflow.launcher.logs import escape
 
 

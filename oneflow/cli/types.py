@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from oneflow.core.errors import ConfigError
@@ -11,48 +13,20 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new version
     """The base of kinds."""
 
 
-class Duration(Kind):
-    """Seconds, from 90, 90s, 15m, 2h, 1h30m."""
+class Quantity(Kind):
+    """Numbers read by a parser of oneflow/cluster/quantities.py; what is read already stays."""
 
-    name = "duration"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        from oneflow.cluster.durations import parse_duration
-
-        try:
-            return parse_duration(value)
-        except ConfigError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Size(Kind):
-    """Bytes, from 1048576, 512M, 4GiB."""
-
-    name = "size"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from oneflow.cluster.sizes import parse_size
-
-        try:
-            return parse_size(value)
-        except ConfigError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Moment(Kind):
-    """Seconds since the epoch, from 10m (before now) or 2026-11-21T06:11:19Z."""
-
-    name = "time"
+    def __init__(self, name: str, parser: str) -> None:
+        self.name, self._parser = name, parser
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from oneflow.cluster.durations import parse_moment
+        from oneflow.cluster import quantities
 
         try:
-            return value if isinstance(value, float) else parse_moment(value)
+            parse: Callable[[str], float] = getattr(quantities, self._parser)
+            return value if isinstance(value, (int, float)) else parse(value)
         except ConfigError as error:
             self.fail(str(error), param, ctx)
 
@@ -93,4 +67,10 @@ class Ranks(Kind):
         return tuple(dict.fromkeys(found))
 
 
-DURATION, MOMENT, PAIR, RANKS, SIZE = Duration(), Moment(), Pair(), Ranks(), Size()
+DURATION = Quantity("duration", "parse_duration")
+"""Seconds, from 90, 90s, 15m, 2h, 1h30m."""
+MOMENT = Quantity("time", "parse_moment")
+"""Seconds since the epoch, from 10m (before now) or 2026-11-21T06:11:19Z."""
+SIZE = Quantity("size", "parse_size")
+"""Bytes, from 1048576, 512M, 4GiB."""
+PAIR, RANKS = Pair(), Ranks()

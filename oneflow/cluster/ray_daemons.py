@@ -89,9 +89,6 @@ class DaemonHost:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(data)
 
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
     def stop(self) -> None:
         """Stop the daemons, in order if it can be."""
         process, self._process = self._process, None
@@ -197,12 +194,6 @@ def stop_daemons(address: str) -> int:
     """Ends them in order. Returns how many there were."""
     with _connected(address) as ray:
         return _remove(ray)
-
-
-def list_daemons(address: str) -> list[bool]:
-    """Whether each of them lives."""
-    with _connected(address) as ray:
-        return list(ray.get([a.is_alive.remote() for a in _actors(ray)], timeout=ASK_S))
 
 
 def _actors(ray: ModuleType) -> list[Any]:

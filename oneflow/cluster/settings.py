@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oneflow.cluster.durations import parse_duration
-from oneflow.cluster.sizes import parse_size
+from oneflow.cluster.quantities import parse_duration, parse_size
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.config import FALSE_WORDS, TRUE_WORDS, current_config, split_address
 from oneflow.core.control_channel import socket_path

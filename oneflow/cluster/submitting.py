@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection
-from oneflow.cluster.durations import parse_duration
+from oneflow.cluster.quantities import parse_duration
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ConfigError, JobSpecError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,16 +123,6 @@ class Traces:
 
 
 def _state(message: pb.TraceState) -> RankTrace:
-    return RankTrace(
-        message.rank,
-        message.host,
-        message.trace,
-        message.state,
-        message.file,
-        message.steps,
-        message.acts,
-        message.dropped,
-        message.nbytes,
-        message.truncated,
-        message.error,
-    )
+    same = [field.name for field in fields(RankTrace) if field.name != "is_truncated"]
+    told = {name: getattr(message, name) for name in same}
+    return RankTrace(**told, is_truncated=message.truncated)

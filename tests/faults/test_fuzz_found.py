@@ -28,7 +28,7 @@ from oneflow.actors.tcp import Mirrors, make_mirrors
 from oneflow.cli.main import cli
 from oneflow.cli.records import job_details, job_table
 from oneflow.cluster.connection import Connection
-from oneflow.cluster.durations import show_duration, show_time
+from oneflow.cluster.quantities import show_duration, show_time
 from oneflow.cluster.settings import load_settings
 from oneflow.cluster.toml import read_toml
 from oneflow.core.config import Config, split_address

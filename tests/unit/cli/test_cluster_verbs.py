@@ -29,9 +29,9 @@ from oneflow.cli.records import job_details, job_table, ran_s, record_as_dict
 from oneflow.cli.submit import _folder_of, _submit, _submitted, merged
 from oneflow.cli.types import RANKS
 from oneflow.cluster.connection import StoreTroubleError
-from oneflow.cluster.durations import show_time
 from oneflow.cluster.job import Job, RankWaits
 from oneflow.cluster.logs import LogBlock
+from oneflow.cluster.quantities import show_time
 from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.protos import cluster_pb2 as pb

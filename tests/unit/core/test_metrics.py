@@ -18,7 +18,6 @@ from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError
 from oneflow.core.metrics import (
     KEEP_ENDED_S,
-    MAX_JOBS,
     Metrics,
 )
 from oneflow.core.metrics_families import Histogram
@@ -102,14 +101,6 @@ def test_names_follow_the_conventions() -> None:
         "oneflow_embedding_queued_rows",
     }
     assert [n for n in names if not n.endswith(units) and n not in plain] == []
-
-
-def test_number_of_series_stays_in_its_budget() -> None:
-    metrics = busy()
-    for job in range(3 * MAX_JOBS):
-        metrics.step(f"job{job}", 0.1)
-    assert len(metrics.train) == MAX_JOBS
-    assert len(samples(metrics)) < 1500
 
 
 def test_a_label_holds_no_text_of_the_user() -> None:

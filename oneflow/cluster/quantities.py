@@ -1,4 +1,4 @@
-"""Times as people write them: 90, 90s, 1.5m, 2h, 1d."""
+"""Times and sizes as people write them: 90s, 1.5m, 1h30m, 1d; 1048576, 512M, 4GiB."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from oneflow.core.errors import ConfigError
 _LAST_TIME = 253_402_300_799  # the end of the year 9999
 _UNITS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]?)")
+
+_POWERS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+MAX_NBYTES = 1 << 60
 
 
 def parse_duration(text: str | int | float, name: str = "duration") -> float:
@@ -77,3 +81,26 @@ def show_time(at: float) -> str:
     if not 0 <= at <= _LAST_TIME:
         return "?"
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def parse_size(text: str | int, name: str = "size") -> int:
+    """Bytes; K, M, G and T are powers of 1024. Raises ConfigError."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        nbytes = text
+    else:
+        match = _SIZE.fullmatch(str(text).strip())
+        if match is None or len(match[1]) > 20:
+            raise ConfigError(f"{name} {str(text)[:80]!r}: write it like 1048576, 512M or 4GiB")
+        nbytes = int(float(match[1]) * (1 << _POWERS[match[2].upper()]))
+    if not 0 <= nbytes <= MAX_NBYTES:
+        raise ConfigError(f"{name} {str(text)[:80]!r}: must be 0 to {MAX_NBYTES} bytes")
+    return nbytes
+
+
+def show_size(nbytes: int) -> str:
+    """Exact and short: 4GiB, 1536MiB, 1000."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        shift = _POWERS[unit[0]]
+        if nbytes and nbytes % (1 << shift) == 0:
+            return f"{nbytes >> shift}{unit}"
+    return str(nbytes)

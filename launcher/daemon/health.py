@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from oneflow.core.config import join_address, split_address
@@ -23,8 +24,8 @@ class Health:
         self._server: Any = None
         self._service: Any = None
 
-    async def start(self) -> str:
-        """Returns the address. Raises ConfigError if it cannot be served there."""
+    async def start(self) -> None:
+        """Raises ConfigError if it cannot be served there."""
         from grpc import aio
         from grpc_health.v1 import health, health_pb2_grpc
 
@@ -34,12 +35,11 @@ class Health:
         self._server = aio.server(options=options, interceptors=[HealthOnly()])
         self._service = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._service, self._server)
-        bound = self._bind()
+        self._bind()
         await self._server.start()
-        await self.set_serving(False)
-        return bound
+        await self._say(False)
 
-    async def set_serving(self, is_serving: bool) -> None:
+    async def _say(self, is_serving: bool) -> None:
         from grpc_health.v1 import health_pb2
 
         status = health_pb2.HealthCheckResponse
@@ -52,7 +52,7 @@ class Health:
         while True:
             now = is_ready()
             if now != said:
-                await self.set_serving(now)
+                await self._say(now)
                 said = now
             await asyncio.sleep(LOOK_S)
 
@@ -60,7 +60,7 @@ class Health:
         if self._server is not None:
             await self._server.stop(0.2)
 
-    def _bind(self) -> str:
+    def _bind(self) -> None:
         address = self._address
         if not address.startswith("unix:"):
             host, port = split_address(address)
@@ -71,10 +71,8 @@ class Health:
                     "or unix:PATH"
                 )
             address = join_address(host, port)
-        try:
+        port = 0
+        with suppress(RuntimeError):
             port = self._server.add_insecure_port(address)
-        except RuntimeError:
-            port = 0
         if not port:
             raise ConfigError(f"--health-addr {self._address!r}: cannot listen there")
-        return address if address.startswith("unix:") else join_address(host, port)

@@ -94,7 +94,7 @@ class Host:
             settings, self._running_writers, self._running_rank, self.attachment
         )
         self._inspector = Inspector(settings, self._running_rank, self.attachment)
-        self.on_ready: Callable[[bool], None] = lambda is_ready: None
+        self.on_ready: Callable[[], object] = lambda: None  # it may be given work
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -121,7 +121,6 @@ class Host:
 
     def shut_down(self) -> None:
         """Shut down as SIGTERM asks: in order the first time, at once the second."""
-        self.on_ready(False)
         self.post(ShutdownAsked())
 
     async def _clean_up(self) -> None:
@@ -310,7 +309,8 @@ class Host:
                 self._spawn(asyncio.to_thread(self._forget, message.forget))
             case "welcome":
                 log.info("attached to %s as %s", self.settings.scheduler, self.settings.id)
-                self.on_ready(not self.mind.is_leaving)
+                if not self.mind.is_leaving:
+                    self.on_ready()
                 self._step(message)
             case "fenced":
                 log.warning("fenced: %s", message.fenced)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.core.frames import FrameDecoder, encode_frame
@@ -63,22 +63,27 @@ class Place:
     count: Callable[[AttemptKey, list[Told]], None]
 
 
-class Program(Protocol):
+class Program:
     """A program that a rank runs.
 
     failed: its own last words, with the code and reason of its end; None: it said none.
     """
 
-    failed: pb.Exited | None
+    def __init__(self, key: AttemptKey, prepare: pb.Prepare, own: Belongings, place: Place) -> None:
+        self._key, self._prepare, self._own, self._place = key, prepare, own, place
+        self.failed: pb.Exited | None = None
 
     async def gather(self) -> None:
         """Returns when it can be started. Raises OneFlowError if it never can."""
+        raise NotImplementedError
 
     def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
         """Start it, and what the daemon does beside it, which is kept. Raises OneFlowError."""
+        raise NotImplementedError
 
     def stop(self, worker: Worker) -> None:
         """Asks it to end."""
+        worker.signal(signal.SIGTERM)
 
     async def last_words(self) -> None:
         """Its process has ended: hears what is still on its way."""
@@ -88,26 +93,26 @@ class Program(Protocol):
 
     def record(self, status: int) -> ErrorRecord | None:
         """The record that it left of its end, for a program that said no last words."""
+        return self._own.error()
 
     def infer(self, request: pb.Infer) -> bool:
         """Hands it on; False if this rank answers no requests."""
+        return False
 
     async def inspect(self, request: pb.Inspect) -> pb.Inspected:
         """Ask it; without an answer this never returns. Raises ProtocolError if this rank takes no
         such requests, or has ended meanwhile.
         """
+        raise ProtocolError("a script is not asked such things")
 
     def refuse_requests(self, why: str) -> None:
         """It has ended: those that wait for an answer get this one."""
 
 
-class Script:
+class Script(Program):
     """A program of a user's, which tells of itself by files."""
 
-    def __init__(self, key: AttemptKey, prepare: pb.Prepare, own: Belongings, place: Place) -> None:
-        self._key, self._prepare, self._own, self._place = key, prepare, own, place
-        self._counts: CountsReader | None = None
-        self.failed: pb.Exited | None = None
+    _counts: CountsReader | None = None
 
     def _env(self, master_addr: str, master_port: int) -> dict[str, str]:
         env = self._own.env(master_addr, master_port, self._place.settings.rank_base_env())
@@ -127,26 +132,8 @@ class Script:
         keep(self._read_counts())
         return worker
 
-    def stop(self, worker: Worker) -> None:
-        worker.signal(signal.SIGTERM)
-
-    async def last_words(self) -> None:
-        return None
-
     def close(self) -> None:
         self._take_counts()
-
-    def record(self, status: int) -> ErrorRecord | None:
-        return self._own.error()
-
-    def infer(self, request: pb.Infer) -> bool:
-        return False
-
-    async def inspect(self, request: pb.Inspect) -> pb.Inspected:
-        raise ProtocolError("a script is not asked such things")
-
-    def refuse_requests(self, why: str) -> None:
-        return None
 
     async def _read_counts(self) -> None:
         while True:
@@ -165,17 +152,16 @@ class Script:
             self._place.count(self._key, told)
 
 
-class GraphWorker:
+class GraphWorker(Program):
     """A forked worker, spoken with over its socket."""
 
     def __init__(self, key: AttemptKey, prepare: pb.Prepare, own: Belongings, place: Place) -> None:
-        self._key, self._prepare, self._own, self._place = key, prepare, own, place
+        super().__init__(key, prepare, own, place)
         self._worker: Worker | None = None
         self._commands: asyncio.Queue[bytes] = asyncio.Queue()
         self._reading: asyncio.Task[None] | None = None
         self._infers: set[int] = set()
         self._inspects: dict[int, asyncio.Future[pb.Inspected]] = {}
-        self.failed: pb.Exited | None = None
 
     async def gather(self) -> None:
         await self._place.wait_worker()
@@ -203,19 +189,16 @@ class GraphWorker:
         if not worker.is_over:
             self._command(pb.WorkerCommand(stop=True))
         else:
-            worker.signal(signal.SIGTERM)
+            super().stop(worker)
 
     async def last_words(self) -> None:
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=LAST_WORDS_S)
 
-    def close(self) -> None:
-        return None
-
     def record(self, status: int) -> ErrorRecord | None:
         if status == ENDED_BY_TERM:  # in a job it would have said so
             return ErrorRecord("ended by SIGTERM before its job began", "SIGNAL", "")
-        return self._own.error()
+        return super().record(status)
 
     def infer(self, request: pb.Infer) -> bool:
         if self._worker is None or self._worker.is_over:

@@ -24,7 +24,7 @@ from oneflow.launcher.daemon.events import (
 from oneflow.launcher.daemon.leftovers import SharedMemory
 from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump
 from oneflow.launcher.daemon.programs import GraphWorker, Place, Program, Script
-from oneflow.launcher.daemon.standing import Standing
+from oneflow.launcher.daemon.pulse import Standing
 from oneflow.launcher.daemon.workers import Worker
 from oneflow.launcher.report import ErrorRecord, cause_of, reason_of
 from oneflow.launcher.supervision import KILL_WAIT_S, Exited

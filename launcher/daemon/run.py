@@ -6,8 +6,8 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from oneflow.core.config import Config, join_address, split_address
@@ -57,34 +57,31 @@ def run_daemon(settings: DaemonSettings) -> int:
 async def _run(settings: DaemonSettings) -> int:
     from oneflow.launcher.daemon.host import Host
 
-    gpu = _describe(settings)
-    host = Host(settings, settings.address or _own_address(settings.scheduler))
-    METRICS.is_ready = lambda: host.attachment.is_welcome and not host.mind.refuses_work
-    endpoint = _serve_metrics(settings)
-    health = Health(settings.health_addr) if settings.health_addr else None
     loop = asyncio.get_running_loop()
-    stop = _stopper(settings, host.shut_down)
-    for signum in STOP_SIGNALS:
-        loop.add_signal_handler(signum, stop)
-    try:
-        if health is not None:
-            await health.start()
-        host.on_ready = _on_ready(settings)
-        telling = [asyncio.ensure_future(_tell_systemd(settings))]
-        if health is not None:
-            telling.append(asyncio.ensure_future(health.follow(METRICS.is_ready)))
-        try:
-            return await host.run()
-        finally:
-            for task in telling:
-                task.cancel()
-    finally:
+    async with AsyncExitStack() as at_end:
+        gpu = _describe(settings)
         if gpu is not None:
-            gpu.stop()
-        if health is not None:
-            await health.stop()
+            at_end.callback(gpu.stop)
+        host = Host(settings, settings.address or _own_address(settings.scheduler))
+        host.on_ready = partial(notify, settings.notify_socket, "READY=1\nSTATUS=attached")
+        METRICS.is_ready = lambda: host.attachment.is_welcome and not host.mind.refuses_work
+        endpoint = _serve_metrics(settings)
         if endpoint is not None:
-            await asyncio.to_thread(endpoint.stop)
+            at_end.push_async_callback(asyncio.to_thread, endpoint.stop)
+
+        def stop() -> None:
+            notify(settings.notify_socket, "STOPPING=1")
+            host.shut_down()
+
+        for signum in STOP_SIGNALS:
+            loop.add_signal_handler(signum, stop)
+        if settings.health_addr:
+            health = Health(settings.health_addr)
+            at_end.push_async_callback(health.stop)
+            await health.start()
+            at_end.callback(asyncio.ensure_future(health.follow(METRICS.is_ready)).cancel)
+        at_end.callback(asyncio.ensure_future(_tell_systemd(settings)).cancel)
+        return await host.run()
 
 
 def _describe(settings: DaemonSettings) -> Gpu | None:
@@ -98,24 +95,6 @@ def _describe(settings: DaemonSettings) -> Gpu | None:
         return show(METRICS, settings.device_index)
     METRICS.capacity = lambda: host_capacity(settings.limits.memory_nbytes)
     return None
-
-
-def _stopper(settings: DaemonSettings, shut_down: Callable[[], None]) -> Callable[[], None]:
-    def stop() -> None:
-        notify(settings.notify_socket, "STOPPING=1")
-        shut_down()
-
-    return stop
-
-
-def _on_ready(settings: DaemonSettings) -> Callable[[bool], None]:
-    """Called when the daemon may first be given work, and when it may no longer."""
-
-    def on_ready(is_ready: bool) -> None:
-        if is_ready:
-            notify(settings.notify_socket, "READY=1\nSTATUS=attached")
-
-    return on_ready
 
 
 async def _tell_systemd(settings: DaemonSettings) -> None:
@@ -169,8 +148,3 @@ def main(settings: DaemonSettings) -> int:
     except OneFlowError as error:
         print(f"oneflow: daemon {settings.device}: {error}", file=sys.stderr)
         return error.exit_code
-
-
-def with_token_file(settings: DaemonSettings, path: Path) -> DaemonSettings:
-    """The token is read from the file for each connection, so that it can be replaced."""
-    return replace(settings, token_file=path)

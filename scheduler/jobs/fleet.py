@@ -230,9 +230,10 @@ class Fleet:
         """Those of the node, or all, take work again, and newcomers are drained no longer; who
         leaves, or cannot work, will say so when it is given some. Returns how many they are.
         """
-        self._all_until = None
         found = {d.id for d in self.daemons.values() if node in ("", d.node, d.id)}
         away = {daemon for daemon in self._drained if node in ("", daemon, daemon.split("/")[0])}
+        if found or away or not node:
+            self._all_until = None
         for daemon in sorted(found | away):
             self._note_drain(daemon, 0)
             if self.drain_until.pop(daemon, None) is not None and not self.is_lost(daemon):

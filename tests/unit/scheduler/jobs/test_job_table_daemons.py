@@ -311,6 +311,7 @@ def test_drains_and_their_undoing_outlive_the_scheduler() -> None:
 def test_newcomers_are_drained_as_long_as_all_are() -> None:
     rig = Rig(1)
     rig.do(DrainAsked("", 5.0))
+    rig.do(UndrainAsked("n7"))  # nobody is there
     rig.join("n1/cpu:0", 7)
     assert rig.table.daemons["n1/cpu:0"].state is DaemonState.DRAINING
     rig.do(UndrainAsked(""))

@@ -1,14 +1,14 @@
-"""A cluster that takes jobs: time to the first step, jobs and requests a second, latencies.
+"""A cluster that takes jobs: time to the first step, requests a second, latencies.
 
-    python benchmarks/cluster.py [--rounds 5] [--jobs 20] [--only first_step,infer] [--json FILE]
+    python benchmarks/cluster.py [--rounds 5] [--only first_step,infer] [--json FILE]
 
 `first_step`: a data-parallel training on 2 ranks, from starting the client's process until the
 first step is done: `oneflow job submit` of a graph job whose plan the cluster has, `torchrun` of
 the same training over gloo, and `ray job submit` of it to a local Ray that runs already. In turns;
-losses are compared. `jobs`: two-rank graph jobs of one step, one after the other as devices allow.
-`calls`: submit and status. `scrape`: /metrics. `infer`: single rows of the same network, by so
-many clients, beside Ray Serve over HTTP; answers are compared. What needs PyTorch, ray[default] or
-ray[serve] is left out, and said to be, where they are not installed.
+losses are compared; job_starts.py looks closer at ours. `calls`: submit and status. `scrape`:
+/metrics. `infer`: single rows of the same network, by so many clients, beside Ray Serve over HTTP;
+answers are compared. What needs PyTorch, ray[default] or ray[serve] is left out, and said
+to be, where they are not installed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from own_cluster import (
 from oneflow.cluster.submitting import make_spec, new_job_id, send_job, upload
 from oneflow.scheduler.jobs.records import JobKind
 
-PARTS = ("first_step", "jobs", "calls", "scrape", "infer")
+PARTS = ("first_step", "calls", "scrape", "infer")
 STEPS, DAEMONS = 20, 2
 PACE_S = 0.06  # a token may ask 20 times a second; the limit is not what is measured
 END_S = 300.0
@@ -152,31 +152,7 @@ def measure_first_step(first: FirstStep, rounds: int) -> list[Row]:
     return rows
 
 
-# ---- jobs, calls, scrapes ------------------------------------------------------------------------
-
-
-def measure_jobs(own: OwnCluster, jobs: int) -> list[Row]:
-    """All are submitted at once; until the last has ended."""
-    path = own.folder / "nothing.job"
-    export_nothing(path)
-    own.wait_warm()
-    with own.connect() as cluster:
-        cluster.submit(path, devices=2).wait(END_S)  # compiles
-        own.wait_warm()
-        begun = time.perf_counter()
-        submitted = [cluster.submit(path, devices=2) for _ in range(jobs)]
-        submitted_s = time.perf_counter() - begun
-        records = [job.wait(END_S) for job in submitted]
-        seconds = time.perf_counter() - begun
-    if any(record.state != "SUCCEEDED" for record in records):
-        raise SystemExit("a job of one step failed")
-    one_s = statistics.median(r.finished_at - r.started_at for r in records)
-    title = f"{jobs} jobs of two ranks on {DAEMONS} daemons"
-    return [
-        {"what": title, "seconds": seconds, "jobs_per_s": jobs / seconds},
-        {"what": "only submitting them", "seconds": submitted_s, "jobs_per_s": jobs / submitted_s},
-        {"what": "one of them, start to end", "seconds": one_s, "jobs_per_s": 1 / one_s},
-    ]
+# ---- calls, scrapes ------------------------------------------------------------------------------
 
 
 def measure_calls(own: OwnCluster, calls: int) -> list[Row]:
@@ -338,7 +314,6 @@ def run_clients(
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--calls", type=int, default=90, help="at most 100 may be queued")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each row of `infer`")
     parser.add_argument("--only", default=",".join(PARTS), help="some of these, with commas")
@@ -364,8 +339,6 @@ def main() -> None:
 
 
 def measure(part: str, own: OwnCluster, setup: Path, args: Any) -> list[Row]:
-    if part == "jobs":
-        return measure_jobs(own, args.jobs)
     if part == "calls":
         return measure_calls(own, args.calls)
     if part == "scrape":

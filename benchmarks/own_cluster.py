@@ -26,7 +26,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 
 DIGITS = Path(__file__).parent.parent / "examples" / "data" / "digits.txt.gz"
 BATCH, LR, MOMENTUM = 64, 0.1, 0.9
-WARM_S, SETTLE_S = 60.0, 1.5
+WARM_S, SETTLE_S = 60.0, 3.0
 Array = np.ndarray[Any, Any]
 
 

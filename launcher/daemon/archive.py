@@ -246,8 +246,8 @@ def _extract_all(source: Source, folder: Path, packed: int) -> None:
             try:
                 if info.issym():
                     _make_link(info, folder)
-                else:
-                    tar.extract(info, folder, filter=_filter)
+                else:  # no way out, no devices, no bits that give power to others
+                    tar.extract(info, folder, filter=tarfile.data_filter)
             except tarfile.FilterError as error:
                 raise ArchiveError(f"entry {_shown(info)} may not be unpacked: {error}") from None
             except (NotADirectoryError, FileExistsError, IsADirectoryError):
@@ -264,7 +264,7 @@ _BY_NAMES = (errno.ENAMETOOLONG, errno.ENOENT, errno.EINVAL, errno.ELOOP)
 
 def _make_link(info: tarfile.TarInfo, folder: Path) -> None:
     """Not by tarfile, which searches the whole archive for a copy if a link cannot be made."""
-    found = _filter(info, str(folder))
+    found = tarfile.data_filter(info, str(folder))
     if found is not None:
         path = folder / found.name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -308,10 +308,3 @@ def _check_entry(info: tarfile.TarInfo, links: set[str]) -> None:
 
 def _shown(info: tarfile.TarInfo) -> str:
     return repr(info.name[:200])
-
-
-def _filter(info: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Filter a member as tarfile's filter "data" does: no way out, no devices, no bits that give
-    power to others.
-    """
-    return tarfile.data_filter(info, folder)

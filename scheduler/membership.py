@@ -17,26 +17,16 @@ from dataclasses import dataclass
 
 from oneflow.core.blame import FOLLOWER_CODE, Blame
 from oneflow.core.errors import InternalError, PeerLostError
-from oneflow.scheduler.rendezvous import Member, Tick
+from oneflow.protos import control_pb2 as pb
+from oneflow.scheduler.rendezvous import Tick, named
 
 RECONNECT_S = 1.0
 OWN_STALL_S = 1.0
 
 
 @dataclass(frozen=True)
-class Failure:
-    """The end of a job: who failed first, and why."""
-
-    rank: int
-    host: str
-    cause: str
-    exit_code: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class Admitted:
-    members: tuple[Member, ...]
+    members: tuple[pb.Member, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,7 @@ class StreamBroken:
 
 @dataclass(frozen=True)
 class FailureReported:
-    failure: Failure
+    failure: pb.Failure
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ class RankLeft:
 class Abort:
     """Tell every rank but the failed one; the job is over."""
 
-    failure: Failure
+    failure: pb.Failure
 
 
 @dataclass(frozen=True)
@@ -93,7 +83,7 @@ Action = Abort | NotifyLeft | Suspect | Recovered
 
 @dataclass
 class _Peer:
-    member: Member
+    member: pb.Member
     heard_at: float
     broken_at: float | None = None
     suspect: bool = False
@@ -108,9 +98,9 @@ class Membership:
     def __init__(self, suspect_s: float, act_s: float) -> None:
         self.suspect_s = suspect_s
         self.act_s = act_s
-        self.failure: Failure | None = None
+        self.failure: pb.Failure | None = None
         self._peers: dict[int, _Peer] = {}
-        self._blame: Blame[Failure] = Blame()
+        self._blame: Blame[pb.Failure] = Blame()
         self._stepped_at: float | None = None
 
     def step(self, event: Event, now: float) -> list[Action]:
@@ -152,9 +142,9 @@ class Membership:
         if peer is None:
             return f"rank {rank} never joined"
         if peer.left:
-            return f"{peer.member} has left"
+            return f"{named(peer.member)} has left"
         return (
-            f"{peer.member}: last heartbeat {now - peer.heard_at:.1f} s ago, progress "
+            f"{named(peer.member)}: last heartbeat {now - peer.heard_at:.1f} s ago, progress "
             f"{peer.progress} unchanged for {now - peer.moved_at:.1f} s"
         )
 
@@ -191,7 +181,7 @@ class Membership:
             peer.broken_at = now
         return []
 
-    def _reported(self, failure: Failure, now: float) -> list[Action]:
+    def _reported(self, failure: pb.Failure, now: float) -> list[Action]:
         self._blame.hear(failure, failure.exit_code == FOLLOWER_CODE, now)
         return self._decide(now)
 
@@ -224,8 +214,14 @@ class Membership:
         return []
 
     def _lose(self, peer: _Peer, how: str, now: float) -> list[Action]:
-        cause, code = f"{peer.member} is gone: {how}", PeerLostError.exit_code
-        lost = Failure(peer.member.rank, peer.member.host, cause, code, "NODE_LOST")
+        cause, code = f"{named(peer.member)} is gone: {how}", PeerLostError.exit_code
+        lost = pb.Failure(
+            rank=peer.member.rank,
+            host=peer.member.host,
+            cause=cause,
+            exit_code=code,
+            reason="NODE_LOST",
+        )
         self._blame.hear(lost, False, now)
         return self._decide(now)
 

@@ -18,32 +18,15 @@ from oneflow.core.errors import (
     RendezvousError,
 )
 from oneflow.core.exits import exited_early
+from oneflow.protos import control_pb2 as pb
 
 NAMES_SHOWN = 16
 
 
 @dataclass(frozen=True)
-class Member:
-    """One rank's process.
-
-    `incarnation` is random per process: it tells a retry from a second process. place: equal on
-    ranks that can share memory.
-    """
-
-    rank: int
-    host: str
-    pid: int
-    incarnation: int
-    place: str = ""
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (host {self.host}, pid {self.pid})"
-
-
-@dataclass(frozen=True)
 class JoinAsked:
     call: int
-    member: Member
+    member: pb.Member
     world_size: int
     epoch: int
     protocol: int
@@ -72,7 +55,7 @@ class Tick:
 @dataclass(frozen=True)
 class Admit:
     call: int
-    members: tuple[Member, ...]
+    members: tuple[pb.Member, ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +78,7 @@ Action = Admit | Refuse | Late
 @dataclass(frozen=True)
 class _Waiting:
     call: int
-    member: Member
+    member: pb.Member
     deadline: float
     timeout_s: float
 
@@ -106,7 +89,7 @@ class Rendezvous:
     def __init__(self, world_size: int, epoch: int) -> None:
         self.world_size = world_size
         self.epoch = epoch
-        self.members: tuple[Member, ...] = ()  # by rank, once complete
+        self.members: tuple[pb.Member, ...] = ()  # by rank, once complete
         self._waiting: dict[int, _Waiting] = {}  # by rank
         self._first_at: float | None = None
         self._late_said = False
@@ -154,29 +137,30 @@ class Rendezvous:
         member = event.member
         if event.protocol != PROTOCOL:
             return (
-                f"{member} speaks protocol {event.protocol}, rank 0 speaks {PROTOCOL}; "
+                f"{named(member)} speaks protocol {event.protocol}, rank 0 speaks {PROTOCOL}; "
                 "install the same version everywhere"
             )
         if event.epoch != self.epoch:
             return (
-                f"{member} belongs to attempt {event.epoch} of the job, but this is attempt "
+                f"{named(member)} belongs to attempt {event.epoch} of the job, but this is attempt "
                 f"{self.epoch}"
             )
         if event.world_size != self.world_size:
             return (
-                f"{member} has WORLD_SIZE={event.world_size}, but rank 0 has {self.world_size}; "
-                "check --nnodes and --nproc_per_node on every node"
+                f"{named(member)} has WORLD_SIZE={event.world_size}, but rank 0 has "
+                f"{self.world_size}; check --nnodes and --nproc_per_node on every node"
             )
         if not 0 <= member.rank < self.world_size:
-            return f"{member} is outside a world of {self.world_size}"
+            return f"{named(member)} is outside a world of {self.world_size}"
         return self._duplicate(member)
 
-    def _duplicate(self, member: Member) -> str | None:
+    def _duplicate(self, member: pb.Member) -> str | None:
         waiting = self._waiting.get(member.rank)
         known = self.members[member.rank] if self.members else waiting and waiting.member
         if known and known.incarnation != member.incarnation:
             return (
-                f"{member} wants to join, but {known} already has; check --node_rank on every node"
+                f"{named(member)} wants to join, but {named(known)} already has; check --node_rank "
+                "on every node"
             )
         return None
 
@@ -216,6 +200,11 @@ class Rendezvous:
             f"{len(missing)} of {self.world_size} ranks did not join within {timeout_s:.3g} s: "
             f"{name_ranks(missing)}; were they started, and can they reach rank 0?"
         )
+
+
+def named(member: pb.Member) -> str:
+    """One rank's process, for messages."""
+    return f"rank {member.rank} (host {member.host}, pid {member.pid})"
 
 
 def name_ranks(ranks: Iterable[int]) -> str:

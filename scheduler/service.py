@@ -34,7 +34,7 @@ from oneflow.protos import control_pb2_grpc
 from oneflow.scheduler import agreement, membership, rendezvous, store, waits
 from oneflow.scheduler.agreement import Agreement
 from oneflow.scheduler.membership import Membership
-from oneflow.scheduler.rendezvous import Member, Rendezvous, Tick
+from oneflow.scheduler.rendezvous import Rendezvous, Tick
 from oneflow.scheduler.store import Store
 from oneflow.scheduler.waits import Waits
 
@@ -102,13 +102,8 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
 
     @_measured
     async def Join(self, request: pb.JoinRequest, context: CallContext) -> pb.JoinReply:
-        member = Member(
-            request.member.rank,
-            request.member.host,
-            request.member.pid,
-            request.member.incarnation,
-            request.member.place[:MAX_PLACE_CHARS],
-        )
+        member = request.member
+        member.place = member.place[:MAX_PLACE_CHARS]
         call, future = self._open_call()
         self._do_rendezvous(
             rendezvous.JoinAsked(
@@ -127,7 +122,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         finally:
             self._close_call(call)
             self._do_rendezvous(rendezvous.JoinDropped(call))
-        return pb.JoinReply(members=[_wire_member(member) for member in members])
+        return pb.JoinReply(members=members)
 
     @_measured
     async def Put(self, request: pb.PutRequest, context: CallContext) -> pb.PutReply:
@@ -177,13 +172,11 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     async def ReportFailure(
         self, request: pb.FailureReport, context: CallContext
     ) -> pb.FailureReply:
-        wire = request.failure
-        failure = membership.Failure(
-            wire.rank, wire.host, wire.cause[:MAX_TEXT_CHARS], wire.exit_code, wire.reason
-        )
+        failure = request.failure
+        failure.cause = failure.cause[:MAX_TEXT_CHARS]
         earlier = self._membership.failure
         self._do_membership(membership.FailureReported(failure))
-        return pb.FailureReply(first=_wire_failure(earlier) if earlier else None)
+        return pb.FailureReply(first=earlier)
 
     @_measured
     async def Leave(self, request: pb.LeaveRequest, context: CallContext) -> pb.LeaveReply:
@@ -290,7 +283,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
                         failure.cause,
                         extra=facts(failed=failure.rank, reason=failure.reason),
                     )
-                    self._notify(pb.Notice(abort=_wire_failure(failure)))
+                    self._notify(pb.Notice(abort=failure))
                 case membership.NotifyLeft(rank=rank):
                     self._notify(pb.Notice(left=rank))
                     self._do_store(store.RankGone(rank))
@@ -399,7 +392,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         for rank in self._membership.left_ranks:
             notices.put_nowait(pb.Notice(left=rank))
         if self._membership.failure:
-            notices.put_nowait(pb.Notice(abort=_wire_failure(self._membership.failure)))
+            notices.put_nowait(pb.Notice(abort=self._membership.failure))
         if self._closing:
             notices.put_nowait(pb.Notice(closing=True))
 
@@ -497,23 +490,3 @@ def _compile_messages(action: agreement.Action) -> Iterable[pb.CompileDown]:
 def _wire_error(error: BaseException) -> pb.Error:
     name, text = encode_error(error)
     return pb.Error(type=name, text=text)
-
-
-def _wire_member(member: Member) -> pb.Member:
-    return pb.Member(
-        rank=member.rank,
-        host=member.host,
-        pid=member.pid,
-        incarnation=member.incarnation,
-        place=member.place,
-    )
-
-
-def _wire_failure(failure: membership.Failure) -> pb.Failure:
-    return pb.Failure(
-        rank=failure.rank,
-        host=failure.host,
-        cause=failure.cause,
-        exit_code=failure.exit_code,
-        reason=failure.reason,
-    )

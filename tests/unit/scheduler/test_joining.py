@@ -8,12 +8,12 @@ import pytest
 
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import ConfigError, PeerLostError, RendezvousError
+from oneflow.protos import control_pb2 as pb
 from oneflow.scheduler.rendezvous import (
     Admit,
     JoinAsked,
     JoinDropped,
     Late,
-    Member,
     RanksExited,
     Refuse,
     Rendezvous,
@@ -24,7 +24,7 @@ from oneflow.scheduler.rendezvous import (
 
 def asked(rank: int, call: int | None = None, **more: object) -> JoinAsked:
     incarnation = int(str(more.pop("incarnation", 100 + rank)))
-    member = Member(rank, f"host{rank}", 1000 + rank, incarnation)
+    member = pb.Member(rank=rank, host=f"host{rank}", pid=1000 + rank, incarnation=incarnation)
     values = {"world_size": 3, "epoch": 1, "protocol": PROTOCOL, "timeout_s": 30.0} | more
     return JoinAsked(rank if call is None else call, member, **values)  # type: ignore[arg-type]
 

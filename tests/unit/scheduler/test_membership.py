@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from oneflow.core.errors import PeerLostError
+from oneflow.protos import control_pb2 as pb
 from oneflow.scheduler.membership import (
     Abort,
     Admitted,
     BeatHeard,
-    Failure,
     FailureReported,
     Membership,
     NotifyLeft,
@@ -16,9 +16,18 @@ from oneflow.scheduler.membership import (
     StreamBroken,
     Suspect,
 )
-from oneflow.scheduler.rendezvous import Member, Tick
+from oneflow.scheduler.rendezvous import Tick
 
-MEMBERS = tuple(Member(rank, f"host{rank}", 1000 + rank, 100 + rank) for rank in range(3))
+
+def member(rank: int, host: str, pid: int, incarnation: int) -> pb.Member:
+    return pb.Member(rank=rank, host=host, pid=pid, incarnation=incarnation)
+
+
+def failure(rank: int, host: str, cause: str, exit_code: int, reason: str) -> pb.Failure:
+    return pb.Failure(rank=rank, host=host, cause=cause, exit_code=exit_code, reason=reason)
+
+
+MEMBERS = tuple(member(rank, f"host{rank}", 1000 + rank, 100 + rank) for rank in range(3))
 
 
 def alive(num_ranks: int = 3) -> Membership:
@@ -81,24 +90,24 @@ def test_a_frozen_rank_whose_stream_then_breaks_keeps_its_full_time() -> None:
 
 def test_the_first_failure_wins() -> None:
     machine = alive()
-    first = Failure(1, "host1", "ValueError: boom", 1, "USER_ERROR")
+    first = failure(1, "host1", "ValueError: boom", 1, "USER_ERROR")
     assert machine.step(FailureReported(first), 1.0) == [Abort(first)]
-    second = Failure(2, "host2", "another", 7, "USER_ERROR")
+    second = failure(2, "host2", "another", 7, "USER_ERROR")
     assert machine.step(FailureReported(second), 1.1) == []
     assert machine.failure == first
 
 
 def test_a_follower_waits_for_the_real_cause() -> None:
     machine = alive()
-    follower = Failure(0, "host0", "rank 1 is gone", PeerLostError.exit_code, "PEER_LOST")
-    real = Failure(1, "host1", "MemoryError", 1, "USER_ERROR")
+    follower = failure(0, "host0", "rank 1 is gone", PeerLostError.exit_code, "PEER_LOST")
+    real = failure(1, "host1", "MemoryError", 1, "USER_ERROR")
     assert machine.step(FailureReported(follower), 1.0) == []
     assert machine.step(FailureReported(real), 1.5) == [Abort(real)]
 
 
 def test_a_follower_alone_ends_the_job_too() -> None:
     machine = alive()
-    follower = Failure(0, "host0", "rank 1 is gone", PeerLostError.exit_code, "PEER_LOST")
+    follower = failure(0, "host0", "rank 1 is gone", PeerLostError.exit_code, "PEER_LOST")
     machine.step(FailureReported(follower), 1.0)
     assert pass_time(machine, 1, 3, (0, 1, 2)) == [Abort(follower)]
 
@@ -142,18 +151,18 @@ def test_beats_of_an_earlier_process_do_not_count() -> None:
 def test_rank_0_need_not_stay_once_a_rank_has_left_a_broken_job() -> None:
     machine = Membership(suspect_s=3.0, act_s=10.0)
     assert not machine.is_under_way  # nobody has joined
-    members = tuple(Member(rank, "n1", 100 + rank, rank) for rank in (0, 1))
+    members = tuple(member(rank, "n1", 100 + rank, rank) for rank in (0, 1))
     machine.step(Admitted(members), 0.0)
     machine.step(RankLeft(0, 0), 1.0)
     assert machine.is_under_way
-    lost = Failure(1, "n1", "rank 0 exited 0 while peers run", 85, "PEER_LOST")
+    lost = failure(1, "n1", "rank 0 exited 0 while peers run", 85, "PEER_LOST")
     machine.step(FailureReported(lost), 1.1)
     assert not machine.is_under_way
 
 
 def test_a_job_is_over_when_all_have_left() -> None:
     machine = Membership(suspect_s=3.0, act_s=10.0)
-    machine.step(Admitted((Member(0, "n1", 100, 7),)), 0.0)
+    machine.step(Admitted((member(0, "n1", 100, 7),)), 0.0)
     assert machine.is_under_way
     machine.step(RankLeft(0, 7), 1.0)
     assert not machine.is_under_way
@@ -161,7 +170,7 @@ def test_a_job_is_over_when_all_have_left() -> None:
 
 def test_silence_after_a_failure_is_no_news() -> None:
     machine = Membership(suspect_s=3.0, act_s=10.0)
-    machine.step(Admitted((Member(0, "n1", 100, 7), Member(1, "n1", 101, 8))), 0.0)
-    machine.step(FailureReported(Failure(1, "n1", "boom", 1, "USER_ERROR")), 0.5)
+    machine.step(Admitted((member(0, "n1", 100, 7), member(1, "n1", 101, 8))), 0.0)
+    machine.step(FailureReported(failure(1, "n1", "boom", 1, "USER_ERROR")), 0.5)
     for tenth in range(6, 200):
         assert machine.step(Tick(), tenth / 10) == []

@@ -1,20 +1,26 @@
 """Options of optimizers that choose among PyTorch's implementations of one update.
 
-They are accepted and kept, so that state dicts go from one library to the other. `foreach`,
-`fused` and `capturable` change nothing: a group is updated in one pass, and graphs capture every
-update. `differentiable` would change something, so it warns.
+They are accepted and kept, so that state dicts go from one library to the other. None of them
+changes anything, and each says so once where it is set.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, TypedDict
+
+from oneflow.core.no_effect import without_effect
 
 EVERY_OPTION = ("foreach", "capturable", "differentiable", "fused")
 UNFUSED = EVERY_OPTION[:3]
 
-_warned: set[str] = set()
+ONE_PASS = "a group is updated in one pass anyway"
+NO_EFFECT = {
+    "foreach": ONE_PASS,
+    "fused": ONE_PASS,
+    "capturable": "graphs capture every update",
+    "differentiable": "updates are made in place, without a gradient",
+}
 
 
 class Settings(TypedDict, total=False):
@@ -48,10 +54,7 @@ def implementation(given: Mapping[str, object], *names: str) -> dict[str, Any]:
 
 
 def warn_of_effects(options: Mapping[str, Any]) -> None:
-    """Warn once that no gradient goes through an update."""
-    if options.get("differentiable") and "differentiable" not in _warned:
-        _warned.add("differentiable")
-        warnings.warn(
-            "differentiable=True has no effect: updates are made in place, without a gradient",
-            stacklevel=4,
-        )
+    """Warn once of each option that is set and changes nothing here."""
+    for name, reason in NO_EFFECT.items():
+        if options.get(name):
+            without_effect(f"{name}=True of an optimizer", reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,13 @@ import torch
 
 import oneflow.optim
 from oneflow import nn
+from oneflow.core import no_effect
+from oneflow.core.no_effect import NoEffectWarning
 from oneflow.nn.parameter import Parameter
-from oneflow.optim import SGD, Adam, AdamW, Muon, Optimizer, RMSprop
+from oneflow.optim import SGD, Adam, AdamW, Muon, Optimizer
 from oneflow.optim.hooks import register_optimizer_step_post_hook
 from oneflow.optim.optimizer import States
-from oneflow.optim.options import _warned
+from oneflow.optim.options import NO_EFFECT
 from oneflow.tensor.tensor import Tensor, wrap
 
 RNG = np.random.default_rng(0)
@@ -169,8 +170,11 @@ def test_the_rate_may_be_a_tensor() -> None:
         SGD([param], lr=wrap(np.ones(2)))
 
 
-def test_options_of_implementations_are_kept_and_mistakes_named() -> None:
+def test_options_of_implementations_are_kept_and_mistakes_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     param = Parameter(wrap(np.zeros(2)))
+    monkeypatch.setattr(no_effect, "_said", {f"{name}=True of an optimizer" for name in NO_EFFECT})
     optimizer = Adam([param], foreach=True, capturable=True)
     assert optimizer.param_groups[0]["foreach"] and optimizer.defaults["fused"] is None
     with pytest.raises(RuntimeError, match="cannot be `True` together"):
@@ -181,14 +185,17 @@ def test_options_of_implementations_are_kept_and_mistakes_named() -> None:
         Muon([param])
 
 
-def test_differentiable_warns_once() -> None:
-    _warned.clear()
+@pytest.mark.parametrize("name", NO_EFFECT)
+def test_an_option_that_changes_nothing_says_so_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(no_effect, "_said", set())
     param = Parameter(wrap(np.zeros(2)))
-    with pytest.warns(UserWarning, match="differentiable"):
-        AdamW([param], differentiable=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        RMSprop([param], differentiable=True)
+    given: dict[str, Any] = {name: True}
+    with pytest.warns(NoEffectWarning, match=f"{name}=True of an optimizer has no effect: "):
+        AdamW([param], **given)
+    Adam([param], **given)
+    AdamW([param], **{**given, name: False})
 
 
 def test_named_parameters_are_taken() -> None:

@@ -22,7 +22,7 @@ from enum import Enum
 from oneflow.core.blame import FOLLOWER_CODE, SETTLE_S, Blame
 
 DUMP_SIGNAL = signal.SIGUSR2  # the worker bootstrap answers it with the stacks of all threads
-DUMP_S = 0.3  # for a stuck rank to write its stacks
+DUMP_S = 1.0  # for a stuck rank to write its stacks, on a busy machine too
 KILL_WAIT_S = 5.0  # a process that survives KILL for so long is reported, not waited for
 
 

@@ -22,8 +22,7 @@ def clock_jumps(ground: Ground) -> str:
     for name, path in clocks.items():
         path.write_text("0")
         rig.more_env[name] = {"RIG_CLOCK": str(path), "PYTHONPATH": os.pathsep.join(paths)}
-    try:
-        rig.start()
+    with rig:
         job = train(rig, ground, time_limit=300)
         wait_until(lambda: job.status().last_step >= 5, "it runs")
         for jumps in ((3600, -3600, 0), (-3600, 7200, 3600), (86400, 0, -86400), (0, 0, 0)):
@@ -36,19 +35,12 @@ def clock_jumps(ground: Ground) -> str:
         clocks["scheduler"].write_text("-3600")
         expect_next(rig, ground)
         return "jumps of up to a day, either way, in one job: no restart, no new epoch"
-    finally:
-        rig.release()
-        rig.stop()
 
 
 def other_monotonic_clock(ground: Ground) -> str:
     """A daemon whose monotonic clock is 11 days ahead, as on a host that was started earlier."""
     rig = make_rig(ground.folder)
     rig.prefix[DEVICES[1]] = ["unshare", "--time", "--monotonic", "1000000", "--"]
-    try:
-        rig.start()
+    with rig:
         ends_well(train(rig, ground), ground)
         return "a job over both: identical"
-    finally:
-        rig.release()
-        rig.stop()

@@ -357,17 +357,14 @@ def run_faults(
 
     keep: takes what there is after each.
     """
-    jobs = folder / "jobs"
-    jobs.mkdir(parents=True, exist_ok=True)
-    export_jobs(jobs)
+    jobs = export_jobs(folder / "jobs")
     left, found, number = [name for _ in range(turns) for name in names], [], 0
     while left:
         number += 1
         place = folder / f"rig{number}"
         place.mkdir()
         rig = RealRig(place)
-        try:
-            rig.start()
+        with rig:
             scene = Scene(rig, jobs / "stages.job")
             while left:
                 found.append(run_fault(scene, left.pop(0)))
@@ -375,9 +372,6 @@ def run_faults(
                 keep(found)
                 if found[-1].error:
                     break
-        finally:
-            rig.release()
-            rig.stop()
     return found
 
 

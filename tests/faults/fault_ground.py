@@ -51,11 +51,8 @@ class Ground:
         if disk is not None:
             (disk / "state").mkdir(mode=0o700)
             (rig.folder / "scheduler").symlink_to(disk / "state")
-        try:
-            yield rig.start()
-        finally:
-            rig.release()
-            rig.stop()
+        with rig:
+            yield rig
 
 
 def make_rig(folder: Path, **given: dict[str, Any]) -> Rig:

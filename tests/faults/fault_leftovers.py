@@ -138,8 +138,7 @@ def damaged_journals(ground: Ground) -> str:
     """Refused, with what to do; a torn tail is dropped; and the very file works again."""
     rig = make_rig(ground.folder)
     state = rig.folder / "scheduler"
-    try:
-        rig.start()
+    with rig:
         first = train(rig, ground)
         ends_well(first, ground)
         os.kill(rig.pid("scheduler"), signal.SIGKILL)
@@ -161,9 +160,6 @@ def damaged_journals(ground: Ground) -> str:
         wait_until(lambda: first.status().state.is_final, "the last report is told again")
         expect_next(rig, ground)
         return f"{len(DAMAGE)} kinds refused with 70 or 78; a torn tail is dropped, jobs are there"
-    finally:
-        rig.release()
-        rig.stop()
 
 
 def _restore(kept: Path, state: Path, merged: bool = False) -> None:

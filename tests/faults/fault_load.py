@@ -19,7 +19,7 @@ from typing import Any
 from oneflow.cluster.client import connect
 from oneflow.cluster.connection import Patience
 from oneflow.scheduler.jobs.tokens import read_token_file
-from tests.support.cluster import ROOT, Rig, end_in_order, own_program, rig
+from tests.support.cluster import ROOT, Rig, end_in_order, own_program
 from tests.support.waiting import SceneError, wait_until
 
 TALKER = "import time\nfor i in range(10**6): print(i, 'x' * 60, flush=True); time.sleep(0.02)"
@@ -111,7 +111,7 @@ def main() -> int:
         follow_main(args.follow)
     end_in_order()
     folder = tempfile.TemporaryDirectory(prefix="oneflow-rig-")
-    with folder as name, rig(Path(name), armed=False) as cluster:
+    with folder as name, Rig(Path(name), armed=False) as cluster:
         submits, statuses, got = load(cluster, args.jobs, args.followers, args.seconds)
     for what, times in (("submit", submits), ("status", statuses)):
         shown = [f"p{int(100 * p)} {1e3 * percentile(times, p):.1f} ms" for p in (0.5, 0.9, 0.99)]

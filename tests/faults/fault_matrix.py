@@ -37,7 +37,6 @@ from tests.support.cluster import (
     end_in_order,
     export_jobs,
     own_program,
-    rig,
 )
 from tests.support.processes import state_of
 from tests.support.waiting import SceneError, wait_until
@@ -397,15 +396,13 @@ def run_cells(
     """Play cells on one cluster until the time is over; after a cell that fails a new one follows.
     is_short: where no service is new, the job of the next cell is the next job of A5.
     """
-    jobs = folder / "jobs"
-    jobs.mkdir(parents=True, exist_ok=True)
-    export_jobs(jobs)
+    jobs = export_jobs(folder / "jobs")
     end, left, outcomes, turn = time.monotonic() + seconds, list(cells), [], 0
     while left and time.monotonic() < end:
         turn += 1
         place = folder / f"rig{turn}"
         place.mkdir()
-        with rig(place) as found:
+        with Rig(place) as found:
             _warm_up(found, str(jobs / "stages.job"))
             while left and time.monotonic() < end:
                 cell = left.pop(0)

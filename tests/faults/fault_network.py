@@ -154,7 +154,6 @@ def network(folder: Path, seed: int, tls: bool = False, far: bool = False) -> It
     finally:
         for proxy in (*found.lines.values(), found.ours, found.data):
             proxy.close()
-        found.rig.release()
         found.rig.stop()
 
 
@@ -317,9 +316,7 @@ def causes_of(watcher: Watcher) -> list[str]:
 
 def run_scenes(folder: Path, chosen: Sequence[Scene], seed: int = 0) -> list[Outcome]:
     """Clusters by rig; one whose scene fails is replaced."""
-    jobs = folder / "jobs"
-    jobs.mkdir(parents=True, exist_ok=True)
-    export_jobs(jobs)
+    jobs = export_jobs(folder / "jobs")
     outcomes: list[Outcome] = []
     bits: dict[str, Bits] = {}
     for kind in ("plain", "tls", "far", "tls far"):

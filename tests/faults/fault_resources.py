@@ -81,19 +81,13 @@ def run_scenes(folder: Path, names: Sequence[str]) -> list[Outcome]:
 
 
 def make_ground(folder: Path) -> Ground:
-    jobs = folder / "jobs"
-    jobs.mkdir()
-    export_jobs(jobs)
+    jobs = export_jobs(folder / "jobs")
     rig = make_rig(folder)
-    try:
-        rig.start()
+    with rig:
         calm = Ground(folder, jobs, Bits((), ""))
         job = train(rig, calm)
         expect(str(job.wait(END_S).state) == "SUCCEEDED", "the undisturbed run did not succeed")
         return Ground(folder, jobs, bits_of(job))
-    finally:
-        rig.release()
-        rig.stop()
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
-from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs, rig
+from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs
 from tests.support.waiting import SceneError, wait_until
 
 from .fault_models import NAMES, STEPS
@@ -156,7 +156,7 @@ def run_proofs(folder: Path, seeds: Sequence[int], seconds: float = 1e9) -> list
         path.mkdir(parents=True)
     export_jobs(jobs)
     end, found = time.monotonic() + seconds, []
-    with rig(place) as cluster:
+    with Rig(place) as cluster:
         whole: dict[str, Bits] = {}
         for seed in seeds:
             if time.monotonic() > end:

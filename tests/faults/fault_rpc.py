@@ -251,9 +251,7 @@ def state_of(rig: Rig, prefix: str) -> dict[str, Any]:
 
 def run_modes(folder: Path, seeds: range) -> list[dict[str, Any]]:
     """One row for each seed and mode."""
-    jobs = folder / "jobs"
-    jobs.mkdir(parents=True)
-    export_jobs(jobs)
+    jobs = export_jobs(folder / "jobs")
     export_inference(jobs)
     place = folder / "rig"
     place.mkdir()
@@ -285,11 +283,8 @@ def _failing_rig(folder: Path, seed: int) -> Iterator[Rig]:
     """A cluster whose daemons cannot rely on Fetch either."""
     found = Rig(folder)
     found.given["scheduler"] = {"fetch_fails": seed}
-    try:
-        yield found.start()
-    finally:
-        found.release()
-        found.stop()
+    with found:
+        yield found
 
 
 def one_run(found: Rig, jobs: Path, mode: str, seed: int, prefix: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs, rig
+from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs
 from tests.support.processes import Usage
 
 STEPS, END_S = 5, 60.0
@@ -116,7 +116,7 @@ def main(argv: Any = None) -> int:
         folder = Path(name)
         export_jobs(folder)
         (folder / "rig").mkdir()
-        with rig(folder / "rig", armed=False) as cluster:
+        with Rig(folder / "rig", armed=False) as cluster:
             job_file = str(folder / "stages.job")
             bad = soak(cluster, job_file, args.jobs, args.faults, args.seed, args.seconds)
     print("\n".join(bad))

@@ -21,7 +21,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     try:
         yield Scene(rig.start(), tmp_path / "none.job")
     finally:
-        rig.release()
         rig.stop()
 
 

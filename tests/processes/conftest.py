@@ -24,10 +24,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A scheduler that the tests of a module share; it gives ranks little time to end."""
     found = Rig(tmp_path_factory.mktemp("rig"), armed=False, devices=(), patience=PATIENT)
     found.given["scheduler"] = {"table": table(PATIENT) | {"grace_s": 0.3}}
-    try:
-        yield found.start()
-    finally:
-        found.stop()
+    with found:
+        yield found
 
 
 @pytest.fixture(scope="module")

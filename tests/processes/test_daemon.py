@@ -164,8 +164,7 @@ def test_a_daemon_that_was_given_up_is_fenced_kills_what_it_runs_and_joins_anew(
     """Runs at the times that are the default."""
     alone = Rig(tmp_path, armed=False, devices=("cpu:0",), patience=PATIENT)
     alone.given = {"scheduler": {"table": None, "heartbeat_s": None}, "cpu:0": {"times": QUICK}}
-    try:
-        alone.start()
+    with alone:
         (before,) = alone.client().status().daemons
         job, mark = clinging(alone, tmp_path)
         assert first_line(job) == "up"
@@ -180,8 +179,6 @@ def test_a_daemon_that_was_given_up_is_fenced_kills_what_it_runs_and_joins_anew(
         (after,) = alone.client().status().daemons
         assert (after.pid, after.epoch > before.epoch) == (before.pid, True)
         assert end_of(alone.script("pass"))[0] == 0
-    finally:
-        alone.stop()
 
 
 def test_logs_are_followed_without_gaps_while_they_grow(rig: Rig, start: Start) -> None:
@@ -442,8 +439,7 @@ def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
     secured.tls = tmp_path / "tls"
     init_tls(secured.tls)
     secured.given["cpu:0"] = {"metrics_addr": "127.0.0.1:0"}
-    try:
-        secured.start()
+    with secured:
         assert end_of(secured.script("print('x')"))[0] == 0
         (ends_at,) = [v for k, v in secured.metrics("cpu:0").items() if "certificate_expiry" in k]
         assert 364 < (ends_at - time.time()) / 86400 < 366
@@ -452,8 +448,6 @@ def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
         plain.told("(no line to the scheduler)")
         secured.tls = tmp_path / "tls"
         assert {d.device for d in secured.client().status().daemons} == {"cpu:0"}
-    finally:
-        secured.stop()
 
 
 # ---- limits --------------------------------------------------------------------------------------

@@ -50,11 +50,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A scheduler and one daemon, with failpoints."""
     found = Rig(tmp_path_factory.mktemp("rig"), devices=("cpu:0",), patience=PATIENT)
     found.given["cpu:0"] = {"metrics_addr": "127.0.0.1:0"}
-    try:
-        yield found.start()
-    finally:
-        found.release()
-        found.stop()
+    with found:
+        yield found
 
 
 def train(rig: Rig) -> Job:

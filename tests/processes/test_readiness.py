@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -78,7 +77,7 @@ def test_a_scheduler_that_shuts_down_is_not_ready(tmp_path: Path) -> None:
             await daemon.told("stop")
             assert states(address) == (200, 503)
             await daemon.exit(id_, 143, "PREEMPTED")
-            await asyncio.sleep(0.1)
+            await daemon.told("noted")
         await daemon.detach()
 
     try:

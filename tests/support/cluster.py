@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -205,6 +205,17 @@ class Rig:
         self.repair()
         return self
 
+    def __enter__(self) -> Rig:
+        """Starts it; afterwards nothing of it is left."""
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def repair(self) -> list[str]:
         """Starts what does not run, as systemd would; returns when all is attached. The names."""
         dead = [name for name in ("scheduler", *self.devices) if not self.is_alive(name)]
@@ -358,7 +369,8 @@ class Rig:
         return [p for p in children(self.pid("scheduler")) if COMPILER_WORDS in cmdline(p)]
 
     def stop(self) -> None:
-        """Kills all of it, whatever state it is in."""
+        """Lets go who is held and kills all of it, whatever state it is in."""
+        self.release()
         if self.cluster is not None:
             self.cluster.close()
         for process in self.processes.values():
@@ -408,16 +420,6 @@ class Rig:
         for path in (self.folder / "run").rglob("*"):
             found.add(str(path.relative_to(self.folder)))
         return found
-
-
-@contextmanager
-def rig(folder: Path, armed: bool = True) -> Iterator[Rig]:
-    found = Rig(folder, armed)
-    try:
-        yield found.start()
-    finally:
-        found.release()
-        found.stop()
 
 
 class Running:
@@ -538,8 +540,9 @@ def conclude(
     return int(bool(failed))
 
 
-def export_jobs(folder: Path) -> None:
-    """The files of fault_models, made by two ranks."""
+def export_jobs(folder: Path) -> Path:
+    """Makes a folder with the files of fault_models, by two ranks."""
+    folder.mkdir(parents=True, exist_ok=True)
     launch = ["-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "--master_port", "0"]
     argv = [
         sys.executable,
@@ -551,3 +554,4 @@ def export_jobs(folder: Path) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S)
     if done.returncode:
         raise SceneError(f"export ended with {done.returncode}: {done.stderr[-2000:]}")
+    return folder

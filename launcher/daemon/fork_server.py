@@ -125,7 +125,7 @@ class ForkServer:
         deadline = time.monotonic() + READY_S
         self.start()
         before = self._failures
-        while not self._is_waiting:
+        while not (self._is_waiting and self._is_alive()):
             if self._failures > before + 1:
                 raise ConfigError(f"no worker starts on this host: {self._problem}")
             left_s = deadline - time.monotonic()
@@ -165,14 +165,23 @@ class ForkServer:
         if worker is not None and worker.pid == pid:
             worker.status = status
             if self._is_waiting:
-                self._problem = f"it ended with status {status}: {_tail(worker.stderr)}"
-                log.warning("the worker that waited for a job: %s", self._problem)
-                self._worker, self._is_waiting = None, False
-                _close(worker)
+                self._lost(worker)
         elif server is not None and server.pid == pid:
             said = self._problem if self._making is not None else _tail(server.words)
             self._forget(server)
             self._failed(f"it ended with status {status}: {said}")
+
+    def _lost(self, worker: Worker) -> None:
+        self._problem = f"it ended with status {worker.status}: {_tail(worker.stderr)}"
+        log.warning("the worker that waited for a job: %s", self._problem)
+        self._worker, self._is_waiting = None, False
+        _close(worker)
+        self._changed.set()
+
+    def _is_alive(self) -> bool:
+        """Whether the worker is, or is being made: one that has ended may not be reaped yet."""
+        worker = self._worker
+        return worker is not None and not select.select([worker.pidfd], [], [], 0)[0]
 
     def stop(self) -> None:
         """Ends all of it for good."""
@@ -271,8 +280,11 @@ class ForkServer:
     async def _make(self, server: Server) -> None:
         """Fork a worker and wait until it is ready; if that fails, the process is started anew."""
         try:
-            self._worker = await self._fork(server)
+            worker = self._worker = await self._fork(server)
             self._is_waiting = True
+            if worker.is_over:  # it was reaped before its words were read
+                self._failures += 1
+                self._lost(worker)
         except (OneFlowError, OSError, asyncio.TimeoutError) as error:
             self._problem = str(error) or f"it forks no worker within {FORK_S:g} s"
             log.warning("no worker can be forked: %s", self._problem)

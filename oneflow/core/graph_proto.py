@@ -23,7 +23,7 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from oneflow.core.tensor_type import TensorType
 
 _T = TypeVar("_T", bound=Hashable)
-MAX_VALUES = 1 << 31
+MAX_VALUES = 1 << 30  # of a graph that is read: passes add more, and ids are 32 bits
 MAX_RANKS = 1 << 20  # of a placement that is read: its runs would be numbers for memory
 
 

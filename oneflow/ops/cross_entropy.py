@@ -133,6 +133,12 @@ class SparseSoftmaxCrossEntropyGrad(Formulated):
     def infer(
         d_loss: Operand, logits: Operand, labels: Operand, lse: Operand, **target: Unpack[Target]
     ) -> TensorType:
+        who = "sparse_softmax_cross_entropy_grad"
+        _check_labels(who, logits, labels)
+        if not d_loss.shape == lse.shape == labels.shape:
+            raise ShapeError(
+                f"{who}: d_loss {d_loss} and lse {lse} must have the shape of labels {labels}"
+            )
         return logits.meta
 
     @staticmethod

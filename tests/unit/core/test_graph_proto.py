@@ -6,7 +6,15 @@ from __future__ import annotations
 import pytest
 
 from oneflow.core.errors import GraphError
-from oneflow.core.graph_proto import graph_digest, graph_from_bytes, graph_to_bytes, node_digests
+from oneflow.core.graph_proto import (
+    MAX_VALUES,
+    graph_digest,
+    graph_from_bytes,
+    graph_from_proto,
+    graph_to_bytes,
+    graph_to_proto,
+    node_digests,
+)
 from oneflow.core.graph_text import parse_graph
 
 TEXT = """graph Digits pieces=4 {
@@ -49,6 +57,19 @@ def test_repeated_nodes_cost_few_bytes():
 def test_bytes_that_are_no_graph_are_refused(data):
     with pytest.raises(GraphError, match="not a graph"):
         graph_from_bytes(data)
+
+
+def test_a_graph_that_is_read_leaves_ids_for_values_that_passes_add():
+    proto = graph_to_proto(parse_graph(TEXT))
+    proto.value_id_bound = MAX_VALUES
+    graph = graph_from_proto(proto)
+    x = graph.of_kind("input")[0]
+    for _ in range(2):
+        graph.append("relu", x.outputs, [x.outputs[0].type], x.placement)
+    assert graph_to_bytes(graph)  # the difference of two ids is a number of 32 bits
+    proto.value_id_bound = MAX_VALUES + 1
+    with pytest.raises(GraphError, match="at most"):
+        graph_from_proto(proto)
 
 
 def test_an_attribute_that_is_no_plain_value_is_refused():

@@ -122,3 +122,12 @@ def test_partial_sums_pass_through_linear_ops_only() -> None:
 def test_split_has_as_many_outputs_as_sizes() -> None:
     attrs = {"sizes": (1, 2), "dim": 1}
     assert num_outputs(find_op("split"), (parse_type(F32),), attrs) == 2
+
+
+def test_the_gradient_of_a_cross_entropy_needs_numbers_of_its_rows() -> None:
+    name, rows = "sparse_softmax_cross_entropy_grad", ("float32[8]", "float32[8, 3]")
+    target = {"ignore_index": -100, "label_smoothing": 0.0}
+    with pytest.raises(ShapeError, match=r"labels \(N,\)"):
+        _infer(name, *rows, "int64[8, 6]", "float32[8]", **target)
+    with pytest.raises(ShapeError, match="the shape of labels"):
+        _infer(name, *rows, "int64[8]", "float32[4]", **target)

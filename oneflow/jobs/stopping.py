@@ -26,6 +26,25 @@ class StoppedError(OneFlowError):
     reason = "PREEMPTED"
 
 
+def stop_behind(error: BaseException) -> StoppedError | None:
+    """Return the stop that `error` is or came of: raised by a signal's handler, it may be taken for
+    a defect of whatever was read or checked at that moment. None if there was none.
+    """
+    if isinstance(error, StoppedError):
+        return error
+    seen: set[int] = set()
+    found: list[BaseException | None] = [error]
+    while found:
+        one = found.pop()
+        if one is None or id(one) in seen:
+            continue
+        if isinstance(one, StoppedError) and not one.is_agreed:
+            return one
+        seen.add(id(one))
+        found += [one.__context__, one.__cause__]
+    return None
+
+
 class Stop:
     """requested: by whom; "" as long as nobody did.
 

@@ -33,7 +33,7 @@ from oneflow.core.log import get_logger
 from oneflow.distributed import ending
 from oneflow.distributed.worker import answer_for_stacks
 from oneflow.distributed.world import close_world
-from oneflow.jobs.stopping import Stop, StoppedError
+from oneflow.jobs.stopping import Stop, StoppedError, stop_behind
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
 from oneflow.kernels.threads import limit_blas, set_limit
@@ -161,17 +161,15 @@ def main(argv: list[str] | None = None) -> None:
 
         configure(begin)
         run_attempt(begin, commands, roots)
-    except StoppedError as error:
-        stop.end()
-        _say_failed(frames, begin, error)
-        print(f"oneflow: {error}", file=sys.stderr, flush=True)
-        if error.is_agreed:
-            close_world()  # in order: nobody failed
-        sys.exit(error.exit_code)
     except Exception as error:
         stop.end()
-        ours = as_ours(error)
+        ours = stop_behind(error) or as_ours(error)
         _say_failed(frames, begin, ours)
+        if isinstance(ours, StoppedError):
+            print(f"oneflow: {ours}", file=sys.stderr, flush=True)
+            if ours.is_agreed:
+                close_world()  # in order: nobody failed
+            sys.exit(ours.exit_code)
         if ours is error:
             raise
         raise ours from error

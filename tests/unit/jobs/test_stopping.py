@@ -10,14 +10,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from oneflow.core.loop import wait_for
 from oneflow.jobs import stopping
-from oneflow.jobs.stopping import KEPT_S, Stop, StoppedError
+from oneflow.jobs.description import JobFileError
+from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.stopping import KEPT_S, Stop, StoppedError, stop_behind
 from tests.support.waiting import WAIT_S, be_late, until, wait_until
+
+from .job_samples import export
 
 CLOCK = [0.0]
 """Seconds of the clock by which an error has been kept for long: it stands still, so that no
@@ -146,3 +151,34 @@ def test_an_error_of_a_handler_is_not_lost_when_the_work_it_waits_for_is_done() 
             wait_for(work(), WAIT_S)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_stop_that_a_reader_took_for_a_defect_is_still_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_here(*args: object) -> None:
+        raise stop
+
+    stop = StoppedError("stopped by the daemon before the first step")
+    path = export(tmp_path / "a.job")
+    monkeypatch.setattr("oneflow.jobs.graph_entry.verify", stop_here)
+    with pytest.raises(JobFileError, match="stopped by the daemon") as caught:
+        JobFile(path)
+    assert stop_behind(caught.value) is stop
+
+
+def test_errors_that_came_of_no_stop_stay_what_they_are() -> None:
+    agreed = StoppedError("stopped after step 3")
+    agreed.is_agreed = True
+    try:
+        try:
+            raise agreed
+        finally:
+            raise JobFileError("its outputs cannot be written")
+    except JobFileError as error:
+        assert stop_behind(error) is None
+    assert stop_behind(agreed) is agreed
+    looped = ValueError("x")
+    looped.__cause__ = KeyError("y")
+    looped.__cause__.__context__ = looped
+    assert stop_behind(looped) is None

@@ -4,7 +4,8 @@ Pure: `step(event, now)` returns signals to send or the verdict. Rules that the 
 * The first rank that ends with something else than 0 ends the job: TERM to all, KILL after the
   grace period.
 * Who is to blame is decided as everywhere (core/blame.py): a rank that only follows (exit code 85)
-  is taken as the cause only if nobody has a better one within SETTLE_S.
+  is taken as the cause only if nobody has a better one within SETTLE_S; a rank that has written
+  down its error and still runs is on its way out, and has TOLD_S to get there.
 * If all we have is followers, a rank that still runs is stuck: before it is ended, it is asked to
   show where.
 * What ranks return after we began to stop them is our doing and never the cause, unless all we
@@ -22,6 +23,7 @@ from enum import Enum
 from oneflow.core.blame import FOLLOWER_CODE, SETTLE_S, Blame
 
 DUMP_SIGNAL = signal.SIGUSR2  # the worker bootstrap answers it with the stacks of all threads
+TOLD_S = 10.0
 DUMP_S = 1.0  # for a stuck rank to write its stacks, on a busy machine too
 KILL_WAIT_S = 5.0  # a process that survives KILL for so long is reported, not waited for
 
@@ -58,9 +60,13 @@ class Signalled:
 
 @dataclass(frozen=True)
 class Looked:
-    """A look at the job: how many of its processes live, orphans included."""
+    """A look at the job: how many of its processes live, orphans included.
+
+    has_told: a rank that runs has written down the error that ends it.
+    """
 
     num_alive: int
+    has_told: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,8 +125,8 @@ class Supervision:
                 return self._exited(event, now)
             case Signalled(signum=signum):
                 return self._signalled(signum, now)
-            case Looked(num_alive=num_alive):
-                return self._looked(num_alive, now)
+            case Looked():
+                return self._looked(event.num_alive, event.has_told, now)
 
     def _exited(self, event: Exited, now: float) -> list[Action]:
         self._num_running -= 1
@@ -156,8 +162,10 @@ class Supervision:
             return []
         return self._stop(signum, now)
 
-    def _looked(self, num_alive: int, now: float) -> list[Action]:
+    def _looked(self, num_alive: int, has_told: bool, now: float) -> list[Action]:
         match self.phase:
+            case Phase.SETTLING if has_told and now < self._deadline + TOLD_S:
+                return []
             case Phase.SETTLING if now >= self._deadline:
                 self.phase, self._deadline = Phase.DUMPING, now + DUMP_S
                 self._sent.add(DUMP_SIGNAL)  # it ends a rank that is in the middle of its exit

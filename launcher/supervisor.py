@@ -64,7 +64,7 @@ class Supervisor:
         self._ranks: dict[int, int] = {}  # by pid
         self._running: set[int] = set()
         self._forks: Forks | None = None
-        self._exited_dir = Path()
+        self._records = self._exited_dir = Path()
         self._signals: list[int] = []
         self._not_ours = descendants(os.getpid())  # what ran below us before the job
         self._machine = Supervision(settings.nproc_per_node, settings.grace_period)
@@ -90,7 +90,7 @@ class Supervisor:
     # -- starting ----------------------------------------------------------------------------------
 
     def _start(self, records: Path, pump: Pump, wake: selectors.BaseSelector) -> None:
-        self._exited_dir = _exited_dir(records)
+        self._records, self._exited_dir = records, _exited_dir(records)
         self._exited_dir.mkdir()
         try:
             self._prepare_forks(records, wake)
@@ -236,7 +236,16 @@ class Supervisor:
                 yield Exited(self._ranks[pid], pid, status)
         while self._signals:
             yield Signalled(self._signals.pop(0))
-        yield Looked(self._num_alive())
+        yield Looked(self._num_alive(), self._has_told())
+
+    def _has_told(self) -> bool:
+        """Asked while nobody but followers has ended. A rank that has told may yet need a while to
+        exit, or stand still.
+        """
+        if self._machine.phase is not Phase.SETTLING:
+            return False
+        running = (self._ranks[pid] for pid in self._running)
+        return any(_record_path(self._records, rank).exists() for rank in running)
 
     def _num_alive(self) -> int:
         """Costs a walk through /proc, so only once the ranks themselves are to end."""

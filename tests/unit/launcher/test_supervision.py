@@ -12,6 +12,7 @@ from oneflow.launcher.supervision import (
     DUMP_S,
     DUMP_SIGNAL,
     KILL_WAIT_S,
+    TOLD_S,
     DumpStacks,
     Exited,
     Looked,
@@ -117,6 +118,21 @@ def test_a_real_cause_after_the_settling_time_still_wins_over_a_follower() -> No
     give_up_settling(machine)
     machine.step(exited(1, 6), 3.0)
     assert finish(machine, 3.1).cause == exited(1, 6)
+
+
+def test_a_rank_that_has_told_its_error_has_longer_to_exit() -> None:
+    machine = Supervision(2, grace_s=5.0)
+    machine.step(exited(0, 85), 0.0)
+    assert machine.step(Looked(1, has_told=True), SETTLE_S + TOLD_S - 0.1) == []
+    assert machine.step(exited(1, 6), SETTLE_S + TOLD_S - 0.1) == [TERM]
+    assert finish(machine, 20.0).cause == exited(1, 6)
+
+
+def test_a_rank_that_has_told_its_error_and_never_exits_is_waited_for_only_so_long() -> None:
+    machine = Supervision(2, grace_s=5.0)
+    machine.step(exited(0, 85), 0.0)
+    assert machine.step(Looked(1, has_told=True), SETTLE_S + TOLD_S) == [DumpStacks()]
+    assert machine.step(Looked(1, has_told=True), SETTLE_S + TOLD_S + DUMP_S) == [TERM]
 
 
 def test_what_our_own_signal_did_is_no_cause() -> None:

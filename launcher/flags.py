@@ -246,6 +246,12 @@ def _settle(values: dict[str, Any], parser: argparse.ArgumentParser) -> None:
         )
     if values["no_python"] and values["module"]:
         parser.error("--no_python and -m exclude each other")
+    odd = [r for r in values["local_ranks_filter"] if r >= values["nproc_per_node"]]
+    if odd:
+        parser.error(
+            f"--local_ranks_filter {odd[0]}: there is no such local rank among the "
+            f"{values['nproc_per_node']} of --nproc_per_node, which count from 0"
+        )
     if values["standalone"]:
         values["master_addr"], values["master_port"] = "127.0.0.1", 0
     if values["log_line_prefix_template"] is None:

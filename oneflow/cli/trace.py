@@ -24,6 +24,13 @@ FAILED = 75  # some rank wrote nothing; the job goes on
 TITLES = ("rank", "host", "state", "steps", "acts", "dropped", "bytes", "file")
 
 
+def _one_end(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Refuses a second of --steps and --seconds, before anybody is asked."""
+    if value and any(context.params.get(name) for name in ("steps", "seconds")):
+        raise click.UsageError("name --steps or --seconds, not both")
+    return value
+
+
 @choose_group("What each actor of a graph job did when, as Chrome traces.")
 def trace() -> None:
     pass
@@ -32,8 +39,8 @@ def trace() -> None:
 @trace.command("start")
 @on_job
 @RANK
-@click.option("--steps", type=click.IntRange(min=1), help="Ends after so many.")
-@click.option("--seconds", type=DURATION, help="Ends after this time.")
+@click.option("--steps", type=click.IntRange(min=1), callback=_one_end, help="Ends after so many.")
+@click.option("--seconds", type=DURATION, callback=_one_end, help="Ends after this time.")
 @output_option
 def start(
     job: Job,
@@ -47,8 +54,6 @@ def start(
 
     The files are outputs of the job, on the nodes of its ranks; `trace stop --to` fetches them.
     """
-    if steps and seconds:
-        raise click.UsageError("name --steps or --seconds, not both")
     _show(job.start_trace(steps or 0, seconds or 0.0, ranks), how)
     if how != "json":
         flag = " --when-done" if steps or seconds else ""

@@ -89,10 +89,20 @@ def test_a_start_names_itself_and_shows_the_ranks(played: Played) -> None:
     code, out, _ = run("start", "j1", "--seconds", "1m", "-o", "json")
     assert [rank["state"] for rank in json.loads(out)["ranks"]] == ["asked"] * 3
     assert played.asked[1].seconds == 60 and played.asked[1].trace != order.trace
-    assert run("start", "j1", "--seconds", "1m", "--steps", "1")[0] == 2
     played.errors[1] = "it has ended"
     code, _, err = run("start", "j1")
     assert code == 64 and "rank 1 on h: it has ended" in err
+
+
+@pytest.mark.parametrize(
+    "ends", [("--seconds", "1m", "--steps", "1"), ("--steps=1", "--seconds=1m")]
+)
+def test_two_ends_of_a_trace_are_refused_before_anybody_is_asked(
+    ends: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oneflow.cluster.client.connect", lambda address: pytest.fail("asked"))
+    code, _, err = run("start", "j1", *ends)
+    assert code == 2 and "name --steps or --seconds, not both" in err
 
 
 def test_a_stop_waits_and_fetches_from_every_node(played: Played, tmp_path: Path) -> None:

@@ -69,6 +69,16 @@ def test_a_wrong_number_of_processes_says_what_can_be_given(
     assert "'two' is not a number, auto, cpu or gpu" in said
 
 
+def test_output_of_a_rank_that_is_not_started_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["--nproc_per_node", "2", "--local_ranks_filter"]
+    assert parse([*argv, "0,1", "x.py"], {}).local_ranks_filter == (0, 1)
+    with pytest.raises(SystemExit):
+        parse([*argv, "0,5", "x.py"], {})
+    assert "--local_ranks_filter 5: there is no such local rank" in capsys.readouterr().err
+
+
 def test_a_bad_variable_is_named() -> None:
     with pytest.raises(ConfigError, match="ONEFLOW_LAUNCH_MAX_RESTARTS='x'"):
         parse(["train.py"], {"ONEFLOW_LAUNCH_MAX_RESTARTS": "x"})

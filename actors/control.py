@@ -22,7 +22,7 @@ import grpc
 from oneflow.actors.compile_call import CompileCall
 from oneflow.actors.heartbeat import Heartbeat
 from oneflow.actors.rank_line import Metadata, RankLine
-from oneflow.boxing.transport.pages import host_identity
+from oneflow.boxing.transport.pages import SharedPage, fetch_page, host_identity, page_server
 from oneflow.core.config import Config
 from oneflow.core.control_channel import (
     LATE_S,
@@ -73,12 +73,15 @@ class AbortInfo:
 
 @dataclass(frozen=True)
 class RankInfo:
-    """The place where a rank runs. place: equal on ranks that can share memory."""
+    """The place where a rank runs. place: equal on ranks that can share memory; pages:
+    address of their server, for those.
+    """
 
     rank: int
     host: str
     pid: int
     place: str
+    pages: bytes = b""
 
 
 class ControlClient:
@@ -171,6 +174,12 @@ class ControlClient:
         wait_s = self._wait_s(timeout_s)
         reply = self._call("Get", pb.GetRequest(key=key, timeout_s=wait_s), wait_s)
         return bytes(reply.value)
+
+    def page(self, rank: int, name: str, timeout_s: float) -> SharedPage:
+        """Map the page that `rank`, on this host, publishes as `name`; wait for it. Raises
+        TransportError after `timeout_s`.
+        """
+        return fetch_page(self.members[rank].pages, name, timeout_s, lambda: self.check([rank]))
 
     def ask_get(self, key: str, timeout_s: float) -> concurrent.futures.Future[bytes]:
         """`get` for a caller that has more to look at while it waits."""
@@ -322,6 +331,7 @@ class ControlClient:
                 pid=os.getpid(),
                 incarnation=self._incarnation,
                 place=self._config.host_identity or host_identity(),
+                pages=page_server().address,
             ),
             world_size=self.world_size,
             epoch=self._config.attempt,
@@ -333,7 +343,7 @@ class ControlClient:
         finally:
             late.cancel()
         _raise_error(reply)
-        self._members = tuple(RankInfo(m.rank, m.host, m.pid, m.place) for m in reply.members)
+        self._members = tuple(_rank_info(m) for m in reply.members)
         heartbeat = Heartbeat(self, self._line.ready, self._config)
         self._beating = asyncio.ensure_future(heartbeat.run())
         return self._members
@@ -551,6 +561,10 @@ def _raise_error(reply: Reply | None) -> None:
         raise TransportError("the scheduler's answer is no message: the line to it changes bits")
     if reply.HasField("error"):
         raise decode_error(reply.error.type, reply.error.text)
+
+
+def _rank_info(wire: pb.Member) -> RankInfo:
+    return RankInfo(wire.rank, wire.host, wire.pid, wire.place, wire.pages)
 
 
 def _abort_info(wire: pb.Failure) -> AbortInfo:

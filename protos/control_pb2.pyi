@@ -15,18 +15,20 @@ class Error(_message.Message):
     def __init__(self, type: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "host", "pid", "incarnation", "place")
+    __slots__ = ("rank", "host", "pid", "incarnation", "place", "pages")
     RANK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
     rank: int
     host: str
     pid: int
     incarnation: int
     place: str
-    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ..., place: _Optional[str] = ...) -> None: ...
+    pages: bytes
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ..., place: _Optional[str] = ..., pages: _Optional[bytes] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("member", "world_size", "epoch", "protocol", "version", "timeout_s")
@@ -175,7 +177,7 @@ class CompileDown(_message.Message):
     want_node_text: int
     plan: PlanHeader
     plan_chunk: bytes
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: bool = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: _Optional[bool] = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("rank", "incarnation", "progress")
@@ -211,7 +213,7 @@ class Notice(_message.Message):
     abort: Failure
     left: int
     closing: bool
-    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: bool = ...) -> None: ...
+    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: _Optional[bool] = ...) -> None: ...
 
 class FailureReport(_message.Message):
     __slots__ = ("failure",)

@@ -48,7 +48,7 @@ from oneflow.boxing.transport.rank_pages import (
     lines,
     open_rank_pages,
 )
-from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
+from oneflow.boxing.transport.rendezvous import SLICE_S, Check, Rendezvous
 from oneflow.boxing.transport.waking import publish_progress, wait_progress
 from oneflow.core.config import current_config
 from oneflow.kernels.array import Array
@@ -77,7 +77,7 @@ class SharedMemoryCollectives(Collectives):
         group_name: str,
         rank: int,
         ranks: Sequence[int],
-        kv: KeyValueStore,
+        kv: Rendezvous,
         check: Check | None = None,
         timeout_s: float = 300.0,
         spin_s: float | None = None,

@@ -21,7 +21,7 @@ from oneflow.boxing.collectives.by_host import phases_of, sum_phases
 from oneflow.boxing.collectives.exchange import Exchange
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 from oneflow.boxing.collectives.tcp import Leg, TcpCollectives
-from oneflow.boxing.transport.rendezvous import Check, KeyValueStore
+from oneflow.boxing.transport.rendezvous import Check, Rendezvous
 from oneflow.core.errors import InternalError
 from oneflow.core.job_tls import JobTls
 from oneflow.kernels.array import Array
@@ -47,7 +47,7 @@ class SpanningCollectives(Collectives):
         rank: int,
         ranks: Sequence[int],
         hosts: Sequence[str],
-        kv: KeyValueStore,
+        kv: Rendezvous,
         check: Check | None = None,
         timeout_s: float = 300.0,
         host: str = "127.0.0.1",

@@ -16,12 +16,15 @@ import secrets
 import socket
 import struct
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from oneflow.boxing.transport.rendezvous import SLICE_S
 from oneflow.core.errors import TransportError
 from oneflow.kernels.array import Array
 
@@ -158,25 +161,45 @@ def page_server() -> PageServer:
         return _server
 
 
-def fetch_page(address: bytes, name: str, timeout_s: float) -> SharedPage:
-    """Map the page that the process at `address` published as `name`.
+def fetch_page(
+    address: bytes, name: str, timeout_s: float, watch: Callable[[], None] | None = None
+) -> SharedPage:
+    """Map the page that the process at `address` publishes as `name`; wait for it.
 
-    Raises TransportError if it is gone, another user's, or does not have the page in time.
+    watch: called again and again meanwhile, ends the wait by what it raises.
+    Raises TransportError if the process is gone, another user's, or has no such page in time.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
-        peer.settimeout(timeout_s)
+    deadline = time.monotonic() + timeout_s
+    while True:
         try:
-            peer.connect(address)
-            check_same_user(peer)
-            peer.send(name.encode())
-            data, fds, _, _ = socket.recv_fds(peer, _REPLY.size, 1)
+            data, fds = _ask_for(address, name, deadline, watch or (lambda: None))
         except OSError as error:
             raise TransportError(f"shared memory {name!r} of a peer: {error}") from error
-    if not fds:
-        said = "has no such page" if data else "closed before it passed its page"
-        raise TransportError(f"shared memory {name!r}: a peer {said}")
-    os.set_inheritable(fds[0], False)
-    return SharedPage.from_fd(fds[0])
+        if fds:
+            os.set_inheritable(fds[0], False)
+            return SharedPage.from_fd(fds[0])
+        if not data or time.monotonic() >= deadline:
+            said = "has no such page" if data else "closed before it passed its page"
+            raise TransportError(f"shared memory {name!r}: a peer {said}")
+
+
+def _ask_for(
+    address: bytes, name: str, deadline: float, watch: Callable[[], None]
+) -> tuple[bytes, list[int]]:
+    """Return a server's answer: no bytes if it closed, no descriptor if it has no such page yet."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.settimeout(SLICE_S)
+        peer.connect(address)
+        check_same_user(peer)
+        peer.send(name.encode())
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(peer, _REPLY.size, 1)
+                return data, fds
+            except TimeoutError:
+                watch()
+                if time.monotonic() >= deadline:
+                    raise
 
 
 def check_same_user(peer: socket.socket) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from oneflow.boxing.transport.pages import SharedPage, fetch_page, page_server
-from oneflow.boxing.transport.rendezvous import KeyValueStore
+from oneflow.boxing.transport.pages import SharedPage, page_server
+from oneflow.boxing.transport.rendezvous import Rendezvous
 
 EVENT, UNMAPPED, WOKEN_AT, SLEEPERS = 0, 1, 2, 8
 """Words of the header."""
@@ -97,22 +97,20 @@ def open_rank_pages(
     rank: int,
     ranks: Sequence[int],
     nbytes: int,
-    kv: KeyValueStore,
+    kv: Rendezvous,
     timeout_s: float = 60.0,
 ) -> RankPages:
     """Give a new page with areas of `nbytes` to all `ranks` and map theirs; all of them call it.
 
     name: never used before in this job.  nbytes: of this rank's areas; others may have more or
-    less. Raises TransportError.
+    less. Raises TransportError, or as `kv.check` does.
     """
     own, server = f"{name}/{rank}", page_server()
     pages = {rank: new_page(len(ranks), nbytes)}
     server.publish(own, pages[rank])
     try:
-        kv.put(f"pages/{own}", server.address)
         for peer in (r for r in ranks if r != rank):
-            address = kv.get(f"pages/{name}/{peer}", timeout_s)
-            pages[peer] = fetch_page(address, f"{name}/{peer}", timeout_s)
+            pages[peer] = kv.page(peer, f"{name}/{peer}", timeout_s)
     except BaseException:
         server.withdraw(own)
         for page in pages.values():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from oneflow.core.config import split_address
 from oneflow.core.errors import PeerLostError
+
+if TYPE_CHECKING:
+    from oneflow.boxing.transport.pages import SharedPage
 
 SLICE_S = 0.05
 """Sleep of a waiting rank before it looks whether its peers still live."""
@@ -26,7 +29,12 @@ class KeyValueStore(Protocol):
 
 
 class Rendezvous(KeyValueStore, Protocol):
-    """The keys of a job, and news of it."""
+    """The keys of a job, pages of its ranks, and news of it."""
+
+    def page(self, rank: int, name: str, timeout_s: float) -> SharedPage:
+        """Map the page that `rank`, on this host, publishes as `name`; wait for it. Raises
+        TransportError after `timeout_s`, or as `check` does.
+        """
 
     def check(self, ranks: Iterable[int]) -> None:
         """Raise if the job is over or one of `ranks` has left."""

@@ -16,7 +16,7 @@ from oneflow.core import errors
 from oneflow.core.errors import ConfigError, InternalError, OneFlowError
 
 LATE_S = 10.0  # who waits so long to join says for whom, well before the deadline
-PROTOCOL = 2  # raise it when an old peer could misread a message
+PROTOCOL = 3  # raise it when an old peer could misread a message
 ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 OPEN_KEY = "oneflow-open"  # initial metadata of every stream that was let in, sent at once
 CHUNK_NBYTES = 1 << 20

@@ -5,11 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from oneflow.boxing.collectives.base import ADVICE, LONG_WAIT_S, lost_in
-from oneflow.boxing.transport.rendezvous import SLICE_S
+from oneflow.boxing.transport.pages import SharedPage, fetch_page
+from oneflow.boxing.transport.rendezvous import SLICE_S, wait_for_news
 from oneflow.core.errors import HangError, PeerLostError, TransportError
 from oneflow.core.location import user_call, user_location
 from oneflow.core.loop import result_of
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from oneflow.distributed.long_waits import LongWaits
 
 MAX_PLACE_CHARS = 200
+NEWS_S = 15.0  # the scheduler gets so long to say that a peer whose pages are gone is lost
 OPENING = 0  # the number of the first thing that the ranks of a set do together
 
 
@@ -54,17 +57,37 @@ class Meeting:
 
         Raises HangError after `timeout_s`.
         """
-        asked, started_at = self._client.ask_get(key, timeout_s), time.monotonic()
+        asked = self._client.ask_get(key, timeout_s)
         try:
-            while not concurrent.futures.wait([asked], SLICE_S).done:
-                self.check(self._peers)
-            return result_of(asked)
+            with self._no_longer_than(timeout_s):
+                while not concurrent.futures.wait([asked], SLICE_S).done:
+                    self.check(self._peers)
+                return result_of(asked)
+        finally:
+            asked.cancel()
+
+    def page(self, rank: int, name: str, timeout_s: float) -> SharedPage:
+        """Map a page as `ControlClient.page` does, but notice that the other ranks will not come.
+
+        Raises HangError after `timeout_s`.
+        """
+        address = self._client.members[rank].pages
+        with self._no_longer_than(timeout_s):
+            try:
+                return fetch_page(address, name, timeout_s, lambda: self.check(self._peers))
+            except TransportError:
+                wait_for_news(self.check, self._peers, NEWS_S)
+                raise
+
+    @contextmanager
+    def _no_longer_than(self, timeout_s: float) -> Iterator[None]:
+        started_at = time.monotonic()
+        try:
+            yield
         except TransportError as error:
             if time.monotonic() - started_at < timeout_s:
                 raise
             raise HangError(f"{self._first}: {error}. {ADVICE}") from None
-        finally:
-            asked.cancel()
 
     def check(self, missing: Iterable[int]) -> None:
         """Raises PeerLostError if the job is over or one of `missing` has left."""

@@ -41,7 +41,7 @@ def main() -> None:
     later = [partial(worker.load_modules, (name,)) for name in worker.WARM_LATER]
     ends = serve(control, [*later, lambda: import_module(REHEARSAL).rehearse()])
     if ends is not None:
-        os._exit(_run(["--fd", str(_become(*ends))]))
+        os._exit(_run(_become(*ends)))
 
 
 def _become(stdout: int, stderr: int, own_pulse: int, sock: int) -> int:
@@ -58,14 +58,14 @@ def _become(stdout: int, stderr: int, own_pulse: int, sock: int) -> int:
     return sock
 
 
-def _run(argv: list[str]) -> int:
+def _run(descriptor: int) -> int:
     """Run the worker to its end; return its exit code.
 
     The interpreter is not taken apart: that would touch, and so copy, all that was imported.
     """
     code: object = None
     try:
-        worker.main(argv)
+        worker.main(descriptor)
     except SystemExit as error:
         code = error.code
     except BaseException as error:

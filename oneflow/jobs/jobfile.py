@@ -71,7 +71,8 @@ class JobFile:
         if self._entries[GRAPH].nbytes > MAX_GRAPH_NBYTES:
             raise JobFileError(f"{GRAPH} has more than {MAX_GRAPH_NBYTES} bytes")
         self.graph_bytes = read_bytes(self.part(GRAPH), 0, self._entries[GRAPH].nbytes)
-        graph = decode_graph(self.graph_bytes)
+        self._decoded: LogicalGraph | None = decode_graph(self.graph_bytes)
+        graph = self._decoded
         self.tables = list(tables_of(graph).values())
         self.rates = self._schedule()
         self.variables = self._container(VARIABLES)
@@ -204,7 +205,8 @@ class JobFile:
 
     def graph(self) -> LogicalGraph:
         """The logical graph, a new one at each call: compiling edits it."""
-        return decode_graph(self.graph_bytes)
+        decoded, self._decoded = self._decoded, None  # that which was checked is as good once
+        return decoded if decoded is not None else decode_graph(self.graph_bytes)
 
     def open_data(self, access: Access) -> dict[str, Array]:
         """The data's columns, mapped into memory. Raises JobFileError."""

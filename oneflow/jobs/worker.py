@@ -1,4 +1,4 @@
-"""The process that runs a rank of a job: `python -m oneflow.jobs.worker --fd N`.
+"""The process that runs a rank of a job: `python -m oneflow.jobs.worker N`.
 
 A daemon has it forked (fork_server.py) once all is there that its job needs, and speaks
 WorkerCommand and WorkerMessage with it over a pair of sockets (oneflow/core/frames.py). It imports
@@ -9,7 +9,6 @@ and reason are those of docs/JOBS.md; before it exits with another code than 0 i
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import os
@@ -131,16 +130,16 @@ class Commands:
                 self.stop.ask("the daemon")
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Runs one attempt; ends the process with its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m oneflow.jobs.worker")
-    parser.add_argument("--fd", type=int, required=True, help="of the socket to the daemon")
-    args = parser.parse_args(argv)
+def main(descriptor: int) -> None:
+    """Runs one attempt; ends the process with its exit code.
+
+    descriptor: of the socket to the daemon.
+    """
     answer_for_stacks()
     failpoints.arm(os.environ)
     roots = Config.from_env().data_roots  # as whoever runs the daemon allows, not the job
     pulse.start(os.environ)
-    sock = socket.socket(fileno=args.fd)
+    sock = socket.socket(fileno=descriptor)
     sock.set_inheritable(False)
     frames, stop = Frames(sock, pb.WorkerCommand), Stop()
     stop.install()
@@ -285,4 +284,4 @@ def _number(given: Mapping[str, str], name: str) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

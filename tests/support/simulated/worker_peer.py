@@ -37,7 +37,6 @@ class Worker:
                     sys.executable,
                     "-m",
                     "oneflow.jobs.worker",
-                    "--fd",
                     str(theirs.fileno()),
                 ],
                 pass_fds=[theirs.fileno()],

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from oneflow.actors.fabric import open_fabric
+from oneflow.boxing.transport.pages import SharedPage, fetch_page
 from oneflow.core.errors import PeerLostError, TransportError
+from tests.unit.boxing.boxing_ranks import LocalStore
 
 
-class Store:
-    """Keys of a job in one process. lost: raised as soon as somebody asks whether all is well."""
+class Unreachable(LocalStore):
+    """Ranks whose pages nobody hands out."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self.changed = threading.Condition()
-        self.lost: Exception | None = None
-
-    def put(self, key: str, value: bytes) -> None:
-        with self.changed:
-            self.values[key] = value
-            self.changed.notify_all()
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        with self.changed:
-            if not self.changed.wait_for(lambda: key in self.values, timeout_s):
-                raise TransportError(f"nobody put {key}")
-            return self.values[key]
-
-    def check(self, ranks: Iterable[int]) -> None:
-        if self.lost is not None:
-            raise self.lost
-
-
-class Unreachable(Store):
-    """A store whose page address leads nowhere."""
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        if key.startswith("pages/"):
-            return b"\0nobody-listens-here"
-        return self.values.get(key, b"here")
+    def page(self, rank: int, name: str, timeout_s: float) -> SharedPage:
+        return fetch_page(b"\0nobody-listens-here", name, timeout_s)
 
 
 def plan() -> Any:

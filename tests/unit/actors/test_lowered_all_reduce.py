@@ -31,6 +31,7 @@ from oneflow.core.plan import Plan
 from oneflow.kernels import streams
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from tests.support.waiting import CALL_S, WAIT_S, be_late
+from tests.unit.boxing.boxing_ranks import LocalStore
 
 from .programs import RATE, initial, run, shards, two_layers
 
@@ -63,30 +64,7 @@ def kinds(plan: Plan) -> Counter[ActorKind]:
     return Counter(a.kind for a in plan.actors)
 
 
-class Keys:
-    """Keys of a job in one process. An error of one rank is the end of the others' waits."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-        self.error: Exception | None = None
-
-    def put(self, key: str, value: bytes) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        with self._changed:
-            assert self._changed.wait_for(lambda: key in self._values, timeout_s)
-            return self._values[key]
-
-    def check(self, ranks: Any) -> None:
-        if self.error is not None:
-            raise self.error
-
-
-def backend(kind: str, keys: Keys) -> Callable[[int, tuple[int, ...]], Collectives]:
+def backend(kind: str, keys: LocalStore) -> Callable[[int, tuple[int, ...]], Collectives]:
     groups: dict[tuple[int, ...], InProcessGroup] = {}
     lock = threading.Lock()
 
@@ -113,7 +91,7 @@ def run_ranks(
     pause: Callable[[int], None] = lambda rank: None,
 ) -> list[Any]:
     """Outputs of every rank in every step; the ranks are threads. An error is a result too."""
-    keys, name, size = Keys(), uuid.uuid4().hex, plan.world_size
+    keys, name, size = LocalStore(), uuid.uuid4().hex, plan.world_size
     opened, done = backend(kind, keys), [threading.Event() for _ in range(size)]
     results: list[Any] = [None] * size
 
@@ -151,7 +129,7 @@ def run_ranks(
                 found.append({k: v.copy() for k, v in job.run(feeds[rank]).items()})
             results[rank] = found
         except Exception as error:
-            results[rank] = keys.error = error
+            results[rank] = keys.lost = error
         done[rank].set()
         for event in done:
             event.wait(WAIT_S)
@@ -219,7 +197,7 @@ def test_a_step_ends_when_all_it_has_to_send_is_on_its_way() -> None:
       %1: float32[{1 << 20}] B = to_global(%0) @{MANY}
       output(%1; index=0) @{MANY}
     }}"""
-    plan, keys = compiled(text, 2, lowered=False), Keys()
+    plan, keys = compiled(text, 2, lowered=False), LocalStore()
     results: list[Any] = [None, None]
     done = threading.Barrier(2)
 
@@ -316,7 +294,7 @@ def test_ranks_that_come_at_odd_times_make_their_calls_in_that_order(seed: int) 
 def test_a_rank_whose_call_differs_is_told_the_actor() -> None:
     """The actor is part of the call: a backend that was used elsewhere meanwhile is found out."""
     plan = compiled(LAYOUTS["data-2"][1], 2)
-    keys = Keys()
+    keys = LocalStore()
     opened = backend("in_process", keys)
     other = opened(1, (0, 1))
     errors: list[Exception] = []

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from oneflow.boxing.transport.pages import SharedPage, fetch_page, page_server
 from oneflow.core.errors import HangError
 from tests.support.waiting import WAIT_S
 
 
 class LocalStore:
-    """A key-value store of one process."""
+    """The rendezvous of ranks that are threads of one process. lost: what every check raises."""
 
     def __init__(self) -> None:
+        self.lost: Exception | None = None
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
 
@@ -27,6 +29,13 @@ class LocalStore:
             if not self._changed.wait_for(lambda: key in self._values, timeout_s):
                 raise HangError(f"nobody has put {key}")
             return self._values[key]
+
+    def page(self, rank: int, name: str, timeout_s: float) -> SharedPage:
+        return fetch_page(page_server().address, name, timeout_s)
+
+    def check(self, ranks: Iterable[int]) -> None:
+        if self.lost is not None:
+            raise self.lost
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:

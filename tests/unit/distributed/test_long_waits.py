@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from oneflow.boxing.transport.pages import page_server
 from oneflow.core.errors import DesyncError, HangError, PeerLostError, TransportError
 from oneflow.distributed.long_waits import LongWaits
 from oneflow.distributed.meeting import Meeting, StepWatch, place_of
@@ -27,6 +28,7 @@ class Client:
         self.asked: list[tuple[Any, ...]] = []
         self.answer: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.left: set[int] = set()
+        self.members: list[Any] = []
         self.value: concurrent.futures.Future[bytes] = concurrent.futures.Future()
 
     def ask_wait(self, *wait: Any) -> concurrent.futures.Future[None]:
@@ -99,10 +101,26 @@ def test_opening_a_set_ends_when_a_rank_has_left() -> None:
     meeting = Meeting(client, LongWaits(), (0, 1))
     client.left = {1}
     with pytest.raises(PeerLostError, match=r"exited 0 .* Maybe executing different code") as lost:
-        meeting.get("pages/x", 10.0)
+        meeting.get("x", 10.0)
     assert client.value.cancelled()
     said = str(lost.value)
     assert re.search(r"\(rank 0 was in .*\(the first call on ranks 0-1\)\)$", said), said
+
+
+def test_opening_a_set_asks_after_a_rank_whose_pages_are_gone() -> None:
+    client = Client()
+    client.members = [SimpleNamespace(pages=b"\0oneflow-nobody")] * 2
+    meeting = Meeting(client, LongWaits(), (0, 1))
+    threading.Timer(0.1, client.left.add, (1,)).start()
+    with pytest.raises(PeerLostError, match="exited 0"):
+        meeting.page(1, "x", 10.0)
+
+
+def test_a_set_that_nobody_else_opens_is_given_up() -> None:
+    client = Client()
+    client.members = [SimpleNamespace(pages=page_server().address)] * 2
+    with pytest.raises(HangError, match=r"the first call on ranks 0-1\): shared memory 'x'"):
+        Meeting(client, LongWaits(), (0, 1)).page(1, "x", 0.2)
 
 
 @pytest.mark.parametrize(("calls", "when"), [(0, "the opening"), (3, "step 3")])

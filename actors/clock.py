@@ -4,7 +4,7 @@ it.
 
 from __future__ import annotations
 
-from oneflow.core.rng import Randomness
+from oneflow.core.draws import Randomness
 
 
 class StepClock:

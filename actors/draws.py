@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from oneflow.actors.clock import StepClock
 from oneflow.actors.random_rows import RandomRows
 from oneflow.boxing.bound_op import BoundOp
+from oneflow.core.draws import DrawnSeed, is_drawn_once
 from oneflow.core.graph import PIECE, Node
 from oneflow.core.op import operand_names
-from oneflow.core.rng import DrawnSeed, Rng, is_drawn_once
+from oneflow.core.rng import Rng
 from oneflow.kernels.array import Array
 
 

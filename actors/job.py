@@ -16,10 +16,10 @@ from oneflow.actors.rank_memory import plan_memory
 from oneflow.actors.segment import Segment
 from oneflow.actors.tracing import record_as_configured
 from oneflow.boxing.transport.rendezvous import Check
+from oneflow.core.draws import Randomness
 from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.plan import Plan
-from oneflow.core.rng import Randomness
 from oneflow.kernels.array import Array
 
 

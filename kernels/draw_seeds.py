@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from oneflow.core.rng import DrawnSeed, Randomness
+from oneflow.core.draws import DrawnSeed, Randomness
 from oneflow.kernels.array import Array
 from oneflow.kernels.expressions.cuda_form import cuda_function
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ArgumentError
-from oneflow.core.rng import Rng, mix_seed, philox
+from oneflow.core.rng import Rng, philox
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode
+from oneflow.core.draws import mix_seed
 from oneflow.core.errors import CheckpointError, GraphError
-from oneflow.core.rng import mix_seed
 from oneflow.tensor.tensor import Tensor, wrap
 
 OWN_SEED = 67280421310721

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from oneflow.core.draws import Draws, Randomness, draw_id
 from oneflow.core.errors import GraphError
-from oneflow.core.rng import Draws, Randomness, draw_id
 from oneflow.distributed.world import world
 from oneflow.functional.random_state import Generator, default_generator
 

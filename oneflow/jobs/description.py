@@ -9,9 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from oneflow.core.draws import Draws, Randomness
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.job_config import JobConfig
-from oneflow.core.rng import Draws, Randomness
 
 VERSION = 2
 MAX_JSON_NBYTES = 16 << 20

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dispatch import call
+from oneflow.core.draws import Randomness
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.op import find_op
-from oneflow.core.rng import Randomness
 from oneflow.kernels.array import Array
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oneflow.core.rng import mix_seed, philox
+from oneflow.core.draws import mix_seed
+from oneflow.core.rng import philox
 from oneflow.jobs.description import DataSpec
 from oneflow.kernels.array import Array
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.core.draws import Randomness
 from oneflow.core.errors import NonFiniteError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.rng import Randomness
 from oneflow.distributed.world import world
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.diagnosis import first_nonfinite

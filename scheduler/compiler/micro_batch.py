@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from oneflow.core.draws import is_drawn_once
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
-from oneflow.core.rng import is_drawn_once
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.insert_boxing import hand_over

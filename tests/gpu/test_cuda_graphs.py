@@ -16,7 +16,7 @@ import oneflow as flow
 from oneflow import nn
 from oneflow.actors.cuda_graph import Recordings, Replayed
 from oneflow.core.config import current_config, set_config
-from oneflow.core.rng import DrawnSeed, Draws, Randomness, draw_id
+from oneflow.core.draws import DrawnSeed, Draws, Randomness, draw_id
 from oneflow.kernels.draw_seeds import DrawSeeds
 
 from .gpu_needed import need_gpu

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.device import DeviceLike
+from oneflow.core.draws import mix_seed
 from oneflow.core.dtype import DTypeLike, dtype_of, int64
 from oneflow.core.errors import ConfigError
 from oneflow.core.placement import Placement
-from oneflow.core.rng import mix_seed
 from oneflow.core.sbp import SbpLike
 from oneflow.functional.buffers import BufferTensor
 from oneflow.nn.modules.readers import Array, Batch, Reader, buffer_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from oneflow.core.rng import mix_seed
+from oneflow.core.draws import mix_seed
 from oneflow.kernels.array import ArrayModule
 from oneflow.kernels.rows_gpu import (
     CREATED,

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ArgumentError
-from oneflow.core.rng import as_normal, as_uniform, mix_seed, philox, words_of_runs
+from oneflow.core.rng import as_normal, as_uniform, philox, words_of_runs
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ConfigError
-from oneflow.core.rng import mix_seed
 
 if TYPE_CHECKING:
     from oneflow.protos.record_pb2 import OFRecord

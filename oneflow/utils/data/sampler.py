@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.config import current_config
-from oneflow.core.rng import mix_seed
+from oneflow.core.draws import mix_seed
 from oneflow.functional.random_state import Generator, host_seed
 from oneflow.utils.data.dataset import length
 

@@ -18,12 +18,12 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.link import ONE_HOST
+from oneflow.core.draws import Draws, Randomness
 from oneflow.core.dtype import dtype_of
 from oneflow.core.graph import Node
 from oneflow.core.graph_proto import node_digests
 from oneflow.core.job_config import Cluster
 from oneflow.core.placement import Placement
-from oneflow.core.rng import Draws, Randomness
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed import world as worlds

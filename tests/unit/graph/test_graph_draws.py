@@ -20,12 +20,12 @@ from oneflow.actors.in_process import InProcessCluster
 from oneflow.actors.random_rows import RandomRows, random_rows
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.collectives.in_process import InProcessGroup
+from oneflow.core.draws import Draws, Randomness
 from oneflow.core.errors import DesyncError, GraphError
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan
-from oneflow.core.rng import Draws, Randomness
 from oneflow.core.sbp import BROADCAST, Split
 from oneflow.graph.draws import GraphRandomness
 from oneflow.scheduler.compiler.pipeline import compile_graph

@@ -10,7 +10,7 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
-from oneflow.core.rng import Randomness
+from oneflow.core.draws import Randomness
 from oneflow.jobs.diagnosis import first_nonfinite
 
 from .job_samples import ROWS, WIDTH, export

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ArgumentError
 from oneflow.core.op import Box
-from oneflow.core.rng import COMPILED_FROM, Rng, mix_seed, philox
+from oneflow.core.rng import COMPILED_FROM, Rng, philox
 from oneflow.kernels import registry
 
 from .numpy_mode import bind_whole, run_bound, run_whole

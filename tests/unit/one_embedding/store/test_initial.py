@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ArgumentError
-from oneflow.core.rng import mix_seed, philox
+from oneflow.core.rng import philox
 from oneflow.one_embedding.store.initial import Column, InitialRows
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.errors import CODES, ConfigError, OneFlowError
 from oneflow.core.frames import FrameDecoder
 from oneflow.core.log import get_logger
 from oneflow.core.processes import own_mark
@@ -36,6 +36,15 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
 TAIL_NBYTES = 16 << 10
 
 log = get_logger(__name__)
+
+
+class WorkerLostError(OneFlowError):
+    """A worker that waited for its job has ended: of a signal, or by a mistake of ours."""
+
+    def __init__(self, problem: str, status: int) -> None:
+        super().__init__(f"the worker ended before its job began: {problem}")
+        self.reason = "SIGNAL" if status < 0 else "INTERNAL"
+        self.exit_code = 128 - status if status < 0 else CODES["INTERNAL"]
 
 
 @dataclass
@@ -86,6 +95,7 @@ class ForkServer:
         self._changed = asyncio.Event()
         self._failures = 0
         self._problem = ""
+        self._last_status = 0  # of a worker that ended before its job
 
     @property
     def pids(self) -> set[int]:
@@ -139,10 +149,10 @@ class ForkServer:
                 await asyncio.wait_for(self._changed.wait(), left_s)
 
     def take(self) -> Worker:
-        """It is a rank's from now on. Raises ConfigError if it has ended meanwhile, or OSError."""
+        """It is a rank's from now on. Raises OSError, or WorkerLostError if it has ended."""
         worker = self._worker
         if worker is None or not self._is_waiting:
-            raise ConfigError(f"the worker ended before its job began: {self._problem}")
+            raise WorkerLostError(self._problem, self._last_status)
         bound(worker, self._settings.limits)
         self._worker, self._is_waiting, self._is_taken = None, False, True
         if not self._settings.warm:
@@ -172,6 +182,7 @@ class ForkServer:
             self._failed(f"it ended with status {status}: {said}")
 
     def _lost(self, worker: Worker) -> None:
+        self._last_status = worker.status or 0
         self._problem = f"it ended with status {worker.status}: {_tail(worker.stderr)}"
         log.warning("the worker that waited for a job: %s", self._problem)
         self._worker, self._is_waiting = None, False

@@ -14,7 +14,9 @@ MAX_LINE_NBYTES = 64 << 10  # a longer line comes in pieces, so that memory stay
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a rank, without its end. data: the bytes as they were written."""
+    """A line of a rank, without its end; a part of one that is longer than 64 KiB. data: the bytes
+    as they were written.
+    """
 
     attempt: int
     rank: int
@@ -41,7 +43,9 @@ class LogBlock:
 
     def lines(self) -> Iterator[LogLine]:
         for line in self.data.split(b"\n"):
-            yield LogLine(self.attempt, self.rank, self.stream, self.host, line)
+            for at in range(0, max(len(line), 1), MAX_LINE_NBYTES):
+                part = line[at : at + MAX_LINE_NBYTES]
+                yield LogLine(self.attempt, self.rank, self.stream, self.host, part)
 
 
 @dataclass

@@ -89,6 +89,16 @@ def test_a_line_without_end_comes_in_pieces() -> None:
     assert max(len(line.data) for line in found) <= MAX_LINE_NBYTES + size
 
 
+def test_a_long_line_in_one_piece_is_handed_out_in_parts() -> None:
+    long = bytes(range(32, 42)) * 20_000
+    (block,) = LogReader(Scripted((0, b"a\n\n" + long + b"\nb\n")), "j1", (), 0, "").blocks(  # type: ignore[arg-type]
+        False, lambda: True
+    )
+    found = [line.data for line in block.lines()]
+    assert (found[:2], found[-1]) == ([b"a", b""], b"b") and b"".join(found[2:-1]) == long
+    assert max(map(len, found)) == MAX_LINE_NBYTES
+
+
 def test_by_time_a_stream_begins_where_it_was_then() -> None:
     reader = LogReader(Scripted((10, b"cd\n"), (20, b"ef\n")), "j1", (), 0, "", since=5.0)  # type: ignore[arg-type]
     found = [block.data for block in reader.blocks(False, lambda: True)]

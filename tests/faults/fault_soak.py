@@ -12,13 +12,15 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs
 from tests.support.processes import Usage
+from tests.support.waiting import SceneError, wait_until
 
-STEPS, END_S = 5, 60.0
+STEPS, END_S, SETTLE_S = 5, 60.0, 30.0
 MORE_FDS, MORE_THREADS, MORE_NBYTES = 8, 4, 48 << 20
 WARM_JOBS = 20
 FAULTS = ("worker", "daemon", "scheduler", "stop worker")
@@ -44,6 +46,8 @@ def soak(rig: Rig, job_file: str, jobs: int, share: float, seed: int, seconds: f
             print(f"{number} jobs, {faults} faults, {len(bad)} bad, {_shown(rig)}", flush=True)
         if time.monotonic() > end:
             break
+    with suppress(SceneError):  # a worker of the last job, and of the next, come and go
+        wait_until(lambda: not _grown(first, rig.usage()), "what was opened is closed", SETTLE_S)
     bad += _grown(first, rig.usage())
     took = time.monotonic() - started
     print(f"{number} jobs, {faults} faults in {took:.0f} s: {len(bad)} defects; {_shown(rig)}")

@@ -24,7 +24,7 @@ FAILED = 75  # some rank wrote nothing; the job goes on
 TITLES = ("rank", "host", "state", "steps", "acts", "dropped", "bytes", "file")
 
 
-def _one_end(context: click.Context, option: click.Parameter, value: Any) -> Any:
+def _one_end(context: click.Context, option: click.Parameter, value: object) -> object:
     """Refuses a second of --steps and --seconds, before anybody is asked."""
     if value and any(context.params.get(name) for name in ("steps", "seconds")):
         raise click.UsageError("name --steps or --seconds, not both")

@@ -71,12 +71,13 @@ class Meeting:
 
         Raises HangError after `timeout_s`.
         """
-        address = self._client.members[rank].pages
+        address, end = self._client.members[rank].pages, time.monotonic() + timeout_s
         with self._no_longer_than(timeout_s):
             try:
                 return fetch_page(address, name, timeout_s, lambda: self.check(self._peers))
             except TransportError:
-                wait_for_news(self.check, self._peers, NEWS_S)
+                if time.monotonic() < end:  # the rank is gone, not late
+                    wait_for_news(self.check, self._peers, NEWS_S)
                 raise
 
     @contextmanager

@@ -96,6 +96,7 @@ def start(wish: Wish, timeout_s: float = START_S) -> Up:
     state = state_dir()
     _check_roots(wish)
     with _lock(state):
+        check_unwritten(state)
         old = read_record(state)
         if old is not None and any(p.is_alive for p in old.processes):
             wish = _like(old, wish)
@@ -297,7 +298,8 @@ def log_path(name: str, state: Path | None = None) -> Path:
 def _lock(state: Path) -> Iterator[None]:
     """One `up` or `down` at a time."""
     base = folder(state)
-    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for made in (state, base):
+        made.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(base / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -120,6 +120,18 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
         prepare_tokens(tmp_path / "local", config)
 
 
+def test_a_state_folder_that_others_can_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    monkeypatch.setenv("ONEFLOW_STATE_DIR", str(state))
+    with pytest.raises(ConfigError, match=rf"others may write to {state} .*chmod go-w"):
+        start(Wish(devices=("cpu:0",)))
+    assert not [path.name for path in state.glob("*/*") if path.name != "lock"]
+
+
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     write_token_file(tmp_path / "token", "of-another-cluster-already")
     (tmp_path / "token").chmod(0o644)

@@ -60,7 +60,7 @@ def phases(graph: Any, *inputs: Any) -> dict[str, Any]:
 
     timed("states", make_states)()
     timed("trace", graph.build_graph)(*inputs)
-    nodes = graph._built.num_nodes
+    nodes = len(graph._built.trace.graph)
     job, binding.Job = binding.Job, TimedJob
     try:
         timed("compile", graph.finish_compile_and_init_runtime)()

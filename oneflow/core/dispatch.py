@@ -113,9 +113,6 @@ class Mode:
         """Called before the values of a tensor are overwritten in its memory: waits for calls that
         may still read or write them, in a mode that runs calls later."""
 
-    def note_values_read(self) -> None:
-        """Called when the program reads the values of a tensor, in a mode that is to know."""
-
     def afresh(self) -> Mode:
         """The mode for code that is to do the same each time: without results kept from before."""
         return self

@@ -88,8 +88,6 @@ class Plan:
     world_size: int
     turns: list[list[int]] = field(default_factory=list)
     _origin: Plan | None = None
-    digest: str = ""
-    """The name by which a cache of plans knows it; "": it is in none."""
 
     @property
     def origin(self) -> Plan:

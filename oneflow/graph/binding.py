@@ -44,26 +44,9 @@ def compile_and_bind(
     """
     ranks, here = graph.rank_ids, world()
     if len(ranks) == 1:  # every rank that calls it compiles the same; only one has actors
-        return _bind_alone(graph, config, here.rank, arrays, device_index)
+        plan = compile_alone(graph, config, here.rank)
+        return Job(plan, here.rank, arrays(plan), device_index=device_index, options=config.binding)
     return _bind_together(graph, config, arrays, device_index)
-
-
-def _bind_alone(
-    graph: LogicalGraph,
-    config: JobConfig,
-    rank: int,
-    arrays: Arrays,
-    device_index: int,
-) -> Job:
-    plan = compile_alone(graph, config, rank)
-    return bind_alone(plan, config, rank, arrays(plan), device_index)
-
-
-def bind_alone(
-    plan: Plan, config: JobConfig, rank: int, arrays: Mapping[str, Any], device_index: int
-) -> Job:
-    """A job of a plan of one rank."""
-    return Job(plan, rank, arrays, device_index=device_index, options=config.binding)
 
 
 def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:

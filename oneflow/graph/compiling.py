@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -23,7 +23,7 @@ from oneflow.core.job_config import JobConfig
 from oneflow.core.op import find_op
 from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
-from oneflow.graph.binding import bind_alone, compile_and_bind
+from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.choosing import choose
 from oneflow.graph.describe import describe, describe_module, input_names
 from oneflow.graph.draws import GraphRandomness
@@ -33,18 +33,10 @@ from oneflow.graph.memory_limit import costs_in, costs_of, fit_memory, report_of
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
-from oneflow.graph.trace_cache import (
-    Found,
-    Pending,
-    find_trace,
-    keep_trace,
-    key_of_trace,
-    pending_record,
-)
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.kernels.array import Array
-from oneflow.tensor.tensor import Tensor, raw, wrap, wrap_global
+from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 if TYPE_CHECKING:
     from oneflow.actors.cuda_graph import Recordings
@@ -57,7 +49,7 @@ if TYPE_CHECKING:
 class Compiled:
     """A graph that is bound to this rank.
 
-    trace: or what makes it, of a graph whose trace was found; None if the plan was loaded.
+    trace: None if the plan was loaded.
     variables: the tensors that it reads and overwrites, by name.  arguments: of the first call.
     outputs: what build returned.  output_values: of the plan, by the number of the output.
     randomness: None if the graph calls no generator.  sources: input that the graph reads itself,
@@ -67,7 +59,7 @@ class Compiled:
     """
 
     job: Job
-    trace: Trace | Callable[[], Trace] | None
+    trace: Trace | None
     variables: dict[str, Tensor]
     arguments: Arguments
     input_names: list[str]
@@ -77,12 +69,6 @@ class Compiled:
     sources: Sources | None = None
     recomputed: tuple[Recomputed, ...] = ()
     halves: HalfCopies | None = None
-
-    def trace_of_graph(self) -> Trace | None:
-        """The trace; made now, if none was needed so far."""
-        if callable(self.trace):
-            self.trace = self.trace()
-        return self.trace
 
     def assemble(self, results: dict[int, Array]) -> Any:
         """The outputs of a step in the structure that `build` returned."""
@@ -99,24 +85,12 @@ class Compiled:
 class Built:
     """A graph that was traced for (args, kwargs), not compiled.
 
-    made: its trace; or one that was made before for an equal graph, with its plan.  outputs: what
-    build returned.  pending: a record of a new trace, to be kept once it has a plan.
+    outputs: what build returned.
     """
 
     given: tuple[tuple[Any, ...], dict[str, Any]]
-    made: Trace | Found
+    trace: Trace
     outputs: Any
-    pending: Pending | None = None
-
-    def trace_of(self, graph: Graph) -> Trace:
-        """The trace; made now, if none was needed so far."""
-        made = self.made
-        return trace_build(graph, self.given).trace if isinstance(made, Found) else made
-
-    @property
-    def num_nodes(self) -> int:
-        made = self.made
-        return made.num_nodes if isinstance(made, Found) else len(made.graph)
 
 
 def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
@@ -127,22 +101,15 @@ def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     start = perf_counter()
     given = args, kwargs
     with collector_paused():
-        key = key_of_trace(graph, given, config_of(graph))
-        found = find_trace(graph, key)
-        if found is not None:
-            seconds = perf_counter() - start
-            _say(graph, 0, f"found a trace of {found.num_nodes} nodes in {seconds:.3f} s")
-            return Built(given, found, found.outputs)
         trace, outputs = trace_build(graph, given)
         graph._read_ahead = ()
-        pending = pending_record(graph, given, key, trace, outputs)
     if not trace.graph.num_nodes:
         raise GraphError(
             f"graph {graph.name} has nothing to run: build() takes no tensor and reads none"
         )
     seconds = perf_counter() - start
     _say(graph, 0, f"traced {len(trace.graph)} nodes in {seconds:.3f} s; compiling")
-    return Built(given, trace, outputs, pending)
+    return Built(given, trace, outputs)
 
 
 def gpu_index(tensors: Iterable[Tensor]) -> int:
@@ -156,12 +123,8 @@ def gpu_index(tensors: Iterable[Tensor]) -> int:
 def compile_built(graph: Graph, built: Built) -> Compiled:
     """Compiles what was traced, and binds it."""
     start = perf_counter()
-    made, text = built.made, ""
-    if isinstance(made, Found):
-        compiled = _bind_found(graph, made, built)
-    else:
-        text = str(made.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
-        compiled = _compile_trace(graph, made, built)
+    text = str(built.trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
+    compiled = _compile(graph, built.trace, built)
     graph._compiled = compiled
     _say_compiled(graph, compiled.job, perf_counter() - start, text)
     for cost in compiled.recomputed:
@@ -170,69 +133,30 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     return compiled
 
 
-def _compile_trace(graph: Graph, trace: Trace, built: Built) -> Compiled:
+def _compile(graph: Graph, trace: Trace, built: Built) -> Compiled:
     costs = costs_of(trace)
     spanned = ranks_that_draw_together(trace.graph)
-    config, index = config_of(graph), _gpu_of(trace.variables, built)
+    config = config_of(graph)
+    index = gpu_index([*trace.variables.values(), *tensors_of(built.given)])
     arrays = partial(take_layouts, variables=trace.variables)
     steps = graph._steps_done
     with collector_paused():
         job = compile_and_bind(trace.graph, config, arrays, index)
     job.step = steps
-    if built.pending is not None:
-        keep_trace(built.pending, job.bound.plan)
-    randomness = _randomness(graph, trace.draws.counts, spanned)
-    compiled = _compiled(graph, job, built, trace.variables, randomness, trace)
-    compiled.sources = Sources(trace.sources) if trace.sources else None
-    compiled.recomputed = costs_in(job.bound.plan, costs, config)
-    halves = [pair for key, pair in graph._halves.items() if key in trace.copies]
-    compiled.halves = HalfCopies.of(halves)
-    return compiled
-
-
-def _bind_found(graph: Graph, found: Found, built: Built) -> Compiled:
-    steps = graph._steps_done
-    with collector_paused():
-        arrays = take_layouts(found.plan, found.variables)
-        index = _gpu_of(found.variables, built)
-        job = bind_alone(found.plan, config_of(graph), world().rank, arrays, index)
-    job.step = steps
-    randomness = _randomness(graph, found.draws, [])
-    given = map_tensors(built.given, _without_values)
-    return _compiled(
-        graph, job, built, found.variables, randomness, lambda: trace_build(graph, given).trace
-    )
-
-
-def _without_values(x: Tensor) -> Tensor:
-    """A tensor like an argument, of which no more than that is kept."""
-    like = raw(x.meta, None, x._device)
-    like._placement, like._sbp = x._placement, x._sbp
-    return like
-
-
-def _gpu_of(variables: dict[str, Tensor], built: Built) -> int:
-    return gpu_index([*variables.values(), *tensors_of(built.given)])
-
-
-def _compiled(
-    graph: Graph,
-    job: Job,
-    built: Built,
-    variables: dict[str, Tensor],
-    randomness: GraphRandomness | None,
-    trace: Trace | Callable[[], Trace],
-) -> Compiled:
     values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
+    halves = [pair for key, pair in graph._halves.items() if key in trace.copies]
     return Compiled(
         job,
         trace,
-        variables,
+        trace.variables,
         Arguments(graph.name, built.given),
         input_names(graph.name, *built.given),
         built.outputs,
         values,
-        randomness,
+        _randomness(graph, trace.draws.counts, spanned),
+        Sources(trace.sources) if trace.sources else None,
+        costs_in(job.bound.plan, costs, config),
+        HalfCopies.of(halves),
     )
 
 

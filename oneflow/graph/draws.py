@@ -33,7 +33,6 @@ class DrawCounter:
         self._generators: list[Generator] = []
         self._starts: list[tuple[int, int]] = []
         self._each: list[int] = []
-        self._num_drawn = 0
         self.is_after_pieces = False
         self.know(default_generator)
         self.counts: tuple[tuple[Generator, int, int], ...] = ()
@@ -55,7 +54,6 @@ class DrawCounter:
         index = self.know(generator)
         generator.skip(1)
         seed, calls = generator.position
-        self._num_drawn += 1
         before = self._starts[index][1] + (self._each[index] if self.is_after_pieces else 0)
         if seed != self._starts[index][0] or calls <= before:
             raise GraphError(
@@ -78,16 +76,6 @@ class DrawCounter:
             for (g, (_, start)), each in zip(self._pairs(), self._each, strict=True)
         )
         self.restore()
-
-    @property
-    def of_default(self) -> tuple[int, int] | None:
-        """Calls of the default generator by each micro-batch and once after them, when the trace
-        is over; None if another one was called, or one otherwise than by an op.
-        """
-        ((generator, each, once), *others) = self.counts
-        if others or generator is not default_generator or each + once != self._num_drawn:
-            return None
-        return each, once
 
     def restore(self) -> None:
         """The generators are where they were before."""

@@ -73,9 +73,9 @@ def explain(graph: Graph) -> Explanation:
     """See Graph.explain."""
     trace = None
     if graph._compiled is not None:
-        trace = graph._compiled.trace_of_graph()
+        trace = graph._compiled.trace
     elif graph._built is not None:
-        trace = graph._built.trace_of(graph)
+        trace = graph._built.trace
     if trace is None:
         raise GraphError(
             f"explain: graph {graph.name} was not traced here: call it, or build_graph, first"

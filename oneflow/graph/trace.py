@@ -139,8 +139,6 @@ class Trace(Mode):
         """Half floats of parameters that ops overwrite with them, by the parameter's id."""
         self.marks: Marks | None = None
         """The parts that nodes play, if the graph runs in mixed precision."""
-        self.reads_values = False
-        """Whether `build` has read the values of a tensor made outside of it."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -189,9 +187,6 @@ class Trace(Mode):
         if op.is_view:
             self._link_view(op, inputs[0], outputs[0], attrs)
         return outputs[0] if op.num_outputs == 1 else outputs
-
-    def note_values_read(self) -> None:
-        self.reads_values = True
 
     @contextmanager
     def writing_if(self, condition: Callable[[Tensor], Tensor] | None) -> Iterator[None]:

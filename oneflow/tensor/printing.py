@@ -13,7 +13,6 @@ import numpy as np
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.device import META
-from oneflow.core.dispatch import current_mode
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import nd_sbp_str
 from oneflow.tensor import on_ranks
@@ -103,7 +102,6 @@ def _shown(x: Tensor) -> np.ndarray[Any, Any] | None:
     """The elements that are printed: all, or the edges of long dims. None: no values here."""
     if x.value is not None or x._device.type == META:
         return None
-    current_mode().note_values_read()
     positions = [shown_positions(size, x.meta.numel, _options) for size in x.meta.shape]
     if x._placement is not None:
         return _gathered(x, x._placement, positions)

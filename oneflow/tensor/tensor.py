@@ -553,7 +553,6 @@ def needs_data(x: Tensor, what: str) -> None:
             f"{what} needs the values of {x.meta}, which do not exist while nn.Graph.build is "
             "traced; return the tensor from build() and read it outside"
         )
-    current_mode().note_values_read()
 
 
 def is_tensor(x: object) -> TypeGuard[Tensor]:

@@ -45,12 +45,6 @@ RECENT_NODES = 5000
 _COMPILER = ("core", "ops", "boxing", "scheduler/compiler")
 """Folders of the package whose files decide what a plan is."""
 
-_FRONT = (
-    ".", "amp", "api", "autograd", "distributions", "functional", "graph", "nn", "nn/modules",
-    "nn/qat", "nn/utils", "optim", "optim/lr_scheduler", "signal", "tensor",
-)  # fmt: skip
-"""Folders whose files decide, beside those, what a trace is."""
-
 
 class PlanCache:
     """Finds plans, or lets them be made.
@@ -71,26 +65,9 @@ class PlanCache:
         digest = _digest(graph, config, cluster)
         found = self._known.get(digest)
         if found is None:
-            found = self._keep(digest, self._stored(graph, config, digest, make))
+            found = self._known[digest] = self._stored(graph, config, digest, make)
         self._remember(digest, found)
         return found.named(graph.name)
-
-    def find(self, digest: str) -> Plan | None:
-        """The plan that was made under this digest, here or on disk; None: it is gone."""
-        found = self._known.get(digest)
-        if found is None:
-            name = f"{digest}-{compiler_state()}"
-            read = _read(self._disk.get(name), name) if self._disk.is_open else None
-            if read is None:
-                return None
-            found = self._keep(digest, read)
-        self._remember(digest, found)
-        return found
-
-    def _keep(self, digest: str, plan: Plan) -> Plan:
-        plan.digest = digest
-        self._known[digest] = plan
-        return plan
 
     def _remember(self, digest: str, plan: Plan) -> None:
         recent = self._recent
@@ -135,20 +112,10 @@ def _digest(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> str:
 @cache
 def compiler_state() -> str:
     """Digest of the versions and files on which plans depend besides their graphs."""
-    return _state_of(_COMPILER)
-
-
-@cache
-def files_state() -> str:
-    """Digest of the versions and files on which traces depend besides the program."""
-    return _state_of((*_COMPILER, *_FRONT))
-
-
-def _state_of(folders: tuple[str, ...]) -> str:
     lines = [str(PLAN_VERSION), __version__, np.__version__, platform.python_version()]
     lines += [platform.machine()]
     package = Path(a_module.__file__).parent.parent
-    for folder in folders:
+    for folder in _COMPILER:
         for item in sorted(os.scandir(package / folder), key=lambda item: item.name):
             if item.name.endswith(".py"):
                 found = item.stat()
@@ -165,25 +132,13 @@ def _plans() -> PlanCache:
     return PlanCache(disk)
 
 
-def is_watched() -> bool:
-    """Whether someone asks to see what the passes do: then everything is made anew."""
-    observer = Observer.from_config()
-    return bool(observer.dump_dir is not None or observer.check or observer.progress is not None)
-
-
-def find_plan(digest: str, name: str) -> Plan | None:
-    """A plan that was made before, by its digest, for a graph of this name; None: it is gone."""
-    found = _plans().find(digest)
-    return None if found is None else found.named(name)
-
-
 def compile_or_find(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
     """`compile_graph`, but for plans that were made before. A found plan leaves `graph` as it is.
 
     Whoever asks to see what the passes do sees them: then nothing is looked up.
     """
     observer = Observer.from_config()
-    if is_watched():
+    if observer.dump_dir is not None or observer.check or observer.progress is not None:
         return compile_graph(graph, config, cluster, observer)
     return _plans().plan(
         graph, config, cluster, lambda: compile_graph(graph, config, cluster, observer)

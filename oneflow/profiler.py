@@ -24,6 +24,7 @@ from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, SbpLike
+from oneflow.core.whole_files import write_whole
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.tensor import Tensor
 
@@ -137,7 +138,7 @@ class Events(list[Event]):
             {"ph": "X", "name": e.name, "ts": e.start, "dur": e.cpu_time_total, "pid": 0, "tid": 0}
             for e in self
         ]
-        Path(path).write_text(json.dumps({"traceEvents": rows}))
+        write_whole(Path(path), json.dumps({"traceEvents": rows}).encode())
 
 
 class _Timing(Mode):

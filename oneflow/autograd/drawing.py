@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oneflow.core.config import current_config
+from oneflow.core.whole_files import write_whole
 from oneflow.tensor.tape import GradNode
 from oneflow.tensor.tensor import Tensor
 
@@ -44,7 +45,5 @@ def write_pass(nodes: Sequence[GradNode], *, is_backward: bool) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     mode = "backward" if is_backward else "grad"
     path = folder / f"autograd_{mode}_rank{current_config().rank}_graph.dot"
-    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-    unfinished.write_text(pass_dot(nodes))
-    unfinished.replace(path)
+    write_whole(path, pass_dot(nodes).encode())
     return path

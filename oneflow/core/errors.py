@@ -107,6 +107,14 @@ class CheckpointError(OneFlowError):
     reason = "CHECKPOINT_INVALID"
 
 
+class FileKindError(OneFlowError, OSError):
+    """A path to write to at which there is something else than a regular file."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.strerror = message
+
+
 class ConfigError(OneFlowError):
     """Bad configuration: flag, environment variable, port or address."""
 

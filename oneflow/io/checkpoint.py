@@ -20,11 +20,12 @@ from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
+from oneflow.core.whole_files import PendingFile
 from oneflow.distributed.world import world
 from oneflow.io.agree import agree, named_locally
 from oneflow.io.assemble import MapLocation, assemble, mapped
 from oneflow.io.container import Writer, dtype_named
-from oneflow.io.files import PendingFile, Target, as_open, as_path
+from oneflow.io.files import Target, as_open, as_path
 from oneflow.io.load_shards import WholeShards, load_shards
 from oneflow.io.manifest import MANIFEST_FILE, left_over
 from oneflow.io.pact import Pact

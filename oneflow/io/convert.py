@@ -9,8 +9,8 @@ from pathlib import Path
 from oneflow.core.errors import CheckpointError
 from oneflow.core.folders import sync_folder
 from oneflow.core.json_values import Json
+from oneflow.core.whole_files import PendingFile
 from oneflow.io.container import Writer
-from oneflow.io.files import PendingFile
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, open_source
 from oneflow.io.tree import decode, places
 

@@ -1,13 +1,11 @@
-"""Files that appear whole or not at all, and exact reads of parts of files."""
+"""Paths and open files that users name, and exact reads of parts of files."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-import tempfile
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol, TypeAlias, cast
+from typing import IO, Protocol, TypeAlias, cast
 
 from oneflow.core.errors import CheckpointError
 from oneflow.core.metrics import METRICS
@@ -28,56 +26,6 @@ def as_open(target: Target) -> IO[bytes] | None:
 def as_path(target: Target) -> Path:
     """The path that `target` is. Raises TypeError for what is none."""
     return Path(os.fspath(cast("AnyPath", target)))
-
-
-class PendingFile:
-    """A file that gets its name only when it is complete and on the disk.
-
-    Raises OSError as the file system does. As a context it gives the file to write to, and commits.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        handle, self._beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        self.file: BinaryIO = os.fdopen(handle, "wb")
-
-    def __enter__(self) -> BinaryIO:
-        return self.file
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.abort() if kind is not None else self.commit()
-
-    def commit(self) -> int:
-        """Makes it visible under its name, in place of an older one. Returns its size in bytes."""
-        try:
-            self.file.flush()
-            os.fsync(self.file.fileno())
-            nbytes = self.file.tell()
-            self.file.close()
-            os.chmod(self._beside, 0o666 & ~_umask())
-            os.replace(self._beside, self.path)
-        except BaseException:
-            self.abort()
-            raise
-        return nbytes
-
-    def abort(self) -> None:
-        """Takes away what was written so far; the older file under the name stays."""
-        with contextlib.suppress(OSError):  # it may try to write the rest to a full disk
-            self.file.close()
-        Path(self._beside).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A small file, there whole or not at all, in place of an older one. Raises OSError."""
-    with PendingFile(path) as file:
-        file.write(data)
 
 
 class Readable(Protocol):

@@ -27,10 +27,11 @@ from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.core.whole_files import PendingFile, write_whole
 from oneflow.io.agree import Named, agree
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Kind, Writer
-from oneflow.io.files import PendingFile, Target, as_open, as_path, write_whole
+from oneflow.io.files import Target, as_open, as_path
 from oneflow.io.manifest import (
     MANIFEST_FILE,
     SAVE_ID_KEY,

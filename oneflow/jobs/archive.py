@@ -21,7 +21,8 @@ from typing import IO
 
 from oneflow.core.errors import CheckpointError
 from oneflow.core.folders import sync_folder
-from oneflow.io.files import OpenFile, PendingFile, Readable, read_bytes
+from oneflow.core.whole_files import PendingFile
+from oneflow.io.files import OpenFile, Readable, read_bytes
 from oneflow.jobs.description import EntryInfo, JobFileError
 
 MAX_ENTRIES = 64

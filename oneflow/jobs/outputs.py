@@ -16,8 +16,8 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.core.folders import sync_folder
+from oneflow.core.whole_files import PendingFile, write_whole
 from oneflow.io.container import Writer
-from oneflow.io.files import PendingFile, write_whole
 from oneflow.kernels.array import Array
 
 FOLDER = "outputs"

@@ -23,10 +23,11 @@ from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
+from oneflow.core.whole_files import write_whole
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
 from oneflow.io.boxes import read_box
-from oneflow.io.files import AnyPath, write_whole
+from oneflow.io.files import AnyPath
 from oneflow.io.pact import Pact
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.jobfile import MANY_STEPS, JobFile

@@ -30,8 +30,8 @@ from oneflow.core.errors import CheckpointError, RowStoreError, is_disk_full
 from oneflow.core.folders import sync_folder
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
+from oneflow.core.whole_files import write_whole
 from oneflow.distributed.world import world
-from oneflow.io.files import write_whole
 from oneflow.io.manifest import MANIFEST_FILE, shard_name
 from oneflow.io.save_shards import Piece, ShardFile, Written, layout_of, plan_pieces
 from oneflow.io.tree import Encoder

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.errors import OneFlowError
+from oneflow.core.whole_files import target_of
 
 MAX_NBYTES = 200_000_000
 MAX_LINE = 1 << 16
@@ -103,7 +104,8 @@ class TraceWriter:
         self._is_first = True
         self._limit = max_nbytes - SPARE_NBYTES
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, self._beside = _locked_beside(path)
+        self._target = target_of(path)
+        handle, self._beside = _locked_beside(self._target)
         self._raw = os.fdopen(handle, "wb")
         self._zip: gzip.GzipFile | None = None
         if path.suffix == ".gz":
@@ -152,7 +154,7 @@ class TraceWriter:
                 self._zip.close()
             self._raw.flush()
             os.fsync(self._raw.fileno())
-            os.replace(self._beside, self.path)
+            os.replace(self._beside, self._target)
             self._raw.close()  # and unlocked
         except BaseException:
             self.abort()
@@ -184,6 +186,7 @@ def remove_left_overs(path: Path) -> None:
     """Remove files of processes that were killed while they wrote a file of this name; not of those
     that write one now, for another job in the same folder.
     """
+    path = Path(os.path.realpath(path))
     for beside in path.parent.glob(f".{path.name}.*"):
         with suppress(OSError):
             handle = os.open(beside, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

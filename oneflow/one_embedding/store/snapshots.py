@@ -21,7 +21,7 @@ import numpy as np
 
 from oneflow.core.errors import ArgumentError, RowStoreError
 from oneflow.core.folders import sync_folder
-from oneflow.io.files import PendingFile
+from oneflow.core.whole_files import PendingFile
 from oneflow.one_embedding.store.direct_file import as_disk_error
 from oneflow.one_embedding.store.index import Index
 from oneflow.one_embedding.store.row_log import (

@@ -18,6 +18,7 @@ import numpy as np
 
 from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ConfigError
+from oneflow.core.whole_files import PendingFile
 
 if TYPE_CHECKING:
     from oneflow.protos.record_pb2 import OFRecord
@@ -62,9 +63,9 @@ _LISTS = {
 
 
 def write(path: str | Path, features: Iterable[Mapping[str, Value]]) -> int:
-    """Writes a file of records, and returns their number."""
+    """Write a file of records, which appears when it is whole, and return their number."""
     number = 0
-    with open(path, "wb") as file:
+    with PendingFile(Path(path)) as file:
         for one in features:
             data = record(one).SerializeToString()
             file.write(_LENGTH.pack(len(data)) + data)

@@ -23,4 +23,5 @@ class StepClock:
 
     def draw_anew(self) -> None:
         """A step is over: the next one draws what comes next."""
-        self.randomness = self.randomness.after(1, self.num_pieces)
+        if self.randomness.generators:
+            self.randomness = self.randomness.after(1, self.num_pieces)

@@ -29,6 +29,7 @@ OWN_SEED = 67280421310721
 
 _SEED_BITS = 53  # a float64 holds such an integer exactly, so it survives JSON of any reader
 _STATE = struct.Struct("<QQ")
+STATE_NBYTES = _STATE.size
 
 
 def _draws() -> Any:

@@ -34,7 +34,7 @@ class DrawCounter:
         self._starts: list[tuple[int, int]] = []
         self._each: list[int] = []
         self.is_after_pieces = False
-        self.know(default_generator)
+        self._default_start = default_generator.position
         self.counts: tuple[tuple[Generator, int, int], ...] = ()
         """Generator, calls by each micro-batch, calls once after them; of those that are called."""
 
@@ -43,8 +43,9 @@ class DrawCounter:
         for index, known in enumerate(self._generators):
             if known is generator:
                 return index
+        is_default = generator is default_generator
         self._generators.append(generator)
-        self._starts.append(generator.position)
+        self._starts.append(self._default_start if is_default else generator.position)
         if self.is_after_pieces:
             self._each.append(0)
         return len(self._generators) - 1
@@ -64,6 +65,7 @@ class DrawCounter:
 
     def end_pieces(self) -> None:
         """Draw from here on once a step, not by each micro-batch."""
+        self._know_default_if_moved()
         self._each = [g.position[1] - start for g, (_, start) in self._pairs()]
         self.is_after_pieces = True
 
@@ -71,6 +73,7 @@ class DrawCounter:
         """The trace is over."""
         if not self.is_after_pieces:
             self.end_pieces()
+        self._know_default_if_moved()
         self.counts = tuple(
             (g, each, g.position[1] - start - each)
             for (g, (_, start)), each in zip(self._pairs(), self._each, strict=True)
@@ -81,6 +84,11 @@ class DrawCounter:
         """The generators are where they were before."""
         for generator, start in self._pairs():
             generator.move_to(start)
+
+    def _know_default_if_moved(self) -> None:
+        """A host's draw, which asks nobody for its number, has moved the generator, too."""
+        if default_generator.position != self._default_start:
+            self.know(default_generator)
 
     def _pairs(self) -> list[tuple[Generator, tuple[int, int]]]:
         return list(zip(self._generators, self._starts, strict=True))
@@ -115,6 +123,10 @@ class GraphRandomness:
         self._num_pieces = num_pieces
         self._ranks = tuple(ranks)
         self._agree()
+
+    @property
+    def calls_default(self) -> bool:
+        return any(generator is default_generator for generator, _, _ in self._counts)
 
     def default_counts(self) -> list[int]:
         """Calls of the default generator: by each micro-batch, and once after them. Raises

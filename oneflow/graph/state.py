@@ -10,9 +10,10 @@ import numpy as np
 
 from oneflow.core.dtype import int64
 from oneflow.core.errors import GraphError
-from oneflow.functional.random_state import get_rng_state, set_rng_state
+from oneflow.distributed.world import world
+from oneflow.functional.random_state import STATE_NBYTES, get_rng_state, set_rng_state
 from oneflow.graph.names import states_by_name
-from oneflow.tensor.tensor import wrap
+from oneflow.tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
     from oneflow.graph.graph import Graph
@@ -27,8 +28,9 @@ def state_of(graph: Graph, destination: OrderedDict[str, Any] | None) -> Ordered
     for name, module in graph._modules.items():
         result[name] = module.state_dict()
     result.update(states_by_name(graph))
-    result[STEP_KEY] = wrap(np.array(graph._steps_done, dtype=int64.np))
-    if graph._compiled is not None and graph._compiled.randomness is not None:
+    result[STEP_KEY] = wrap(np.array([graph._steps_done], dtype=int64.np))
+    randomness = None if graph._compiled is None else graph._compiled.randomness
+    if randomness is not None and randomness.calls_default:
         result[RANDOM_KEY] = get_rng_state()
     return result
 
@@ -45,11 +47,11 @@ def load_state(graph: Graph, state: Mapping[str, Any], strict: bool) -> None:
         if name in state:
             tensor.copy_(state[name])
     if STEP_KEY in state:
-        graph._initial_step = int(state[STEP_KEY].item())
+        graph._initial_step = int(_own_part(state[STEP_KEY], 1)[0])
         for optimizer in graph._optimizers:
             optimizer.resume(graph._initial_step)
     if RANDOM_KEY in state:
-        set_rng_state(state[RANDOM_KEY])
+        set_rng_state(wrap(_own_part(state[RANDOM_KEY], STATE_NBYTES)))
     known = {*graph._modules, *own}
     missing, unexpected = known - set(state), set(state) - known - {STEP_KEY, RANDOM_KEY}
     if strict and (missing or unexpected):
@@ -57,3 +59,13 @@ def load_state(graph: Graph, state: Mapping[str, Any], strict: bool) -> None:
             f"load_state_dict of {graph.name}: missing {sorted(missing)}, "
             f"unexpected {sorted(unexpected)}"
         )
+
+
+def _own_part(x: Tensor, size: int) -> np.ndarray[Any, Any]:
+    """The values of a tensor of `size` elements. Of a global one, into which the ranks have put one
+    such tensor after the other, those of this rank; of the first where this rank has put none.
+    """
+    values, placement = x.numpy().reshape(-1), x._placement
+    ranks = () if placement is None else placement.rank_ids
+    start = size * ranks.index(world().rank) if world().rank in ranks else 0
+    return values[start : start + size] if start < values.size else values[:size]

@@ -217,6 +217,44 @@ def test_a_generator_cannot_be_seeded_in_build() -> None:
     assert own.initial_seed() == 99
 
 
+RANDOM = "System-Train-RandomState"
+OWN = flow.Generator()
+
+
+@pytest.mark.parametrize(
+    ("draws", "holds"),
+    [
+        (lambda x: x * 2, False),
+        (lambda x: x + flow.randn(3, generator=OWN), False),
+        (lambda x: x + flow.randn(3), True),
+        (lambda x: x + flow.randn(3, generator=OWN) + flow.rand(3), True),
+        (lambda x: x[flow.randperm(3)], True),
+    ],
+)
+def test_a_state_holds_the_default_generator_if_the_graph_calls_it(draws: Any, holds: bool) -> None:
+    graph = nn.Graph.trace(draws)
+    graph(flow.ones(3))
+    state = graph.state_dict()
+    assert (RANDOM in state) == holds
+    flow.manual_seed(5)
+    before = flow.get_rng_state().numpy()
+    nn.Graph.trace(draws).load_state_dict(state)
+    assert np.array_equal(flow.get_rng_state().numpy(), before) != holds
+
+
+def test_a_random_state_that_lies_on_several_ranks_is_each_rank_s_own() -> None:
+    """A state of 16 bytes on each of two ranks, put into one of 32 split over them."""
+    flow.manual_seed(9)
+    bits = flow.get_rng_state().numpy()
+    both = np.concatenate([bits, np.zeros_like(bits)])
+    here = {"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.split(0)}
+    graph = nn.Graph.trace(lambda x: x + flow.randn(3))
+    for state in (flow.tensor(bits), flow.tensor(bits, **here), flow.tensor(both, **here)):
+        flow.manual_seed(5)
+        graph.load_state_dict({RANDOM: state})
+        np.testing.assert_array_equal(flow.get_rng_state().numpy(), bits)
+
+
 class Noise(flow.optim.SGD):
     """Draws in each update."""
 

@@ -12,6 +12,7 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
+from oneflow.actors.job import Job
 from oneflow.core.errors import ConfigError, GraphError
 from oneflow.graph import compiling
 from oneflow.optim import Adam
@@ -279,6 +280,29 @@ def test_captured_tensors_and_global_ones_are_in_the_state() -> None:
         np.testing.assert_array_equal(out.numpy(), [3.0, 3.0, 3.0])
         assert out.is_global == x.is_global
         assert again._steps_done == 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("build", "runs"),
+    [(lambda x: x.relu(), 1), (lambda x: x + flow.randn(3), 0), (lambda x: x.add_(1), 1)],
+)
+def test_a_loaded_plan_warms_up_if_it_draws_nothing(
+    monkeypatch: Any, build: Any, runs: int
+) -> None:
+    graph, x = nn.Graph.trace(build), flow.full((3,), 2.0)
+    flow.manual_seed(1)
+    wanted = graph(x).numpy()
+    state = graph.runtime_state_dict()
+    called = []
+    run = Job.run
+    monkeypatch.setattr(Job, "run", lambda job, feeds: called.append(0) or run(job, feeds))
+    for asked in (False, True):
+        again = nn.Graph.trace(build)
+        again.load_runtime_state_dict(state, warmup_with_run=asked)
+        assert len(called) == runs * asked
+    flow.manual_seed(1)
+    np.testing.assert_array_equal(again(flow.full((3,), 2.0)).numpy(), wanted)
+    assert again._steps_done == 2
 
 
 def test_states_that_do_not_fit(rng: np.random.Generator) -> None:

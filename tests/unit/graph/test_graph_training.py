@@ -287,6 +287,7 @@ def test_what_a_state_holds() -> None:
     assert list(state["model"]) == list(model.state_dict())
     assert state["model.4.bias-exp_avg"].shape == (3,)
     assert state["System-Train-TrainStep"].dtype is flow.int64
+    assert tuple(state["System-Train-TrainStep"].shape) == (1,)
     del state["model.4.bias-exp_avg"]
     state["more"] = flow.zeros(1)
     with pytest.raises(OneFlowError, match=r"missing \['model.4.bias-exp_avg'\], unexpected \['mo"):

@@ -17,7 +17,7 @@ from oneflow.kernels.cuda_device import own_device
 from oneflow.utils.data.collate import default_collate, default_convert
 from oneflow.utils.data.dataset import Dataset, IterableDataset, length
 from oneflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
-from oneflow.utils.data.worker import Fetcher, Work, Worker
+from oneflow.utils.data.worker import Exhausted, Failure, Fetcher, Work, Worker
 
 
 class _Forever:
@@ -54,14 +54,14 @@ class DataLoader:
     sampler, batch_sampler: own orders of indices or lists of indices.  collate_fn: from a list of
     samples to a batch.
     num_workers: processes that read ahead, 0 for none; each prepares prefetch_factor batches (2 by
-    default).
+    default, None without workers).
     persistent_workers: keep them between epochs.  timeout: seconds to wait for a batch, 0 for ever.
     worker_init_fn: called with the worker's number in each worker.  multiprocessing_context: how
     workers are started, by default as Python does: forked before 3.14; where they are not, they
     import the script.  pin_memory: batches are pinned for a GPU, if there is one: with workers as
     they arrive, before they are asked for.  in_order is accepted: batches always come in order.
-    Raises ValueError for arguments that exclude each other, and a worker's exceptions with its
-    traceback.
+    Raises ValueError for arguments that exclude each other. The error of a sample takes the place
+    of its batch, with the traceback of its worker; `next()` then goes on with the batch after it.
     """
 
     @classmethod
@@ -96,11 +96,13 @@ class DataLoader:
         self.batch_size, self.drop_last = batch_size, drop_last
         self.num_workers, self.timeout = num_workers, timeout
         self.worker_init_fn, self.generator = worker_init_fn, generator
-        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        if prefetch_factor is None and num_workers > 0:
+            prefetch_factor = 2
+        self.prefetch_factor = prefetch_factor
         self.persistent_workers, self.pin_memory = persistent_workers, pin_memory
         self.multiprocessing_context = multiprocessing_context
         self.pin_memory_device, self.in_order = pin_memory_device, in_order
-        self._check(prefetch_factor, bool(shuffle), sampler, batch_sampler)
+        self._check(shuffle, sampler, batch_sampler)
         self._choose_samplers(bool(shuffle), sampler, batch_sampler)
         is_batched = self.batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if is_batched else default_convert)
@@ -110,26 +112,21 @@ class DataLoader:
 
     def _check(
         self,
-        prefetch_factor: int | None,
-        shuffle: bool,
+        shuffle: bool | None,
         sampler: Iterable[Any] | None,
         batch_sampler: Iterable[Any] | None,
     ) -> None:
-        if self.num_workers < 0 or self.timeout < 0 or self.prefetch_factor < 1:
-            raise ValueError(
-                "num_workers and timeout must be at least 0, and prefetch_factor at least 1"
-            )
-        if self.num_workers == 0 and (self.persistent_workers or prefetch_factor is not None):
-            raise ValueError("prefetch_factor and persistent_workers need num_workers > 0")
-        if self.num_workers == 0 and self.multiprocessing_context is not None:
-            raise ValueError("multiprocessing_context can only be used with num_workers > 0")
+        self._check_workers()
+        if self.is_stream:
+            given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
+            for name, value in given.items():
+                if value is not None:
+                    raise ValueError(
+                        f"DataLoader with IterableDataset: expected unspecified {name} option, but "
+                        f"got {name}={value!r}: the data set has its own order"
+                    )
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
-        if self.is_stream and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ValueError(
-                "DataLoader with IterableDataset: the data set has its own order; "
-                "shuffle, sampler and batch_sampler must be left out"
-            )
         if batch_sampler is not None and (
             self.batch_size != 1 or shuffle or sampler is not None or self.drop_last
         ):
@@ -138,7 +135,30 @@ class DataLoader:
                 "sampler, and drop_last"
             )
         if batch_sampler is None and self.batch_size is None and self.drop_last:
-            raise ValueError("batch_size=None disables batching and excludes drop_last")
+            raise ValueError(
+                "batch_size=None option disables auto-batching and is mutually exclusive with "
+                "drop_last"
+            )
+
+    def _check_workers(self) -> None:
+        if self.num_workers < 0:
+            raise ValueError(
+                "num_workers option should be non-negative; use num_workers=0 to disable "
+                f"multiprocessing, got {self.num_workers}"
+            )
+        if self.timeout < 0:
+            raise ValueError(f"timeout option should be non-negative, got {self.timeout}")
+        if self.num_workers == 0 and self.prefetch_factor is not None:
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing. let "
+                "num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None"
+            )
+        if self.num_workers == 0 and self.persistent_workers:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        if self.num_workers == 0 and self.multiprocessing_context is not None:
+            raise ValueError("multiprocessing_context can only be used with num_workers > 0")
+        if self.prefetch_factor is not None and self.prefetch_factor < 1:
+            raise ValueError(f"prefetch_factor must be at least 1, got {self.prefetch_factor}")
 
     def _choose_samplers(
         self, shuffle: bool, sampler: Iterable[Any] | None, batch_sampler: Iterable[Any] | None
@@ -196,19 +216,10 @@ class DataLoader:
     def _pins(self) -> bool:
         return self.pin_memory and cuda.is_available()
 
-    def _here(self) -> Iterator[Any]:
-        fetcher, pins = Fetcher(self._work(0)), self._pins()
-        for indices in self._indices():
-            try:
-                batch = fetcher.fetch(indices)
-            except StopIteration:
-                return
-            yield pin_memory(batch) if pins else batch
-
     # ---- with workers ----------------------------------------------------------------------------
 
-    def _ahead(self) -> tuple[list[Worker], Iterator[Any]]:
-        """Workers, which are at work before the first batch is asked for, and their batches."""
+    def _ahead(self) -> tuple[list[Worker], _Queue]:
+        """Workers, which are at work before the first batch is asked for, and their tasks."""
         workers = self._workers if self.persistent_workers else []
         self._epoch += 1
         try:
@@ -222,16 +233,7 @@ class DataLoader:
         except BaseException:
             self._discard(workers)
             raise
-        return workers, self._answers(workers, queue, self._epoch)
-
-    def _answers(self, workers: list[Worker], queue: _Queue, epoch: int) -> Iterator[Any]:
-        try:
-            yield from queue.in_order(lambda: self._check_epoch(epoch))
-        except GeneratorExit:  # the caller has left the loop early
-            raise
-        except BaseException:
-            self._discard(workers)
-            raise
+        return workers, queue
 
     def _check_epoch(self, epoch: int) -> None:
         if self.persistent_workers and epoch != self._epoch:
@@ -260,47 +262,69 @@ class DataLoader:
 
 
 class _Queue:
-    """The tasks of one epoch, dealt to the workers in turn; answers come out in the same order."""
+    """The tasks of one epoch, dealt to the workers in turn; answers come out in the same order.
+
+    An error of a sample, or of the sampler, takes the place of its batch; those after it follow.
+    """
 
     def __init__(self, loader: DataLoader, workers: list[Worker]) -> None:
         self.timeout = loader.timeout
         self.indices = iter(loader._indices())
-        self.idle = deque(workers * loader.prefetch_factor)
-        self.pending: deque[tuple[int, Worker]] = deque()
+        self.idle = deque(workers * (loader.prefetch_factor or 1))
+        self.pending: deque[tuple[int, Worker] | Exception] = deque()
         self.ended: set[int] = set()
 
     def deal(self) -> None:
         """Gives every worker that has nothing to do the next task."""
-        while self.idle:
-            worker = self.idle.popleft()
-            task = _END if worker.id in self.ended else next(self.indices, _END)
-            if task is not _END:
+        while self.idle and not (self.pending and isinstance(self.pending[-1], Exception)):
+            worker = self.idle[0]
+            if worker.id not in self.ended:
+                try:
+                    task = next(self.indices)
+                except StopIteration:
+                    self.indices = iter(())  # an iterator of a user's may begin anew
+                    return
+                except Exception as error:  # of the sampler: raised when its turn comes
+                    self.pending.append(error)
+                    return
                 number = next(_task_numbers)
                 worker.ask(number, task)
                 self.pending.append((number, worker))
+            self.idle.popleft()
 
-    def in_order(self, check: Callable[[], None]) -> Iterator[Any]:
-        """The batches. check: called before each."""
+    def next(self) -> Any:
+        """The next batch. Raises the error that there is in its place, StopIteration at the end;
+        after a RuntimeError for a batch that takes too long the same batch is waited for again.
+        """
         while self.pending:
-            check()
-            number, worker = self.pending.popleft()
+            first = self.pending[0]
+            if isinstance(first, Exception):
+                self._done()
+                raise first
+            number, worker = first
             answer = worker.answer(number, self.timeout)
-            if answer is None:
+            if isinstance(answer, Exhausted) or worker.id in self.ended:
+                self.pending.popleft()
                 self.ended.add(worker.id)
                 continue
             self.idle.append(worker)
-            self.deal()  # before the batch is used, so that workers go on meanwhile
-            yield answer[0]
+            self._done()
+            if isinstance(answer, Failure):
+                answer.reraise()
+            return answer
+        raise StopIteration
+
+    def _done(self) -> None:
+        """Go on to the next task, before the batch is used, so that workers go on meanwhile."""
+        self.pending.popleft()
+        self.deal()
 
 
 class _BaseDataLoaderIter(Iterator[Any]):
     """One pass over a loader; its length is that of the loader."""
 
-    def __init__(self, loader: DataLoader, batches: Iterator[Any]) -> None:
-        self._loader, self._batches = loader, batches
-
-    def __next__(self) -> Any:
-        return next(self._batches)
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -310,8 +334,14 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """A pass whose batches are made when they are asked for."""
 
     def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader)
         host_seed(loader.generator)  # what workers would be given: orders do not depend on them
-        super().__init__(loader, loader._here())
+        self._indices = iter(loader._indices())
+        self._fetcher, self._pins = Fetcher(loader._work(0)), loader._pins()
+
+    def __next__(self) -> Any:
+        batch = self._fetcher.fetch(next(self._indices))
+        return pin_memory(batch) if self._pins else batch
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
@@ -320,18 +350,28 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     _workers: list[Worker]
 
     def __init__(self, loader: DataLoader) -> None:
-        self._workers, batches = loader._ahead()
-        super().__init__(loader, batches)
+        super().__init__(loader)
+        self._workers, self._queue = loader._ahead()
+        self._epoch, self._death = loader._epoch, ""
 
     def __next__(self) -> Any:
+        if self._death:
+            raise RuntimeError(self._death)
+        self._loader._check_epoch(self._epoch)
         try:
-            return super().__next__()
+            return self._queue.next()
         except StopIteration:
-            self._shutdown_workers()
+            if not self._queue.pending:
+                self._shutdown_workers()
+            raise
+        except RuntimeError as error:
+            if any(worker.is_dead for worker in self._workers):
+                self._death = str(error)
+                self._loader._discard(self._workers)
             raise
 
     def __del__(self) -> None:
-        if hasattr(self, "_batches"):
+        if hasattr(self, "_queue"):
             self._shutdown_workers()
 
     def _shutdown_workers(self) -> None:
@@ -361,7 +401,6 @@ def _pin_in_a_thread(batch: object) -> Any:
     return pin_memory(batch)
 
 
-_END = object()
 _task_numbers = itertools.count()
 
 

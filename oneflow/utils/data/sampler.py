@@ -16,6 +16,28 @@ from oneflow.core.draws import mix_seed
 from oneflow.functional.random_state import Generator, host_seed
 from oneflow.utils.data.dataset import length
 
+PIECE = 4096
+"""Indices that are drawn at once: an epoch may have more draws than there is memory."""
+
+
+def positive_integer(name: str, value: object) -> int:
+    """`value` as an int of at least 1. Raises ValueError, as PyTorch's samplers do."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value <= 0:
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={value!r}")
+    return int(value)
+
+
+def require_bool(name: str, value: object, kind: type[Exception] = ValueError) -> None:
+    """Raise an error of `kind` for anything but True and False."""
+    if not isinstance(value, bool):
+        raise kind(f"{name} should be a boolean value, but got {name}={value!r}")
+
+
+def _pieces(count: int) -> Iterator[int]:
+    """Sizes of the pieces in which `count` indices are drawn."""
+    for first in range(0, count, PIECE):
+        yield min(PIECE, count - first)
+
 
 class Sampler:
     """An iterable of indices; subclasses define `__iter__`, and `__len__` where it is known."""
@@ -56,14 +78,11 @@ class RandomSampler(Sampler):
         generator: Generator | None = None,
     ) -> None:
         super().__init__(data_source)
-        if not isinstance(replacement, bool):
-            raise TypeError(f"replacement should be a boolean value, but got {replacement!r}")
-        if num_samples is not None and num_samples <= 0:
-            raise ValueError(
-                f"num_samples should be a positive integer value, but got {num_samples}"
-            )
+        require_bool("replacement", replacement, TypeError)
         self.replacement = replacement
-        self._num_samples = num_samples
+        self._num_samples = (
+            None if num_samples is None else positive_integer("num_samples", num_samples)
+        )
         self.generator = generator
 
     @property
@@ -74,7 +93,8 @@ class RandomSampler(Sampler):
         rng = np.random.default_rng(host_seed(self.generator))
         size = length(self.data_source)
         if self.replacement:
-            yield from rng.integers(size, size=self.num_samples).tolist()
+            for count in _pieces(self.num_samples if size else 0):
+                yield from rng.integers(size, size=count).tolist()
             return
         left = self.num_samples
         while left > 0 and size > 0:
@@ -95,7 +115,7 @@ class SubsetRandomSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         order = np.random.default_rng(host_seed(self.generator)).permutation(len(self.indices))
-        return (self.indices[i] for i in order.tolist())
+        yield from (self.indices[i] for i in order.tolist())
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -113,12 +133,15 @@ class WeightedRandomSampler(Sampler):
     ) -> None:
         super().__init__()
         self.weights = np.asarray(weights, dtype=np.float64)
-        if num_samples <= 0:
+        num_samples = positive_integer("num_samples", num_samples)
+        require_bool("replacement", replacement)
+        if self.weights.ndim != 1:
             raise ValueError(
-                f"num_samples should be a positive integer value, but got {num_samples}"
+                f"weights should be a 1d sequence but given weights have shape {self.weights.shape}"
             )
-        if self.weights.ndim != 1 or (self.weights < 0).any() or not self.weights.sum() > 0:
-            raise ValueError("weights should be a 1-d sequence of numbers >= 0, not all of them 0")
+        total = self.weights.sum()
+        if (self.weights < 0).any() or not (0 < total < math.inf):
+            raise ValueError("weights should be finite numbers >= 0, not all of them 0")
         if not replacement and num_samples > int((self.weights > 0).sum()):
             raise ValueError(
                 f"cannot draw {num_samples} samples without replacement from "
@@ -131,8 +154,13 @@ class WeightedRandomSampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng(host_seed(self.generator))
         share = self.weights / self.weights.sum()
-        drawn = rng.choice(len(share), self.num_samples, replace=self.replacement, p=share)
-        return iter(drawn.tolist())
+        if not self.replacement:
+            yield from rng.choice(len(share), self.num_samples, replace=False, p=share).tolist()
+            return
+        below = share.cumsum()
+        below /= below[-1]
+        for count in _pieces(self.num_samples):
+            yield from below.searchsorted(rng.random(count), side="right").tolist()
 
     def __len__(self) -> int:
         return self.num_samples
@@ -145,14 +173,9 @@ class BatchSampler(Sampler):
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
         super().__init__()
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise ValueError(
-                f"batch_size should be a positive integer value, but got {batch_size!r}"
-            )
-        if not isinstance(drop_last, bool):
-            raise ValueError(f"drop_last should be a boolean value, but got {drop_last!r}")
+        require_bool("drop_last", drop_last)
         self.sampler = sampler
-        self.batch_size = batch_size
+        self.batch_size = positive_integer("batch_size", batch_size)
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -167,7 +190,7 @@ class BatchSampler(Sampler):
 
     def __len__(self) -> int:
         count = length(self.sampler)
-        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
 class DistributedSampler(Sampler):

@@ -20,10 +20,11 @@ import signal
 import threading
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -53,8 +54,11 @@ class Failure:
     exc_type: type[BaseException]
     text: str
 
-    def reraise(self) -> None:
+    def reraise(self) -> NoReturn:
         """Raises the same type of exception, with the worker's traceback in its message."""
+        raise self._error() from None
+
+    def _error(self) -> BaseException:
         message = (
             f"Caught {self.exc_type.__name__} in DataLoader worker process {self.worker_id}.\n"
             f"Original {self.text}"
@@ -62,10 +66,9 @@ class Failure:
         if issubclass(self.exc_type, KeyError):
             message = _Message(message)
         try:
-            error = self.exc_type(message)
+            return self.exc_type(message)
         except Exception:  # a type whose constructor wants something else
-            error = RuntimeError(message)
-        raise error from None
+            return RuntimeError(message)
 
 
 class _Message(str):
@@ -83,11 +86,12 @@ class _NewEpoch:
 
 
 @dataclass(frozen=True)
-class _Exhausted:
+class Exhausted:
     """The worker's copy of a stream has no more samples."""
 
 
 _info: WorkerInfo | None = None
+_is_initialised = False  # its worker_init_fn has been called, and raised nothing
 
 
 def get_worker_info() -> WorkerInfo | None:
@@ -118,26 +122,32 @@ class Fetcher:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self._stream = iter(work.dataset) if work.is_stream else None
+        self._stream: Iterator[Any] | None = iter(work.dataset) if work.is_stream else None
+        self._is_over = False
 
     def fetch(self, indices: object) -> Any:
         """The batch at `indices` (for a stream: of as many samples). Raises StopIteration at a
         stream's end.
         """
         work = self.work
-        if not work.is_batched:
-            one = work.dataset[indices] if self._stream is None else next(self._stream)
-            return work.collate(one)
-        batch = cast("Sequence[object]", indices)
         if self._stream is not None:
-            return self._next(self._stream, batch)
-        return work.collate(read_several(work.dataset, batch))
+            return work.collate(self._following(self._stream, indices))
+        if not work.is_batched:
+            return work.collate(work.dataset[indices])
+        return work.collate(read_several(work.dataset, cast("Sequence[object]", indices)))
 
-    def _next(self, stream: Iterator[Any], indices: Sequence[object]) -> Any:
-        samples = [sample for _, sample in zip(indices, stream, strict=False)]
-        if not samples or (self.work.drop_last and len(samples) < len(indices)):
+    def _following(self, stream: Iterator[Any], indices: object) -> Any:
+        """The next samples of a stream; its end is final."""
+        samples: list[Any] = []
+        wanted = len(cast("Sequence[object]", indices)) if self.work.is_batched else 1
+        try:
+            while len(samples) < wanted and not self._is_over:
+                samples.append(next(stream))
+        except StopIteration:
+            self._is_over = True
+        if not samples or (self.work.drop_last and len(samples) < wanted):
             raise StopIteration
-        return self.work.collate(samples)
+        return samples if self.work.is_batched else samples[0]
 
 
 def run_worker(work: Work, pipe: Connection) -> None:
@@ -178,7 +188,9 @@ def _send(
     except OSError:
         raise
     except Exception:
-        failure = Failure(worker_id, RuntimeError, traceback.format_exc())
+        said = answer[1]  # an error of a class that no other process can import has a text, too
+        text = said.text if isinstance(said, Failure) else traceback.format_exc()
+        failure = Failure(worker_id, RuntimeError, text)
         handing.send(pipe, (answer[0], failure), arrays)
     finally:
         arrays.forget()
@@ -192,28 +204,28 @@ def _answer(work: Work, message: _NewEpoch | tuple[int, Any], state: dict[str, A
     number, indices = message
     try:
         if "fetcher" not in state:
-            _prepare(work, state)
+            state["fetcher"] = _prepared(work, state["seed"])
         return number, state["fetcher"].fetch(indices)
-    except StopIteration:
-        return number, _Exhausted()
     except Exception as error:
+        if work.is_stream and isinstance(error, StopIteration):
+            return number, Exhausted()
         return number, Failure(work.worker_id, type(error), traceback.format_exc())
 
 
-def _prepare(work: Work, state: dict[str, Any]) -> None:
+def _prepared(work: Work, seed: int) -> Fetcher:
     """Seeds this process and starts reading. Here, so that its errors come out like those of a
-    sample.
+    sample, and again for the next one.
     """
-    global _info
-    seed = (state["seed"] + work.worker_id) & 0xFFFFFFFFFFFFFFFF
-    is_first = _info is None
+    global _info, _is_initialised
+    seed = (seed + work.worker_id) & 0xFFFFFFFFFFFFFFFF
     _info = WorkerInfo(work.worker_id, work.num_workers, seed, work.dataset)
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
     manual_seed(seed)
-    if is_first and work.init is not None:
+    if not _is_initialised and work.init is not None:
         work.init(work.worker_id)
-    state["fetcher"] = Fetcher(work)
+    _is_initialised = True
+    return Fetcher(work)
 
 
 class Worker:
@@ -236,7 +248,9 @@ class Worker:
             warnings.filterwarnings("ignore", "This process", DeprecationWarning)
             self.process.start()
         theirs.close()
+        self._asked: deque[int] = deque()  # answers come in this order, whatever is in them
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.is_dead = False
         self._reader = threading.Thread(
             target=self._read, daemon=True, name=f"reader of worker {self.id}"
         )
@@ -252,23 +266,22 @@ class Worker:
             except (EOFError, OSError):
                 self._answers.put(None)
                 return
+            number = self._asked.popleft()
             try:
-                self._answers.put(self._finished(handing.value_of(message)))
+                value = handing.value_of(message)[1]
+                if self._finish is not None and not isinstance(value, Failure | Exhausted):
+                    value = self._finish(value)
             except Exception as error:  # what it sent cannot be unpickled, or finished, here
-                self._answers.put((-1, Failure(self.id, type(error), traceback.format_exc())))
-            del message
-
-    def _finished(self, answer: tuple[int, Any]) -> tuple[int, Any]:
-        number, value = answer
-        if self._finish is None or isinstance(value, Failure | _Exhausted):
-            return answer
-        return number, self._finish(value)
+                value = Failure(self.id, type(error), traceback.format_exc())
+            self._answers.put((number, value))
+            del message, value
 
     def begin_epoch(self, seed: int) -> None:
         """Forgets the old stream; samples from now on are of a new epoch."""
         self._send(_NewEpoch(seed))
 
     def ask(self, number: int, indices: object) -> None:
+        self._asked.append(number)
         self._send((number, indices))
 
     def _send(self, message: _NewEpoch | tuple[int, Any]) -> None:
@@ -278,11 +291,10 @@ class Worker:
             raise self._death() from None
 
     def answer(self, number: int, timeout_s: float) -> Any:
-        """The batch asked for under `number`, `None` if the stream has ended; older answers are
-        dropped.
+        """The batch asked for under `number`, a Failure, or Exhausted if the stream has ended;
+        older answers are dropped.
 
-        timeout_s: 0 waits for ever. Raises RuntimeError if it takes longer or the worker dies, or
-        the worker's exception.
+        timeout_s: 0 waits for ever. Raises RuntimeError if it takes longer or the worker dies.
         """
         while True:
             try:
@@ -293,13 +305,11 @@ class Worker:
                 ) from None
             if answer is None:
                 raise self._death()
-            got, value = answer
-            if isinstance(value, Failure) and got in (number, -1):
-                value.reraise()
-            if got == number:
-                return None if isinstance(value, _Exhausted) else (value,)
+            if answer[0] == number:
+                return answer[1]
 
     def _death(self) -> RuntimeError:
+        self.is_dead = True
         self.process.join(timeout=1.0)
         return RuntimeError(
             f"DataLoader worker {self.id} (pid {self.process.pid}) exited unexpectedly with "

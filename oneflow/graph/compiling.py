@@ -31,6 +31,7 @@ from oneflow.graph.half_copies import HalfCopies
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.memory_limit import costs_in, costs_of, fit_memory, report_of
 from oneflow.graph.memory_report import Recomputed
+from oneflow.graph.plans import Modes
 from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from oneflow.actors.job import Job
     from oneflow.functional.random_state import Generator
     from oneflow.graph.graph import Graph
+    from oneflow.nn.module import Module
 
 
 @dataclass
@@ -52,8 +54,8 @@ class Compiled:
     trace: None if the plan was loaded.
     variables: the tensors that it reads and overwrites, by name.  arguments: of the first call.
     outputs: what build returned.  output_values: of the plan, by the number of the output.
-    randomness: None if the graph calls no generator.  sources: input that the graph reads itself,
-    if it does.
+    modes: of the modules, which the plan is for.  randomness: None if the graph calls no generator.
+    sources: input that the graph reads itself, if it does.
     recomputed: modules that the backward pass computes again.  halves: copies of parameters in half
     precision, if there are any.
     """
@@ -65,6 +67,7 @@ class Compiled:
     input_names: list[str]
     outputs: Any
     output_values: dict[int, Value]
+    modes: Modes
     randomness: GraphRandomness | None
     sources: Sources | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -85,12 +88,13 @@ class Compiled:
 class Built:
     """A graph that was traced for (args, kwargs), not compiled.
 
-    outputs: what build returned.
+    outputs: what build returned.  modes: those of the modules while it was traced.
     """
 
     given: tuple[tuple[Any, ...], dict[str, Any]]
     trace: Trace
     outputs: Any
+    modes: Modes
 
 
 def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
@@ -109,7 +113,17 @@ def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         )
     seconds = perf_counter() - start
     _say(graph, 0, f"traced {len(trace.graph)} nodes in {seconds:.3f} s; compiling")
-    return Built(given, trace, outputs)
+    modes = modes_of(graph, trace.called.values(), trace.variables.values())
+    return Built(given, trace, outputs, modes)
+
+
+def modes_of(graph: Graph, called: Iterable[Module], tensors: Iterable[Tensor]) -> Modes:
+    """The modes of the graph's modules, of others that its `build` calls, and of the tensors that
+    it reads.
+    """
+    held = (module for top in graph._modules.values() for module in top.modules())
+    modules = {id(module): module for module in (*held, *called)}
+    return Modes(modules.values(), tensors)
 
 
 def gpu_index(tensors: Iterable[Tensor]) -> int:
@@ -153,6 +167,7 @@ def _compile(graph: Graph, trace: Trace, built: Built) -> Compiled:
         input_names(graph.name, *built.given),
         built.outputs,
         values,
+        built.modes,
         _randomness(graph, trace.draws.counts, spanned),
         Sources(trace.sources) if trace.sources else None,
         costs_in(job.bound.plan, costs, config),

@@ -57,7 +57,11 @@ from oneflow.jobs.export import save
 from oneflow.nn.module import Module
 from oneflow.optim.lr_scheduler import LRScheduler
 from oneflow.optim.optimizer import Optimizer
+from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tensor import Tensor
+
+PLANS = 10
+"""Plans of a graph that are kept, unless it is told another number."""
 
 
 class BuildMissingError(GraphError, NotImplementedError):
@@ -76,6 +80,9 @@ def _no_build(self: Graph, *_: object, **__: object) -> NoReturn:
 
 class Graph:
     """Base of user graphs; `build` must be overridden.
+
+    A call after modules were switched between training and evaluation, or parameters to need a
+    gradient or not, traces `build` again; a plan for each mode is kept.
 
     debug_v_level: 0 prints the stages of the first call, 1 the modules, 2 a line for each op, 3 the
     compiled plan as well.
@@ -137,7 +144,10 @@ class Graph:
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
         self._built: Built | None = None
-        self._plans: Plans | None = None
+        self._plans = Plans(PLANS)
+        self._takes_shapes = False
+        self._switches = -1
+        """The count of switches when the plan's modes were last compared."""
         self._profile: GraphProfile | None = None
         """Profile that records from the first call on."""
         self._lets_share = True
@@ -311,9 +321,9 @@ class Graph:
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         kwargs = dict(sorted(kwargs.items()))
-        if self._plans is not None:
-            self._choose_plan(args, kwargs)
-        compiled = self._compiled or self._compile(*args, **kwargs)
+        compiled = self._compiled
+        if compiled is None or self._takes_shapes or self._switches != switches.count:
+            compiled = self._choose_plan(args, kwargs)
         start = perf_counter()
         job, randomness = compiled.job, compiled.randomness
         inputs = compiled.arguments.tensors((args, kwargs))
@@ -347,7 +357,7 @@ class Graph:
         """Traces, compiles and binds, without running."""
         if self._compiled is not None:
             return self._compiled
-        if self._built is None:
+        if self._built is None or not self._built.modes.hold():
             self.build_graph(*args, **kwargs)
         return self._finish()
 
@@ -371,6 +381,7 @@ class Graph:
         built, self._built = self._built, None
         assert built is not None
         compiled = compile_built(self, built)
+        self._keep(compiled)
         if self._profile is not None:
             self._profile.record(compiled.job.executor)
             self._profile = None
@@ -378,7 +389,7 @@ class Graph:
 
     @staticmethod
     def with_dynamic_input_shape(
-        *, size: int = 10, enable_shared: bool = True
+        *, size: int = PLANS, enable_shared: bool = True
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Decorator of `__init__`: the graph takes inputs of several shapes, dtypes and layouts,
         and has a plan for each.
@@ -395,23 +406,35 @@ class Graph:
             @wraps(init)
             def initialize(self: Graph, *args: object, **kwargs: object) -> None:
                 init(self, *args, **kwargs)
-                self._plans = Plans(size)
+                self._takes_shapes = True
+                self._plans.set_cache_size(size)
 
             return initialize
 
         return decorate
 
-    def _choose_plan(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Takes the plan for such arguments, if there is one already."""
-        assert self._plans is not None
-        steps, key = self._steps_done, key_of((args, kwargs))
-        if self._compiled is None or key != self._plans.current:
-            self._initial_step, self._compiled = steps, None
+    def _choose_plan(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Compiled:
+        """The plan for such arguments and for the modes in which the modules are now."""
+        before, steps = self._compiled, self._steps_done
+        key = key_of((args, kwargs)) if self._takes_shapes else None
+        if before is None or key != self._plans.current or not self._has_modes_of(before):
+            self._initial_step = steps
             self._compiled = self._plans.get(key)
-            if self._compiled is None:
-                self._plans.add(key, self._compile(*args, **kwargs))
-            else:
-                self._compiled.job.step = steps
+            try:
+                before = self._compile(*args, **kwargs)
+                before.job.step = steps
+            finally:
+                self._compiled = before
+        self._switches = switches.count
+        return before
+
+    def _has_modes_of(self, compiled: Compiled) -> bool:
+        return self._switches == switches.count or compiled.modes.hold()
+
+    def _keep(self, compiled: Compiled) -> None:
+        """Takes a plan as that of the next calls like those that it is for."""
+        self._plans.add(compiled.arguments.key if self._takes_shapes else None, compiled)
+        self._compiled = compiled
 
     def enable_shared(self, mode: bool = True) -> None:
         """Let other graphs `share_from` this one, as they may unless this says False."""

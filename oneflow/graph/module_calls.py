@@ -20,6 +20,7 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
     """Calls `module.forward` between its hooks, whose ops are traced as those of `forward`."""
     path = trace.paths.get(id(module)) or f"{trace.module_path}.{type(module).__name__}".lstrip(".")
     stage = trace.stage_of.get(id(module))
+    trace.called[id(module)] = module
     before = trace.module_path, trace.stage
     trace.module_path = path
     if stage is not None:

@@ -1,15 +1,16 @@
-"""The plans of a graph whose inputs have several shapes."""
+"""The plans of a graph: for inputs of several shapes, and for its modules in several modes."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from oneflow.graph.compiling import Compiled
+    from oneflow.nn.module import Module
+    from oneflow.tensor.tensor import Tensor
 
 
 def check_shared(mode: bool) -> None:
@@ -21,27 +22,45 @@ def check_shared(mode: bool) -> None:
         )
 
 
-class Plans:
-    """Compiled graphs by the arguments that they are for; the least recently used one goes.
+class Modes:
+    """The modes in which modules were traced: `training`, and `requires_grad` of what they read."""
 
-    size: of them are kept; the first one stays in any case.
+    def __init__(self, modules: Iterable[Module], tensors: Iterable[Tensor]) -> None:
+        self._modules = [(module, module.training) for module in modules]
+        self._tensors = [(x, x._requires_grad) for x in tensors]
+
+    def hold(self) -> bool:
+        """Whether all are in these modes now."""
+        return all(m.training == was for m, was in self._modules) and all(
+            x._requires_grad == was for x, was in self._tensors
+        )
+
+
+class Plans:
+    """Compiled graphs, each for the arguments of a key and for modes of modules; the least recently
+    used one goes.
+
+    size: the number of plans that are kept; the first one stays in any case.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._first: Hashable = None
-        self._kept: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._first: Compiled | None = None
+        self._kept: list[tuple[Hashable, Compiled]] = []
+        """From the oldest use to the newest."""
         self.current: Hashable = None
-        """The arguments of the last call."""
+        """The key of the last call."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     @property
     def kept(self) -> list[Compiled]:
-        """The plans, the first one first, then from the oldest use to the newest."""
-        keys = sorted(self._kept, key=lambda key: key != self._first)
-        return [self._kept[key] for key in keys]
+        """The plans for the modes of now, the first one first, then from the oldest use to the
+        newest.
+        """
+        found = [compiled for _, compiled in self._kept if compiled.modes.hold()]
+        return sorted(found, key=lambda compiled: compiled is not self._first)
 
     def set_cache_size(self, size: int) -> None:
         """Keep so many plans from the next one on. Raises ValueError for less than one."""
@@ -54,19 +73,19 @@ class Plans:
         check_shared(mode)
 
     def get(self, key: Hashable) -> Compiled | None:
-        """The plan for these arguments, which is then the newest; None if there is none."""
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-            self.current = key
-        return found
+        """The plan for a key and the modes of now, which is then the newest; None if none is."""
+        for place, (known, compiled) in enumerate(self._kept):
+            if known == key and compiled.modes.hold():
+                self._kept.append(self._kept.pop(place))
+                self.current = key
+                return compiled
+        return None
 
     def add(self, key: Hashable, compiled: Compiled) -> None:
         """Keep a plan, and give up another one if there are too many."""
-        if not self._kept:
-            self._first = key
-        self._kept[key] = compiled
+        self._first = self._first or compiled
+        others = [place for place, (_, c) in enumerate(self._kept) if c is not self._first]
+        self._kept.append((key, compiled))
         self.current = key
-        others = [k for k in self._kept if k not in (self._first, key)]
-        for oldest in others[: max(len(self._kept) - self._size, 0)]:
-            self._kept.pop(oldest).job.close()
+        if len(self._kept) > self._size and others:
+            self._kept.pop(others[0])[1].job.close()

@@ -22,7 +22,13 @@ from oneflow.distributed.world import world
 from oneflow.functional.random_state import default_generator
 from oneflow.graph.arguments import Arguments, Meta
 from oneflow.graph.binding import open_plan
-from oneflow.graph.compiling import Compiled, config_of, gpu_index, ranks_that_draw_together
+from oneflow.graph.compiling import (
+    Compiled,
+    config_of,
+    gpu_index,
+    modes_of,
+    ranks_that_draw_together,
+)
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.half_copies import HalfCopies
 from oneflow.graph.laying_out import take_layout, take_layouts
@@ -46,7 +52,7 @@ def runtime_state_of(
     """See Graph.runtime_state_dict."""
     if graph._compiled is None:
         raise GraphError(f"runtime_state_dict: graph {graph.name} is not compiled; call it first")
-    plans = [graph._compiled] if graph._plans is None else graph._plans.kept
+    plans = (graph._takes_shapes and graph._plans.kept) or [graph._compiled]
     known = names_of(graph)
     left_out = {} if with_eager else model_names(graph)
     held = {known.get(id(x)): x for compiled in plans for x in compiled.variables.values()}
@@ -117,7 +123,7 @@ def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) ->
             f"{FORMAT}; runtime_state_dict makes one"
         )
     plans = state["plans"]
-    if graph._plans is None and len(plans) > 1:
+    if not graph._takes_shapes and len(plans) > 1:
         raise GraphError(
             f"load_runtime_state_dict of {graph.name}: the state has plans for {len(plans)} "
             "shapes of inputs; decorate __init__ with Graph.with_dynamic_input_shape"
@@ -127,9 +133,7 @@ def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) ->
         optimizer.resume(graph._initial_step)
     for item in plans:
         compiled = _loaded(graph, item, {**state["variables"], **item["captured"]}, warm_up)
-        if graph._plans is not None:
-            graph._plans.add(compiled.arguments.key, compiled)
-        graph._compiled = compiled
+        graph._keep(compiled)
 
 
 def _loaded(
@@ -161,6 +165,7 @@ def _loaded(
         list(state["input_names"]),
         _rebuilt(state["outputs"], made),
         outputs,
+        modes_of(graph, (), variables.values()),
         _randomness(graph, plan, state["draws"]),
         halves=HalfCopies.of([(variables[x], variables[copy]) for x, copy in state["halves"]]),
     )

@@ -88,6 +88,8 @@ class Trace(Mode):
         self.locate: Callable[[], str] = user_location
         """The lines of the user's code that a node keeps."""
         self.module_path = ""
+        self.called: dict[int, Module] = {}
+        """The modules that `build` calls, by id."""
         self.stage: int | None = None
         """That of the module that is called; None outside of all that have one."""
         self.stages: dict[Placement, list[int]] = {}

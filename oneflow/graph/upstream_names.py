@@ -29,7 +29,7 @@ class CompiledNames:
 
 def plans_of(graph: Graph) -> Plans | None:
     """Return the plans for several shapes: upstream's `_dynamic_input_graph_cache`."""
-    return graph._plans
+    return graph._plans if graph._takes_shapes else None
 
 
 def blocks_of(graph: Graph) -> dict[str, Proxy]:

@@ -30,7 +30,7 @@ from oneflow.nn.module_state import (
     state_dict,
 )
 from oneflow.nn.parameter import Buffer, Parameter, RowTable
-from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.grad_mode import no_grad, switches
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import RemovableHandle, Tensor, raw
 
@@ -209,6 +209,8 @@ class Module:
         else:
             kind = self._kind_of(name)
             if kind is None:
+                if name == "training" and d.get(name) is not value:
+                    switches.count += 1
                 object.__setattr__(self, name, value)
                 return
             if value is not None and not (kind == "_buffers" and isinstance(value, Tensor)):

@@ -1,4 +1,6 @@
-"""Whether ops are recorded: no_grad, enable_grad, set_grad_enabled, inference_mode. Per thread."""
+"""Whether ops are recorded: no_grad, enable_grad, set_grad_enabled, inference_mode. Per thread.
+How often tensors and modules were switched, in all threads.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,20 @@ class GradState(threading.local):
 
 
 state = GradState()
+
+
+class Switches:
+    """The number of times that `requires_grad` of a tensor or `training` of a module changed. While
+    it stands still no trace is stale, so a step of a graph asks for nothing else.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+switches = Switches()
 
 
 def is_grad_enabled() -> bool:

@@ -33,6 +33,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, GpuArray
 from oneflow.kernels.cuda_device import index_of
 from oneflow.tensor.formats import layout, strided
+from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
 
@@ -290,6 +291,8 @@ class Tensor(TableMethods):
             raise AutogradError(
                 "you can only change requires_grad flags of leaf variables; use detach() instead"
             )
+        if wanted != self._requires_grad:
+            switches.count += 1
         self._requires_grad = bool(wanted)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:

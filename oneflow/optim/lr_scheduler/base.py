@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from operator import methodcaller
 from typing import Any, ClassVar
 
@@ -32,6 +32,11 @@ class LRScheduler(ABC):
     """
 
     _not_saved: tuple[str, ...] = ("optimizer",)
+    _per_group: tuple[str, ...] = ()
+    """Names of attributes that are lists with a value per group."""
+    _for_all: dict[str, Any]
+    """The values that were given once for all groups, by those names."""
+
     _asks_for_all: ClassVar[bool] = False
     """Whether `get_lr` is PyTorch's, which takes nothing and returns every group's rate."""
 
@@ -58,6 +63,59 @@ class LRScheduler(ABC):
         self.base_lrs = self._read_base_lrs()
         self._last_lr: list[float] = []
         self.step()
+
+    # ---- parameter groups ------------------------------------------------------------------------
+
+    def _set_per_group(self, name: str, value: Any, optimizer: Optimizer) -> None:
+        """Set the attribute `name` to a list with a value per group: the same for all, or those of
+        a list. Raises ValueError for a list of another length.
+        """
+        count = len(optimizer.param_groups)
+        if not isinstance(value, Sequence):
+            self.__dict__.setdefault("_for_all", {})[name] = value
+            value = [value] * count
+        if len(value) != count:
+            raise ValueError(f"Expected {count} {name}, but got {len(value)}: one per group")
+        setattr(self, name, list(value))
+
+    def _take_in(self) -> None:
+        """Let groups that were added since the last step follow the schedule from here on."""
+        groups = self.optimizer.param_groups
+        for index in range(len(self.base_lrs), len(groups)):
+            self._extend(index)
+            base = self._base_of(index, float(groups[index]["lr"]))
+            groups[index].setdefault("initial_lr", base)
+            self.base_lrs.append(base)
+
+    def _extend(self, index: int) -> None:
+        """Give group number `index`, which is new, its place in all lists with a value per group.
+
+        Raises ValueError where the schedule was made with a list of values.
+        """
+        for name in self._per_group:
+            values = self.__dict__.get(name)
+            if values is None or len(values) > index:
+                continue
+            if name not in self.__dict__.get("_for_all", ()):
+                raise ValueError(
+                    f"Expected {index + 1} {name}, but got {len(values)}: {type(self).__name__} "
+                    "was made with one per group, and the optimizer has a new group; append its "
+                    f"own to the schedule's `{name}`"
+                )
+            values.append(self._for_all[name])
+
+    def _base_of(self, index: int, rate: float) -> float:
+        """The rate with which a group would have started that has `rate` now.
+
+        As in PyTorch, whose schedules multiply the rate of the last step: a new group keeps its
+        rate and takes part in what follows. Rates are linear in that of the start.
+        """
+        if self._asks_for_all or self.last_step < 0:
+            return rate
+        none, one = (self.lr_of(base, index, self.last_step) for base in (0.0, 1.0))
+        base = (rate - none) / (one - none) if one != none else rate
+        is_found = math.isclose(self.lr_of(base, index, self.last_step), rate, rel_tol=1e-6)
+        return base if is_found else rate
 
     def _read_base_lrs(self) -> list[float]:
         groups = self.optimizer.param_groups
@@ -98,6 +156,8 @@ class LRScheduler(ABC):
 
     def group_lr(self, index: int, step: float) -> float:
         """The rate of group number `index` at `step`, without its `lr_scale`."""
+        if index >= len(self.base_lrs):
+            self._take_in()
         if self._asks_for_all:
             return self._all_at(step)[index]
         return self.lr_of(self.base_lrs[index], index, step)
@@ -119,6 +179,7 @@ class LRScheduler(ABC):
 
     def step(self, epoch: float | None = None) -> None:
         """Goes on by one step, or to `epoch`, and sets the groups' rates."""
+        self._take_in()
         at = self.last_step + 1 if epoch is None else epoch
         self.last_step = math.floor(at)
         if self._asks_for_all:
@@ -145,7 +206,8 @@ class LRScheduler(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on, but the optimizer and functions: plain values."""
-        saved = {k: v for k, v in self.__dict__.items() if k not in self._not_saved}
+        left_out = (*self._not_saved, "_for_all")
+        saved = {k: v for k, v in self.__dict__.items() if k not in left_out}
         return {**saved, "last_epoch": self.last_step, "_step_count": self._step_count}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -163,14 +225,3 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
             group["lr"].fill_(rate)
     else:
         group["lr"] = rate
-
-
-def per_group(
-    value: Callable[[int], float] | list[Callable[[int], float]], count: int, what: str
-) -> list[Callable[[int], float]]:
-    """One function per group: the same for all, or a list of that length. Raises ValueError."""
-    if not isinstance(value, list | tuple):
-        return [value] * count
-    if len(value) != count:
-        raise ValueError(f"Expected {count} {what}, but got {len(value)}")
-    return list(value)

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from oneflow.optim.lr_scheduler.base import LRScheduler, per_group
+from oneflow.optim.lr_scheduler.base import LRScheduler
 from oneflow.optim.optimizer import Optimizer
 
 
@@ -286,6 +286,8 @@ class LambdaLR(LRScheduler):
     """lr = base · lr_lambda(step). lr_lambda: one function, or a list with one per group."""
 
     _not_saved = ("optimizer", "lr_lambdas")
+    _per_group = ("lr_lambdas",)
+    lr_lambdas: list[Callable[[int], float]]
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class LambdaLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        self.lr_lambdas = per_group(lr_lambda, len(optimizer.param_groups), "lr_lambdas")
+        self._set_per_group("lr_lambdas", lr_lambda, optimizer)
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def get_lr(self, base_lr: float, step: float) -> float:
@@ -311,6 +313,8 @@ class MultiplicativeLR(LRScheduler):
     """lr = base · lr_lambda(1) · … · lr_lambda(step). lr_lambda: as in LambdaLR."""
 
     _not_saved = ("optimizer", "lr_lambdas", "_products")
+    _per_group = ("lr_lambdas",)
+    lr_lambdas: list[Callable[[int], float]]
 
     def __init__(
         self,
@@ -321,12 +325,12 @@ class MultiplicativeLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        self.lr_lambdas = per_group(lr_lambda, len(optimizer.param_groups), "lr_lambdas")
-        self._products: list[list[float]] = [[1.0] for _ in self.lr_lambdas]
+        self._set_per_group("lr_lambdas", lr_lambda, optimizer)
+        self._products: dict[int, list[float]] = {}
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def _product(self, index: int, step: int) -> float:
-        known = self._products[index]
+        known = self._products.setdefault(index, [1.0])
         while len(known) <= step:
             known.append(known[-1] * self.lr_lambdas[index](len(known)))
         return known[step]

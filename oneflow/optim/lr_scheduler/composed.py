@@ -24,6 +24,10 @@ class _Composed(LRScheduler):
         """Return the rate of the first group; `lr_of` knows them all."""
         return self.lr_of(base_lr, 0, step)
 
+    def _extend(self, index: int) -> None:
+        for scheduler in self.schedulers:
+            scheduler._extend(index)
+
     def _check(self, schedulers: Iterable[LRScheduler], optimizer: Optimizer) -> list[LRScheduler]:
         checked = list(schedulers)
         for i, scheduler in enumerate(checked):

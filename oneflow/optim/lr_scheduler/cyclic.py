@@ -13,19 +13,12 @@ from oneflow.optim.optimizer import Optimizer
 Rates = float | Sequence[float]
 
 
-def _each(name: str, optimizer: Optimizer, value: Rates) -> list[float]:
-    """One number per group: the same for all, or a list of that length. Raises ValueError."""
-    count = len(optimizer.param_groups)
-    if not isinstance(value, Sequence):
-        return [float(value)] * count
-    if len(value) != count:
-        raise ValueError(f"expected {count} values for {name}, got {len(value)}")
-    return [float(v) for v in value]
-
-
 class _Cycled(LRScheduler):
     """A schedule that sets the momentum, too: `momentum`, or the first of `betas`."""
 
+    _per_group = ("lowest_lrs", "max_lrs", "base_momentums", "max_momentums")
+    lowest_lrs: list[float]
+    max_lrs: list[float]
     base_momentums: list[float]
     max_momentums: list[float]
 
@@ -37,8 +30,8 @@ class _Cycled(LRScheduler):
             raise ValueError(
                 "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
             )
-        self.base_momentums = _each("base_momentum", optimizer, base)
-        self.max_momentums = _each("max_momentum", optimizer, largest)
+        self._set_per_group("base_momentums", base, optimizer)
+        self._set_per_group("max_momentums", largest, optimizer)
 
     @abstractmethod
     def momentum_at(self, index: int, step: float) -> float:
@@ -100,10 +93,10 @@ class CyclicLR(_Cycled):
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)
         self.step_ratio = step_size_up / self.total_size
-        lowest = _each("base_lr", optimizer, base_lr)
-        self.max_lrs = _each("max_lr", optimizer, max_lr)
+        self._set_per_group("lowest_lrs", base_lr, optimizer)
+        self._set_per_group("max_lrs", max_lr, optimizer)
         if last_epoch == -1:
-            for group, rate in zip(optimizer.param_groups, lowest, strict=True):
+            for group, rate in zip(optimizer.param_groups, self.lowest_lrs, strict=True):
                 set_rate(group, rate)
                 group["initial_lr"] = rate
         self.cycle_momentum = cycle_momentum
@@ -175,15 +168,22 @@ class OneCycleLR(_Cycled):
         else:
             last = (self.total_steps - 1, "max_lr", "min_lr", True, False)
             self.phases = [(top, "initial_lr", "max_lr", False, True), last]
-        for group, rate in zip(
-            optimizer.param_groups, _each("max_lr", optimizer, max_lr), strict=True
-        ):
-            if last_epoch == -1:
-                group["initial_lr"], group["max_lr"] = rate / div_factor, rate
-                group["min_lr"] = rate / div_factor / final_div_factor
+        self.div_factor, self.final_div_factor = div_factor, final_div_factor
+        self._set_per_group("max_lrs", max_lr, optimizer)
+        if last_epoch == -1:
+            for group, rate in zip(optimizer.param_groups, self.max_lrs, strict=True):
+                self._set_ends(group, rate)
         self.cycle_momentum = cycle_momentum
         self._start_momentum(optimizer, base_momentum, max_momentum)
         super().__init__(optimizer, last_epoch, verbose)
+
+    def _set_ends(self, group: dict[str, Any], rate: float) -> None:
+        group["initial_lr"], group["max_lr"] = rate / self.div_factor, rate
+        group["min_lr"] = rate / self.div_factor / self.final_div_factor
+
+    def _extend(self, index: int) -> None:
+        super()._extend(index)
+        self._set_ends(self.optimizer.param_groups[index], self.max_lrs[index])
 
     def _phase(self, step: float) -> tuple[Any, float]:
         """The phase that `step` falls into, and which part of it is over."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 from oneflow.optim.lr_scheduler.base import LRScheduler
 from oneflow.optim.optimizer import Optimizer
@@ -15,6 +16,9 @@ class SWALR(LRScheduler):
     swa_lr: one rate, or one per group.  anneal_strategy: "cos" or "linear".  The way begins at the
     rate that the group has when `step` is called, which another schedule may have set.
     """
+
+    _per_group = ("swa_lrs",)
+    swa_lrs: list[float]
 
     def __init__(
         self,
@@ -31,12 +35,12 @@ class SWALR(LRScheduler):
             raise ValueError(
                 f"anneal_strategy must by one of 'cos' or 'linear', got {anneal_strategy!r}"
             )
-        if anneal_epochs < 0:
-            raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
-        groups = optimizer.param_groups
-        self.swa_lrs = list(swa_lr) if isinstance(swa_lr, Sequence) else [swa_lr] * len(groups)
-        if len(self.swa_lrs) != len(groups):
-            raise ValueError(f"expected {len(groups)} values of swa_lr, got {len(self.swa_lrs)}")
+        if not isinstance(anneal_epochs, SupportsIndex) or int(anneal_epochs) < 0:
+            raise ValueError(
+                "anneal_epochs must be an integer, equal or greater than 0, got "
+                f"anneal_epochs={anneal_epochs!r}"
+            )
+        self._set_per_group("swa_lrs", swa_lr, optimizer)
         self.swa_lr, self.anneal_epochs = swa_lr, anneal_epochs
         self.anneal_strategy = anneal_strategy
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
@@ -55,6 +59,7 @@ class SWALR(LRScheduler):
         return base_lr * (1.0 - done) + self.swa_lrs[index] * done
 
     def step(self, epoch: float | None = None) -> None:
+        self._take_in()
         done = self._done(self.last_step) if self.last_step > 0 else 0.0
         if self.last_step >= 0 and done < 1.0:
             for i, group in enumerate(self.optimizer.param_groups):

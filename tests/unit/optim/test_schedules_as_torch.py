@@ -239,7 +239,7 @@ def test_mistakes_are_named() -> None:
         (lambda: CyclicLR(plain, 0.1, 1.0, mode="round"), "mode 'round' is invalid"),
         (lambda: OneCycleLR(plain, 1.0), "total_steps OR"),
         (lambda: OneCycleLR(plain, 1.0, 0), "positive integer total_steps"),
-        (lambda: OneCycleLR(plain, [1.0, 1.0], 3), "expected 1 values for max_lr"),
+        (lambda: OneCycleLR(plain, [1.0, 1.0], 3), "Expected 1 max_lrs, but got 2"),
         (lambda: OneCycleLR(plain, 1.0, 3, pct_start=2.0), "pct_start"),
     ):
         with pytest.raises(ValueError, match=message):

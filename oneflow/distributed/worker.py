@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
         note_exit(0)
     except SystemExit as error:
         note_exit(error.code)
-        if error.code not in (None, 0):
+        if exit_status(error.code):
             record(error, _user_part(error, own_frame.f_code.co_filename))
         raise
     except BaseException as error:
@@ -146,6 +146,15 @@ def run_module(argv: list[str]) -> None:
     # What the interpreter itself calls for -m; the public run_module leaves a temporary __main__
     # behind.
     runpy._run_module_as_main(argv[0])  # type: ignore[attr-defined]
+
+
+def exit_status(code: object) -> int:
+    """The status, 0 to 255, of a process that ends with `sys.exit(code)`."""
+    if code is None:
+        return 0
+    if not isinstance(code, int):
+        return 1  # the interpreter prints it
+    return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
 
 
 def exit_code(error: BaseException) -> int:

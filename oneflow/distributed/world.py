@@ -19,6 +19,7 @@ from oneflow.core.log import set_up as set_up_log
 from oneflow.core.metrics import METRICS
 from oneflow.distributed import ending
 from oneflow.distributed.long_waits import LongWaits
+from oneflow.distributed.worker import exit_status
 
 if TYPE_CHECKING:
     from oneflow.actors.control import ControlClient
@@ -214,14 +215,14 @@ class World:
                 opened.popitem()[1].close()
         client, self._client = self._client, None
         code = ending.noted_exit()
+        status = exit_status(code)
         if client is not None:
-            if code not in (None, 0):
-                number = code if isinstance(code, int) else 1
-                client.report_failure(f"exited with {code}", number, "USER_ERROR")
+            if status:
+                client.report_failure(f"exited with {code}", status, "USER_ERROR")
             client.leave()
         server, self._server = self._server, None
         if server is not None:
-            if code in (None, 0):
+            if not status:
                 server.serve_until_left()
             server.stop()
         relays = sys.modules.get("oneflow.services.tls_relay")  # if any connection has needed one

@@ -162,6 +162,17 @@ def test_first_failing_rank_gives_the_exit_code(
     assert re.match(expected + rf'pid=\d+ exit={code} cause=".+"$', line)
 
 
+@pytest.mark.parametrize(("code", "status"), [("True", 1), ("-1", 255), ("256", 0)])
+def test_a_joined_rank_ends_with_the_status_of_its_code(
+    tmp_path: Path, code: str, status: int
+) -> None:
+    joins = "import oneflow\noneflow.comm.barrier()\nsys.exit({})"
+    script = write(tmp_path, joins.format(f"{code} if rank else 0"))
+    done = launch(*QUICK, "--nproc_per_node", "2", script)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_error_record_gives_type_text_and_line(tmp_path: Path) -> None:
     script = write(tmp_path, "if rank == 1:\n    raise KeyError('missing weight')\ntime.sleep(600)")
     done = launch(*QUICK, "--nproc_per_node", "2", script)

@@ -9,6 +9,7 @@ import pytest
 
 from oneflow.core.errors import CheckpointError, DesyncError, PeerLostError
 from oneflow.distributed.ending import describe, exit_code, one_line
+from oneflow.distributed.worker import exit_status
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,15 @@ from oneflow.distributed.ending import describe, exit_code, one_line
 )
 def test_exit_code_of_an_error(error: BaseException, code: int) -> None:
     assert exit_code(error) == code
+
+
+@pytest.mark.parametrize(
+    "code",
+    [None, 0, 7, -1, 255, 256, -256, True, False, 0.0, "words", 1 << 40, 1 << 70, -(1 << 70)],
+)
+def test_the_status_of_an_exit_code_is_the_interpreter_s(code: object) -> None:
+    ended = subprocess.run([sys.executable, "-ISc", f"import sys; sys.exit({code!r})"], check=False)
+    assert exit_status(code) == ended.returncode
 
 
 def test_an_error_is_told_without_its_module() -> None:

@@ -125,6 +125,11 @@ def bind(
             local = op.localize(attrs, in_boxes, out_boxes)
     if kernel is None:
         kernel = select(op.name, device, ins, max([t.numel for t in (*ins, *outs)], default=0))
+    function = kernel.bound(ins, local)
+    if op.positions is not None:
+        from oneflow.kernels.positions import guarded  # here: most programs begin without
+
+        function = guarded(op, function, types, attrs, len(outs), device)
     workspace = tuple(kernel.workspace(ins, local)) if kernel.workspace else ()
     view = find_view(op.name) if op.is_view else None
     return BoundOp(
@@ -137,7 +142,7 @@ def bind(
         tuple([(t.shape, t.dtype.np) for t in workspace]),
         out_boxes,
         out_types[0].shape if out_types else (),
-        kernel.bound(ins, local),
+        function,
         view,
         not (workspace or view or op.is_random or op.mutates),
         local if kernel.bind is None else {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.positions import require_positions
 from oneflow.kernels.registry import kernel
 
 
@@ -45,6 +46,8 @@ def ctc_loss(
     blank: int,
 ) -> None:
     frames, _, classes = log_probs.shape
+    is_padding = xp.arange(targets.shape[1])[None, :] >= target_lengths[:, None]
+    require_positions("ctc_loss", xp.where(is_padding, blank, targets), range(classes), {})
     states, skips = _states(xp, targets, classes, blank)
     ends = _ends(xp, states.shape[1], target_lengths)
     empty = xp.where(target_lengths == 0, 0.0, xp.inf)

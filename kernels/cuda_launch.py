@@ -108,10 +108,14 @@ def flat(name: str, out: Array, *args: object) -> None:
         launch(name, (blocks,), (THREADS,), out, *args)
 
 
-def by_item(name: str, count: int, *args: object) -> None:
-    """Launch as many threads as help with `count` items. T and S are float, whatever is given."""
+def by_item(name: str, count: int, *args: object, said: str = "") -> None:
+    """Launch as many threads as help with `count` items. T and S are float, whatever is given.
+
+    said: what stands for SAID in the text of the topic.
+    """
     if count:
-        _function(name, "float32")((min(MAX_BLOCKS, -(-count // THREADS)),), (THREADS,), args)
+        blocks = min(MAX_BLOCKS, -(-count // THREADS))
+        _function(name, "float32", said)((blocks,), (THREADS,), args)
 
 
 def by_block(name: str, count: int, *args: object) -> None:
@@ -147,6 +151,6 @@ def long(value: int) -> object:
 
 
 @lru_cache(maxsize=256)
-def _function(name: str, dtype: str) -> Any:
+def _function(name: str, dtype: str, said: str = "") -> Any:
     topic = next(t for t in SOURCES if name in functions_of(t))
-    return cuda_function(source_of(topic, dtype), name)
+    return cuda_function(source_of(topic, dtype).replace("SAID", said), name)

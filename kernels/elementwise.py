@@ -71,8 +71,10 @@ def can_fuse(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any], device: str
 ) -> bool:
     """May a call of `op` become a part of a larger kernel on a device? Reductions must be over the
-    last dim. What a CPU checks first stays alone.
+    last dim. What is checked first stays alone.
     """
+    if op.positions is not None:
+        return False
     made = formula_of(op, types, attrs)
     if made.fed or made.row_dims > 1 or not made.can_compile or not math.prod(made.whole):
         return False

@@ -13,6 +13,7 @@ import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.linalg import on_host
+from oneflow.kernels.positions import require_positions
 from oneflow.kernels.registry import kernel
 
 _BLOCK = 32  # columns eliminated one by one before a product updates the columns beyond
@@ -186,6 +187,7 @@ def ldl_solve(
 ) -> None:
     factors = _flat(on_host(xp, ld), 2)
     places = _flat(on_host(xp, pivots), 1)
+    require_positions("ldl_solve", np.abs(places), range(1, ld.shape[-1] + 1), {})
     found = _flat(on_host(xp, b), 2).copy()
     for a, rows, x in zip(factors, places, found, strict=True):
         _ldl_solve_one(a, rows, x, is_hermitian)

@@ -8,7 +8,6 @@ import math
 import numpy as np
 
 from oneflow.core.dtype import DType, bfloat16, bool_, float16, float32, int64
-from oneflow.core.errors import PositionError
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
@@ -20,19 +19,6 @@ Types = tuple[TensorType, ...]
 def _rows(types: Types, attrs: Attrs) -> Types:
     """The index as positions within the shard, and which of them lie elsewhere."""
     return types[1].with_dtype(int64), types[1].with_dtype(bool_)
-
-
-def _check_bounds(name: str, index: Array, size: int) -> None:
-    """Raises PositionError for an index outside 0 .. size - 1; on a GPU, where looking would wait
-    for the device, CuPy wraps such an index around.
-    """
-    if not isinstance(index, np.ndarray):
-        return
-    if index.size and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise PositionError(
-            f"{name}: the index has values {int(index.min())} to {int(index.max())}, "
-            f"but the dim has positions 0 to {size - 1}"
-        )
 
 
 @kernel("gather", workspace=_rows)
@@ -48,10 +34,7 @@ def gather(
     size: int | None,
     offset: int | None = None,
 ) -> None:
-    """Indices are checked on the host only: on a GPU a check would wait for the device."""
     on_host = isinstance(x, np.ndarray)
-    if offset is None and on_host:
-        _check_bounds("gather", index, x.shape[dim])
     if x.shape[dim] == 0:
         out.fill(0)
         return
@@ -218,7 +201,6 @@ def dim_gather(
     offset: int | None = None,
 ) -> None:
     if offset is None:
-        _check_bounds("dim_gather", index, x.shape[dim])
         out[...] = x[_places(xp, index, dim)]
         return
     out.fill(0)
@@ -241,7 +223,6 @@ def dim_scatter(
 ) -> None:
     out[...] = x
     if offset is None:
-        _check_bounds("dim_scatter", index, x.shape[dim])
         out[_places(xp, index, dim)] = source
         return
     places, is_here = _places_here(xp, index, x.shape[dim], offset, dim)
@@ -261,7 +242,6 @@ def dim_scatter_add(
     offset: int | None = None,
 ) -> None:
     if offset is None:
-        _check_bounds("dim_scatter_add", index, x.shape[dim])
         places, added = _places(xp, index, dim), source
     else:
         places, is_here = _places_here(xp, index, x.shape[dim], offset, dim)
@@ -277,6 +257,5 @@ def dim_scatter_add(
 
 @kernel("one_hot")
 def one_hot(xp: ArrayModule, out: Array, index: Array, *, depth: int, dtype: DType) -> None:
-    _check_bounds("one_hot", index, depth)
     for k in range(depth):
         xp.copyto(out[..., k], index == k, casting="unsafe")

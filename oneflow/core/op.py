@@ -201,6 +201,11 @@ class Op(metaclass=OpClass):
     """True of an op that, on as many ranks as it has parts (`num_parts`), runs no kernel but moves
     rows between them (boxing/rows.py); its tensors then are split along dim 0."""
 
+    positions: ClassVar[Callable[..., dict[int, range]] | None] = None
+    """`positions(*types, **attrs)`, of whole tensors: by the number of an operand that holds
+    positions (indices, labels), the values that it may have; `ignore_index` is allowed besides.
+    Checked before every call, whole or on a shard."""
+
     uniform: ClassVar[Callable[..., Collection[int]] | None] = None
     """`uniform(*types, **attrs)`: the dims of the output along which all elements are equal,
     whatever the inputs hold; for ops that fill or repeat."""

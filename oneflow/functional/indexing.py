@@ -17,7 +17,7 @@ from oneflow.core.operand import Index, IndexItem, Number
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.from_data import place
 from oneflow.functional.promotion import as_type
-from oneflow.functional.searching import as_index, linear_index, nonzero, positive
+from oneflow.functional.searching import linear_index, nonzero, positive
 from oneflow.functional.shaping import broadcast_tensors, expand
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import shape, slicing
@@ -231,7 +231,7 @@ def _split_items(x: Tensor, items: list[Item]) -> tuple[_Basic, dict[int, Tensor
                 basic.add(slice(None), x.meta.shape[dim])
                 dim += 1
         elif isinstance(item, Tensor):
-            chosen[len(basic.shape)] = positive(as_index(item), x.meta.shape[dim])
+            chosen[len(basic.shape)] = positive(item, x.meta.shape[dim], dim)
             basic.add(slice(None), x.meta.shape[dim])
             dim += 1
         else:

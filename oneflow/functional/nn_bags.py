@@ -12,12 +12,13 @@ from oneflow.functional.arithmetic import eq
 from oneflow.functional.creation import full, zeros
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.from_data import beside
+from oneflow.functional.joining import cat
 from oneflow.functional.nn_layers import embedding
 from oneflow.functional.positions import index_reduce
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index, index_add, searchsorted
+from oneflow.functional.searching import as_index, index_add, searchsorted, within
 from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops.unary import full_like, logical_not
 from oneflow.tensor.alike import layout_of
@@ -69,7 +70,8 @@ def embedding_bag(
     if offsets is None:
         return _of_rows(rows, counted, mode)
     count = offsets.meta.shape[0] - include_last_offset
-    begin = as_type(offsets, int64)[:count]
+    ends = within(as_type(offsets, int64), index.meta.shape[0] + 1)
+    begin = cat([within(ends[:1], 1), ends[1:count]], 0)
     places = beside(index, np.arange(index.meta.shape[0]))
     bags = searchsorted(begin, places, right=True) - 1
     return _of_bags(rows, counted, bags, count, mode)

@@ -13,7 +13,7 @@ from oneflow.functional.nn_layers import pairwise_distance
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.reduction import check_reduction, mean, reduced
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import gather
+from oneflow.functional.searching import as_index, gather, within
 from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
 from oneflow.functional.sliding import unfold_dim
 from oneflow.ops import binary, unary
@@ -174,8 +174,10 @@ def multilabel_margin_loss(
     x = reshape(input, (1, -1)) if input.ndim < 2 else input
     if not x.meta.shape[-1] or x.ndim != 2 or target.meta.numel != x.meta.numel:
         raise ShapeError(f"multilabel_margin_loss: {input.meta} and {target.meta} do not fit")
-    labels = reshape(target, x.meta.shape)
     count = x.meta.shape[1]
+    labels = as_index(reshape(target, x.meta.shape))
+    is_end = labels == -1
+    labels = masked_fill(within(masked_fill(labels, is_end, 0), count, 1), is_end, -1)
     is_on = (as_type(labels < 0, labels.meta.dtype).cumsum(1)) == 0
     safe = masked_fill(labels, unary.logical_not(is_on), 0)
     numbers = x.new_tensor(range(count), dtype=labels.meta.dtype)

@@ -20,11 +20,12 @@ from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax, amin, cumsum, prod
 from oneflow.functional.searching import (
     as_index,
-    linear_index,
     nonzero,
     positive,
     scatter,
     scatter_add,
+    tuple_index,
+    within,
 )
 from oneflow.functional.shaping import (
     broadcast_tensors,
@@ -50,9 +51,7 @@ def _spread(index: Tensor, dim: int, shape: Dims) -> Tensor:
 def _vector(who: str, x: Tensor, dim: int, index: Tensor) -> tuple[int, Tensor]:
     if index.ndim > 1:
         raise ShapeError(f"{who}: the index must be a vector, got {index.meta}")
-    at = one_dim(dim, x.ndim, who)
-    size = x.meta.shape[at] if x.ndim else 1
-    return at, positive(reshape(as_index(index), (-1,)), size)
+    return one_dim(dim, x.ndim, who), reshape(as_index(index), (-1,))
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
@@ -66,6 +65,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
     if not input.ndim:
         return reshape(index_fill(reshape(input, (1,)), 0, index, value), ())
     at, places = _vector("index_fill", input, dim, index)
+    places = positive(places, input.meta.shape[at], at)
     shape = (*input.meta.shape[:at], places.meta.numel, *input.meta.shape[at + 1 :])
     is_chosen = (
         scatter(_blank(as_type(input, dtypes.int32)), at, _spread(places, at, shape), 1) == 1
@@ -151,6 +151,7 @@ def _by_rank(
 ) -> Tensor:
     """Products and extremes: every position of the index against every position of `dim`."""
     size = input.meta.shape[dim]
+    index = within(index, size, dim)
     cut = tuple(slice(0, n) if i != dim else slice(None) for i, n in enumerate(index.meta.shape))
     part = input[cut]
     moved = unsqueeze(movedim(index, dim, -1), -2)
@@ -256,7 +257,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at positions of the flat tensor."""
     flat = reshape(input, (-1,))
-    places = positive(as_index(index), input.meta.numel)
+    places = positive(index, input.meta.numel)
     return gather_ops.gather(flat, places, dim=0)
 
 
@@ -264,7 +265,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     """A copy of `input` with `source` at positions of the flat tensor; accumulate: added."""
     if source.meta.dtype is not input.meta.dtype:
         raise DTypeError(f"put: {input.meta} and {source.meta} must have one dtype")
-    places = reshape(positive(as_index(index), input.meta.numel), (-1,))
+    places = reshape(positive(index, input.meta.numel), (-1,))
     write = scatter_add if accumulate else scatter
     out = write(reshape(input, (-1,)), 0, places, reshape(source, (-1,)))
     return reshape(out, input.meta.shape)
@@ -328,7 +329,7 @@ def _rows(who: str, shape: Dims, indices: Tensor, updates: Tensor) -> tuple[Tens
             f"{who}: updates {updates.meta} at indices {indices.meta}"
             f" do not fit shape {list(shape)}"
         )
-    index = linear_index([indices[..., k] for k in range(depth)], shape[:depth])
+    index = tuple_index(indices, shape[:depth])
     count = index.meta.numel
     return reshape(index, (count,)), reshape(updates, (count, *rest)), rest
 

@@ -23,7 +23,7 @@ from oneflow.core.errors import (
 )
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.sbp import all_broadcast
-from oneflow.functional.arithmetic import add, ge, gt, lt, mul
+from oneflow.functional.arithmetic import add, ge, gt, mul
 from oneflow.functional.creation import full_like, rand, zeros
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import masked_fill, pick
@@ -71,11 +71,15 @@ def as_index(index: Tensor) -> Tensor:
     )
 
 
-def positive(index: Tensor, size: int) -> Tensor:
-    """Negative positions counted from the end. What is out of range stays so and fails in the
-    kernel.
-    """
-    return pick(lt(index, 0), add(index, size), index)
+def positive(index: Tensor, size: int, dim: int = 0) -> Tensor:
+    """Positions of a dim of `size`, negative ones counted from the end. Raises IndexError for those
+    out of range."""
+    return ops.checked_index(as_index(index), size=size, dim=dim, wraps=True)
+
+
+def within(index: Tensor, size: int, dim: int = 0) -> Tensor:
+    """Positions of a dim of `size`, none of which is negative. Raises IndexError for others."""
+    return ops.checked_index(as_index(index), size=size, dim=dim, wraps=False)
 
 
 def where(condition: Tensor, x: TensorLike | None = None, y: TensorLike | None = None) -> Any:
@@ -146,7 +150,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         raise DTypeError(f"take_along_dim: indices must be int64, got {indices.meta}")
     if dim is None:
         flat = reshape(input, (-1,))
-        return gather(flat, 0, positive(reshape(indices, (-1,)), flat.meta.numel))
+        return gather(flat, 0, reshape(indices, (-1,)))
     if input.ndim != indices.ndim:
         raise ShapeError(
             f"take_along_dim: the input {input.meta} and the indices {indices.meta} must have as "
@@ -158,7 +162,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return gather(
         expand(input, (*shared[:at], own[at], *shared[at + 1 :])),
         at,
-        positive(expand(indices, (*shared[:at], wanted[at], *shared[at + 1 :])), own[at]),
+        expand(indices, (*shared[:at], wanted[at], *shared[at + 1 :])),
     )
 
 
@@ -166,17 +170,23 @@ def gather_nd(input: Tensor, index: Tensor) -> Tensor:
     """The slices at the index tuples in the last dim of `index`."""
     depth = index.meta.shape[-1]
     shape = input.meta.shape
-    flat = linear_index([index[..., k] for k in range(depth)], shape[:depth])
+    flat = tuple_index(index, shape[:depth])
     rows = reshape(input, (-1, *shape[depth:])) if depth else input
     return ops.gather(rows, flat, dim=0)
 
 
 def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
-    """Row-major position of index tuples in dims of these sizes."""
+    """Row-major position of index tuples in dims of these sizes, none of which is out of its dim:
+    beside others it would be another element's."""
     flat = as_index(indices[0])
     for index, size in zip(indices[1:], sizes[1:], strict=True):
         flat = add(mul(flat, size), as_index(index))
     return flat
+
+
+def tuple_index(index: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """`linear_index` of tuples in the last dim of `index`. Raises IndexError for one outside."""
+    return linear_index([within(index[..., k], n, k) for k, n in enumerate(sizes)], sizes)
 
 
 def _source(input: Tensor, index: Tensor, src: Tensor | Number) -> Tensor:
@@ -363,7 +373,7 @@ def one_hot(
         raise ShapeError(
             f"one_hot: Can not infer total number of classes from empty tensor {input.meta}"
         )
-    depth = num_classes if num_classes != -1 else int(input.max().item()) + 1
+    depth = num_classes if num_classes != -1 else max(int(input.max().item()) + 1, 1)
     out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
     if (on_value, off_value) == (1, 0):
         return out

@@ -57,6 +57,10 @@ _IN_RANGE = apply("logical_and", _LABEL >= 0, scalar("columns") > _LABEL)
 _IS_KEPT = apply("logical_and", apply("ne", _LABEL, scalar("ignore_index")), _IN_RANGE)
 
 
+def _classes(scores: TensorType, labels: TensorType, **_: object) -> dict[int, range]:
+    return {1: range(scores.shape[1])}
+
+
 class SparseSoftmaxCrossEntropy(Formulated):
     """loss[i] = log of the sum of exp(logits[i]) - logits[i, labels[i]], per sample.
 
@@ -68,6 +72,7 @@ class SparseSoftmaxCrossEntropy(Formulated):
     name = "sparse_softmax_cross_entropy"
     defaults = _NO_SMOOTHING
     per_row = frozenset({"labels"})
+    positions = staticmethod(_classes)
 
     @staticmethod
     def infer(
@@ -171,6 +176,7 @@ class NllLoss(Op):
 
     name = "nll_loss"
     localize = staticmethod(_class_start)
+    positions = staticmethod(_classes)
 
     @staticmethod
     def infer(

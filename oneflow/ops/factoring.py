@@ -122,6 +122,10 @@ class PivotsToOrder(Op):
         return TensorType((*pivots.shape[:-1], rows), int64)
 
     @staticmethod
+    def positions(pivots: TensorType, *, rows: int, **_: object) -> dict[int, range]:
+        return {0: range(1, rows + 1)}
+
+    @staticmethod
     def sbp(pivots: TensorType, **_: object) -> list[SbpSignature]:
         return leading_signatures(pivots.ndim - 1, 1)
 

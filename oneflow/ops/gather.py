@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from oneflow.core.dtype import DType, bool_, int32, int64
 from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.expression import Expression, scalar, symbol, where
 from oneflow.core.op import Box, Boxes, Op, declare
 from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import unary
 from oneflow.ops.checks import require_dim, require_same_dtype
+from oneflow.ops.formulated import Formulated
+
+_INDEX = symbol("index")
 
 
 def _check_index(name: str, index: Operand) -> None:
     if index.dtype not in (int32, int64):
         raise DTypeError(f"{name}: the index must be int32 or int64, but it is {index}; cast it")
+
+
+def _along_dim(x: TensorType, *_: TensorType, dim: int, **__: object) -> dict[int, range]:
+    """The positions of `dim`, which the second operand holds."""
+    return {1: range(x.shape[dim])}
 
 
 def _first_position(attrs: Attrs, box: Box) -> Attrs:
@@ -37,6 +46,7 @@ class Gather(Op):
     """
 
     name = "gather"
+    positions = staticmethod(_along_dim)
 
     @staticmethod
     def infer(
@@ -148,6 +158,7 @@ class DimGather(Op):
     `dim` only. size, offset: as of `gather`."""
 
     name = "dim_gather"
+    positions = staticmethod(_along_dim)
 
     @staticmethod
     def infer(x: Operand, index: Operand, *, dim: int, size: int | None = None) -> TensorType:
@@ -205,6 +216,7 @@ class DimScatter(Op):
     indices that lie on other shards are left out."""
 
     name = "dim_scatter"
+    positions = staticmethod(_along_dim)
 
     @staticmethod
     def infer(
@@ -245,6 +257,7 @@ class DimScatterAdd(Op):
     """A scatter as dim_scatter, but adding to what is there; equal indices add up."""
 
     name = "dim_scatter_add"
+    positions = staticmethod(_along_dim)
 
     @staticmethod
     def infer(
@@ -279,6 +292,32 @@ def dim_scatter_add(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Te
     return _dim_scatter_add(x, index, source, dim=dim, size=x.meta.shape[dim])
 
 
+class CheckedIndex(Formulated):
+    """The positions themselves, those below 0 counted from the end. Positions outside of
+    -size .. size - 1, or of 0 .. size - 1 unless `wraps`, raise IndexError.
+
+    size: the number of positions of dim `dim`, which errors name.
+    """
+
+    name = "checked_index"
+
+    @staticmethod
+    def infer(index: Operand, *, size: int, dim: int, wraps: bool) -> TensorType:
+        _check_index("checked_index", index)
+        return index.meta
+
+    @staticmethod
+    def positions(index: TensorType, *, size: int, wraps: bool, **_: object) -> dict[int, range]:
+        return {0: range(-size if wraps else 0, size)}
+
+    @staticmethod
+    def formula(*_: TensorType, **__: object) -> Expression:
+        return where(_INDEX >= 0, _INDEX, _INDEX + scalar("size"))
+
+
+checked_index = declare(CheckedIndex)
+
+
 class OneHot(Op):
     """out[..., k] = 1 where index[...] == k, else 0, for k in 0 .. depth - 1, outside of which an
     index is an error."""
@@ -291,6 +330,10 @@ class OneHot(Op):
         if depth < 1:
             raise ShapeError(f"one_hot needs a depth of at least 1, got {depth}")
         return TensorType((*index.shape, depth), dtype)
+
+    @staticmethod
+    def positions(index: TensorType, *, depth: int, **_: object) -> dict[int, range]:
+        return {0: range(depth)}
 
     @staticmethod
     def sbp(index: TensorType, **_: object) -> list[SbpSignature]:

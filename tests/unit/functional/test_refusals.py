@@ -18,8 +18,9 @@ FLOATS = flow.tensor([[0.5, 1.5], [2.5, 3.5]])
 ZEROS = flow.tensor([1, 0])
 
 VALUES: tuple[tuple[type[Exception], str, Call], ...] = (
-    (RuntimeError, "positions 0 to 2", lambda: F.one_hot(flow.tensor([-1, 2]), 3)),
-    (RuntimeError, "positions 0 to 2", lambda: F.one_hot(flow.tensor([3, 2]), 3)),
+    (RuntimeError, "must be non-negative", lambda: F.one_hot(flow.tensor([-1, 2]), 3)),
+    (RuntimeError, "must be non-negative", lambda: F.one_hot(flow.tensor([-1, -1]))),
+    (RuntimeError, "smaller than num_classes", lambda: F.one_hot(flow.tensor([3, 2]), 3)),
     (RuntimeError, "empty tensor", lambda: F.one_hot(flow.zeros(0, dtype=flow.int64))),
     (RuntimeError, "not in", lambda: flow.bernoulli(flow.tensor([0.5, 1.5]))),
     (RuntimeError, "not in", lambda: flow.bernoulli(flow.tensor([float("nan")]))),

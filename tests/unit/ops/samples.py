@@ -496,6 +496,10 @@ def _indices() -> list[Sample]:
             Sample("dim_scatter", (x, unique, source), {"dim": dim}, _dim_scatter),
             Sample("dim_scatter_add", (x, index, source), {"dim": dim}, _dim_scatter_add),
         ]
+    for wraps in (False, True):
+        index = integers(-4 if wraps else 0, 4, 5, 3)
+        attrs = {"size": 4, "dim": 0, "wraps": wraps}
+        result.append(Sample("checked_index", (index,), attrs, lambda i, **_: i % 4))
     for dtype in (dtypes.int64, dtypes.float32):
         result.append(
             Sample(

@@ -86,13 +86,18 @@ _META_NBYTES = 256
 
 def all_reduce(tensor: Tensor, op: str = "sum") -> None:
     """Reduces `tensor` over all ranks, in place. op: sum, prod, max, min."""
+    all_reduce_in(tensor, op, "")
+
+
+def all_reduce_in(tensor: Tensor, op: str, what: str) -> None:
+    """`all_reduce` for a call of another name, of which `what` holds all that must agree."""
     array = array_of(tensor, "all_reduce")
     check_reduction(op, tensor.meta, "all_reduce")
     if array is tensor._array and array.flags.c_contiguous:
-        _everyone().all_reduce(array, op, out=array)
+        _everyone().all_reduce(array, op, out=array, what=what)
         tensor._version[0] += 1
     else:
-        store(tensor, _everyone().all_reduce(array, op))
+        store(tensor, _everyone().all_reduce(array, op, what=what))
 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
@@ -112,7 +117,7 @@ def all_gather_into_tensor(output: Tensor, input: Tensor) -> None:
     """
     mine = array_of(input, "all_gather_into_tensor")
     _check_parts(output, "output", input.meta, "all_gather_into_tensor")
-    store(output, _everyone().all_gather(mine))
+    store(output, _everyone().all_gather(mine, what="all_gather_into_tensor"))
 
 
 def reduce_scatter(output: Tensor, input_list: list[Tensor], op: str = "sum") -> None:
@@ -135,7 +140,7 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum") -> Non
     check_reduction(op, output.meta, "reduce_scatter_tensor")
     _check_parts(input, "input", output.meta, "reduce_scatter_tensor")
     stacked = mine.reshape(world().world_size, *output.meta.shape)
-    store(output, _everyone().reduce_scatter(stacked, op))
+    store(output, _everyone().reduce_scatter(stacked, op, what="reduce_scatter_tensor"))
 
 
 def broadcast(tensor: Tensor, src: int) -> None:

@@ -232,7 +232,9 @@ class Collectives(ABC):
         return out
 
     @_counted
-    def reduce_scatter(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
+    def reduce_scatter(
+        self, x: Array, op: str = "sum", out: Array | None = None, what: str = "reduce_scatter"
+    ) -> Array:
         """Dim 0 is divided balanced between the ranks; each gets its part of the reduction."""
         if x.ndim == 0:
             raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
@@ -241,7 +243,7 @@ class Collectives(ABC):
         row = max(1, flat.size // max(1, x.shape[0]))
         out = result_array(out, (stop - start, *x.shape[1:]), x.dtype)
         exchange = scatter_exchange(self.ranks, flat.size, row)
-        info = self._info(f"reduce_scatter({op})", x.dtype, x.shape)
+        info = self._info(f"{what}({op})", x.dtype, x.shape)
         self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
         return out
 
@@ -297,42 +299,49 @@ class Collectives(ABC):
 
     # ---- made of them ----------------------------------------------------------------------------
 
-    def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
-        """The payloads of all ranks, of any lengths. what: the call this is part of."""
+    def gather_bytes(self, payload: bytes, what: str) -> list[bytes]:
+        """The payloads of all ranks, of any lengths. what: the call this is part of, unlike any
+        other whose payloads mean something else.
+        """
         with self._turn:
             return self._gather_bytes(payload, what)
 
     def _gather_bytes(self, payload: bytes, what: str) -> list[bytes]:
         head = len(payload).to_bytes(8, "little") + payload[: _HEAD_NBYTES - 8]
         block = np.frombuffer(head.ljust(_HEAD_NBYTES, b"\0"), np.uint8)
-        heads = self.all_gather(block, None, what).reshape(self.size, _HEAD_NBYTES)
+        heads: Array = np.empty((self.size, _HEAD_NBYTES), np.uint8)
+        sizes = (_HEAD_NBYTES,) * self.size
+        self.transfer(what, block, heads.reshape(-1), gather_exchange(self.ranks, sizes))
         lengths = [int.from_bytes(row[:8].tobytes(), "little") for row in heads]
         starts = [row[8 : 8 + n].tobytes() for row, n in zip(heads, lengths, strict=True)]
         rests = [max(0, n - _HEAD_NBYTES + 8) for n in lengths]
         if not any(rests):
             return starts
         mine = np.frombuffer(payload, np.uint8)[_HEAD_NBYTES - 8 :]
-        data = self.all_gather(mine, rests, what).tobytes()
+        rest: Array = np.empty(sum(rests), np.uint8)
+        exchange = gather_exchange(self.ranks, tuple(rests))
+        self.transfer(f"{what}, {rests} bytes more", mine, rest, exchange)
+        data = rest.tobytes()
         ends = np.cumsum(rests).tolist()
         return [s + data[end - n : end] for s, end, n in zip(starts, ends, rests, strict=True)]
 
     @_counted
-    def broadcast(self, x: Array, source_rank: int) -> Array:
+    def broadcast(self, x: Array, source_rank: int, what: str = "broadcast") -> Array:
         """A new array with the values of `source_rank`; x gives shape and dtype on the others."""
         flat = np.ascontiguousarray(x).reshape(-1)
         counts = tuple(flat.size if r == source_rank else 0 for r in self.ranks)
         mine = flat if self.rank == source_rank else flat[:0]
         out: Array = np.empty(flat.shape, flat.dtype)
-        info = self._info(f"broadcast(from rank {source_rank})", x.dtype, x.shape)
+        info = self._info(f"{what}(from rank {source_rank})", x.dtype, x.shape)
         self._exchange(info, mine, out, gather_exchange(self.ranks, counts), np.add)
         return _shaped(out, x.shape)
 
-    def barrier(self) -> None:
+    def barrier(self, what: str = "barrier") -> None:
         """Returns when all ranks have come."""
         target: Array = np.empty(self.size, np.uint8)
         exchange = gather_exchange(self.ranks, (1,) * self.size)
         with self._turn:
-            self._exchange(self._info("barrier"), target[:1].copy(), target, exchange, np.add)
+            self._exchange(self._info(what), target[:1].copy(), target, exchange, np.add)
 
     def close(self) -> None:  # noqa: B027  (nothing to give back is a valid answer)
         """Gives memory and sockets back."""

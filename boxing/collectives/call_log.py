@@ -58,7 +58,7 @@ class CallLog:
 
     def _raise_first_difference(self) -> None:
         """All ranks come here together."""
-        said = self._guard.gather_bytes(json.dumps(list(self._recent)).encode())
+        said = self._guard.gather_bytes(json.dumps(list(self._recent)).encode(), "recent GPU calls")
         logs = [{n: (sig, text) for n, sig, text in json.loads(log)} for log in said]
         last = max(max(log, default=0) for log in logs)
         begin = max(min(log, default=0) for log in logs)

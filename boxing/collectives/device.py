@@ -46,11 +46,13 @@ class DeviceCollectives(Collectives):
         return result
 
     @_counted
-    def reduce_scatter(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
+    def reduce_scatter(
+        self, x: Array, op: str = "sum", out: Array | None = None, what: str = "reduce_scatter"
+    ) -> Array:
         """Sum and split, as on the host."""
         if x.ndim == 0:
             raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
-        info = self._reduce_info("reduce_scatter", x, op)
+        info = self._reduce_info(what, x, op)
         start, stop = balanced_part(x.shape[0], self.size, self.index)
         out = result_array(out, (stop - start, *x.shape[1:]), x.dtype, _xp().empty)
         self._reduce_scatter(info, _xp().ascontiguousarray(x), out, op)
@@ -85,11 +87,11 @@ class DeviceCollectives(Collectives):
         return out
 
     @_counted
-    def broadcast(self, x: Array, source_rank: int) -> Array:
+    def broadcast(self, x: Array, source_rank: int, what: str = "broadcast") -> Array:
         """Copy from one rank to all, as on the host."""
         flat = _xp().ascontiguousarray(x).reshape(-1)
         out = _xp().empty_like(flat)
-        info = self._info(f"broadcast(from rank {source_rank})", x.dtype, tuple(x.shape))
+        info = self._info(f"{what}(from rank {source_rank})", x.dtype, tuple(x.shape))
         self._broadcast(info, flat, out, source_rank)
         result: Array = out.reshape(x.shape)
         return result
@@ -133,14 +135,14 @@ class StagedCollectives(DeviceCollectives):
         self._host = host
         self._turn = host._turn
 
-    def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
+    def gather_bytes(self, payload: bytes, what: str) -> list[bytes]:
         """Gather bytes, which is done on the host."""
         return self._host.gather_bytes(payload, what)
 
-    def barrier(self) -> None:
+    def barrier(self, what: str = "barrier") -> None:
         """Returns when all ranks have come and the kernels of this one have finished."""
         _xp().cuda.get_current_stream().synchronize()
-        self._host.barrier()
+        self._host.barrier(what)
 
     def _all_reduce(self, info: CallInfo, source: Array, out: Array, op: str) -> None:
         if self.size == 1:

@@ -171,14 +171,14 @@ class NcclCollectives(DeviceCollectives):
         self.received_nbytes += sum(map(self._all_reduced_nbytes, sources))
         return results
 
-    def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
+    def gather_bytes(self, payload: bytes, what: str) -> list[bytes]:
         """Gather bytes, which is done on the host."""
         return self._guard.gather_bytes(payload, what)
 
-    def barrier(self) -> None:
+    def barrier(self, what: str = "barrier") -> None:
         """Returns when all ranks have come and the GPU calls of this one are done."""
         self.synchronize()
-        self._guard.barrier()
+        self._guard.barrier(what)
 
     def synchronize(self) -> None:
         """Waits until all calls are done. Raises the error for which they were given up."""

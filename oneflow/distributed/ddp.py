@@ -54,7 +54,9 @@ class Replicas:
         for key in dict.fromkeys(map(_kind, tensors)):
             alike = [x for x in tensors if _kind(x) == key]
             xp, everyone = _means_of(key[0])
-            first = everyone.broadcast(xp.concatenate([x._array.reshape(-1) for x in alike]), 0)
+            first = everyone.broadcast(
+                xp.concatenate([x._array.reshape(-1) for x in alike]), 0, "DistributedDataParallel"
+            )
             if world().rank == 0:
                 continue
             for x, values in zip(alike, _parts(first, alike), strict=True):
@@ -139,12 +141,13 @@ class Averaging:
             else:
                 xp.multiply(grad._array, scale, out=part)
                 self._grads[i] = None  # its memory can go
+        what = f"gradients of DistributedDataParallel, {dtype.name}[{flat.size}]"
         if device == "cpu":
-            everyone.all_reduce(flat, out=flat)
+            everyone.all_reduce(flat, out=flat, what=what)
         else:
             self._is_beside = True
             with beside(BOXING):
-                everyone.all_reduce(flat, out=flat)
+                everyone.all_reduce(flat, out=flat, what=what)
         for i, p, part in zip(bucket, members, parts, strict=True):
             self._results[i] = raw(p.meta, part, p._device)
 

@@ -86,7 +86,7 @@ def scatter_object(values: list[Any] | None = None, src: int = 0) -> Any:
     if here.rank == src:
         payload, error = _payload(lambda: _encode_parts(values, parts))
     lengths = [_FAILED] * here.size if error else [len(p) for p in parts] or [0] * here.size
-    counts = here.broadcast(np.array(lengths, np.int64), src).tolist()
+    counts = here.broadcast(np.array(lengths, np.int64), src, "scatter_object").tolist()
     if _FAILED in counts:
         _tell_failures(here, payload, what, error)
     source = np.frombuffer(b"".join(parts), np.uint8) if here.rank == src else None

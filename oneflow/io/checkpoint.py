@@ -93,7 +93,7 @@ def _save_alone(tree: Encoder, target: Target, as_folder: bool) -> None:
 def _save_on(rank: int, tree: Encoder, target: Target, as_folder: bool) -> None:
     """All ranks bring their global tensors to `rank`, which writes."""
     check_placement(Placement("cpu", [rank]))
-    pact = Pact(f"save to {target} on rank {rank}")
+    pact = Pact(f"save to {target} on rank {rank}", f"save(global_dst_rank={rank})")
     named = agree(pact, tree)
     output = _Output(target, as_folder) if pact.rank == rank else None
     try:
@@ -251,7 +251,7 @@ def _load_from(
 ) -> Any:
     """One rank reads; it sends the structure, then each tensor is made global from it."""
     check_placement(Placement("cpu", [rank]))
-    pact = Pact(f"load on rank {rank}")
+    pact = Pact(f"load on rank {rank}", f"load(global_src_rank={rank})")
     source: Source | None = None
     if pact.rank == rank:
         source = pact.attempt(lambda: _local_source(path, support_pytorch_format))
@@ -281,7 +281,7 @@ def _from_one(pact: Pact, rank: int, source: Source | None, map_location: MapLoc
         if pact.world_size == 1:
             return found
         flat = found.reshape(-1).view(np.uint8)
-        sent: Array = world().everyone.broadcast(flat, rank)
+        sent: Array = world().everyone.broadcast(flat, rank, f"load({name})")
         whole: Array = sent.view(found.dtype).reshape(found.shape)
         return whole
 

@@ -43,7 +43,7 @@ def load_shards(path: AnyPath, map_location: MapLocation) -> Any:
     Raises CheckpointError on all ranks, before anything is allocated, if the manifest, the size of
     a file or a digest is wrong.
     """
-    pact = Pact(f'Cannot load file "{path}"')
+    pact = Pact(f'Cannot load file "{path}"', "load of a folder")
     manifest, has_gpus = _agreed_manifest(pact, Path(path))
     choose = _layout_chooser(map_location, has_gpus)
     load = _Load(pact, Path(path), manifest, lambda name: choose(manifest.tensors[name]))
@@ -60,7 +60,7 @@ def verify_shards(path: AnyPath) -> None:
 
     Raises CheckpointError on all ranks if the manifest, the size of a file or a digest is wrong.
     """
-    pact = Pact(f'Cannot load file "{path}"')
+    pact = Pact(f'Cannot load file "{path}"', "check of a folder")
     manifest, _ = _agreed_manifest(pact, Path(path))
     reader = ShardReader(Path(path), manifest)
     try:
@@ -81,7 +81,7 @@ def load_parts(
     place_of: by name in the tree the array that this rank's part is read into; None: a new one.
     Raises CheckpointError as `load_shards` does, also if other bytes are read than were verified.
     """
-    pact = Pact(f'Cannot load file "{path}"')
+    pact = Pact(f'Cannot load file "{path}"', "load of parts of a folder")
     manifest, _ = _agreed_manifest(pact, Path(path))
     layouts = pact.attempt(lambda: layouts_of(manifest))
     pact.meet()
@@ -178,7 +178,7 @@ class _Load:
         mine = [s for name in self.layouts for s in self.reader.sums(name)]
         sums = np.array(mine, np.uint64)
         if self.pact.world_size > 1 and sums.size:
-            sums = world().everyone.all_reduce(sums)
+            sums = world().everyone.all_reduce(sums, what=f"digests of a load, {sums.size}")
         found = iter(sums.tolist())
         for name, layout in self.layouts.items():
             copies = self.pact.world_size if layout is None else _num_copies(layout)

@@ -20,13 +20,15 @@ T = TypeVar("T")
 class Pact:
     """The meetings of all ranks around one operation.
 
-    what: the operation, for messages. All ranks of the world call `meet` alike.
+    what: the operation, for messages.  call: its name, equal on all ranks, by which it is told from
+    other calls. All ranks of the world call `meet` alike.
 
     After a failure a rank goes on to take part in collectives, without working, until they meet.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, what: str, call: str) -> None:
+        self.what, self._call = what, call
+        self._meetings = 0
         self.error: Exception | None = None
         self.is_broken = False
         """Whether all ranks know of a failure."""
@@ -53,7 +55,9 @@ class Pact:
             heard = [(text, said)]
         else:
             message = json.dumps((text, None if text else said), separators=(",", ":")).encode()
-            heard = [json.loads(m) for m in world().everyone.gather_bytes(message)]
+            self._meetings += 1
+            name = f"{self._call}, meeting {self._meetings}"
+            heard = [json.loads(m) for m in world().everyone.gather_bytes(message, name)]
         failed = {rank: text for rank, (text, _) in enumerate(heard) if text is not None}
         if failed:
             self._break(failed)
@@ -71,7 +75,7 @@ class Pact:
     def settle(self) -> None:
         """Wait, after a failure that all know of, until all ranks have cleaned up."""
         if self.is_broken and self.world_size > 1:
-            world().everyone.barrier()
+            world().everyone.barrier(f"end of {self._call}")
 
 
 def _text(error: Exception) -> str:

@@ -72,7 +72,7 @@ def save_shards(tree: Encoder, target: Target) -> None:
 
     target: the folder, made if it is missing. Raises CheckpointError on all ranks.
     """
-    pact = Pact(f"save to {target}")
+    pact = Pact(f"save to {target}", "save")
     folder = pact.attempt(lambda: _folder_of(target))
     save_id = secrets.token_hex(8)
     named = agree(pact, tree, [str(folder), save_id])

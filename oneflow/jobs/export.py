@@ -242,7 +242,7 @@ def _write(
 ) -> Description:
     """All ranks bring their parts of variables; rank 0 writes. Of a graph of local tensors the
     process that calls it writes, alone."""
-    pact = Pact(f"export to {path}")
+    pact = Pact(f"export to {path}", "export of a graph")
     if not any(node.placement.size > 1 for node in trace.graph) and all(
         x._placement is None for x in trace.variables.values()
     ):

@@ -148,7 +148,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
     boxes = {str(n.attrs["name"]): n for n in graph.of_kind("input")}
     data = _given_plan(plan_file, graph, devices) if plan_file else _compiled(file, graph)
     plan, digest = Plan.from_bytes(data), plan_digest(data)
-    pact = Pact(f"job {file.description.name}")
+    pact = Pact(f"job {file.description.name}", "start of a job")
     others = pact.meet(digest)
     if any(d != digest for d in others):
         raise ProtocolError(f"the ranks were given different plans: {others}")

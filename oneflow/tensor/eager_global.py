@@ -118,7 +118,7 @@ def _run_any(op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], attrs: 
     """Also what boxes inputs, makes views, overwrites, is random, runs on a GPU or elsewhere."""
     placement = inputs[0].placement
     if op.is_random:
-        attrs = _with_common_seed(attrs, placement)
+        attrs = _with_common_seed(op, attrs, placement)
     shards = [x._array for x in inputs]
     for move in call.moves:
         shards[move.index] = move.run(shards[move.index])
@@ -182,7 +182,7 @@ def create_global(op: type[Op], attrs: Attrs, placement: Placement, nd_sbp: NdSb
     (type_,) = infer_types(op, (), attrs)
     check_fits(nd_sbp, type_.shape, op.name)
     if op.is_random:
-        attrs = _with_common_seed(attrs, placement)
+        attrs = _with_common_seed(op, attrs, placement)
     rank = world().rank
     if rank not in placement:
         return wrap_global(empty_shard(type_, placement), type_, placement, nd_sbp)
@@ -473,11 +473,12 @@ def _mutated(x: Tensor) -> Tensor:
     return x
 
 
-def _with_common_seed(attrs: Attrs, placement: Placement) -> Attrs:
+def _with_common_seed(op: type[Op], attrs: Attrs, placement: Placement) -> Attrs:
     """The seed of the placement's first rank: the generators may have been used differently on some
     ranks."""
     if placement.size == 1 or world().rank not in placement:
         return attrs
     mine = np.array([int(attrs["seed"])], np.uint64)
-    common = world().collectives(placement.rank_ids).all_gather(mine)[0]
+    here = world().collectives(placement.rank_ids)
+    common = here.all_gather(mine, what=f"seed of {op.name}")[0]
     return {**attrs, "seed": int(common)}

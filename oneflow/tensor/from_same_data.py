@@ -26,16 +26,17 @@ def from_same_data(
     """
     on_ranks.check_placement(placement)
     check_layout(TensorType(array.shape, dtype_of(array.dtype)), nd_sbp, who)
-    _check(array, placement)
+    _check(array, placement, who)
     return on_ranks.from_whole(array, placement, nd_sbp)
 
 
-def _check(array: np.ndarray[Any, Any], placement: Placement) -> None:
+def _check(array: np.ndarray[Any, Any], placement: Placement, who: str) -> None:
     """Raises DesyncError on all ranks of the placement unless they bring the same data."""
     if placement.size == 1 or on_ranks.world().rank not in placement:
         return
     said = f"{array.dtype.name}{list(array.shape)} {_checksum(array):x}\n{user_location()}"
-    everyone = on_ranks.world().collectives(placement.rank_ids).gather_bytes(said.encode())
+    here = on_ranks.world().collectives(placement.rank_ids)
+    everyone = here.gather_bytes(said.encode(), f"{who} on {placement.notation}")
     (first, line), *others = (text.decode().split("\n") for text in everyone)
     for rank, (other, where) in zip(placement.rank_ids[1:], others, strict=True):
         if other != first:

@@ -114,7 +114,7 @@ def _first_wins(array: Array, placement: Placement, nd_sbp: NdSbp) -> tuple[Arra
         return array, False
     on_gpu = placement.type == "cuda"
     ranks = world().device_collectives(group) if on_gpu else world().collectives(group)
-    first = ranks.broadcast(array, group[0])
+    first = ranks.broadcast(array, group[0], "to_global of a local tensor")
     if rank == group[0] or _bytes_equal(array, first):
         return array, False
     if not _may_be_written(array):
@@ -154,7 +154,7 @@ def _whole(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> 
         x._requires_grad,
         shortened(user_location(), _MAX_LINE_NBYTES, 0.0),
     ]
-    said = here.everyone.gather_bytes(json.dumps(mine).encode())
+    said = here.everyone.gather_bytes(json.dumps(mine).encode(), "to_global of a local tensor")
     return _agreed(tuple(said), placement, nd_sbp, check_meta)
 
 

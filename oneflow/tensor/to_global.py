@@ -58,7 +58,8 @@ def global_to_global(
     nd_sbp = x.sbp if sbp is None else as_nd_sbp(sbp, target.ndim)
     wanted = None if grad_sbp is None else as_nd_sbp(grad_sbp, x.placement.ndim)
     if check_meta or (check_meta is None and current_config().debug):
-        _check_everywhere(f"{_described(x)} to {target} {nd_sbp_str(nd_sbp)}")
+        said = f"{_described(x)} to {target} {nd_sbp_str(nd_sbp)}"
+        _check_everywhere(said, "to_global of a global tensor")
     return relaid(x, target, nd_sbp, wanted, copy)
 
 
@@ -89,17 +90,17 @@ def to_local(x: Tensor, copy: bool = False) -> Tensor:
 def check_meta_consistency(x: Tensor) -> None:
     """Raises DesyncError unless x has the same shape, dtype, placement and sbp on all ranks, which
     must all call it."""
-    _check_everywhere(_described(x))
+    _check_everywhere(_described(x), "check_meta_consistency")
 
 
 def _described(x: Tensor) -> str:
     return f"{x.meta} {x.placement.notation} {nd_sbp_str(x.sbp)}"
 
 
-def _check_everywhere(said: str) -> None:
+def _check_everywhere(said: str, what: str) -> None:
     if world().world_size == 1:
         return
-    for rank, other in enumerate(world().everyone.gather_bytes(said.encode())):
+    for rank, other in enumerate(world().everyone.gather_bytes(said.encode(), what)):
         if other.decode() != said:
             raise DesyncError(
                 f"a global tensor must be the same on all ranks: it is {said} on rank "

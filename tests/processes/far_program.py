@@ -56,7 +56,7 @@ def primitives() -> dict[str, Any]:
             same(here.all_to_all(x), whole[:, RANK])
             same(here.broadcast(x, SIZE - 1), every[-1])
     here.barrier()
-    payloads = here.gather_bytes(bytes([RANK]) * (1000 * RANK))
+    payloads = here.gather_bytes(bytes([RANK]) * (1000 * RANK), "test")
     assert payloads == [bytes([r]) * (1000 * r) for r in range(SIZE)]
     far = here.far_nbytes if isinstance(here, SpanningCollectives) else here.received_nbytes
     return {"backend": type(here).__name__, "received": here.received_nbytes, "far": far}

@@ -28,7 +28,8 @@ class _SumOverRanks(Function):
     @staticmethod
     def forward(ctx: object, x: Tensor) -> Tensor:
         total = x.clone()
-        importlib.import_module("oneflow.comm").all_reduce(total)
+        comm = importlib.import_module("oneflow.comm")
+        comm.all_reduce_in(total, "sum", f"SyncBatchNorm of {x.meta}")
         return total
 
     @staticmethod

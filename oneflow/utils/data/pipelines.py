@@ -74,7 +74,7 @@ class Place:
         if self.placement is None or world().world_size == 1:
             return own
         first = self.placement.rank_ids[0]
-        everyone = world().everyone.gather_bytes(own.to_bytes(8, "little"))
+        everyone = world().everyone.gather_bytes(own.to_bytes(8, "little"), "seed of a reader")
         return int.from_bytes(everyone[first], "little")
 
     def tensor(self, array: Array) -> Tensor:

@@ -202,7 +202,7 @@ def test_all_to_all_transposes_ranks_and_parts(run: Any) -> None:
 
 def test_broadcast_and_payloads(run: Any) -> None:
     def work(c: Collectives) -> Any:
-        payloads = c.gather_bytes(b"x" * (c.rank * 1000))
+        payloads = c.gather_bytes(b"x" * (c.rank * 1000), "test")
         return c.broadcast(data(c.rank, (4, 4), np.float64), 1), payloads
 
     for array, payloads in run(3, work):

@@ -147,7 +147,7 @@ def test_all_to_all_broadcast_and_payloads(run: Any) -> None:
         c.barrier()
         swapped = c.all_to_all(data(c.rank, (3, 2, 4), np.float32))
         copied = c.broadcast(data(c.rank, (4, 4), np.float64), 1)
-        return swapped, copied, c.gather_bytes(b"x" * (c.rank * 1000))
+        return swapped, copied, c.gather_bytes(b"x" * (c.rank * 1000), "test")
 
     sent = np.stack([data(r, (3, 2, 4), np.float32) for r in range(3)])
     for rank, (swapped, copied, payloads) in enumerate(run(3, work)):

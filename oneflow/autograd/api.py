@@ -57,6 +57,7 @@ def grad(
         return _batched_grad(outputs, inputs, grad_outputs, create_graph, allow_unused)
     roots, targets = _as_list(outputs), _as_list(inputs)
     for t in targets:
+        t._renew()
         if not t._requires_grad:
             raise AutogradError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else bool(retain_graph) or create_graph
@@ -125,6 +126,7 @@ def _root_grads(
 
 
 def _root_grad(root: Tensor, given: Tensor | None) -> Tensor:
+    root._renew()
     if not root._requires_grad:
         raise AutogradError(
             f"element 0 of tensors does not require grad and does not have a grad_fn: {root.meta} "

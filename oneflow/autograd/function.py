@@ -83,7 +83,7 @@ class Function:
         """Runs forward and records backward."""
         ctx = FunctionCtx()
         inputs = [a for a in args if isinstance(a, Tensor)]
-        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a._requires_grad for a in args)
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         with no_grad():
             made = cls.forward(ctx, *args)
         single = isinstance(made, Tensor)

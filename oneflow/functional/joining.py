@@ -10,7 +10,7 @@ from oneflow.core.errors import CallError, DTypeError, PositionError, ShapeError
 from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clone
-from oneflow.functional.promotion import as_type, meet
+from oneflow.functional.promotion import as_type, meet_all
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import atleast_1d, atleast_2d, atleast_3d, unsqueeze
 from oneflow.ops import concat as ops
@@ -35,12 +35,10 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             )
     kept = [x for x in xs if x.meta.shape != (0,)] or xs[:1]
     gone = [x for x in xs if x.requires_grad and all(x is not k for k in kept)]
-    if len(kept) == 1:
-        return _with_history(clone(kept[0]), gone)
+    dtype = meet_all(xs)
     at = one_dim(dim, kept[0].ndim, "cat")
-    dtype = kept[0].meta.dtype
-    for x in kept[1:]:
-        dtype = meet(x, kept[0]) if x.meta.dtype is not dtype else dtype
+    if len(kept) == 1:
+        return _with_history(clone(as_type(kept[0], dtype)), gone)
     return _with_history(ops.concat(*[as_type(x, dtype) for x in kept], dim=at), gone)
 
 

@@ -5,8 +5,8 @@ own category.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Sequence
+from functools import reduce, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -79,6 +79,18 @@ def meet(a: Tensor, b: Tensor) -> DType:
         if category(large) >= category(small):
             return large
     return promote(x, y)
+
+
+def meet_all(tensors: Sequence[Tensor]) -> DType:
+    """Return the common dtype of tensors, in whatever order they come: those without dims do not
+    widen those with dims of their own category.
+    """
+    wide = [x.meta.dtype for x in tensors if x.meta.shape]
+    narrow = [x.meta.dtype for x in tensors if not x.meta.shape]
+    if not wide or not narrow:
+        return reduce(promote, wide or narrow)
+    large, small = reduce(promote, wide), reduce(promote, narrow)
+    return large if category(large) >= category(small) else promote(large, small)
 
 
 def as_type(x: Tensor, dtype: DType) -> Tensor:

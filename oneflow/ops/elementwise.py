@@ -123,9 +123,11 @@ def _derive(
 
 @cache
 def _derivatives(root: Expression, names: tuple[str, ...]) -> tuple[Expression, ...]:
-    """Derive `root` times the adjoint; what is computed already is read from the output."""
+    """Derive `root` times the adjoint; what is computed already is read from the output: but for
+    quotients, which programs go on to overwrite, as PyTorch lets them.
+    """
     found = gradients({root: symbol("adjoint")}, tuple(map(symbol, names)))
-    if root.function in (INPUT, CONSTANT):
+    if root.function in (INPUT, CONSTANT, "div"):
         return found
     return tuple(substitute(part, {root: symbol("result")}) for part in found)
 

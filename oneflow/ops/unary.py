@@ -296,4 +296,11 @@ class FullLike(Op):
 
 
 clamp = declare(Clamp)
-full_like = declare(FullLike)
+_full_like = declare(FullLike)
+
+
+def full_like(x: Tensor, *, value: Number) -> Tensor:
+    """FullLike, also in a gradient of a tensor that was written to since: its values are not
+    read.
+    """
+    return _full_like(x._unread(), value=value)

@@ -279,6 +279,8 @@ class Tensor(TableMethods):
 
     @property
     def requires_grad(self) -> bool:
+        if self._extra is not None and self._extra.view is not None:
+            return bool(self._extra.view.is_differentiable(self))
         return self._requires_grad
 
     @requires_grad.setter
@@ -302,11 +304,22 @@ class Tensor(TableMethods):
 
     @property
     def grad_fn(self) -> Any:
+        self._renew()
         return self._grad_fn
 
     @property
     def is_leaf(self) -> bool:
+        self._renew()
         return self._grad_fn is None
+
+    def _unread(self) -> Tensor:
+        """The tensor, for an op that reads its type alone."""
+        return self
+
+    def _renew(self) -> None:
+        """Bring the history up to date, if this is a view whose base has been written to."""
+        if self._extra is not None and self._extra.view is not None:
+            self._extra.view.renew(self)
 
     def detach(self) -> Tensor:
         """The same memory without history."""
@@ -316,6 +329,7 @@ class Tensor(TableMethods):
 
     def retain_grad(self) -> None:
         """Keeps `.grad` of a tensor that is not a leaf."""
+        self._renew()
         if not self._requires_grad:
             raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
         extra(self).retains = True
@@ -326,6 +340,7 @@ class Tensor(TableMethods):
         """Calls `hook(grad)` when this tensor's gradient is known; what it returns replaces the
         gradient.
         """
+        self._renew()
         if not self._requires_grad:
             raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
         if self._grad_fn is not None:

@@ -62,6 +62,15 @@ class View:
         with no_grad():
             current_mode().store(x, replay(self.base, self.steps))
 
+    def is_differentiable(self, x: Tensor) -> bool:
+        """Whether `x`, whose view this is, requires a gradient, now that its base may have been
+        written to.
+        """
+        if x._requires_grad or self.history_at == x._version[0]:
+            return x._requires_grad
+        dtype = x.meta.dtype
+        return self.base._requires_grad and (dtype.is_floating_point or dtype.is_complex)
+
     def renew(self, x: Tensor) -> None:
         """Give `x`, whose view this is, the history that it would have if taken now."""
         version = x._version[0]
@@ -69,7 +78,8 @@ class View:
             return
         self.history_at = version
         if x._requires_grad or self.base._requires_grad:
-            take_history(x, replay(self.base, self.steps))
+            with set_grad_enabled(True):
+                take_history(x, replay(self.base, self.steps))
 
 
 def view_of(x: Tensor) -> View | None:

@@ -1,0 +1,1 @@
+"""Random programs that PyTorch and this library must answer alike."""

@@ -1,0 +1,266 @@
+"""Programs of a few lines, drawn from the public table beside PyTorch."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from oneflow import api
+from oneflow.api.row import Row
+
+from .drawing import FLOATS, LARGEST, REFUSALS, Draft, Program, quietly
+from .recipes import IN_PLACE, RECIPES, Recipe
+
+NAMES = re.compile(r"\bv\d+\b")
+PREFIXES = {
+    "flow": "m.",
+    "F": "m.nn.functional.",
+    "special": "m.special.",
+    "linalg": "m.linalg.",
+}
+MANY = 2048
+"""Elements of a value that later lines may grow no further."""
+
+INDICES = (
+    ("0", 1), ("-1", 1), ("1:", 1), ("::2", 1), (":-1", 1), ("None", 0), ("...", 0),
+    ("...,0", 1), (":,0", 2), (":,1:", 2), (":,-1:", 2), ("0,0", 2), ("...,None", 0), ("1:1", 1),
+    (":,None", 1), ("::2,::2", 2), (":,:,0", 3), ("[0, -1]", 1), (":,[0, 0]", 2), ("[0],[0]", 2),
+    ("[[0],[0]],[0]", 2), ("[0],:,[0]", 3), ("True", 0), ("[True]", 0), ("5", 1),
+)  # fmt: skip
+UNARY = ("-{}", "abs({})", "+{}", "{}.T", "{}.mT")
+OPERATORS = {"+": "algebra", "-": "algebra", "*": "algebra", "/": "", "**": "", "@": "algebra"}
+JUMPING = {k: "jumps" for k in ("//", "%", "<", "<=", ">", ">=", "==", "!=")} | {
+    k: "moves" for k in ("&", "|", "^")
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, and what is known of it."""
+
+    text: str
+    traits: frozenset[str]
+    target: str = ""
+    """Name of the value that it writes into; else it gives a new one."""
+
+
+def forms() -> dict[str, list[tuple[str, str]]]:
+    """Name with a recipe -> (surface, name) of each way to call it that PyTorch has, too."""
+    found: dict[str, list[tuple[str, str]]] = {name: [] for name in RECIPES}
+    for row in api.ROWS:
+        for name in row.names if row.torch is not None else ():
+            for surface in row.surfaces if name in found else ():
+                if _is_there(surface, name):
+                    found[name].append((surface, name))
+    for name, ways in found.items():
+        if not ways and hasattr(torch.Tensor, name):
+            ways.append(("tensor", name))
+    return {name: ways for name, ways in found.items() if ways}
+
+
+def unknown(rows: list[Row]) -> list[str]:
+    """Names of functions of tensors that PyTorch has, and no recipe calls."""
+    return [r.names[0] for r in rows if r.torch is not None and r.names[0] not in RECIPES]
+
+
+def _is_there(surface: str, name: str) -> bool:
+    if surface == "tensor_":
+        return hasattr(torch.Tensor, f"{name}_")
+    if surface == "tensor":
+        return hasattr(torch.Tensor, name)
+    if surface not in PREFIXES:
+        return False
+    home: Any = torch
+    for part in PREFIXES[surface].split(".")[1:-1]:
+        home = getattr(home, part)
+    return hasattr(home, name)
+
+
+FORMS = forms()
+CALLED = sorted(FORMS)
+
+
+def draw(seed: int) -> Program:
+    """The program of a seed."""
+    d = Draft(random.Random(seed))
+    for _ in range(d.pick((1, 2, 2))):
+        d.leaf(d.shape())
+    wanted, tries, refused = d.rng.randint(3, 12), 0, False
+    while len(d.lines) < wanted and tries < 60 and not refused:
+        tries += 1
+        refused = _extend(d)
+    used = set(NAMES.findall("\n".join(d.lines)))
+    leaves = tuple(leaf for leaf in d.leaves if leaf.name in used)
+    return Program(leaves, tuple(d.lines), refused, seed)
+
+
+def _extend(d: Draft) -> bool:
+    """Adds one line if PyTorch takes it; or one that it refuses, which then is the last: True."""
+    count = len(d.leaves)
+    line = _line(d)
+    operands = NAMES.findall(line.text)
+    if "jumps" in line.traits and not all(_holds(d, n) for n in operands):
+        return _dropped(d, count)
+    names = {"m": torch, **d.values}
+    try:
+        quietly(f"found = {line.text}" if not line.target else line.text, names)
+    except REFUSALS:
+        if d.lines and d.chance(0.08):
+            d.lines.append(line.text)
+            return True
+        return _dropped(d, count)
+    results = [] if line.target else _results(names["found"])
+    if results is None or not all(map(_is_followed, results)):
+        return _dropped(d, count)
+    if line.target and not _is_followed(d.values[line.target]):
+        return _undone(d, count)
+    if line.target:
+        d.lines.append(line.text)
+    else:
+        targets = [d.name() for _ in results]
+        many = isinstance(names["found"], (tuple, list))
+        d.values.update(zip(targets, results, strict=True))
+        d.lines.append(f"{', '.join(targets)}{',' if many else ''} = {line.text}")
+    _note_exactness(d, line, operands, [line.target] if line.target else targets)
+    return False
+
+
+def _holds(d: Draft, name: str) -> bool:
+    return name in d.exact or not d.values[name].is_floating_point()
+
+
+def _dropped(d: Draft, count: int) -> bool:
+    for leaf in d.leaves[count:]:
+        del d.values[leaf.name]
+    del d.leaves[count:]
+    return False
+
+
+def _undone(d: Draft, count: int) -> bool:
+    """Takes back what a line has written: all is computed anew."""
+    _dropped(d, count)
+    names: dict[str, Any] = {"m": torch, **{leaf.name: leaf.tensor(torch) for leaf in d.leaves}}
+    for text in d.lines:
+        quietly(text, names)
+    d.values = {name: names[name] for name in d.values}
+    return False
+
+
+def _results(found: Any) -> list[torch.Tensor] | None:
+    """Tensors of a line's result, or None if it has others."""
+    results = list(found) if isinstance(found, (tuple, list)) else [found]
+    if not results or len(results) > 6 or not all(isinstance(r, torch.Tensor) for r in results):
+        return None
+    return results
+
+
+def _is_followed(value: torch.Tensor) -> bool:
+    if value.numel() > MANY or value.is_complex() or str(value.dtype)[6:] not in (*FLOATS, "int64", "int32", "int8", "uint8", "bool", "int16"):
+        return False
+    if value.is_floating_point() and value.numel():
+        finite = value.detach()[value.detach().isfinite()]
+        return not finite.numel() or bool(finite.abs().max() < LARGEST)
+    return not value.numel() or value.dtype is torch.bool or bool(value.detach().abs().max() < 2**40)
+
+
+def _note_exactness(d: Draft, line: Line, operands: list[str], results: list[str]) -> None:
+    exact = all(_holds(d, n) for n in operands)
+    if not ("moves" in line.traits or "jumps" in line.traits):
+        exact = exact and "algebra" in line.traits
+    for name in results:
+        value = d.values[name]
+        holds = exact and ("algebra" not in line.traits or _is_on_grid(value))
+        if not value.is_floating_point():
+            holds = True
+        if holds and not line.target:
+            d.exact.add(name)
+        elif not holds:
+            place = value.untyped_storage().data_ptr()
+            d.exact -= {n for n, v in d.values.items() if v.untyped_storage().data_ptr() == place}
+
+
+def _is_on_grid(value: torch.Tensor) -> bool:
+    """Few enough digits that no order of summation can have rounded?"""
+    if not value.is_floating_point() or not value.numel():
+        return True
+    half = value.dtype in (torch.float16, torch.bfloat16)
+    steps, largest = (8, 16) if half else (256, 2048)
+    finite = value.detach().double()
+    finite = finite[finite.isfinite()]
+    scaled = finite * steps
+    return bool((scaled == scaled.round()).all() and (finite.abs() <= largest).all())
+
+
+def _line(d: Draft) -> Line:
+    kind = d.rng.choices(
+        ("call", "operator", "getitem", "setitem", "augmented", "unary", "in place"),
+        (66, 10, 9, 5, 4, 3, 3),
+    )[0]
+    if kind == "call":
+        return _call(d)
+    if kind == "operator":
+        symbol, traits = d.pick((OPERATORS | JUMPING).items())
+        x = d.any(exact="jumps" in traits)
+        other = d.number(x) if d.chance(0.4) else d.partner(x, exact="jumps" in traits)
+        pair = (x, other) if d.chance(0.7) else (other, x)
+        return Line(f"{pair[0]} {symbol} {pair[1]}", frozenset(traits.split()))
+    if kind == "augmented":
+        symbol = d.pick(OPERATORS)
+        x = d.any()
+        other = d.number(x) if d.chance(0.4) else d.partner(x)
+        return Line(f"{x} {symbol}= {other}", frozenset(OPERATORS[symbol].split()), x)
+    if kind == "unary":
+        return Line(d.pick(UNARY).format(d.any()), frozenset(("moves",)))
+    if kind == "in place":
+        name, made = d.pick(IN_PLACE.items())
+        x = d.any(min_dims=made.min_dims)
+        return Line(f"{x}.{name}({', '.join(made.arguments(d, x))})", made.traits, x)
+    x, index = _indexed(d)
+    if kind == "getitem":
+        return Line(f"{x}[{index}]", frozenset(("moves",)))
+    value = d.number(x) if d.chance(0.5) else _source_of(d, x, index)
+    return Line(f"{x}[{index}] = {value}", frozenset(("moves",)), x)
+
+
+def _indexed(d: Draft) -> tuple[str, str]:
+    """A value, and an index of it."""
+    x = d.any()
+    rank = d.values[x].ndim
+    if d.chance(0.15):
+        return x, d.leaf(tuple(d.values[x].shape), "bool")
+    if rank and d.chance(0.15):
+        return x, d.positions(d.pick(((2,), (1,), (2, 2), ())), d.size(x, "0"), negative=True)
+    return x, d.pick([index for index, dims in INDICES if dims <= rank])
+
+
+def _source_of(d: Draft, x: str, index: str) -> str:
+    """A tensor that fits what `x[index]` is, more or less."""
+    names = {"m": torch, **d.values}
+    try:
+        quietly(f"found = {x}[{index}]", names)
+    except REFUSALS:
+        return d.any()
+    shape = tuple(map(int, names["found"].shape))
+    dtype = str(d.values[x].dtype)[6:]
+    return d.leaf(shape, dtype if d.chance(0.8) and dtype in (*FLOATS, "int64", "int32", "bool") else None)
+
+
+def _call(d: Draft) -> Line:
+    name = d.pick(CALLED)
+    made: Recipe = RECIPES[name]
+    surface, name = d.pick(FORMS[name])
+    x = d.any(floats=made.floats, exact="jumps" in made.traits, min_dims=made.min_dims)
+    arguments = made.arguments(d, x)
+    if surface == "tensor_":
+        return Line(f"{x}.{name}_({', '.join(arguments)})", made.traits, x)
+    if surface == "tensor":
+        text = f"{x}.{name}({', '.join(arguments)})"
+    elif made.listed:
+        text = f"{PREFIXES[surface]}{name}({', '.join(arguments)})"
+    else:
+        text = f"{PREFIXES[surface]}{name}({', '.join((x, *arguments))})"
+    return Line(f"{text}[0]" if "ties" in made.traits else text, made.traits)

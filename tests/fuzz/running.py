@@ -1,0 +1,368 @@
+"""A program in PyTorch, eagerly, in a graph and as global tensors; and what differs."""
+
+from __future__ import annotations
+
+import random
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+import oneflow as flow
+from oneflow import nn
+from oneflow.core.errors import InternalError
+from tests.unit.graph.ranks import world_of
+
+from .drawing import FLOATS, REFUSALS, Program, quietly
+from .known import is_known
+
+EAGER, GRAPH, GLOBAL = MODES = ("eager", "graph", "global")
+TOLERANCES = {"float16": 2e-2, "bfloat16": 6e-2, "float32": 3e-4, "float64": 1e-6}
+RANKS = 2
+
+
+@dataclass
+class Outcome:
+    """All that a run shows.
+
+    values: name -> numbers, dtype and shape of every value after the last line.
+    line: number of the line that was refused, or -1.  error: its error.
+    gradients: of the leaves, None where there is none; not there if there are none at all.
+    followed: names of the results that require a gradient.
+    touched: name -> the other names whose numbers change when it is written.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    line: int = -1
+    error: Exception | None = None
+    gradients: dict[str, Any] | None = None
+    followed: tuple[str, ...] = ()
+    refused_backward: Exception | None = None
+    touched: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    strides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two libraries part. kind: "value", "dtype", "error", "gradient" ..."""
+
+    mode: str
+    kind: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.mode}, {self.kind}: {self.text}"
+
+
+def differences(program: Program, modes: tuple[str, ...] = MODES) -> list[Difference]:
+    """What the modes answer otherwise than PyTorch, at most one difference a mode."""
+    wanted = run_torch(program)
+    found = []
+    for mode in modes:
+        got = RUNS[mode](program)
+        difference = _compared(program, mode, wanted, got)
+        if difference is not None and not is_known(program, difference):
+            found.append(difference)
+    return found
+
+
+# -- runs
+
+
+def run_torch(program: Program) -> Outcome:
+    return _run(program, torch, {leaf.name: leaf.tensor(torch) for leaf in program.leaves})
+
+
+def run_eager(program: Program) -> Outcome:
+    return _run(program, flow, {leaf.name: leaf.tensor(flow) for leaf in program.leaves})
+
+
+def _run(program: Program, m: Any, leaves: dict[str, Any]) -> Outcome:
+    out = Outcome()
+    names = {"m": m, **leaves}
+    _follow(program, names, out)
+    values = {k: v for k, v in names.items() if _is_value(k, v)}
+    if out.line < 0:
+        _differentiate(program, m, values, out)
+    out.values = {k: _shown(v) for k, v in values.items()}
+    out.strides = {k: tuple(v.stride()) for k, v in values.items()}
+    if out.line < 0:
+        out.touched = _touched(m, values)
+    return out
+
+
+def run_graph(program: Program) -> Outcome:
+    """The lines inside of a graph, and their gradients."""
+    out = Outcome()
+    kept: list[str] = []
+
+    class Lines(nn.Graph):
+        def build(self, *leaves: Any) -> Any:
+            names = {"m": flow, **dict(zip(order, leaves, strict=True))}
+            _follow(program, names, out)
+            if out.error is not None:
+                raise out.error
+            values = {k: v for k, v in names.items() if _is_value(k, v)}
+            _differentiate(program, flow, values, out)
+            kept[:] = values
+            gradients = out.gradients or {}
+            given = [k for k, g in gradients.items() if g is not None]
+            return [values[k] for k in kept], [gradients[k] for k in given]
+
+    order = [leaf.name for leaf in program.leaves]
+    leaves = [leaf.tensor(flow) for leaf in program.leaves]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            values, gradients = Lines()(*leaves)
+    except Exception as error:
+        if out.error is None:
+            out.error, out.line = error, len(program.lines) - 1
+        return out
+    out.values = {k: _shown(v) for k, v in zip(kept, values, strict=True)}
+    if out.gradients is not None:
+        computed = iter(gradients)
+        out.gradients = {
+            k: None if g is None else _shown(next(computed)) for k, g in out.gradients.items()
+        }
+    return out
+
+
+def run_global(program: Program) -> Outcome:
+    """The lines on global tensors of two ranks, threads of this process, in drawn layouts."""
+    with world_of(RANKS) as world:
+        outcomes: list[Outcome | BaseException] = [Outcome(), Outcome()]
+
+        def rank(number: int) -> None:
+            world.enter(number)
+            try:
+                outcomes[number] = _run_global(program)
+            except BaseException as error:
+                outcomes[number] = error
+
+        threads = [threading.Thread(target=rank, args=(i,), daemon=True) for i in range(RANKS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            if thread.is_alive():
+                return Outcome(line=len(program.lines) - 1, error=InternalError("a rank hangs"))
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    first, second = outcomes
+    if _numbers_of(first) != _numbers_of(second):
+        first.error, first.line = InternalError("ranks differ"), len(program.lines) - 1
+    return first
+
+
+def _numbers_of(outcome: Any) -> Any:
+    return outcome.line, {k: v[0].tobytes() for k, v in outcome.values.items()}
+
+
+def _run_global(program: Program) -> Outcome:
+    rng, out = random.Random(program.seed), Outcome()
+    place = flow.placement("cpu", list(range(RANKS)))
+    names: dict[str, Any] = {"m": flow}
+    for leaf in program.leaves:
+        layouts = [flow.sbp.broadcast]
+        layouts += [flow.sbp.split(d) for d, size in enumerate(leaf.shape) if size >= RANKS]
+        if leaf.dtype in FLOATS[:2] and not any(isinstance(n, str) for n in leaf.numbers):
+            layouts.append(flow.sbp.partial_sum)
+        made = leaf.tensor(flow).detach().to_global(place, flow.sbp.broadcast)
+        made = made.to_global(sbp=rng.choice(layouts))
+        names[leaf.name] = made.detach().requires_grad_() if leaf.requires_grad else made
+    _follow(program, names, out)
+    values = {k: v for k, v in names.items() if _is_value(k, v)}
+    if out.line < 0:
+        _differentiate(program, flow, values, out)
+        if out.gradients is not None:
+            out.gradients = {
+                k: g if g is None or isinstance(g, tuple) else _shown(_whole(g)) for k, g in out.gradients.items()
+            }
+    out.values = {k: _shown(_whole(v)) for k, v in values.items()}
+    return out
+
+
+def _whole(value: Any) -> Any:
+    if not value.is_global:
+        return value
+    return value.detach().to_global(sbp=flow.sbp.broadcast).to_local()
+
+
+RUNS: dict[str, Callable[[Program], Outcome]] = {
+    EAGER: run_eager,
+    GRAPH: run_graph,
+    GLOBAL: run_global,
+}
+
+
+# -- parts of a run
+
+
+def _is_value(name: str, value: Any) -> bool:
+    return name[0] == "v" and isinstance(value, (torch.Tensor, flow.Tensor))
+
+
+def _follow(program: Program, names: dict[str, Any], out: Outcome) -> None:
+    for number, text in enumerate(program.lines):
+        try:
+            quietly(text, names)
+        except Exception as error:
+            out.line, out.error = number, error
+            return
+
+
+def _differentiate(program: Program, m: Any, values: dict[str, Any], out: Outcome) -> None:
+    """Gradients of all results in one pass."""
+    leaves = [leaf.name for leaf in program.leaves if leaf.requires_grad]
+    leaves = [n for n in leaves if values[n].requires_grad]
+    out.followed = tuple(k for k, v in values.items() if k not in leaves and v.requires_grad)
+    if not leaves or not out.followed:
+        return
+    results = [values[k] for k in out.followed]
+    weights = [
+        m.full_like(values[k].detach(), (1.0, 0.5, -1.0, 2.0)[int(k[1:]) % 4]) for k in out.followed
+    ]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = m.autograd.grad(
+                results, [values[n] for n in leaves], weights, allow_unused=True
+            )
+    except REFUSALS as error:
+        out.refused_backward = error
+        return
+    is_traced = bool(found) and m is flow and any(g is not None and g.is_lazy for g in found)
+    keep = is_traced or any(g is not None and getattr(g, "is_global", False) for g in found)
+    out.gradients = {
+        n: g if g is None or keep else _shown(g) for n, g in zip(leaves, found, strict=True)
+    }
+
+
+def _shown(value: Any) -> tuple[np.ndarray[Any, Any], str, tuple[int, ...]]:
+    """Numbers (a copy), dtype, shape."""
+    dtype = str(value.dtype).split(".")[-1]
+    plain = value.detach()
+    if isinstance(plain, torch.Tensor) and plain._is_zerotensor():
+        plain = plain.clone()
+    if dtype == "bfloat16":
+        plain = plain.float()
+    return np.array(plain.numpy()), dtype, tuple(map(int, value.shape))
+
+
+def _touched(m: Any, values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Who else changes when a value is written: names, by the name that is written."""
+    views = {k: v.detach() for k, v in values.items() if v.numel()}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, view in views.items():
+        if any(s == 0 and n > 1 for s, n in zip(view.stride(), view.shape, strict=True)):
+            continue
+        before = {k: _shown(v)[0].tobytes() for k, v in views.items()}
+        try:
+            view.copy_(_other(m, view))
+        except REFUSALS as error:
+            found[name] = (f"{type(error).__name__}",)
+            continue
+        found[name] = tuple(k for k, v in views.items() if k != name and _shown(v)[0].tobytes() != before[k])
+    return found
+
+
+def _other(m: Any, view: Any) -> Any:
+    """A tensor like `view` whose every number is another."""
+    if view.dtype == m.bool:
+        return ~view
+    found = m.zeros_like(view)
+    return found + (view == 0).to(view.dtype)
+
+
+# -- comparison
+
+
+def _compared(program: Program, mode: str, wanted: Outcome, got: Outcome) -> Difference | None:
+    last = len(program.lines) - 1
+    if isinstance(got.error, InternalError):
+        return Difference(mode, "internal", got.line, repr(got.error)[:300])
+    if wanted.error is None and got.error is not None:
+        text = f"{type(got.error).__name__}: {got.error}"
+        return Difference(mode, "refused", got.line, text[:300])
+    if wanted.error is not None:
+        if got.error is None:
+            text = f"not refused; PyTorch: {type(wanted.error).__name__}: {wanted.error}"
+            return Difference(mode, "accepted", last, text[:300])
+        if mode == GRAPH:
+            return None
+    for name, value in wanted.values.items():
+        difference = _value_difference(program, mode, name, value, got.values.get(name), wanted)
+        if difference is not None:
+            return difference
+    if wanted.error is None and wanted.followed != got.followed:
+        text = f"{wanted.followed} require gradients in PyTorch, {got.followed} here"
+        return Difference(mode, "followed", last, text)
+    if wanted.gradients is not None and got.error is None:
+        difference = _gradient_difference(mode, wanted, got, last)
+        if difference is not None:
+            return difference
+    for name, names in wanted.touched.items() if mode == EAGER else ():
+        if name in got.touched and got.touched[name] != names:
+            text = f"writing {name} changes {names} in PyTorch, {got.touched[name]} here"
+            return Difference(mode, "aliasing", last, text)
+    return None
+
+
+def _value_difference(
+    program: Program, mode: str, name: str, wanted: Any, got: Any, whole: Outcome
+) -> Difference | None:
+    line = next((i for i, t in enumerate(program.lines) if name in t.split(" = ")[0]), -1)
+    if got is None:
+        return Difference(mode, "value", line, f"{name} is not there")
+    if wanted[1:] != got[1:]:
+        text = f"{name} is {got[1]}{list(got[2])}, PyTorch's {wanted[1]}{list(wanted[2])}"
+        return Difference(mode, "type", line, text)
+    text = _unlike(wanted[0], got[0], wanted[1])
+    return Difference(mode, "value", line, f"{name} {text}") if text else None
+
+
+def _gradient_difference(mode: str, wanted: Outcome, got: Outcome, last: int) -> Difference | None:
+    if got.gradients is None:
+        text = f"{got.refused_backward!r}" if got.refused_backward else "no gradient"
+        return Difference(mode, "backward", last, text[:300])
+    assert wanted.gradients is not None
+    for name, value in wanted.gradients.items():
+        mine = got.gradients.get(name)
+        if value is None or mine is None:
+            if value is not mine:
+                text = f"of {name}: {'none' if mine is None else 'one'}, PyTorch the other"
+                if value is not None and not np.any(value[0]) or mine is not None and not np.any(mine[0]):
+                    continue
+                return Difference(mode, "gradient", last, text)
+            continue
+        text = "" if value[1:] == mine[1:] else f"is {mine[1:]}, not {value[1:]}"
+        text = text or _unlike(value[0], mine[0], value[1])
+        if text:
+            return Difference(mode, "gradient", last, f"of {name} {text}")
+    return None
+
+
+def _unlike(wanted: Any, got: Any, dtype: str) -> str:
+    """What is unlike in two arrays of one shape, or nothing."""
+    if dtype not in TOLERANCES:
+        if np.array_equal(wanted, got):
+            return ""
+        near = wanted == got
+    else:
+        a, b = wanted.astype(np.float64), got.astype(np.float64)
+        with np.errstate(all="ignore"):
+            finite = np.abs(a[np.isfinite(a)])
+            scale = max(1.0, float(finite.max())) if finite.size else 1.0
+            rate = TOLERANCES[dtype]
+            near = np.isclose(b, a, rate, rate * scale * 0.3, equal_nan=True)
+        if near.all():
+            return ""
+    at = tuple(int(i) for i in np.argwhere(~near)[0])
+    return f"at {at} of {list(wanted.shape)} is {got[at]!r}, PyTorch's {wanted[at]!r}"

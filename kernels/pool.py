@@ -143,7 +143,8 @@ def max_pool_grad(
         index = _source_index(xp, offset, positions, spatial, window)
         xp.equal(indices, index, out=chosen)
         _drop_padding(chosen, offset, spatial, window)
-        xp.multiply(d_out, chosen, out=share)
+        share[...] = 0  # not d_out * chosen: an infinite gradient would make the others NaN
+        xp.copyto(share, d_out, where=chosen)
         target = _window(padded, offset, positions, window)
         target += share
     d_x[...] = _inside(padded, spatial, window["padding"])

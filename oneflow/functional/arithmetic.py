@@ -59,6 +59,8 @@ def _add(a: TensorLike, b: TensorLike) -> Tensor:
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return _add(left, right)
     x, value = (left, right) if isinstance(left, Tensor) else (right, left)
+    if isinstance(value, bool) and x.meta.dtype is dtypes.bool_:
+        return binary.add(x, unary.full_like(x.detach(), value=value))
     return scalar.scalar_add(_numeric(x, value), value=value)
 
 
@@ -119,6 +121,8 @@ def _mul(a: TensorLike, b: TensorLike) -> Tensor:
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return _mul(left, right)
     x, value = (left, right) if isinstance(left, Tensor) else (right, left)
+    if isinstance(value, bool) and x.meta.dtype is dtypes.bool_:
+        return binary.mul(x, unary.full_like(x.detach(), value=value))
     return scalar.scalar_mul(_numeric(x, value), value=value)
 
 
@@ -269,8 +273,16 @@ ge = _compare("ge")
 
 
 def lerp(start: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
-    """start + weight * (end - start)."""
-    return _add(start, _mul(weight, _sub(end, start)))
+    """start + weight * (end - start), from the nearer end."""
+    gap = _sub(end, start)
+    if not isinstance(weight, Tensor):
+        if abs(weight) < 0.5:
+            return _add(start, _mul(weight, gap))
+        return _sub(end, _mul(1 - weight, gap))
+    is_near = compare.scalar_compare(unary.abs(weight), value=0.5, kind="lt")
+    return where_ops.where(
+        is_near, _add(start, _mul(weight, gap)), _sub(end, _mul(_sub(1, weight), gap))
+    )
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:

@@ -340,9 +340,14 @@ def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
     return reshape(total(input, dims), wanted)
 
 
+def matrix_transpose(input: Tensor) -> Tensor:
+    """A view with the last two dims exchanged; of a number, the number."""
+    return transpose(input, -2, -1) if input.ndim else reshape(input, ())
+
+
 def conjugate_transpose(input: Tensor) -> Tensor:
     """The last two dims exchanged, and the elements conjugated."""
-    return conj(transpose(input, -2, -1))
+    return conj(matrix_transpose(input))
 
 
 def vander(x: Tensor, N: int | None = None, *, increasing: bool = False) -> Tensor:

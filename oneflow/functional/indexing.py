@@ -25,7 +25,7 @@ from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import as_array
 from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, needs_data
-from oneflow.tensor.views import view_of, with_history
+from oneflow.tensor.views import with_history
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -256,17 +256,15 @@ def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
 
 
 def _take_basic(x: Tensor, basic: _Basic) -> Tensor:
+    """The part of x under ints, slices and new dims: always another tensor than x."""
+    part, wanted = x, tuple(basic.shape)
     if not basic.is_whole:
-        x = slicing.slice(x, **basic.bounds)
+        part = slicing.slice(part, **basic.bounds)
     if basic.flips:
-        x = shape.flip(x, dims=tuple(basic.flips))
-    return _shaped(x, tuple(basic.shape))
-
-
-def _shaped(x: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    if x.meta.shape == wanted and view_of(x) is not None:
-        return x
-    return shape.reshape(x, shape=wanted)
+        part = shape.flip(part, dims=tuple(basic.flips))
+    if part is not x and part.meta.shape == wanted:
+        return part
+    return shape.reshape(part, shape=wanted)
 
 
 def _front(x: Tensor, chosen: dict[int, Tensor]) -> tuple[Tensor, Tensor, int, tuple[int, ...]]:

@@ -116,6 +116,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     if chunks <= 0:
         raise ShapeError(f"chunk expects `chunks` to be greater than 0, got {chunks}")
     size = input.meta.shape[one_dim(dim, input.ndim, "chunk")]
+    if not size:
+        return split(input, [0] * chunks, dim)
     return split(input, max(1, -(-size // chunks)), dim)
 
 

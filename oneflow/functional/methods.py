@@ -139,7 +139,8 @@ def install() -> None:
     for name, function in OPERATORS.items():
         setattr(Tensor, f"__{name}__", operator(function))
         setattr(Tensor, f"__r{name}__", operator(function, swap=True))
-        setattr(Tensor, f"__i{name}__", in_place(function))
+        if name != "matmul":  # x @= y makes a new x, as in PyTorch: its shape may differ
+            setattr(Tensor, f"__i{name}__", in_place(function))
     for name, function in COMPARISONS.items():
         setattr(Tensor, f"__{name}__", operator(function))
     for name, function in UNARY.items():
@@ -496,7 +497,7 @@ def is_floating_point(self: Tensor) -> bool:
 
 PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "T": _matrix_transpose,
-    "mT": lambda self: shaping.transpose(self, -2, -1),
+    "mT": arranging.matrix_transpose,
     "H": arranging.conjugate_transpose,
     "mH": arranging.conjugate_transpose,
     "real": complex_numbers.real,

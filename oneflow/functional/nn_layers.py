@@ -9,12 +9,12 @@ from oneflow.core.dtype import float32, promote
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.core.operand import Number
-from oneflow.functional.arithmetic import add, div, eq, mul
+from oneflow.functional.arithmetic import add, div, eq, mul, sub
 from oneflow.functional.creation import zeros
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.promotion import as_type
+from oneflow.functional.promotion import as_type, together
 from oneflow.functional.reduction import mean, norm, var, widened
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_add
@@ -204,18 +204,17 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; other dims are broadcast."""
-    x1, x2 = broadcast_tensors(x1, x2)
+    x1, x2 = broadcast_tensors(*together(x1, x2))
     a, b = widened(x1), widened(x2)
     lengths = mul(clamp(norm(a, 2, dim), min=eps), clamp(norm(b, 2, dim), min=eps))
-    cosine = div(total(mul(a, b), dim), lengths)
-    return as_type(cosine, x1.meta.dtype) if a is not x1 and b is not x2 else cosine
+    return as_type(div(total(mul(a, b), dim), lengths), x1.meta.dtype)
 
 
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dim."""
-    return norm(add(add(x1, mul(x2, -1)), eps), p, -1, keepdim)
+    return norm(add(sub(x1, x2), eps), p, -1, keepdim)
 
 
 # ---- positions -----------------------------------------------------------------------------------

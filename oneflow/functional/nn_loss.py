@@ -6,7 +6,7 @@ from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.nn_activation import log_softmax
-from oneflow.functional.promotion import as_type
+from oneflow.functional.promotion import as_type, together
 from oneflow.functional.reduction import norm, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_select
@@ -42,6 +42,7 @@ def smooth_l1_loss(
     """
     if not isinstance(reduction, str):
         reduction, beta = (beta if isinstance(beta, str) else "mean"), reduction
+    input, target = together(input, target)
     return reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
 
 
@@ -63,10 +64,9 @@ def binary_cross_entropy_with_logits(
     """binary_cross_entropy(sigmoid(input), target) without overflow.  pos_weight: of the positive
     targets, per class.
     """
+    input, target = together(input, target)
     if pos_weight is None:
-        loss = loss_ops.bce_with_logits_loss(
-            input, as_type(target, input.meta.dtype), pos_weight=1.0
-        )
+        loss = loss_ops.bce_with_logits_loss(input, target, pos_weight=1.0)
     else:
         # (1 - t) x + (1 + (w - 1) t) * softplus(-x)
         scale = add(mul(sub(pos_weight, 1), target), 1)

@@ -42,7 +42,7 @@ def _adaptive_max_pool(
     positions.  return_indices: also where they are, as an index into the flattened spatial dims.
     """
     x, single = batched(ndim, input)
-    if x.ndim != ndim + 2 or 0 in x.meta.shape[1:]:
+    if x.ndim != ndim + 2 or 0 in x.meta.shape[2 if single else 1 :]:
         raise ShapeError(f"adaptive_max_pool{ndim}d: cannot pool {input.meta}")
     spatial = x.meta.shape[2:]
     many = adaptive_sizes(f"adaptive_max_pool{ndim}d", output_size, ndim)

@@ -10,7 +10,7 @@ from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.nn_layers import pairwise_distance
-from oneflow.functional.promotion import as_float, as_type
+from oneflow.functional.promotion import as_float, as_type, together
 from oneflow.functional.reduction import check_reduction, mean, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, gather, within
@@ -118,7 +118,7 @@ def poisson_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """The negative logarithm of the Poisson probability, whose rate is exp(input) or input."""
-    input, target = as_float(input), as_float(target)
+    input, target = together(as_float(input), target)
     if log_input:
         loss = sub(unary.exp(input), mul(target, input))
     else:

@@ -435,7 +435,7 @@ def unique(
         input.numpy(), return_inverse=True, return_counts=True, axis=at, equal_nan=False
     )
     kind = np.int64 if dtype is None else dtype_of(dtype).np
-    result = [_from_values(values, input)]
+    result = [as_type(_from_values(values, input), input.meta.dtype)]
     if return_inverse:
         shape = input.meta.shape if at is None else (-1,)
         result.append(_from_values(inverse.reshape(shape).astype(kind), input))

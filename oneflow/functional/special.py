@@ -82,15 +82,7 @@ def entr(input: Tensor) -> Tensor:
 
 def ndtr(input: Tensor) -> Tensor:
     """The area under the normal density left of input."""
-    x = as_float(input)
-    scaled = mul(x, math.sqrt(0.5))
-    tail = mul(_gauss_times(unary.abs(scaled)), 0.5)
-    return pick(compare.scalar_compare(x, value=0, kind="lt"), tail, sub(1, tail))
-
-
-def _gauss_times(a: Tensor) -> Tensor:
-    """erfc(a) of a >= 0, which keeps its digits in the tail."""
-    return mul(unary.exp(unary.neg(unary.square(a))), ops.erfcx(a))
+    return mul(ops.erfc(mul(as_float(input), -math.sqrt(0.5))), 0.5)
 
 
 def ndtri(input: Tensor) -> Tensor:

@@ -445,10 +445,8 @@ def unique_consecutive(
     starts = np.ones(len(flat), bool)
     starts[1:] = (flat[1:] != flat[:-1]).any(axis=1)
     runs = np.cumsum(starts) - 1
-    if at is None:
-        result = [beside(input, values.reshape(-1)[starts])]
-    else:
-        result = [beside(input, np.compress(starts, values, axis=at))]
+    kept = values.reshape(-1)[starts] if at is None else np.compress(starts, values, axis=at)
+    result = [as_type(beside(input, kept), input.meta.dtype)]
     if return_inverse:
         shape = values.shape if at is None else (-1,)
         result.append(beside(input, runs.reshape(shape).astype(np.int64)))
@@ -498,5 +496,5 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     others = tuple(i for i in range(input.ndim) if i != at)
     size = norm(input, p, others, True)
     scale = div(maxnorm, add(size, 1e-7))
-    factor = masked_fill(scale, size <= maxnorm, 1.0)
+    factor = masked_fill(scale, unary.logical_not(size > maxnorm), 1.0)
     return mul(input, factor)

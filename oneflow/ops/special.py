@@ -84,6 +84,7 @@ def _log_gamma(x: Expression) -> Expression:
     value = where(is_near, value - log(where(is_near, product, 1.0)), value)
     sine = absolute(apply("sin", (x - _floor(x)) * math.pi))
     value = where(is_low, math.log(math.pi) - log(sine) - value, value)
+    value = where(apply("logical_or", eq(x, 1.0), eq(x, 2.0)), 0.0, value)
     return where(apply("isinf", x), math.inf, value)
 
 

@@ -303,4 +303,5 @@ def full_like(x: Tensor, *, value: Number) -> Tensor:
     """FullLike, also in a gradient of a tensor that was written to since: its values are not
     read.
     """
-    return _full_like(x._unread(), value=value)
+    unread: Tensor | None = getattr(x, "_unread", None)
+    return _full_like(x if unread is None else unread, value=value)

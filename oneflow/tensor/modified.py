@@ -13,12 +13,8 @@ from oneflow.tensor.tensor import Tensor
 class ModifiedTensor(Tensor):
     """Has a type, and raises when its values are asked for: many gradients never ask."""
 
-    __slots__ = ("reader", "written")
+    __slots__ = ("_unread", "reader")
     reader: str
-    written: Tensor
-
-    def _unread(self) -> Tensor:
-        return self.written
 
     @property
     def _array(self) -> Any:
@@ -34,5 +30,5 @@ def modified_tensor(x: Tensor, reader: str) -> ModifiedTensor:
     for name in Tensor.__slots__:
         if name not in ("__weakref__", "_array"):
             setattr(y, name, getattr(x, name, None))
-    y.reader, y.written = reader, x
+    y.reader, y._unread = reader, x
     return y

@@ -109,6 +109,8 @@ class Tensor(TableMethods):
         "value",
     )
     __array_priority__ = 1000
+    _unread: Tensor | None = None
+    """The tensor to hand to an op that reads its type alone, if it is another (modified.py)."""
 
     meta: TensorType
     value: Any
@@ -311,10 +313,6 @@ class Tensor(TableMethods):
     def is_leaf(self) -> bool:
         self._renew()
         return self._grad_fn is None
-
-    def _unread(self) -> Tensor:
-        """The tensor, for an op that reads its type alone."""
-        return self
 
     def _renew(self) -> None:
         """Bring the history up to date, if this is a view whose base has been written to."""

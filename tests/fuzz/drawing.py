@@ -217,7 +217,9 @@ class Draft:
 
     def size(self, x: str, dim: str) -> int:
         value = self.values[x]
-        return int(value.shape[int(dim)]) if value.ndim and -value.ndim <= int(dim) < value.ndim else 1
+        return (
+            int(value.shape[int(dim)]) if value.ndim and -value.ndim <= int(dim) < value.ndim else 1
+        )
 
     def flag(self) -> str:
         return self.pick(("True", "False"))

@@ -159,12 +159,18 @@ def _results(found: Any) -> list[torch.Tensor] | None:
 
 
 def _is_followed(value: torch.Tensor) -> bool:
-    if value.numel() > MANY or value.is_complex() or str(value.dtype)[6:] not in (*FLOATS, "int64", "int32", "int8", "uint8", "bool", "int16"):
+    if (
+        value.numel() > MANY
+        or value.is_complex()
+        or str(value.dtype)[6:] not in (*FLOATS, "int64", "int32", "int8", "uint8", "bool", "int16")
+    ):
         return False
     if value.is_floating_point() and value.numel():
         finite = value.detach()[value.detach().isfinite()]
         return not finite.numel() or bool(finite.abs().max() < LARGEST)
-    return not value.numel() or value.dtype is torch.bool or bool(value.detach().abs().max() < 2**40)
+    return (
+        not value.numel() or value.dtype is torch.bool or bool(value.detach().abs().max() < 2**40)
+    )
 
 
 def _note_exactness(d: Draft, line: Line, operands: list[str], results: list[str]) -> None:
@@ -246,7 +252,9 @@ def _source_of(d: Draft, x: str, index: str) -> str:
         return d.any()
     shape = tuple(map(int, names["found"].shape))
     dtype = str(d.values[x].dtype)[6:]
-    return d.leaf(shape, dtype if d.chance(0.8) and dtype in (*FLOATS, "int64", "int32", "bool") else None)
+    return d.leaf(
+        shape, dtype if d.chance(0.8) and dtype in (*FLOATS, "int64", "int32", "bool") else None
+    )
 
 
 def _call(d: Draft) -> Line:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -436,7 +435,9 @@ def filters(count: int) -> Arguments:
     def arguments(d: Draft, x: str) -> list[str]:
         value = d.values[x]
         channels = int(value.shape[-count - 1]) if value.ndim > count else 1
-        weights = d.leaf((d.pick((1, 2)), channels, *(d.pick((1, 2)),) * count), _dtype(d, x), special=False)
+        weights = d.leaf(
+            (d.pick((1, 2)), channels, *(d.pick((1, 2)),) * count), _dtype(d, x), special=False
+        )
         return [weights, *d.optional("stride=2"), *d.optional("padding=1")]
 
     return arguments
@@ -451,7 +452,9 @@ def labels(d: Draft, x: str) -> list[str]:
     value = d.values[x]
     classes = int(value.shape[1]) if value.ndim > 1 else (int(value.shape[0]) if value.ndim else 1)
     shape = (int(value.shape[0]), *map(int, value.shape[2:])) if value.ndim > 1 else ()
-    numbers = tuple(d.rng.randint(0, max(classes - 1, 0)) for _ in range(int(torch.Size(shape).numel())))
+    numbers = tuple(
+        d.rng.randint(0, max(classes - 1, 0)) for _ in range(int(torch.Size(shape).numel()))
+    )
     index = d.leaf(shape, "int64", numbers=numbers)
     found = [index, *d.optional(f"reduction='{d.pick(('mean', 'sum', 'none'))}'")]
     return [*found, *(["ignore_index=0"] if d.chance(0.2) else [])]
@@ -535,7 +538,9 @@ recipe(
     nothing,
 )
 recipe("square", nothing, "algebra")
-recipe("floor ceil trunc fix frac sign sgn logical_not isnan isinf isfinite signbit", nothing, "jumps")
+recipe(
+    "floor ceil trunc fix frac sign sgn logical_not isnan isinf isfinite signbit", nothing, "jumps"
+)
 recipe("isposinf isneginf isreal relu6 hardtanh hardshrink softshrink", nothing, "jumps")
 recipe("round", decimals, "jumps")
 recipe("bitwise_not", nothing, "moves")
@@ -548,7 +553,11 @@ recipe("mul multiply", partner_or_number, "algebra")
 recipe("div divide true_divide", partner_or_number)
 recipe("maximum minimum fmax fmin", exact_partner, "moves jumps")
 recipe("floor_divide remainder fmod", exact_partner_or_number, "jumps algebra")
-recipe("eq ne not_equal lt less le less_equal gt greater ge greater_equal", exact_partner_or_number, "jumps")
+recipe(
+    "eq ne not_equal lt less le less_equal gt greater ge greater_equal",
+    exact_partner_or_number,
+    "jumps",
+)
 recipe("logical_and logical_or logical_xor isclose heaviside", exact_partner, "jumps")
 recipe("bitwise_and bitwise_or bitwise_xor gcd lcm", partner, "moves")
 recipe("bitwise_left_shift bitwise_right_shift", shift, "moves")
@@ -667,7 +676,12 @@ recipe("select_scatter", slot_source, "moves", min_dims=1)
 # -- products
 
 recipe("matmul", matrix_for, "algebra", min_dims=1)
-recipe("mm", lambda d, x: [d.leaf((int(d.values[x].shape[-1]), 2), _dtype(d, x))], "algebra", min_dims=2)
+recipe(
+    "mm",
+    lambda d, x: [d.leaf((int(d.values[x].shape[-1]), 2), _dtype(d, x))],
+    "algebra",
+    min_dims=2,
+)
 recipe("bmm", batch_for, "algebra", min_dims=3)
 recipe("dot vdot", lambda d, x: [d.partner(x, same=True)], "algebra", min_dims=1)
 recipe("outer ger", lambda d, x: [d.leaf((2,), _dtype(d, x))], "algebra", min_dims=1)
@@ -691,7 +705,12 @@ recipe("glu", perhaps_dim, floats=True, min_dims=1)
 recipe("mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss", target, floats=True)
 recipe("binary_cross_entropy_with_logits kl_div poisson_nll_loss", target, floats=True)
 recipe("cross_entropy nll_loss", labels, floats=True, min_dims=1)
-recipe("cosine_similarity pairwise_distance", lambda d, x: [d.partner(x, same=True)], floats=True, min_dims=1)
+recipe(
+    "cosine_similarity pairwise_distance",
+    lambda d, x: [d.partner(x, same=True)],
+    floats=True,
+    min_dims=1,
+)
 recipe("embedding", table_rows, "moves", listed=True)
 recipe("one_hot", lambda d, x: [str(d.pick((6, 7)))], "jumps")
 

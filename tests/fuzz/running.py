@@ -183,7 +183,8 @@ def _run_global(program: Program) -> Outcome:
         _differentiate(program, flow, values, out)
         if out.gradients is not None:
             out.gradients = {
-                k: g if g is None or isinstance(g, tuple) else _shown(_whole(g)) for k, g in out.gradients.items()
+                k: g if g is None or isinstance(g, tuple) else _shown(_whole(g))
+                for k, g in out.gradients.items()
             }
     out.values = {k: _shown(_whole(v)) for k, v in values.items()}
     return out
@@ -269,7 +270,9 @@ def _touched(m: Any, values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         except REFUSALS as error:
             found[name] = (f"{type(error).__name__}",)
             continue
-        found[name] = tuple(k for k, v in views.items() if k != name and _shown(v)[0].tobytes() != before[k])
+        found[name] = tuple(
+            k for k, v in views.items() if k != name and _shown(v)[0].tobytes() != before[k]
+        )
     return found
 
 
@@ -338,7 +341,9 @@ def _gradient_difference(mode: str, wanted: Outcome, got: Outcome, last: int) ->
         if value is None or mine is None:
             if value is not mine:
                 text = f"of {name}: {'none' if mine is None else 'one'}, PyTorch the other"
-                if value is not None and not np.any(value[0]) or mine is not None and not np.any(mine[0]):
+                if (value is not None and not np.any(value[0])) or (
+                    mine is not None and not np.any(mine[0])
+                ):
                     continue
                 return Difference(mode, "gradient", last, text)
             continue

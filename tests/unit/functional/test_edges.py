@@ -191,7 +191,9 @@ def test_the_gradient_of_an_extreme_goes_to_nan(row: list[float]) -> None:
 def test_logit_beyond_its_interval() -> None:
     p = [0.0, 1.0, -0.5, 1.5, 0.5, NAN, 0.001, 0.999]
     check(flow.logit, torch.logit, p)
-    check(lambda x: flow.special.logit(x, 0.01), lambda x: torch.special.logit(x, 0.01), p)
+    # With eps, PyTorch's gradient at NaN is 0 in vectorized code and NaN in the rest of a row.
+    numbers = [x for x in p if x == x]
+    check(lambda x: flow.special.logit(x, 0.01), lambda x: torch.special.logit(x, 0.01), numbers)
 
 
 def test_of_equal_operands_fmax_and_fmin_choose_the_first() -> None:

@@ -1,0 +1,94 @@
+"""Programs that once were answered otherwise than by PyTorch, shrunk, each for its kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from .drawing import Program
+from .running import EAGER, differences
+
+FOUND = {
+    "a concatenation meets the dtypes of all": """
+        v0 = m.tensor([True]); v1 = m.tensor([0.5], dtype=m.float16)
+        v2 = m.cat([v0, v1, v0]); v3 = m.hstack([v1, v0, m.tensor([2.0])])
+        v4 = m.cat([m.ones(0, dtype=m.float64), v1])""",
+    "a base whose view was written with a gradient requires one": """
+        v0 = m.ones(3).requires_grad_(); v1 = m.zeros(2, 3)
+        v2 = v1[1]
+        v2[...] = v0 * 2
+        v3 = m.tensor([v1.requires_grad, v2.requires_grad, v2.is_leaf])""",
+    "a view of what was written to since has the history of now": """
+        v0 = m.tensor([[0.5, 1.0], [1.5, 2.0]]).requires_grad_()
+        v1 = v0 * 2
+        v2 = v1.T
+        v3 = v2.narrow(0, 1, 1)
+        v2.exp_()
+        v4, = m.autograd.grad(v3.sum(), [v0])""",
+    "what was overwritten by a number gets no gradient": """
+        v0 = m.tensor([[1.0]]).requires_grad_(); v1 = m.ones(1, 5, 1) * 1
+        v1[:, 0] = v0
+        v2 = v1[0]
+        v2[True] = -1
+        v3, = m.autograd.grad([v1, v2], [v0], [m.ones_like(v1), m.ones_like(v2)])""",
+    "quotients, gathered and scattered values may be overwritten": """
+        v0 = m.tensor([[1.0, 2.0]]).requires_grad_(); v1 = v0 * 3; v2 = m.tensor([[0]])
+        v3 = v1 / v0
+        v4 = v1.gather(1, v2)
+        v5 = v0.sort(1)[0] * 2
+        v3.sqrt_()
+        v1.fill_(7)
+        v6, = m.autograd.grad(v3.sum() + v4.sum() + v5.sum(), [v0])""",
+    "x[...] and x[:] are other tensors than x": """
+        v0 = m.ones(2, 3)[0]
+        v1 = v0[...]
+        v1.unsqueeze_(0)
+        v2 = v0[:]
+        v2.unsqueeze_(0)""",
+    "x @= y may have another shape": """
+        v0 = m.ones(4)
+        v0 @= m.ones(4)""",
+    "bools and a bool": """
+        v0 = m.tensor([True, False])
+        v1 = v0 + True; v2 = v0 * False; v3 = True + v0
+        v0 += True""",
+    "different numbers keep their dtype": """
+        v0 = m.tensor([2.0, 1.0, 2.0], dtype=m.bfloat16)
+        v1 = m.unique(v0); v2 = m.unique_consecutive(v0)""",
+    "an infinite gradient of a maximum goes nowhere else": """
+        v0 = m.tensor([[[1.0, 0.0, 0.5]]]).requires_grad_()
+        v1, = m.autograd.grad(m.nn.functional.max_pool1d(v0, 3).atanh().sum(), [v0])
+        v2, = m.autograd.grad(m.nn.functional.adaptive_max_pool1d(v0, 1).atanh().sum(), [v0])""",
+    "slices with NaN are not scaled down": """
+        v0 = m.renorm(m.tensor([[1.0, float('nan')], [1.0, 3.0]]), 2, 1, 1.0)""",
+    "distances of small integers do not wrap": """
+        v0 = m.pairwise_distance(m.ones(1, 3), m.ones(1, 3, dtype=m.uint8))
+        v1 = m.cosine_similarity(m.ones(2, 3, dtype=m.float16), m.ones(2, 3, dtype=m.int64))""",
+    "as many chunks of nothing as asked for": """
+        v0, v1, v2, = m.chunk(m.ones(0, 2), 3)
+        v3 = m.nn.functional.glu(m.ones(0, 2), 0)""",
+    "no channels to pool": """
+        v0 = m.nn.functional.adaptive_max_pool2d(m.ones(0, 4, 4), 2)""",
+    "the normal density at 0": """
+        v0 = m.tensor([0.0, -0.0, 1.0]).requires_grad_()
+        v1 = m.special.ndtr(v0)
+        v2, = m.autograd.grad(v1.sum(), [v0])""",
+    "log gamma is 0 at 1 and 2": """
+        v0 = m.tensor([1.0, 2.0, float('-inf')], dtype=m.float64).lgamma() == 0""",
+    "lerp from the nearer end": """
+        v0 = m.tensor([float('inf')]).lerp(m.ones(1), 0.5)
+        v1 = m.ones(1).lerp(m.tensor([float('inf')]), m.tensor([0.25]))""",
+    "losses of two dtypes": """
+        v0 = m.tensor([1.0, 2.0], dtype=m.float16); v1 = m.tensor([True, False])
+        v2 = m.nn.functional.poisson_nll_loss(v0, v1)
+        v3 = m.nn.functional.smooth_l1_loss(m.ones(2), m.tensor([3.0, 1.5], dtype=m.float64))
+        v4 = m.nn.functional.binary_cross_entropy_with_logits(v0, m.tensor([0.5, 1.0]))""",
+    "the transpose of a number": """
+        v0 = m.tensor(2.0).mT; v1 = m.tensor(2.0).adjoint()""",
+}
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_programs_that_were_answered_otherwise(kind: str) -> None:
+    lines = [part.strip() for line in FOUND[kind].split("\n") for part in line.split("; ")]
+    program = Program((), tuple(line for line in lines if line))
+    assert [str(d) for d in differences(program, (EAGER,))] == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-from oneflow.autograd.engine import Pass, _key
+from oneflow.autograd.engine import Pass, _key, run_post_hooks
 from oneflow.core.dispatch import current_mode
-from oneflow.core.errors import AutogradError, ShapeError
+from oneflow.core.errors import ArgumentError, AutogradError, CallError, ShapeError
 from oneflow.core.operand import Tensors
 from oneflow.ops.cast import cast
 from oneflow.ops.concat import concat
@@ -19,23 +19,44 @@ from oneflow.tensor.tensor import Tensor
 def backward(
     tensors: Tensors,
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool = False,
+    retain_graph: bool | None = False,
     create_graph: bool = False,
+    *,
+    inputs: Tensors | None = None,
 ) -> None:
     """Adds to `.grad` of every leaf below `tensors` the sum of d tensor / d leaf, weighted by
     `grad_tensors`.
+
+    inputs: the tensors whose `.grad` is added to, instead of all leaves. Raises AutogradError for
+    one that needs no gradient, and for none at all.
     """
     roots = _as_list(tensors)
     grads = _root_grads(roots, grad_tensors)
-    work = Pass(None, bool(retain_graph) or create_graph, create_graph)
+    targets = None if inputs is None else _targets(inputs)
+    if targets is not None and not targets:
+        raise AutogradError("`inputs` argument to `backward()` cannot be empty.")
+    work = Pass(targets, bool(retain_graph) or create_graph, create_graph)
     if work.may_replay:
         work.run(roots, grads)
-        return
-    mode = current_mode()
-    if mode.scale_gradient is not None:
-        grads = [mode.scale_gradient(g) for g in grads]
-    with mode.backward_pass():
-        work.run(roots, grads)
+    else:
+        mode = current_mode()
+        if mode.scale_gradient is not None:
+            grads = [mode.scale_gradient(g) for g in grads]
+        with mode.backward_pass():
+            work.run(roots, grads)
+    for target in targets or ():
+        if (found := work.found.pop(_key(target), None)) is not None:
+            work.accumulate(target, found)
+            run_post_hooks(target)
+
+
+def _targets(inputs: Tensors) -> list[Tensor]:
+    targets = _as_list(inputs)
+    for t in targets:
+        t._renew()
+        if not t._requires_grad:
+            raise AutogradError("One of the differentiated Tensors does not require grad")
+    return targets
 
 
 def grad(
@@ -44,31 +65,44 @@ def grad(
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    allow_unused: bool | None = None,
     is_grads_batched: bool = False,
+    *,
+    materialize_grads: bool = False,
+    only_inputs: bool = True,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
 
     is_grads_batched: `grad_outputs` has one more dim in front; one pass is run per row, the results
-    are stacked. Raises AutogradError for an input that the outputs do not depend on, unless
-    allow_unused (then None).
+    are stacked. materialize_grads: zeros for an input that the outputs do not depend on.
+    only_inputs: accepted; `backward()` adds to `.grad`.
+    Raises AutogradError for an input that the outputs do not depend on, unless allow_unused (then
+    None) or materialize_grads.
     """
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            "allow_unused=False."
+        )
+    targets = _targets(inputs)
+    may_be_unused = bool(allow_unused) or materialize_grads
     if is_grads_batched:
-        return _batched_grad(outputs, inputs, grad_outputs, create_graph, allow_unused)
-    roots, targets = _as_list(outputs), _as_list(inputs)
-    for t in targets:
-        t._renew()
-        if not t._requires_grad:
-            raise AutogradError("One of the differentiated Tensors does not require grad")
-    keep = create_graph if retain_graph is None else bool(retain_graph) or create_graph
-    work = Pass(targets, keep, create_graph)
-    with current_mode().backward_pass():
-        work.run(roots, _root_grads(roots, grad_outputs))
-    found = tuple(work.found.get(_key(t)) for t in targets)
-    if not allow_unused and any(g is None for g in found):
+        found = _batched_grad(outputs, targets, grad_outputs, create_graph, may_be_unused)
+    else:
+        keep = create_graph if retain_graph is None else bool(retain_graph) or create_graph
+        roots = _as_list(outputs)
+        work = Pass(targets, keep, create_graph)
+        with current_mode().backward_pass():
+            work.run(roots, _root_grads(roots, grad_outputs))
+        found = tuple(work.found.get(_key(t)) for t in targets)
+    if not may_be_unused and any(g is None for g in found):
         raise AutogradError(
             "One of the differentiated Tensors appears to not have been used in the graph. "
             "Set allow_unused=True if this is the desired behavior."
+        )
+    if materialize_grads:
+        return tuple(
+            filled_like(t, 0) if g is None else g for t, g in zip(targets, found, strict=True)
         )
     return found
 
@@ -84,8 +118,9 @@ def _batched_grad(
     counts = {g.meta.shape[0] for g in batches if g is not None}
     if len(counts) != 1:
         raise AutogradError(
-            "grad: is_grads_batched needs grad_outputs with one more dim in front, of one size; "
-            f"got sizes {sorted(counts)}"
+            "grad: If `is_grads_batched=True`, we interpret the first dimension of each "
+            "grad_output as the batch dimension, which must be the same for all; got sizes "
+            f"{sorted(counts)}"
         )
     rows = [
         grad(
@@ -119,13 +154,15 @@ def _as_list(tensors: Tensor | Sequence[Tensor | None]) -> Sequence[Tensor | Non
 def _root_grads(
     roots: list[Tensor], given: Tensor | Sequence[Tensor | None] | None
 ) -> list[Tensor]:
+    if given is not None and not isinstance(given, Tensor | Sequence):
+        raise CallError(f"gradients can be either Tensors or None, but got {type(given).__name__}")
     grads = [None] * len(roots) if given is None else _as_list(given)
     if len(grads) != len(roots):
         raise AutogradError(f"got {len(roots)} tensors and {len(grads)} gradients")
     return [_root_grad(r, g) for r, g in zip(roots, grads, strict=True)]
 
 
-def _root_grad(root: Tensor, given: Tensor | None) -> Tensor:
+def _root_grad(root: Tensor, given: object) -> Tensor:
     root._renew()
     if not root._requires_grad:
         raise AutogradError(
@@ -133,9 +170,15 @@ def _root_grad(root: Tensor, given: Tensor | None) -> Tensor:
             "was not computed from any tensor with requires_grad=True"
         )
     if given is not None:
+        if not isinstance(given, Tensor):
+            raise CallError(
+                f"gradients can be either Tensors or None, but got {type(given).__name__}"
+            )
         if given.meta.shape != root.meta.shape:
             raise ShapeError(
-                f"backward: the gradient {given.meta} must have the shape of the tensor {root.meta}"
+                f"Mismatch in shape: grad_output[0] has a shape of {given.shape} and output[0] has "
+                f"a shape of {root.shape}: backward: the gradient {given.meta} must have the shape "
+                f"of the tensor {root.meta}"
             )
         return given if given.meta.dtype is root.meta.dtype else cast(given, dtype=root.meta.dtype)
     if root.meta.numel != 1:

@@ -12,6 +12,7 @@ from oneflow.core.dispatch import call, current_mode, is_default_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
 from oneflow.ops.shape import reshape
+from oneflow.tensor.grad_checks import check_replaced
 from oneflow.tensor.grad_mode import set_grad_enabled, state
 from oneflow.tensor.tape import GradNode, OpNode
 from oneflow.tensor.tensor import Tensor, alias
@@ -156,8 +157,12 @@ class Pass:
             if node._retained and index in node._retained:
                 x = node._retained[index]()
                 if x is not None:
+                    known = x._grad
+                    if known is not None:
+                        x.grad = _add(known, grad)
+                    else:
+                        x.grad = grad if self.create_graph else self._own(grad)
                     self.held.add(id(grad._array))
-                    x.grad = grad if self.create_graph or x.grad is None else _add(x.grad, grad)
             key = (id(node), index)
             if self.targets is not None and key in self.targets:
                 self.held.add(id(grad._array))
@@ -200,19 +205,17 @@ class Pass:
             if (id(leaf), -1) in self.targets:
                 self.found[(id(leaf), -1)] = grad
             return
-        self._accumulate(leaf, grad)
+        self.accumulate(leaf, grad)
         if more is not None and more.post_accumulate:
-            for hook in list(more.post_accumulate.values()):
-                replaced = hook(leaf.grad)  # type: ignore[arg-type]
-                if replaced is not None:
-                    leaf.grad = replaced
+            run_post_hooks(leaf)
 
-    def _accumulate(self, leaf: Tensor, grad: Tensor) -> None:
-        known = leaf.grad
+    def accumulate(self, leaf: Tensor, grad: Tensor) -> None:
+        """Add to the `.grad` of a tensor."""
+        known = leaf._grad
         if known is None:
-            leaf.grad = grad if self.create_graph else self._own(grad)
+            leaf._grad = grad if self.create_graph else self._own(grad)
         elif self.create_graph or not _same_layout(known, grad):
-            leaf.grad = _add(known, grad)
+            leaf._grad = _add(known, grad)
         else:
             array = known._array
             array += grad._array
@@ -263,8 +266,17 @@ def run_hooks(hooks: dict[int, Any], grad: Tensor) -> Tensor:
     for hook in list(hooks.values()):
         replaced = hook(grad)
         if replaced is not None:
+            check_replaced(hook, grad, replaced)
             grad = replaced
     return grad
+
+
+def run_post_hooks(leaf: Tensor) -> None:
+    """Call the hooks that wait for `.grad` of a leaf to be added to."""
+    for hook in list(leaf._extra.post_accumulate.values()) if leaf._extra is not None else ():
+        replaced = hook(leaf.grad)  # type: ignore[arg-type]
+        if replaced is not None:
+            leaf.grad = replaced
 
 
 def _key(t: Tensor) -> tuple[int, int]:

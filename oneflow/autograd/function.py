@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from oneflow.core.errors import AutogradError
+from oneflow.core.errors import AutogradError, CallError, DTypeError, ShapeError
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops.cast import cast
+from oneflow.ops.reduce import sum_to_shape
 from oneflow.tensor.alike import filled_like
 from oneflow.tensor.grad_mode import no_grad, state
+from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias
 
@@ -22,6 +26,8 @@ class FunctionCtx:
     def __init__(self) -> None:
         self._saved: tuple[tuple[Tensor, int] | partial[Tensor] | None, ...] = ()
         self._non_differentiable: tuple[int, ...] = ()
+        self._dirty: tuple[int, ...] = ()
+        self._materializes = True
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -45,6 +51,16 @@ class FunctionCtx:
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """These outputs of forward do not require a gradient."""
         self._non_differentiable = tuple(id(t) for t in outputs)
+
+    def mark_dirty(self, *inputs: Tensor) -> None:
+        """These inputs were written to in place by forward, which returns them: they get this
+        function as their history.
+        """
+        self._dirty = tuple(id(t) for t in inputs)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros (True) or None for an output whose gradient is not known."""
+        self._materializes = bool(value)
 
 
 def _unpack(saved: tuple[Tensor, int] | partial[Tensor]) -> Tensor:
@@ -74,6 +90,8 @@ class Function:
 
     forward: ClassVar[Callable[..., Any]] = staticmethod(_no_forward)
     backward: ClassVar[Callable[..., Any]] = staticmethod(_no_backward)
+    setup_context: ClassVar[Callable[..., Any] | None] = None
+    """`setup_context(ctx, inputs, output)`: then forward is called without the context."""
 
     def __call__(self, *args: object) -> Any:
         return self.apply(*args)
@@ -85,27 +103,40 @@ class Function:
         inputs = [a for a in args if isinstance(a, Tensor)]
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         with no_grad():
-            made = cls.forward(ctx, *args)
-        single = isinstance(made, Tensor)
+            if cls.setup_context is None:
+                made = cls.forward(ctx, *args)
+            else:
+                made = cls.forward(*args)
+                cls.setup_context(ctx, args, made)
+        single = not isinstance(made, tuple | list)
         results: Sequence[Any] = (made,) if single else tuple(made)
         # A result that is an input (or has a history) becomes a tensor of its own.
-        outs = tuple(
+        outs = [
             _as_output(r, inputs)
             if isinstance(r, Tensor) and id(r) not in ctx._non_differentiable
             else r
             for r in results
-        )
+        ]
         live = [o for o in outs if isinstance(o, Tensor) and id(o) not in ctx._non_differentiable]
         # Aliases: the outputs themselves will hold the node that holds this function.
         places = {id(t): (k, alias(t)) for k, t in enumerate(live)}
         slots = [places.get(id(o)) for o in outs]
 
         def backward(grads: Sequence[Tensor | None]) -> list[Any]:
-            filled = [None if s is None else _or_zeros(grads[s[0]], s[1]) for s in slots]
-            return _backward(cls, ctx, args, filled)
+            given = [None if s is None else grads[s[0]] for s in slots]
+            if ctx._materializes:
+                given = [
+                    filled_like(s[1], 0) if g is None and s is not None else g
+                    for g, s in zip(given, slots, strict=True)
+                ]
+            return _backward(cls, ctx, types, given)
 
+        types = [a.meta if isinstance(a, Tensor) else None for a in args]
         record_call(cls.__name__, inputs, live, backward)
-        return outs[0] if single else outs
+        for k, result in enumerate(results):
+            if id(result) in ctx._dirty and outs[k] is not result:
+                outs[k] = overwrite(result, outs[k])
+        return outs[0] if single else tuple(outs)
 
 
 def _as_output(result: Tensor, inputs: list[Tensor]) -> Tensor:
@@ -115,25 +146,67 @@ def _as_output(result: Tensor, inputs: list[Tensor]) -> Tensor:
 def _backward(
     cls: type[Function],
     ctx: FunctionCtx,
-    args: tuple[object, ...],
-    filled: list[Tensor | None],
+    types: Sequence[TensorType | None],
+    grads: Sequence[Tensor | None],
 ) -> list[Any]:
     """Calls the user's backward with one gradient per output and keeps those of the tensor
     inputs.
+
+    types: of the arguments that are tensors.
     """
-    results = cls.backward(ctx, *filled)
-    results = results if isinstance(results, (tuple, list)) else (results,)
-    if len(results) < len(args):
+    made = cls.backward(ctx, *grads)
+    results = list(made) if isinstance(made, tuple | list) else [made]
+    while len(results) > len(types) and results[-1] is None:
+        results.pop()
+    name = f"{cls.__name__}Backward"
+    if len(results) != len(types):
         raise AutogradError(
-            f"{cls.__name__}.backward returned {len(results)} gradients, but forward took "
-            f"{len(args)} inputs; "
-            "return one per input, None where there is none"
+            f"function {name} returned an incorrect number of gradients (expected {len(types)}, "
+            f"got {len(results)}): return one per input of forward, None where there is none"
         )
-    return [g for a, g in zip(args, results, strict=False) if isinstance(a, Tensor)]
+    for position, (type_, result) in enumerate(zip(types, results, strict=True), 1):
+        if type_ is None and result is not None:
+            raise AutogradError(
+                f"function {name} returned a gradient different than None at position {position}, "
+                "but the corresponding forward input was not a Variable"
+            )
+    return [
+        _fitted(name, i, result, type_) if ctx.needs_input_grad[i] else None
+        for i, (type_, result) in enumerate(zip(types, results, strict=True))
+        if type_ is not None
+    ]
 
 
-def _or_zeros(grad: Tensor | None, like: Tensor) -> Tensor:
-    return filled_like(like, 0) if grad is None else grad
+def _fitted(name: str, index: int, grad: object, wanted: TensorType) -> Tensor | None:
+    """A gradient in the type of its input: summed over the dims along which it is broadcast."""
+    if grad is None:
+        return None
+    if not isinstance(grad, Tensor):
+        raise CallError(
+            f"expected Variable or None (got {type(grad).__name__}): {name} must return a Tensor "
+            f"or None for input {index}"
+        )
+    if grad.meta.shape != wanted.shape:
+        if not _is_broadcast(wanted.shape, grad.meta.shape):
+            raise ShapeError(
+                f"Function {name} returned an invalid gradient at index {index} - got "
+                f"{list(grad.meta.shape)} but expected shape compatible with {list(wanted.shape)}"
+            )
+        grad = sum_to_shape(grad, wanted.shape)
+    if grad.meta.dtype is not wanted.dtype:
+        if grad.meta.dtype.is_complex and not wanted.dtype.is_complex:
+            raise DTypeError(
+                f"Function {name} returned an invalid gradient at index {index} - got "
+                f"{grad.meta.dtype} for an input of {wanted.dtype}; return its real part"
+            )
+        grad = cast(grad, dtype=wanted.dtype)
+    return grad
+
+
+def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether broadcasting `shape` can give the shape `to`."""
+    tail = to[len(to) - len(shape) :] if len(shape) <= len(to) else None
+    return tail is not None and all(a in (1, b) for a, b in zip(shape, tail, strict=True))
 
 
 def once_differentiable(backward: Callable[P, R]) -> Callable[P, R]:

@@ -18,7 +18,7 @@ from oneflow.core.device import DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DTypeLike, bool_, dtype_of
 from oneflow.core.errors import ArgumentError, CallError, OneFlowError, PlacementError
-from oneflow.core.operand import Number, TensorLike
+from oneflow.core.operand import Number, TensorLike, Tensors
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
 from oneflow.functional import (
@@ -106,14 +106,16 @@ def _construct(cls: type[Tensor], *args: ArrayLike, **kwargs: Any) -> Tensor:
 def _backward(
     self: Tensor,
     gradient: Tensor | None = None,
-    retain_graph: bool = False,
+    retain_graph: bool | None = False,
     create_graph: bool = False,
+    inputs: Tensors | None = None,
 ) -> None:
     """Adds d self / d leaf to `.grad` of every leaf that requires a gradient.
 
-    gradient: of the same shape; may be left out for a tensor of one element.
+    gradient: of the same shape; may be left out for a tensor of one element.  inputs: the tensors
+    whose `.grad` is added to, instead of all leaves.
     """
-    backward(self, gradient, retain_graph, create_graph)
+    backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 COMPLETING: dict[str, Callable[..., Any]] = {

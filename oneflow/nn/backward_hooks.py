@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oneflow.autograd.function import Function, FunctionCtx
+from oneflow.core.errors import AutogradError
+from oneflow.tensor.grad_checks import check_replaced
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -75,9 +77,7 @@ class BackwardWatch:
 
     def _outputs_known(self, grads: Grads) -> Grads:
         for hook in self.before:
-            changed = hook(self.module, grads)
-            if changed is not None:
-                grads = changed if isinstance(changed, tuple) else (changed,)
+            grads = _replaced(hook, "grad_output", grads, hook(self.module, grads))
         self.grad_output = grads
         if not self.has_inputs:
             for hook in self.hooks:
@@ -87,6 +87,21 @@ class BackwardWatch:
     def _inputs_known(self, grads: Grads) -> Grads:
         for hook in self.hooks:
             changed = hook(self.module, grads, self.grad_output)
-            if changed is not None:
-                grads = changed if isinstance(changed, tuple) else (changed,)
+            grads = _replaced(hook, "grad_input", grads, changed)
         return grads
+
+
+def _replaced(hook: Callable[..., Any], what: str, grads: Grads, changed: object) -> Grads:
+    """The gradients after a hook that returned `changed` in their place, or None."""
+    if changed is None:
+        return grads
+    new = changed if isinstance(changed, tuple) else (changed,)
+    if len(new) != len(grads):
+        raise AutogradError(
+            f"Backward hook returned an invalid number of {what}, got {len(new)}, but expected "
+            f"{len(grads)}"
+        )
+    for one, other in zip(grads, new, strict=True):
+        if one is not None and other is not None:
+            check_replaced(hook, one, other)
+    return new

@@ -399,9 +399,10 @@ class Module:
         with no_grad():
             for x in [*self.parameters(), *self.buffers()]:
                 new = fn(x.detach())
-                if x.grad is not None:
-                    x.grad = fn(x.grad)
+                grad = None if x.grad is None else fn(x.grad)
                 x.data = new
+                if grad is not None:
+                    x.grad = grad
         return self
 
     def to(
@@ -649,15 +650,15 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
     """Clears `.grad` of each: to None, or to fresh zeros of the same layout."""
     with no_grad():
         for parameter in parameters:
-            grad = parameter.grad
+            grad = parameter._grad
             if grad is None:
                 continue
             if set_to_none or isinstance(parameter, RowTable):  # whose rows have no dense zeros
-                parameter.grad = None
+                parameter._grad = None
             elif isinstance(grad._array, np.ndarray) and grad._placement is None:
                 # As zeros_like, without an op: these were a sixth of the ops of a small step.
                 zeros = np.zeros(grad._array.shape, grad._array.dtype)
-                parameter.grad = raw(grad.meta, zeros, grad._device)
+                parameter._grad = raw(grad.meta, zeros, grad._device)
             else:
                 parameter.grad = zeros_like(grad)
 

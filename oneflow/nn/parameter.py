@@ -24,6 +24,8 @@ class Parameter(Tensor):
     parameters.
     """
 
+    keeps_attributes = False
+
     def __new__(cls, data: ArrayLike | None = None, requires_grad: bool = True) -> Parameter:
         source = data if isinstance(data, Tensor) else tensor([] if data is None else data)
         made: Parameter = adopt(cls, source.detach())
@@ -47,9 +49,9 @@ class RowTable(Parameter):
     forget: Callable[[], None] | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "grad" and value is None and self.forget is not None:
+        if name == "_grad" and value is None and self.forget is not None:
             self.forget()
-        if name == "grad" and isinstance(value, Tensor) and value.dtype is not float32:
+        if name in ("grad", "_grad") and isinstance(value, Tensor) and value.dtype is not float32:
             value = value.to(float32)  # of a module made half or double: the shadow stays float32
         super().__setattr__(name, _split(value) if name == "data" else value)
 

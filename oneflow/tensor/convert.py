@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -63,7 +64,8 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     """`copy.deepcopy(x)`: new memory, same requires_grad, no history. What has a history is copied
-    as `x.detach()` would be.
+    as `x.detach()` would be. Attributes of a user's own are copied, but those of parameters are
+    not, as in PyTorch.
     """
     if id(x) in memo:
         known: Tensor = memo[id(x)]
@@ -75,8 +77,10 @@ def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     if type(x) is not Tensor:
         y = adopt(type(x), y)
     memo[id(x)] = y
-    if x.grad is not None:
-        y.grad = deep_copy(x.grad, memo)
+    if x._grad is not None:
+        y._grad = deep_copy(x._grad, memo)
+    if x.keeps_attributes and x.__dict__:
+        y.__dict__.update(copy.deepcopy(x.__dict__, memo))
     return y
 
 
@@ -86,7 +90,7 @@ def reduce_tensor(x: Tensor, protocol: SupportsIndex | None = None) -> tuple[Any
     """
     needs_data(x, "pickling")
     array = to_host(x._array)
-    return rebuild, (
+    facts = (
         type(x),
         array,
         x.meta.shape,
@@ -96,6 +100,7 @@ def reduce_tensor(x: Tensor, protocol: SupportsIndex | None = None) -> tuple[Any
         x._sbp,
         x._requires_grad,
     )
+    return (rebuild, facts, x.__dict__) if x.__dict__ else (rebuild, facts)
 
 
 def rebuild(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.core.errors import AutogradError
-from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.tensor import MEMBERS, Tensor
 
 
 class ModifiedTensor(Tensor):
@@ -27,8 +27,8 @@ class ModifiedTensor(Tensor):
 
 def modified_tensor(x: Tensor, reader: str) -> ModifiedTensor:
     y: ModifiedTensor = object.__new__(ModifiedTensor)
-    for name in Tensor.__slots__:
-        if name not in ("__weakref__", "_array"):
+    for name in MEMBERS:
+        if name != "_array":
             setattr(y, name, getattr(x, name, None))
     y.reader, y._unread = reader, x
     return y

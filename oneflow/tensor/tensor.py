@@ -8,7 +8,9 @@ constructor users know. Methods that compute are functions of `oneflow.functiona
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
@@ -25,7 +27,7 @@ from oneflow.core.errors import (
     OneFlowError,
     PlacementError,
 )
-from oneflow.core.operand import Index, Number, TensorLike
+from oneflow.core.operand import Index, Number, TensorLike, Tensors
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.size import Size
@@ -33,6 +35,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, GpuArray
 from oneflow.kernels.cuda_device import index_of
 from oneflow.tensor.formats import layout, strided
+from oneflow.tensor.grad_checks import check_assigned
 from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
@@ -91,26 +94,30 @@ class Tensor(TableMethods):
     meta: shape and dtype (global ones if global).  data: the same memory as a tensor that autograd
     does not watch.  value: the graph value if traced, else None.  grad: the accumulated gradient or
     None.  Internal code finds the local array, or this rank's shard, in `_array` (None if traced).
+    Attributes of a user's own are kept by deepcopy and pickle, and by no op.
     """
 
     __slots__ = (
+        "__dict__",
         "__weakref__",
         "_array",
         "_device",
         "_extra",
+        "_grad",
         "_grad_fn",
         "_out_index",
         "_placement",
         "_requires_grad",
         "_sbp",
         "_version",
-        "grad",
         "meta",
         "value",
     )
     __array_priority__ = 1000
     _unread: Tensor | None = None
     """The tensor to hand to an op that reads its type alone, if it is another (modified.py)."""
+    keeps_attributes = True
+    """Whether deepcopy copies attributes of a user's own."""
 
     meta: TensorType
     value: Any
@@ -120,6 +127,7 @@ class Tensor(TableMethods):
     _placement: Placement | None
     _sbp: NdSbp | None
     _requires_grad: bool
+    _grad: Tensor | None
     _grad_fn: Any
     _out_index: int
     _version: list[int]
@@ -137,8 +145,9 @@ class Tensor(TableMethods):
         def backward(
             self,
             gradient: Tensor | None = None,
-            retain_graph: bool = False,
+            retain_graph: bool | None = False,
             create_graph: bool = False,
+            inputs: Tensors | None = None,
         ) -> None: ...
         def numpy(self) -> np.ndarray[Any, Any]: ...
         def __repr__(self) -> str: ...
@@ -304,6 +313,23 @@ class Tensor(TableMethods):
         self.requires_grad = requires_grad
         return self
 
+    def _set_grad(self, new: Tensor | None) -> None:
+        if new is not None:
+            check_assigned(self, new)
+        self._grad = new
+
+    def _del_grad(self) -> None:
+        self._grad = None
+
+    if not TYPE_CHECKING:
+        grad = property(
+            attrgetter("_grad"),
+            _set_grad,
+            _del_grad,
+            "The accumulated gradient; None if there is none. Assigning one of another type or "
+            "place than the tensor's is an error.",
+        )
+
     @property
     def grad_fn(self) -> Any:
         self._renew()
@@ -350,6 +376,17 @@ class Tensor(TableMethods):
         if self._grad_fn is not None or not self._requires_grad:
             raise AutogradError("a post grad accumulation hook needs a leaf that requires gradient")
         return RemovableHandle(extra(self).post_accumulate, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls `hook(tensor)` each time `.grad` of this leaf has been added to."""
+        me = weakref.ref(self)  # which holds the hooks
+
+        def accumulated(_: Tensor) -> None:
+            leaf = me()
+            if leaf is not None and hook(leaf) is not None:
+                raise AutogradError("hooks registered to post_accumulate_grad must return None")
+
+        return self._register_post_grad_accumulation_hook(accumulated)
 
     # ---- python ----------------------------------------------------------------------------------
 
@@ -477,7 +514,7 @@ def raw(type_: TensorType, array: Array | GpuArray | None, device: Device) -> Te
     x.meta = type_
     x._array = array
     x._device = device
-    x._placement = x._sbp = x.value = x.grad = x._grad_fn = x._extra = None
+    x._placement = x._sbp = x.value = x._grad = x._grad_fn = x._extra = None
     x._requires_grad = False
     x._out_index = 0
     x._version = [0]
@@ -539,12 +576,16 @@ def alias(x: Tensor) -> Tensor:
     return y
 
 
+MEMBERS: tuple[str, ...] = Tensor.__slots__[2:]
+"""The members of a tensor, without the attributes of a user's own."""
+
+
 def adopt(cls: type[T], x: Tensor) -> T:
     """`x` as an instance of a subclass (nn.Parameter), over the same memory and without history."""
     y: T = _new(cls)
-    for name in Tensor.__slots__[1:]:
+    for name in MEMBERS:
         setattr(y, name, getattr(x, name))
-    y._grad_fn, y._extra, y.grad = None, None, None
+    y._grad_fn = y._extra = y._grad = None
     return y
 
 

@@ -182,7 +182,7 @@ def test_batched_gradients_need_batches_of_one_size() -> None:
     y = x * 3
     (found,) = flow.autograd.grad([y], [x], flow.eye(2), is_grads_batched=True)
     assert found.tolist() == [[3, 0], [0, 3]]
-    with pytest.raises(AutogradError, match="one more dim"):
+    with pytest.raises(AutogradError, match="as the batch dimension"):
         flow.autograd.grad([y], [x], is_grads_batched=True)
 
 

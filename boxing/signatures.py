@@ -7,6 +7,8 @@ and the compiler, choose alike. The rule:
 1. An op that moves rows between so many ranks (core/op.py: moves_rows) has its tensors split. An op
    that runs on parts (core/parts.py: slice, flip, roll, pad, concat ...) and whose dims
    concerned are split keeps the layout of its input.
+   One that makes its part of the result of each shard, whatever the axes of the hierarchy have cut,
+   does so (reshape).
 2. Along an axis of the hierarchy on which a signature takes every input as it is, such a one is
    taken.
 3. Along an axis on which no input that is split stays split, nothing is cut. To cut costs nothing
@@ -96,6 +98,10 @@ def choose(
         ins, out = by_parts
         known = runs_on_shards(op, types, ins, (out,), attrs, placement)
         return NdSignature(ins, (out,), not known)
+    if op.kept is not None and placement.ndim > 1:
+        kept = op.kept(sbps[0], placement.hierarchy, *types, **attrs)
+        if kept is not None and call.keeps_fixed((kept,)):
+            return NdSignature(sbps, (kept,))
     found = call.candidates()
     if len(found) == 1:
         return found[0]

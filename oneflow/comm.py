@@ -111,13 +111,14 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
 
 @also_called(output_tensor="output", input_tensor="input")
 def all_gather_into_tensor(output: Tensor, input: Tensor) -> None:
-    """Every rank's `input`, one after the other along dim 0, into `output`.
+    """Every rank's `input`, one after the other, into `output`.
 
-    output: of shape (ranks * n, ...) for an input (n, ...), or (ranks, *input.shape).
+    output: of any shape with as many elements, (ranks * n, ...) for an input (n, ...), say.
     """
-    mine = array_of(input, "all_gather_into_tensor")
+    mine = _flat(input, "all_gather_into_tensor")
     _check_parts(output, "output", input.meta, "all_gather_into_tensor")
-    store(output, _everyone().all_gather(mine, what="all_gather_into_tensor"))
+    gathered = _everyone().all_gather(mine, what="all_gather_into_tensor")
+    store(output, gathered.reshape(output.meta.shape))
 
 
 def reduce_scatter(output: Tensor, input_list: list[Tensor], op: str = "sum") -> None:
@@ -131,16 +132,17 @@ def reduce_scatter(output: Tensor, input_list: list[Tensor], op: str = "sum") ->
 
 @also_called(output_tensor="output", input_tensor="input")
 def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum") -> None:
-    """Reduces `input` over all ranks and leaves this rank's equal part of dim 0 in `output`.
+    """Reduces `input` over all ranks and leaves this rank's equal part of it in `output`.
 
-    input: of shape (ranks * n, ...) for an output (n, ...), or (ranks, *output.shape).
+    input: of any shape with as many elements, (ranks * n, ...) for an output (n, ...), say.
     """
-    mine = array_of(input, "reduce_scatter_tensor")
+    mine = _flat(input, "reduce_scatter_tensor")
     check_local(output, "reduce_scatter_tensor")
     check_reduction(op, output.meta, "reduce_scatter_tensor")
     _check_parts(input, "input", output.meta, "reduce_scatter_tensor")
-    stacked = mine.reshape(world().world_size, *output.meta.shape)
-    store(output, _everyone().reduce_scatter(stacked, op, what="reduce_scatter_tensor"))
+    stacked = mine.reshape(world().world_size, output.meta.numel)
+    part = _everyone().reduce_scatter(stacked, op, what="reduce_scatter_tensor")
+    store(output, part.reshape(output.meta.shape))
 
 
 def broadcast(tensor: Tensor, src: int) -> None:
@@ -356,15 +358,15 @@ def _flat(x: Tensor, who: str) -> Array:
 
 
 def _check_parts(x: Tensor, name: str, part: TensorType, who: str) -> None:
-    """x must be as large as one `part` from each rank, along dim 0 or along a new first dim."""
+    """x must have as many elements as one `part` from each rank."""
     check_local(x, who)
     size = world().world_size
-    joined = (size * part.shape[0], *part.shape[1:]) if part.shape else (size,)
     if x.meta.dtype is not part.dtype:
         raise DTypeError(f"{who}: {name} is {x.meta}, but a rank's part is {part}")
-    if x.meta.shape not in (joined, (size, *part.shape)):
+    if x.meta.numel != size * part.numel:
         raise ShapeError(
-            f"{who}: {name} is {x.meta}, but parts {part} of {size} ranks make {list(joined)}"
+            f"{who}: {name} is {x.meta} of {x.meta.numel} elements, but parts {part} of {size} "
+            f"ranks make {size * part.numel}"
         )
 
 

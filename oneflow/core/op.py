@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar, o
 from oneflow.core.dispatch import call
 from oneflow.core.errors import CallError, GraphError, InternalError
 from oneflow.core.operand import Attrs, Gradients, Tensor
-from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -184,6 +184,12 @@ class Op(metaclass=OpClass):
     """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops
     where that number decides what is valid (reshape). num_ranks: into how many parts one dim may be
     cut: the axis's size, or the product of the hierarchy where several axes may split one dim."""
+
+    kept: ClassVar[Callable[..., NdSbp | None] | None] = None
+    """`kept(nd_sbp, hierarchy, x, **attrs)`: the layout of the result if each rank makes of its own
+    shard its own part of the result, over all axes of a hierarchy together; None: no layout says
+    what that gives. Only for ops of which the axes' signatures one by one do not tell it
+    (reshape)."""
 
     localize: ClassVar[Callable[..., Attrs] | None] = None
     """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from oneflow.core.device import DEVICE_TYPES
+from oneflow.core.device import DEVICE_TYPES, META
 from oneflow.core.errors import GraphError, PlacementError
 
 MAX_RANK = 1 << 31
@@ -26,8 +26,9 @@ Ranks: TypeAlias = "int | Sequence[Ranks] | np.ndarray[Any, Any]"
 class Placement:
     """A device type and the ranks, whose shape is the hierarchy.
 
-    type: "cpu" or "cuda". ranks: a list, nested list or integer array; sorted and de-duplicated, so
-    that a rank's place in the hierarchy is its place in ascending order. Immutable and hashable.
+    type: "cpu", "cuda", or "meta" for tensors without values. ranks: a list, nested list or integer
+    array; sorted and de-duplicated, so that a rank's place in the hierarchy is its place in
+    ascending order. Immutable and hashable.
     """
 
     __slots__ = ("__weakref__", "_hash", "hierarchy", "rank_ids", "type")
@@ -38,7 +39,7 @@ class Placement:
     _hash: int
 
     def __new__(cls, type: str, ranks: Ranks) -> Placement:
-        if type not in DEVICE_TYPES:
+        if type not in (*DEVICE_TYPES, META):
             raise PlacementError(
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type "
                 f"at start of device string: {type}"

@@ -43,7 +43,7 @@ def all_gather_object(value: object) -> list[Any]:
 def broadcast_object(value: object = None, src: int = 0) -> Any:
     """Rank `src`'s value, on every rank."""
     check_rank(src, "broadcast_object")
-    return _broadcast(value, src, f"broadcast_object(from rank {src})")
+    return broadcast_as(value, src, f"broadcast_object(from rank {src})")
 
 
 def broadcast_object_list(object_list: list[Any], src: int = 0) -> None:
@@ -56,7 +56,7 @@ def broadcast_object_list(object_list: list[Any], src: int = 0) -> None:
         got = type(object_list).__name__
         raise ShapeError(f"broadcast_object_list: a list is needed, got {got}")
     what = f"broadcast_object_list(from rank {src}) of {len(object_list)} entries"
-    object_list[:] = _broadcast(object_list, src, what)
+    object_list[:] = broadcast_as(object_list, src, what)
 
 
 def gather_object(value: object, dst: int = 0) -> list[Any] | None:
@@ -127,7 +127,8 @@ def recv_object(src: int) -> Any:
     return _opened(payload)
 
 
-def _broadcast(value: object, src: int, what: str) -> Any:
+def broadcast_as(value: object, src: int, what: str) -> Any:
+    """`broadcast_object` as a part of another call."""
     here = world().everyone
     payload, error = _payload(lambda: encode(value)) if here.rank == src else (b"", None)
     said = here.gather_bytes(payload, what)[here.ranks.index(src)]

@@ -49,7 +49,7 @@ from oneflow.tensor.formats import memory_format
 from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
-from oneflow.tensor.tensor import Tensor, adopt, extra, needs_data, raw
+from oneflow.tensor.tensor import Tensor, adopt, cpu_device, extra, needs_data, raw
 from oneflow.tensor.views import stand_in, view_of, with_history
 
 if TYPE_CHECKING:
@@ -389,8 +389,10 @@ def pin_memory(self: Tensor, *_: object) -> Tensor:
 
 
 def new(self: Tensor, *args: ArrayLike, **where: Unpack[Place]) -> Tensor:
-    """`Tensor(...)` with this tensor's dtype."""
-    return elementwise.cast(legacy_tensor(*args, **where), self.meta.dtype)
+    """`Tensor(...)` with this tensor's dtype, and in its place unless another is given."""
+    if not where and (self._placement is not None or self._device != cpu_device()):
+        where = layout_of(self)
+    return legacy_tensor(*args, dtype=self.meta.dtype, **where)
 
 
 def new_tensor(

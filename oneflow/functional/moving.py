@@ -7,10 +7,11 @@ from typing import Any, TypeAlias, cast
 from oneflow.core.device import DEVICE_TYPES, META, Device, DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
-from oneflow.core.errors import CallError, DeviceError
+from oneflow.core.errors import CallError, DeviceError, PlacementError
 from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type
 from oneflow.ops.unary import copy as copy_op
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.tensor import Tensor, device_type
 
@@ -32,7 +33,7 @@ def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
     copy = bool(kwargs.pop("copy", False))
     non_blocking = bool(kwargs.pop("non_blocking", False))
     kwargs.pop("memory_format", None)
-    device, dtype = _wanted(args, kwargs)
+    device, dtype = _wanted(input, args, kwargs)
     out = input if dtype is None else as_type(input, dtype)
     if device is not None:
         out = _to_device(out, device, non_blocking)
@@ -40,7 +41,7 @@ def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
 
 
 def _wanted(
-    args: tuple[Target, ...], kwargs: dict[str, Any]
+    input: Tensor, args: tuple[Target, ...], kwargs: dict[str, Any]
 ) -> tuple[DeviceLike | Placement | None, DType | None]:
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     other = kwargs.pop("other", None)
@@ -48,6 +49,11 @@ def _wanted(
         raise CallError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
     for arg in args if other is None else (*args, other):
         if isinstance(arg, Tensor):
+            if arg._placement is not None and input._placement is None:
+                raise PlacementError(
+                    "tensor.to(other) can only be called when tensor and other are both local or "
+                    "both global, but other is global: use to_global(placement, sbp), or type_as"
+                )
             device = arg._placement.type if arg._placement is not None else arg._device
             dtype = arg.meta.dtype
         elif isinstance(arg, (Device, Placement)) or (
@@ -74,7 +80,7 @@ def _to_device(x: Tensor, device: DeviceLike | Placement, non_blocking: bool) ->
 def _global_to_device(x: Tensor, placement: Placement, device: DeviceLike | Placement) -> Tensor:
     if current_global_mode().is_enabled:
         device = Device(cast(DeviceLike, device)).type  # code written for one device names one
-    if not isinstance(device, str) or device not in DEVICE_TYPES:
+    if not isinstance(device, str) or device not in (*DEVICE_TYPES, META):
         raise DeviceError(
             'Only string device without device id (eg. "cpu" or "cuda") is expected for global '
             f"tensor, but got {device!r}"
@@ -97,8 +103,16 @@ def cuda(
 
 
 def type_as(input: Tensor, target: Tensor) -> Tensor:
-    """The tensor in the dtype and place of `target`."""
-    return to(input, target)
+    """The tensor in the dtype and place of `target`, and global or local as it is: a local tensor
+    becomes this rank's part of a global one, a global one its part on this rank.
+    """
+    cast_ = as_type(input, target.meta.dtype)
+    if target._placement is not None:
+        place = layout_of(target)
+        return cast_.to_global(place["placement"], place["sbp"])
+    if cast_._placement is not None:
+        cast_ = cast_.to_local()
+    return to(cast_, target)
 
 
 def get_device(input: Tensor) -> int:

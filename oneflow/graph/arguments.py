@@ -6,6 +6,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from oneflow.core.device import META
+from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
@@ -70,6 +72,8 @@ class Arguments:
         for i, (x, expected) in enumerate(zip(found, self.metas, strict=True)):
             if meta_of(x) != expected:
                 raise _changed(i, expected, meta_of(x))
+            if x.value is not None:
+                raise _nested(self._graph)
         return found
 
     def _differs(self, path: str, expected: str, found: object) -> GraphError:
@@ -82,14 +86,27 @@ class Arguments:
 
 
 def check_inputs(graph: str, given: Tree) -> None:
-    """Raises GraphError for an array that is no tensor: the graph would keep the first one."""
+    """Raises GraphError for an array that is no tensor: the graph would keep the first one; for a
+    tensor without values; and for a call inside the build() of another graph.
+    """
+    if current_mode().draws is not None:  # that graph is being traced
+        raise _nested(graph)
     for path, leaf in flatten(given):
+        if isinstance(leaf, Tensor) and leaf._device.type == META:
+            raise GraphError(f"graph {graph}: argument {path[3:]} is on meta, it has no values")
         if hasattr(leaf, "__array__") and not isinstance(leaf, (Tensor, np.generic)):
             kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
             raise GraphError(
                 f"graph {graph}: inputs must be tensors, and argument {path[3:]} is a {kind}; "
                 "pass flow.from_numpy(array) or flow.tensor(array)"
             )
+
+
+def _nested(graph: str) -> GraphError:
+    return GraphError(
+        f"graph {graph} is called inside the build() of another graph: a graph is compiled and run "
+        "as a whole, so call its modules there instead"
+    )
 
 
 def meta_of(x: Tensor) -> Meta:

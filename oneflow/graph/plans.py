@@ -30,7 +30,7 @@ class Modes:
         self._tensors = [(x, x._requires_grad) for x in tensors]
 
     def hold(self) -> bool:
-        """Whether all are in these modes now."""
+        """True if all are in these modes now."""
         return all(m.training == was for m, was in self._modules) and all(
             x._requires_grad == was for x, was in self._tensors
         )
@@ -47,7 +47,7 @@ class Plans:
         self._size = size
         self._first: Compiled | None = None
         self._kept: list[tuple[Hashable, Compiled]] = []
-        """From the oldest use to the newest."""
+        """The oldest use first, the newest last."""
         self.current: Hashable = None
         """The key of the last call."""
 

@@ -12,7 +12,7 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.op import Box, Boxes, Op, declare
 from oneflow.core.operand import Attrs, Gradients, Number, Operand, Tensor
 from oneflow.core.parts import Index, Part, Parts, clipped, placed
-from oneflow.core.sbp import BROADCAST, SbpSignature, Split, signature
+from oneflow.core.sbp import BROADCAST, NdSbp, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import reduce, slicing
 from oneflow.ops.checks import require_dim, require_scalar
@@ -71,6 +71,23 @@ def _reshape_signatures(x: TensorType, shape: Shape, num_ranks: int | None) -> l
     return result + _partial(x)
 
 
+def _reshaped_split(
+    old: list[int], new: list[int], dim: int, num_ranks: int
+) -> tuple[int, tuple[int, int]] | None:
+    """The dim of `new`, the elements of a shard `old` in another shape, that a split of dim `dim`
+    of `old` splits, and the sizes of both parts; None: there is no such dim.
+    """
+    for ins, outs in reshape_groups(tuple(old), tuple(new)):
+        if dim in ins and num_ranks == 1:
+            return outs[0], (old[dim], new[outs[0]])
+        if dim != ins[0]:
+            continue
+        rests = old[dim] % num_ranks, new[outs[0]] % num_ranks
+        if rests == (0, 0) or len(ins) == len(outs) == 1:
+            return outs[0], (-(-old[dim] // num_ranks), -(-new[outs[0]] // num_ranks))
+    return None
+
+
 class Reshape(Op):
     """The elements of x, in row-major order, in another shape of the same number of elements."""
 
@@ -95,6 +112,22 @@ class Reshape(Op):
     @staticmethod
     def sbp_for(num_ranks: int, x: TensorType, *, shape: Shape) -> list[SbpSignature]:
         return _reshape_signatures(x, shape, num_ranks)
+
+    @staticmethod
+    def kept(nd_sbp: NdSbp, hierarchy: Shape, x: TensorType, *, shape: Shape) -> NdSbp | None:
+        """Axis after axis: a split of the shard that the axes before have left."""
+        if x.numel == 0 or (x.dtype is bool_ and any(s.is_partial for s in nd_sbp)):
+            return None
+        old, new, made = list(x.shape), list(shape), list(nd_sbp)
+        for axis, (sbp, size) in enumerate(zip(nd_sbp, hierarchy, strict=True)):
+            if not sbp.is_split:
+                continue
+            found = _reshaped_split(old, new, sbp.dim, size)
+            if found is None:
+                return None
+            dim, (old[sbp.dim], new[dim]) = found
+            made[axis] = Split(dim)
+        return tuple(made)
 
     @staticmethod
     def undo(x: Tensor, part: Tensor, *, shape: Shape) -> Tensor:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from oneflow.core.device import META, Device
+from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, dtype_of, int64
-from oneflow.core.errors import ArgumentError, CallError, OneFlowError
+from oneflow.core.errors import ArgumentError, CallError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.tensor import on_ranks
-from oneflow.tensor.devices import array_on, to_host
+from oneflow.tensor.devices import array_on, check_has_values, to_host
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
 
@@ -31,7 +31,7 @@ def to_numpy(x: Tensor, dtype: DTypeLike | None = None) -> np.ndarray[Any, Any]:
     if dtype is not None:
         return to_numpy(x).astype(dtype, copy=False)
     needs_data(x, "numpy()")
-    _needs_values(x)
+    check_has_values(x._device.type, x.meta)
     if x._placement is not None:
         x = on_ranks.gather(x)
     current_mode().before_writing()  # the caller may write to the array
@@ -42,17 +42,10 @@ def to_numpy(x: Tensor, dtype: DTypeLike | None = None) -> np.ndarray[Any, Any]:
 def move(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
     """A copy of a local tensor on another device, with history. non_blocking: see `array_on`."""
     source = x._device
-    _needs_values(x)
+    check_has_values(x._device.type, x.meta)
     out = raw(x.meta, array_on(x._array, device, non_blocking), device)
     record_call("copy", (x,), (out,), lambda grads: [move(grads[0], source)])
     return out
-
-
-def _needs_values(x: Tensor) -> None:
-    if x._device.type == META:
-        raise OneFlowError(
-            f"Cannot copy out of meta tensor; no data! {x.meta} has a shape and a dtype only"
-        )
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:

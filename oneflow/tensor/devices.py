@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.device import META, Device
+from oneflow.core.errors import OneFlowError
+from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, is_pinned
 from oneflow.kernels.cuda_device import use_device
 from oneflow.kernels.streams import copy_beside
@@ -50,3 +52,11 @@ def array_on(array: Array, device: Device, non_blocking: bool = False) -> Any:
 def without_values(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """The array of a tensor on `meta`: one element's memory, which cannot be written."""
     return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def check_has_values(kind: str, type_: TensorType) -> None:
+    """Raises OneFlowError for a tensor on `meta`. kind: of its device."""
+    if kind == META:
+        raise OneFlowError(
+            f"Cannot copy out of meta tensor; no data! {type_} has a shape and a dtype only"
+        )

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from oneflow.boxing.bound_op import BoundOp, Shards, bind
-from oneflow.boxing.boxes import shard_box
+from oneflow.boxing.boxes import local_type, shard_box
 from oneflow.boxing.execute import BoundRoute
 from oneflow.boxing.link import DEVICE
 from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import choose_route
 from oneflow.boxing.signatures import choose
 from oneflow.core.config import inputs_may_move
-from oneflow.core.device import Device
+from oneflow.core.device import META, Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import GraphError, PlacementError
@@ -35,6 +35,7 @@ from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import own_device
 from oneflow.kernels.quiet import run_quietly
+from oneflow.tensor.devices import check_has_values, without_values
 from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts
@@ -117,6 +118,8 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
 def _run_any(op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     """Also what boxes inputs, makes views, overwrites, is random, runs on a GPU or elsewhere."""
     placement = inputs[0].placement
+    if placement.type == META:
+        return _types_only(op, call, inputs, placement)
     if op.is_random:
         attrs = _with_common_seed(op, attrs, placement)
     shards = [x._array for x in inputs]
@@ -181,6 +184,8 @@ def create_global(op: type[Op], attrs: Attrs, placement: Placement, nd_sbp: NdSb
     check_placement(placement)
     (type_,) = infer_types(op, (), attrs)
     check_fits(nd_sbp, type_.shape, op.name)
+    if placement.type == META:
+        return _without_values(type_, placement, nd_sbp)
     if op.is_random:
         attrs = _with_common_seed(op, attrs, placement)
     rank = world().rank
@@ -227,6 +232,9 @@ def relayout(
     """
     if (src_sbp, src_placement) == (dst_sbp, dst_placement):
         return shard
+    if dst_placement.type == META:
+        return _without_values(type_, dst_placement, dst_sbp)._array
+    check_has_values(src_placement.type, type_)
     here = world()
     on_gpus = src_placement.type == dst_placement.type == "cuda"
     route = _route(type_, src_sbp, src_placement, dst_sbp, dst_placement)
@@ -296,6 +304,28 @@ def brought(
     `relayout`."""
     home = Placement("cpu", [rank])
     return to_host(relayout(shard, type_, nd_sbp, placement, (BROADCAST,), home))
+
+
+def _types_only(
+    op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], placement: Placement
+) -> Any:
+    """The outputs of an op on `meta`: types and layouts. They take part in no backward pass."""
+    outs = [
+        _mutated(inputs[op.mutates[i]])
+        if i in op.mutates
+        else _without_values(type_, placement, nd_sbp)
+        for i, (type_, nd_sbp) in enumerate(zip(call.out_types, call.out_sbps, strict=True))
+    ]
+    return outs[0] if op.num_outputs == 1 else tuple(outs)
+
+
+def _without_values(type_: TensorType, placement: Placement, nd_sbp: NdSbp) -> Tensor:
+    """A global tensor on `meta`."""
+    shard = empty_shard(type_, placement)
+    if world().rank in placement:
+        part = local_type(type_, nd_sbp, placement, world().rank)
+        shard = without_values(part.shape, type_.dtype.np)
+    return wrap_global(shard, type_, placement, nd_sbp)
 
 
 def empty_shard(type_: TensorType, placement: Placement) -> Any:
@@ -423,7 +453,8 @@ def choose_call(
     bound = None
     if world().rank in placement:
         shards = Shards(placement, world().rank, in_sbps, out_sbps)
-        bound = bind(op, types, out_types, attrs, placement.type, shards)
+        device_type = "cpu" if placement.type == META else placement.type
+        bound = bind(op, types, out_types, attrs, device_type, shards)
     back = tuple(i for i, source in op.mutates.items() if in_sbps[source] != sbps[source])
     is_plain = bound is not None and bound.is_plain and placement.type == "cpu"
     device = cpu_device() if is_plain and not moves and op.num_outputs >= 0 else None

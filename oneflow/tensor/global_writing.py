@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.boxing.boxes import shard_box
+from oneflow.core.device import META
 from oneflow.core.errors import PlacementError
 from oneflow.core.operand import Number
 from oneflow.distributed.world import world
@@ -26,6 +27,8 @@ def write_slice(x: Tensor, value: Tensor | Number, bounds: Bounds) -> None:
     Only what a rank's part of the slice needs of `value` moves.
     """
     placement, nd_sbp = x.placement, x.sbp
+    if placement.type == META:
+        return
     inputs = [with_history(x)]
     if isinstance(value, Tensor):
         _check_place(x, value)

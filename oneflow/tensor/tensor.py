@@ -539,7 +539,7 @@ def wrap_global(shard: Array, type_: TensorType, placement: Placement, sbp: NdSb
     """A global tensor. shard: this rank's array; outside the placement any empty array.  type_: of
     the whole.
     """
-    x = raw(type_, shard, cpu_device() if placement.type == "cpu" else Device("cuda"))
+    x = raw(type_, shard, cpu_device() if placement.type == "cpu" else Device(placement.type))
     x._placement, x._sbp = placement, sbp
     return x
 

@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import Sbp, SbpLike
 from oneflow.core.spelling import also_called
+from oneflow.distributed.objects import broadcast_as
+from oneflow.distributed.world import world
+from oneflow.functional.creation import empty
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.modes import current_global_mode, global_mode
 from oneflow.tensor.tensor import Tensor
@@ -35,13 +38,43 @@ def to_global(
 
     sbp: an SBP, a list of them, or a function `(tree, tensor) -> sbp`.  grad_sbp, check_meta, copy:
     of `Tensor.to_global`.
+
+    A rank outside the placement takes part with whatever it gives, None say: the first rank of the
+    placement tells it the form of the tree.
     """
+    tree = _with_form(tree, placement)
 
     def convert(x: Tensor) -> Tensor:
         wanted = sbp(tree, x) if callable(sbp) and not isinstance(sbp, Sbp) else sbp
         return x.to_global(placement, wanted, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
     return _walk(tree, convert, warn_on_non_tensor_leaf, "to_global")
+
+
+def _with_form(tree: Tree, placement: Placement | None) -> Tree:
+    """The tree, on a rank outside the placement that of the first rank in it, whose tensors are
+    empty there.
+    """
+    here = world()
+    if placement is None or placement.size == here.world_size or _has_global(tree):
+        return tree
+    first = placement.rank_ids[0]
+    form = None
+    if here.rank == first:
+        form = _walk(tree, lambda _: empty(0, 1), False, "to_global")
+    told = broadcast_as(form, first, f"global_view.to_global, form from rank {first}")
+    return tree if here.rank in placement else told
+
+
+def _has_global(tree: Tree) -> bool:
+    found: list[bool] = []
+
+    def note(x: Tensor) -> Tensor:
+        found.append(x.is_global)
+        return x
+
+    _walk(tree, note, False, "to_global")
+    return any(found)
 
 
 @also_called(input="tree")

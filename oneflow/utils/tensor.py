@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oneflow.core.dtype import STORED_DTYPES, bfloat16
-from oneflow.core.errors import PlacementError
 from oneflow.functional.extras import from_dlpack
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.convert import from_numpy
-from oneflow.tensor.tensor import Tensor, needs_data
+from oneflow.tensor.tensor import Tensor, needs_data, wrap
 
 if TYPE_CHECKING:
     import torch
@@ -29,12 +29,19 @@ def from_torch(torch_tensor: torch.Tensor) -> Tensor:
 
 
 def to_torch(flow_tensor: Tensor) -> torch.Tensor:
-    """PyTorch's tensor over the memory of a local tensor; its history does not come along."""
+    """PyTorch's tensor over the memory of a local tensor; its history does not come along. Of a
+    global one a copy of the whole on the CPU, for which all ranks call it.
+    """
     import torch
 
     needs_data(flow_tensor, "to_torch")
     if flow_tensor.is_global:
-        raise PlacementError("to_torch needs a local tensor; take x.to_local() of a global one")
+        warnings.warn(
+            "Only local tensors share memory with PyTorch's: to_torch gives a copy of the whole "
+            "global tensor on the CPU",
+            stacklevel=2,
+        )
+        return to_torch(wrap(flow_tensor.numpy()))
     array = flow_tensor._array
     if isinstance(array, np.ndarray) and flow_tensor.dtype.name not in _FOREIGN:
         return torch.from_numpy(array)

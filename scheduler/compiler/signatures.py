@@ -240,9 +240,28 @@ def _choices(node: Node) -> tuple[Choice, ...]:
                 continue
             seconds += EMPTY_SECONDS
         found.setdefault((inputs, outputs), Choice(inputs, outputs, seconds))
-    for choice in (*_rows_choices(node, types, results), *_parts_choices(node, types, results)):
+    for choice in (
+        *_kept_choices(node, types, results),
+        *_rows_choices(node, types, results),
+        *_parts_choices(node, types, results),
+    ):
         found.setdefault((choice.inputs, choice.outputs), choice)
     return tuple(found.values())
+
+
+def _kept_choices(
+    node: Node, types: tuple[TensorType, ...], results: tuple[TensorType, ...]
+) -> Iterator[Choice]:
+    """An op that keeps shards as they are, in layouts that its axes do not tell one by one."""
+    hierarchy = node.placement.hierarchy
+    if node.is_structural or (kept := find_op(node.op).kept) is None or len(hierarchy) == 1:
+        return
+    dims = [Split(i) for i in range(types[0].ndim)]
+    for nd_sbp in itertools.product([*dims, PARTIAL, BROADCAST], repeat=len(hierarchy)):
+        made = kept(nd_sbp, hierarchy, *types, **node.attrs)
+        if made is not None and _fit(types + results, (nd_sbp, made), hierarchy):
+            seconds = _seconds(node, types + results, (nd_sbp, made), False)
+            yield Choice((nd_sbp,), (made,), seconds)
 
 
 def _rows_choices(

@@ -117,7 +117,7 @@ CALLS: dict[str, tuple[str, Callable[[], object]]] = {
 
 
 def try_pair(names: tuple[str, str]) -> str:
-    """What is wrong with the error of a pair of calls; "": nothing."""
+    """The fault of the error that a pair of calls gives; "": it has none."""
     try:
         CALLS[names[RANK]][1]()
     except DesyncError as error:

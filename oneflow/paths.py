@@ -43,6 +43,8 @@ PATHS: dict[str, str] = {
     "cuda._utils": "_get_device_index=cuda:_number",
     "cuda.type_tensor": "cuda",
     "distributed.constants": "distributed",
+    "distributed.fsdp": "upstream.marks",
+    "distributed.fsdp.fully_sharded_data_parallel": "upstream.marks",
     "distributions.bernoulli": "distributions",
     "distributions.beta": "distributions",
     "distributions.dirichlet": "distributions",

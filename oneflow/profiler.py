@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from oneflow.core.decorating import run_inside
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, current_mode, swap_mode
 from oneflow.core.no_effect import without_effect
@@ -308,12 +308,7 @@ class record_function:
             _open[-1].append(Event(self.name, 1, took, start / 1000, is_op=False))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def call(*args: P.args, **keywords: P.kwargs) -> R:
-            with record_function(self.name):
-                return function(*args, **keywords)
-
-        return call
+        return run_inside(lambda: record_function(self.name), function)
 
 
 def range_push(range_name: str) -> None:

@@ -18,10 +18,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from oneflow.core.decorating import run_inside
 from oneflow.core.dispatch import Mode, ModeAbove, current_mode, swap_mode, use_mode
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16, float32
 from oneflow.core.op import Op
@@ -218,12 +218,7 @@ class autocast:
 def autocast_decorator(autocast_instance: autocast, func: Callable[P, R]) -> Callable[P, R]:
     """`func`, run inside the block."""
 
-    @wraps(func)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        with autocast_instance:
-            return func(*args, **kwargs)
-
-    return wrapped
+    return run_inside(lambda: autocast_instance, func)
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:

@@ -147,6 +147,8 @@ ROWS: tuple[Row, ...] = (
         row("set_default_tensor_type", "flow"),
         row("set_num_threads", "flow"),
         row("use_deterministic_algorithms", "flow"),
+        row("are_deterministic_algorithms_enabled", "flow"),
+        row("is_deterministic_algorithms_warn_only_enabled", "flow"),
         row("from_dlpack", "flow"),
         row("to_dlpack", "flow"),
     ),

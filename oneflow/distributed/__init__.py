@@ -34,6 +34,9 @@ class ReduceOp(Enum):
     MAX = "max"
 
 
+setattr(ReduceOp, "RedOpType", ReduceOp)  # noqa: B010 - PyTorch's name of the enumeration itself
+
+
 def is_available() -> bool:
     """Always True."""
     return True

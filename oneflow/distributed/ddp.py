@@ -13,10 +13,11 @@ its end only.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -45,9 +46,22 @@ class Replicas:
         self._module = module
         self._bucket_nbytes = bucket_nbytes
         self._broadcast_buffers = broadcast_buffers
+        self._averages = True
+        self._has_own = False  # gradients that were not averaged have been added up
         self._parameters = list(module.parameters())
         for p in self._parameters:
             _check(p)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Inside, forward passes are of this rank alone: their gradients add up in `.grad`, and are
+        averaged with those of the next pass outside.
+        """
+        before, self._averages = self._averages, False
+        try:
+            yield
+        finally:
+            self._averages = before
 
     def share(self, tensors: list[Tensor]) -> None:
         """Every rank takes rank 0's values; tensors of one dtype and device travel together."""
@@ -65,9 +79,12 @@ class Replicas:
 
     def forward(self, forward: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         """Calls `forward` with the parameters behind the gate."""
-        if self._broadcast_buffers:
+        if self._broadcast_buffers and self._averages:
             self.share(list(self._module.buffers()))
         if not is_grad_enabled() or not any(p._requires_grad for p in self._parameters):
+            return forward(*args, **kwargs)
+        if not self._averages:
+            self._has_own = True
             return forward(*args, **kwargs)
         behind = self._gate()
         swapped: list[tuple[dict[str, Any], str, Any]] = []
@@ -86,16 +103,23 @@ class Replicas:
     def _gate(self) -> dict[int, Tensor]:
         live = [p for p in self._parameters if p._requires_grad]
         outs = [alias(p) for p in live]
-        averaging = Averaging(live, self._bucket_nbytes)
+        averaging = Averaging(live, self._bucket_nbytes, takes_own=self._has_own)
+        self._has_own = False
         record_call("data_parallel", live, outs, averaging.finish, averaging.arrived)
         return {id(p): out for p, out in zip(live, outs, strict=True)}
 
 
 class Averaging:
-    """The gradients of one forward call on their way over the ranks."""
+    """The gradients of one forward call on their way over the ranks.
 
-    def __init__(self, parameters: Sequence[Tensor], bucket_nbytes: int) -> None:
-        self._parameters = parameters
+    takes_own: the first pass averages with them what each rank has added up in `.grad` alone, which
+    it takes away there: what comes back is the sum.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], bucket_nbytes: int, takes_own: bool = False
+    ) -> None:
+        self._parameters, self._takes_own = parameters, takes_own
         self._buckets = divide(parameters, bucket_nbytes)
         self._start()
 
@@ -122,6 +146,7 @@ class Averaging:
         if self._is_beside:
             join(BOXING)
         results = self._results
+        self._takes_own = False
         self._start()
         return results
 
@@ -141,6 +166,10 @@ class Averaging:
             else:
                 xp.multiply(grad._array, scale, out=part)
                 self._grads[i] = None  # its memory can go
+            own = self._parameters[i]._grad
+            if self._takes_own and own is not None:
+                part += own._array * scale
+                self._parameters[i]._grad = None
         what = f"gradients of DistributedDataParallel, {dtype.name}[{flat.size}]"
         if device == "cpu":
             everyone.all_reduce(flat, out=flat, what=what)
@@ -198,12 +227,21 @@ def data_parallel(
         replicas.share(list(module.parameters()))
     forward = module.forward
     object.__setattr__(module, "forward", functools.partial(replicas.forward, forward))
+    object.__setattr__(module, "no_sync", replicas.no_sync)
+    if not hasattr(module, "module"):  # a wrapper of PyTorch's has one; this is none
+        object.__setattr__(module, "module", module)
 
 
-def is_wiring(value: object) -> bool:
-    """Is it the `forward` that `data_parallel` gives a module?"""
-    function = value.func if isinstance(value, functools.partial) else None
-    return isinstance(getattr(function, "__self__", None), Replicas)
+def is_wiring(module: Module, value: object) -> bool:
+    """Is it an attribute that `data_parallel` gives a module?"""
+    function = value.func if isinstance(value, functools.partial) else value
+    return value is module or isinstance(getattr(function, "__self__", None), Replicas)
+
+
+def is_data_parallel(module: object) -> bool:
+    """Has `data_parallel` wired the object up?"""
+    forward = getattr(module, "__dict__", {}).get("forward")
+    return isinstance(forward, functools.partial) and is_wiring(cast("Module", module), forward)
 
 
 def _check(p: Tensor) -> None:

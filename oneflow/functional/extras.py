@@ -119,6 +119,20 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     """
     if not mode:
         without_effect("use_deterministic_algorithms(False)", "there are no other algorithms here")
+    _deterministic.update(wanted=bool(mode), warns_only=bool(mode and warn_only))
+
+
+_deterministic = {"wanted": False, "warns_only": False}
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether `use_deterministic_algorithms(True)` was called last."""
+    return _deterministic["wanted"]
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether `use_deterministic_algorithms(True, warn_only=True)` was called last."""
+    return _deterministic["warns_only"]
 
 
 def from_dlpack(source: object) -> Tensor:

@@ -10,6 +10,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType
 from oneflow.functional.from_data import legacy_tensor
 from oneflow.functional.moving import to
+from oneflow.functional.promotion import get_default_dtype
 from oneflow.tensor.alike import Place
 from oneflow.tensor.tensor import Tensor, device_type
 
@@ -80,6 +81,8 @@ def type(
         types = CPU_TYPES if device_type(input) == "cpu" else CUDA_TYPES
         named = (repr(found) for found in types.values() if found.dtype is input.meta.dtype)
         return next(named, f"oneflow.{input.meta.dtype.name}")
+    if dtype is Tensor:
+        dtype = get_default_dtype()
     if isinstance(dtype, DType):
         return to(input, dtype)
     if isinstance(dtype, str):

@@ -110,7 +110,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return mul(unsqueeze(input, 1), unsqueeze(vec2, 0))
 
 
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, alpha: Number = 1, beta: Number = 1) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
     beta, alpha = _factors(input, beta, alpha)
     return add(input if beta == 1 else mul(input, beta), mm(mat1, mat2), alpha=alpha)
@@ -122,7 +122,7 @@ def _factors(x: Tensor, *factors: Number) -> list[Number]:
 
 
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, beta: Number = 1, alpha: Number = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """beta * input + alpha * batch1 @ batch2, matrix by matrix."""
     beta, alpha = _factors(input, beta, alpha)

@@ -71,6 +71,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mod": arithmetic.remainder,
     "pow": arithmetic.pow,
     "and": _table("bitwise_and"),
+    "lshift": _table("bitwise_left_shift"),
+    "rshift": _table("bitwise_right_shift"),
     "or": _table("bitwise_or"),
     "xor": _table("bitwise_xor"),
     "matmul": linear_algebra.matmul,

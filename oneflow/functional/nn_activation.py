@@ -134,14 +134,19 @@ def _along(
 def gumbel_softmax(
     logits: Tensor,
     tau: float = 1.0,
-    hard: bool = False,
     dim: int = -1,
+    hard: bool = False,
     *,
+    eps: float = 1e-10,
     generator: Generator | None = None,
 ) -> Tensor:
     """softmax((logits + Gumbel noise) / tau); hard: one-hot, with the gradient of the soft
-    result.
+    result. eps: accepted.
+
+    As in PyTorch, the third argument may be `hard`: a bool there is no dim.
     """
+    if isinstance(dim, bool):
+        return gumbel_softmax(logits, tau, hard=dim, generator=generator)
     drawn = rand(
         logits.meta.shape,
         dtype=logits.meta.dtype,

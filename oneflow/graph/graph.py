@@ -327,6 +327,11 @@ class Graph:
         start = perf_counter()
         job, randomness = compiled.job, compiled.randomness
         inputs = compiled.arguments.tensors((args, kwargs))
+        if [x for x in inputs if x.value is not None]:
+            raise GraphError(
+                f"graph {self.name} is called in the build() of another graph, where its inputs "
+                "have no values yet; call there the module or function that it is made of"
+            )
         feeds = {f"input.{i}": x._array for i, x in enumerate(inputs)}
         if compiled.sources is not None:
             feeds |= compiled.sources.take()

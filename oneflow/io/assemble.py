@@ -4,6 +4,7 @@ wanted.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -19,8 +20,11 @@ from oneflow.kernels.cuda_device import gpu_count
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
 
-MapLocation: TypeAlias = "str | Device | Placement | tuple[Placement, Sbp | NdSbp] | Mover | None"
-Mover: TypeAlias = "Callable[[Tensor], Tensor | MapLocation]"
+MapLocation: TypeAlias = (
+    "str | Device | Placement | tuple[Placement, Sbp | NdSbp] | dict[str, str] | Mover | None"
+)
+Mover: TypeAlias = "Callable[..., Tensor | MapLocation]"
+"""A function of the tensor, or as in PyTorch of (the tensor, where it was saved from)."""
 
 
 def assemble(
@@ -46,7 +50,8 @@ def assemble(
             else:
                 x = _with_grad(make(name), requires_grad, name)
                 returns = map_location is None and was_on_gpu and not x.is_global
-                x = moved(x, "cuda" if returns and gpu_count() else map_location)
+                came_from = "cuda:0" if was_on_gpu else "cpu"
+                x = moved(x, "cuda" if returns and gpu_count() else map_location, came_from)
                 tensors[name] = x
             twins[key] = Parameter(x, requires_grad) if is_parameter else x
         return twins[key]
@@ -99,8 +104,12 @@ def mapped(
     return tuple(mapped(v, where, known) for v in value) if type(value) is tuple else value
 
 
-def moved(x: Tensor, where: MapLocation) -> Tensor:
-    """`x` in the place that map_location says; x itself for None."""
+def moved(x: Tensor, where: MapLocation, came_from: str = "cpu") -> Tensor:
+    """`x` in the place that map_location says; x itself for None. came_from: the device of which
+    it was saved.
+    """
+    if isinstance(where, dict):
+        where = where.get(came_from)
     if where is None:
         return x
     requires_grad = x.requires_grad
@@ -111,7 +120,7 @@ def moved(x: Tensor, where: MapLocation) -> Tensor:
         whole = x.detach() if x.is_global else _copies(x, layout[0])
         y = whole.to_global(placement=layout[0], sbp=layout[1])
     elif callable(where):
-        answer = where(x)
+        answer = where(x, came_from) if _takes_two(where) else where(x)
         if not isinstance(answer, Tensor):
             return moved(x, answer)
         y = answer
@@ -119,12 +128,27 @@ def moved(x: Tensor, where: MapLocation) -> Tensor:
         y = x.detach().to(where)
     else:
         raise TypeError(
-            "load: map_location is a device, a placement, (placement, sbp), or a function that "
-            f"gives one of them or a tensor, got {where!r}"
+            "load: map_location is a device, a placement, (placement, sbp), a dict of devices, or "
+            f"a function that gives one of them or a tensor, got {where!r}"
         )
     if requires_grad and y._grad_fn is None:
         y.requires_grad = True
     return y
+
+
+def _takes_two(function: Mover) -> bool:
+    """Whether it is a function of (storage, location), as PyTorch's are."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function of C without one
+        return False
+    try:
+        signature.bind(None)
+    except TypeError:
+        return True
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = [p for p in signature.parameters.values() if p.kind in places]
+    return len(given) == 2
 
 
 def _copies(x: Tensor, placement: Placement) -> Tensor:

@@ -205,8 +205,9 @@ def load(
     A folder that all ranks wrote is read by all ranks of the world together, each its own part:
     laid out as when it was saved, or, if this world lacks some of those ranks, on all ranks (what
     was in copies in copies, the rest split along dim 0).
-    map_location: a device, a placement, (placement, sbp), or a function of the tensor that gives
-    one of these or the tensor to use; the second argument may be one, too, as in PyTorch. Without
+    map_location: a device, a placement, (placement, sbp), a dict from devices to devices, or a
+    function of the tensor, or of the tensor and the device that it was saved from, that gives one
+    of these or the tensor to use; the second argument may be one, too, as in PyTorch. Without
     it local tensors come back on the kind of device that they were saved from: to this rank's GPU,
     or to the CPU where there is no GPU.
     With a placement (and sbp) each rank reads of such a folder what it will hold there; a function

@@ -54,7 +54,9 @@ def tables(module: Module) -> Tables:
     own = vars(module)
     found = {name: dict(own[attribute]) for name, attribute, _ in TABLES}
     found["attributes"] = {
-        name: value for name, value in own.items() if name not in _APART and not is_wiring(value)
+        name: value
+        for name, value in own.items()
+        if name not in _APART and not is_wiring(module, value)
     }
     return found
 

@@ -15,7 +15,7 @@ from oneflow.boxing.bound_op import BoundOp, bind
 from oneflow.core.config import current_config
 from oneflow.core.device import META, Device, chosen_device
 from oneflow.core.dispatch import Mode, set_default_mode
-from oneflow.core.errors import DeviceError, GraphError, OneFlowError
+from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError
 from oneflow.core.location import with_location
 from oneflow.core.malloc import keep_freed_memory
 from oneflow.core.op import Op, infer_types
@@ -179,7 +179,24 @@ class Eager(Mode):
         if x._placement is not None and layout != (new._placement, new._sbp):
             new = relaid(new, x.placement, x.sbp)
         if new._array is not x._array and x._device.type != META:
-            x._array[...] = new._array
+            try:
+                x._array[...] = new._array
+            except ValueError:
+                raise _unwritable(x) from None
+
+
+def _unwritable(x: Tensor) -> OneFlowError:
+    """The error of a write to memory that NumPy keeps from it."""
+    if 0 in x._array.strides:
+        return AutogradError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            f"single memory location. {x.meta} was expanded: Please clone() the tensor before "
+            "performing the operation."
+        )
+    return AutogradError(
+        f"{x.meta} cannot be written to: it shares the memory of an array that is read-only; "
+        "write to a copy (x.clone())"
+    )
 
 
 def bound_call(

@@ -4,10 +4,11 @@ How often tensors and modules were switched, in all threads.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
+
+from oneflow.core.decorating import run_inside
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,12 +59,7 @@ class _Mode:
         state.enabled = self._previous.pop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._again():
-                return function(*args, **kwargs)
-
-        return wrapped
+        return run_inside(self._again, function)
 
     def _again(self) -> _Mode:
         return type(self)()

@@ -40,7 +40,9 @@ def mark_dynamic(*_: object, **__: object) -> None:
     """Nothing: sizes of tensors are always dynamic."""
 
 
-mark_static = mark_unbacked = graph_break = cudagraph_mark_step_begin = reset = mark_dynamic
+mark_static = mark_static_address = mark_unbacked = graph_break = cudagraph_mark_step_begin = (
+    reset
+) = mark_dynamic
 
 
 def symbolic_trace(*_: object, **__: object) -> NoReturn:
@@ -53,6 +55,18 @@ class Proxy:
 
     def __init__(self, *_: object, **__: object) -> None:
         symbolic_trace()
+
+
+class FullyShardedDataParallel:
+    """PyTorch's wrapper of a module with sharded parameters: none is ever made, so `isinstance` is
+    False.
+    """
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise OneFlowError(
+            "FullyShardedDataParallel: parameters are sharded by their layout here: "
+            "module.to_global(placement, sbp=flow.sbp.split(0)), or enable_zero() of a graph"
+        )
 
 
 class CustomOp:

@@ -605,6 +605,8 @@ NOT_COMPARED = {
     "set_printoptions": "tensors print their dtype here, as upstream does",
     "set_num_threads": "changes how fast, not what; test_threads looks at the number",
     "use_deterministic_algorithms": "each op has one algorithm",
+    "are_deterministic_algorithms_enabled": "tests/unit/functional/test_spellings.py",
+    "is_deterministic_algorithms_warn_only_enabled": "tests/unit/functional/test_spellings.py",
     "cuda": "needs a GPU",
     "pin_memory": "needs a GPU in PyTorch",
 }

@@ -175,6 +175,32 @@ def data_parallel() -> None:
     check(grads[4], np.zeros((3, 3)))
 
 
+def no_sync() -> None:
+    """Gradients of one rank alone add up, and the next pass averages them all."""
+    flow.manual_seed(0)
+    plain = nn.Linear(4, 1)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1))
+    assert isinstance(model, nn.parallel.DistributedDataParallel) and model.module is model
+    assert not isinstance(plain, nn.parallel.DistributedDataParallel)
+    assert list(model.state_dict()) == ["weight", "bias"]
+    plain.load_state_dict(model.state_dict())
+    data = np.random.default_rng(0).standard_normal((SIZE, 3, 2, 4)).astype(np.float32)
+    for _ in range(2):  # gradients that were averaged stay as they are
+        with model.no_sync():
+            for part in data[RANK][:2]:
+                (model(flow.tensor(part)) ** 2).mean().backward()
+        alone = model.weight.grad.numpy().copy()
+        others = flow.comm.all_gather_object(alone)
+        assert SIZE == 1 or any((other != alone).any() for other in others)
+        (model(flow.tensor(data[RANK][2])) ** 2).mean().backward()
+        for part in data.reshape(-1, 2, 4):
+            ((plain(flow.tensor(part)) ** 2).mean() / SIZE).backward()
+        for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+            check(p.grad, q.grad.numpy(), 1e-4)
+            same = flow.comm.all_gather_object(p.grad.numpy())
+            assert all((other == same[0]).all() for other in same)
+
+
 def desync() -> None:
     """Ranks that do different things all hear of it."""
     x = flow.ones(4, 4, placement=EVERYONE, sbp=S0)

@@ -50,6 +50,8 @@ cuda.type_tensor                              FloatTensor
 data                                          load_mnist
 distributed                                   get_rank
 distributed.constants                         default_pg_timeout
+distributed.fsdp                              FullyShardedDataParallel
+distributed.fsdp.fully_sharded_data_parallel  FullyShardedDataParallel
 distributions                                 Categorical
 distributions.bernoulli                       Bernoulli
 distributions.beta                            Beta

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
-from oneflow.core.errors import ArgumentError, ShapeError
+from oneflow.core.errors import ArgumentError, CallError, ShapeError
 from oneflow.core.operand import Tensors
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import empty, zeros
@@ -138,6 +138,19 @@ class RNNBase(Module):
         """All uniform within 1/√hidden_size."""
         _reset(self, self.hidden_size)
 
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction: of the input, of the state, biases of both,
+        and of the projection, as far as there are such.
+        """
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        suffixes = [suffix for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
+        parts = [[self._part(kind, suffix) for kind in kinds] for suffix in suffixes]
+        return [[part for part in of_one if part is not None] for of_one in parts]
+
+    def flatten_parameters(self) -> None:
+        """Accepted, as in PyTorch, and changes nothing: parameters need not lie side by side."""
+
     def forward(self, x: Tensor | PackedSequence, state: Tensors | None = None) -> Any:
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, state)
@@ -183,6 +196,12 @@ class RNNBase(Module):
             blank = [_blank_state(x, (x.shape[1], size)) for size in sizes]
             return [list(blank) for _ in range(count)]
         states = cast("list[Tensor]", list(state) if isinstance(state, tuple | list) else [state])
+        if len(states) != len(sizes):
+            raise CallError(
+                f"{type(self).__name__}: the state must be "
+                + ("a tuple of two Tensors (h_0, c_0)" if len(sizes) == 2 else "one Tensor, h_0")
+                + f", got {len(states)} Tensor{'s' * (len(states) != 1)}"
+            )
         given = [s.unsqueeze(1) if single else s for s in states]
         for tensor, size in zip(given, sizes, strict=True):
             wanted = (count, x.shape[1], size)

@@ -135,17 +135,18 @@ def _attach(
             f"{tuple(value.shape)}"
         )
     hook = method
+    # The mask is made first: a method that fails leaves the module as it was.
     if before is None:
         original = module.get_parameter(name)
+        mask = method.compute_mask(scores, ones_like(original.detach()))
         del module._parameters[name]
         module.register_parameter(f"{name}_orig", original)
-        mask = method.compute_mask(scores, ones_like(original.detach()))
         module.register_buffer(f"{name}_mask", mask)
     else:
-        del module._forward_pre_hooks[before[0]]
         hook = PruningContainer(before[1])
         hook.add_pruning_method(method)
         mask = hook.compute_mask(scores, getattr(module, f"{name}_mask"))
+        del module._forward_pre_hooks[before[0]]
         module._buffers[f"{name}_mask"] = mask
     module.register_forward_pre_hook(hook)
     hook(module, ())
@@ -185,10 +186,13 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[index]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask of the last method, applied to what `default_mask` has left."""
+        """The mask of the last method, in the dtype of `t`, applied to what `default_mask` has
+        left.
+        """
         method = self._pruning_methods[-1]
+        default_mask = default_mask.to(dtype=t.dtype)
         if method.PRUNING_TYPE == "global":
-            return method.compute_mask(t, default_mask)
+            return method.compute_mask(t, default_mask).to(dtype=t.dtype)
         flat = default_mask.detach().cpu().numpy() != 0
         if method.PRUNING_TYPE == "structured":
             dim = getattr(method, "dim", -1) % t.ndim
@@ -206,6 +210,7 @@ class PruningContainer(BasePruningMethod):
 def _placed(mask: Tensor, part: Tensor, places: Tensor, dim: int) -> Tensor:
     """`mask` with `part` at `places` along a dim."""
     index = reshape(places, tuple(-1 if d == dim else 1 for d in range(mask.ndim)))
+    part = part.to(dtype=mask.dtype)
     made: Tensor = scatter(mask, dim, expand(index, tuple(part.shape)), part)
     return made
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from oneflow.core.device import Device
 from oneflow.core.dtype import DType
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.creation import full
 from oneflow.functional.from_data import tensor
 from oneflow.functional.joining import cat, narrow, stack
@@ -181,6 +181,8 @@ def pad_sequence(
     """Sequences (length, ...) as one tensor (length, n, ...); (n, length, ...) if batch_first."""
     if padding_side not in ("left", "right"):
         raise RuntimeError(f"padding_side should be 'right' or 'left', got {padding_side!r}")
+    if not len(sequences):
+        raise ArgumentError("pad_sequence: received an empty list of sequences")
     longest = max(len(s) for s in sequences)
     rows = []
     for sequence in sequences:

@@ -149,7 +149,12 @@ def test_other_algorithms_are_asked_for_in_vain() -> None:
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         flow.use_deterministic_algorithms(False)
+    assert not flow.are_deterministic_algorithms_enabled()
     flow.use_deterministic_algorithms(True)
+    assert flow.are_deterministic_algorithms_enabled()
+    assert not flow.is_deterministic_algorithms_warn_only_enabled()
+    flow.use_deterministic_algorithms(True, warn_only=True)
+    assert flow.is_deterministic_algorithms_warn_only_enabled()
 
 
 def test_settings_take_upstreams_keywords() -> None:

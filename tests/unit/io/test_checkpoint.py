@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import io
 import json
 import math
@@ -220,3 +221,40 @@ def test_a_folder_that_exists_takes_a_checkpoint(tmp_path: Path) -> None:
         flow.save({"a": flow.full((2,), value)}, tmp_path)
         assert flow.load(tmp_path)["a"].tolist() == [value, value]
     assert (tmp_path / "other").read_text() == "stays"
+
+
+def _named(storage: Any, location: str) -> Any:
+    assert location == "cpu"
+    return storage
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        lambda storage, location: storage,
+        lambda storage, location: storage.cpu(),
+        lambda storage, location: location,
+        lambda storage, location: None,
+        lambda x: x,
+        lambda x: "cpu",
+        _named,
+        functools.partial(_named),
+        {"cpu": "cpu", "cuda:0": "cpu"},
+        {"cuda:1": "cpu"},
+    ],
+)
+def test_map_location_as_pytorchs(where: Any) -> None:
+    file = io.BytesIO()
+    flow.save({"w": flow.ones(2), "p": flow.nn.Parameter(flow.zeros(1))}, file)
+    for keyword in ({}, {"map_location": where}):
+        file.seek(0)
+        found = flow.load(file, *([] if keyword else [where]), **keyword)
+        assert found["w"].tolist() == [1, 1] and found["p"].requires_grad
+
+
+def test_map_location_moves_to_another_kind_of_device() -> None:
+    file = io.BytesIO()
+    flow.save(flow.ones(2), file)
+    for where in ({"cpu": "meta"}, lambda storage, location: "meta"):
+        file.seek(0)
+        assert flow.load(file, map_location=where).device.type == "meta"

@@ -20,7 +20,9 @@ from ptx_body import UNSIGNED, Body, Module, float_bits, head, number, offsets, 
 
 OF_THE_HOST: dict[str, Callable[[ptx.Function], str]] = {
     "vprintf": lambda f: f"emu_vprintf(*(char**){_arg(f, 0)}, *(char**){_arg(f, 1)});",
-    "__assertfail": lambda f: 'emu_trap("assert");',
+    "__assertfail": lambda f: (
+        f'fprintf(stderr, "%s: ", *(char**){_arg(f, 3)}); emu_trap(*(char**){_arg(f, 0)});'
+    ),
     "malloc": lambda f: (
         f"void* p = malloc(*(uint64_t*){_arg(f, 0)}); memcpy({plain(f.results[0].name)},&p,8);"
     ),

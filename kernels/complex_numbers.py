@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.array import Array, ArrayModule, strided
 from oneflow.kernels.registry import kernel, view
-from oneflow.kernels.sliding import strided
 
 
 @kernel("conj")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from oneflow.core.operand import Number
-from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.array import Array, ArrayModule, strided
 from oneflow.kernels.registry import kernel, view
 
 Dims = tuple[int, ...]
@@ -48,12 +48,14 @@ def expand(xp: ArrayModule, out: Array, x: Array, *, shape: Dims) -> None:
 
 @view("expand")
 def expand_view(x: Array, *, shape: Dims) -> Array:
-    if isinstance(x, np.ndarray):
-        seen = np.broadcast_to(x, shape)
-        return seen if seen.size != x.size else x.reshape(shape)  # nothing repeated: writable
-    import cupy
-
-    return cupy.broadcast_to(x, shape)
+    """Strides are 0 where a dim grows; a new dim of one element has that of the dims behind it."""
+    added = len(shape) - x.ndim
+    pairs = zip(shape[added:], x.shape, x.strides, strict=True)
+    strides = [s if n == old else 0 for n, old, s in pairs]
+    for i in reversed(range(added)):
+        is_one = shape[i] == 1 and strides
+        strides.insert(0, shape[i + 1] * strides[0] if is_one else 0)
+    return strided(x, shape, tuple(strides))
 
 
 @kernel("flip")
@@ -101,6 +103,13 @@ def triu(xp: ArrayModule, out: Array, x: Array, *, diagonal: int) -> None:
 @kernel("diagonal")
 def diagonal(xp: ArrayModule, out: Array, x: Array, *, offset: int) -> None:
     out[...] = xp.diagonal(x, offset, -2, -1)
+
+
+@view("diagonal")
+def diagonal_view(x: Array, *, offset: int) -> Array:
+    corner = x[..., max(-offset, 0) :, max(offset, 0) :]
+    strides = (*x.strides[:-2], x.strides[-2] + x.strides[-1])
+    return strided(corner, (*x.shape[:-2], min(corner.shape[-2:])), strides)
 
 
 @kernel("diag_embed")

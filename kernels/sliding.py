@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from oneflow.kernels.array import Array, ArrayModule, at
+from oneflow.kernels.array import Array, ArrayModule, at, strided
 from oneflow.kernels.registry import kernel, view
 
 Dims = tuple[int, ...]
-
-
-def strided(x: Array, shape: Dims, strides: Dims) -> Array:
-    if isinstance(x, np.ndarray):
-        return np.lib.stride_tricks.as_strided(x, shape, strides)
-    from cupy.lib.stride_tricks import as_strided
-
-    seen: Array = as_strided(x, shape, strides)
-    return seen
 
 
 @view("unfold")

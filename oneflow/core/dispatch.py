@@ -109,6 +109,10 @@ class Mode:
         """Give `x`, and nothing else, the values of `new`."""
         raise InternalError(f"{type(self).__name__} does not overwrite")
 
+    def share(self, x: Tensor, other: Tensor) -> None:
+        """Let `other`, which has the values of `x` and no history, change when `x` is written to,
+        and `x` when `other` is, in a mode without memory that would see to that."""
+
     def before_writing(self) -> None:
         """Called before the values of a tensor are overwritten in its memory: waits for calls that
         may still read or write them, in a mode that runs calls later."""

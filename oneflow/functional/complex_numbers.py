@@ -7,7 +7,7 @@ import math
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import CallError, DTypeError
 from oneflow.functional.arithmetic import div, mul
-from oneflow.functional.elementwise import clone, masked_fill, pick
+from oneflow.functional.elementwise import masked_fill, pick
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.ops import compare, unary
 from oneflow.ops import complex_numbers as ops
@@ -67,8 +67,8 @@ def is_conj(input: Tensor) -> bool:
 
 
 def conj_physical(input: Tensor) -> Tensor:
-    """The complex conjugates, in memory of their own."""
-    return ops.conj(input) if input.meta.dtype.is_complex else clone(input)
+    """The complex conjugates, in memory of their own; real numbers are their own."""
+    return conj(input)
 
 
 def abs(input: Tensor) -> Tensor:

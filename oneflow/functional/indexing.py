@@ -18,7 +18,7 @@ from oneflow.core.sbp import all_broadcast
 from oneflow.functional.from_data import place
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import linear_index, nonzero, positive
-from oneflow.functional.shaping import broadcast_tensors, expand
+from oneflow.functional.shaping import broadcast_tensors, stretched
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import shape, slicing
 from oneflow.tensor import on_ranks
@@ -314,7 +314,7 @@ def _sliced_value(x: Tensor, basic: _Basic, value: ArrayLike) -> Tensor | Number
 def _stretched(value: Tensor, wanted: tuple[int, ...]) -> Tensor:
     while value.ndim > len(wanted) and value.meta.shape[0] == 1:
         value = shape.reshape(value, shape=value.meta.shape[1:])
-    return expand(value, wanted)
+    return stretched(value, wanted)
 
 
 def _placed(value: ArrayLike, target: Tensor) -> Tensor:

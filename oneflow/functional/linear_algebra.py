@@ -187,7 +187,8 @@ def einsum(equation: str, *operands: Tensors) -> Tensor:
         needed = set(output).union(*(letters for _, letters in terms)) if terms else set(output)
         terms.insert(0, _contract(a, left, b, right, needed))
     x, letters = _summed(*terms[0], set(output))
-    return permute(x, tuple(letters.index(c) for c in output)) if letters != output else x
+    is_done = letters == output and x is not xs[0]  # what nothing happened to is shown by a view
+    return x if is_done else permute(x, tuple(letters.index(c) for c in output))
 
 
 def _letters(equation: str, xs: list[Tensor]) -> tuple[list[str], str]:

@@ -11,7 +11,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.errors import ArgumentError, LinAlgError, ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.complex_numbers import conj
-from oneflow.functional.elementwise import masked_fill, pick
+from oneflow.functional.elementwise import clone, masked_fill, pick
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax
@@ -340,9 +340,9 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         return matrix_power(ops.inv(A), -n)
     if n == 0:
         return mul(A, 0) + tril(triu(unary.full_like(A.detach(), value=1)))
-    half = matrix_power(A, n // 2) if n > 1 else A
     if n == 1:
-        return A
+        return clone(A)
+    half = matrix_power(A, n // 2) if n > 3 else A
     square = matmul(half, half)
     return matmul(square, A) if n % 2 else square
 

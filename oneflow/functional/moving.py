@@ -107,6 +107,8 @@ def type_as(input: Tensor, target: Tensor) -> Tensor:
     becomes this rank's part of a global one, a global one its part on this rank.
     """
     cast_ = as_type(input, target.meta.dtype)
+    if cast_ is target:
+        return input
     if target._placement is not None:
         place = layout_of(target)
         return cast_.to_global(place["placement"], place["sbp"])

@@ -13,14 +13,13 @@ from oneflow.functional.creation import ones, rand
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import (
     clamp,
-    clone,
     pick,
 )
 from oneflow.functional.joining import chunk
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.functional.reduction import argmax
 from oneflow.functional.searching import one_hot
-from oneflow.functional.shaping import movedim, transpose
+from oneflow.functional.shaping import movedim, reshape, transpose
 from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
@@ -128,7 +127,7 @@ def _along(
         return op(x.reshape(1)).reshape(())
     if at == x.ndim - 1:
         return op(x)
-    return transpose(op(transpose(x, at, -1)), at, -1)
+    return transpose(op(transpose(x, at, -1)), at, -1).contiguous()
 
 
 def gumbel_softmax(
@@ -203,7 +202,8 @@ def _channel_dropout(
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
-        return input if inplace else clone(input)
+        is_batch = inplace or ndims == (3, 4) or input.ndim == max(ndims)
+        return input if is_batch else reshape(input, input.meta.shape)
     shape = input.meta.shape
     outer = shape[:1] if input.ndim == min(ndims) else shape[:2]
     blank = ones(

@@ -30,6 +30,7 @@ from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.views import apart
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -268,12 +269,31 @@ def _shorten_rows(weight: Tensor, times: Tensor, max_norm: float, norm_type: flo
         weight.copy_(pick(is_long, mul(weight, div(max_norm, add(lengths, 1e-7))), weight))
 
 
-def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """(N, C r^2, H, W) -> (N, C, H r, W r)."""
-    n, c, h, w = input.meta.shape
-    r = upscale_factor
-    x = reshape(input, (n, c // (r * r), r, r, h, w)).permute(0, 1, 4, 2, 5, 3)
-    return reshape(x, (n, c // (r * r), h * r, w * r))
+def pixel_shuffle(
+    input: Tensor, upscale_factor: int, w_upscale_factor: int | None = None
+) -> Tensor:
+    """(..., C r s, H, W) -> (..., C, H r, W s); r: upscale_factor; s: w_upscale_factor, or r."""
+    rows = int(upscale_factor)
+    columns = rows if w_upscale_factor is None else int(w_upscale_factor)
+    if input.ndim < 3:
+        raise ShapeError(
+            "pixel_shuffle expects input to have at least 3 dimensions, but got input with "
+            f"{input.ndim} dimension(s): {input.meta}"
+        )
+    if min(rows, columns) < 1:
+        raise ShapeError(
+            f"pixel_shuffle expects a positive upscale_factor, but got {min(rows, columns)}"
+        )
+    *lead, c, h, w = input.meta.shape
+    if c % (rows * columns):
+        raise ShapeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
+            f"of upscale_factor, but input.size(-3)={c} is not divisible by {rows * columns}"
+        )
+    n, channels = len(lead), c // (rows * columns)
+    x = reshape(input, (*lead, channels, rows, columns, h, w))
+    x = x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return apart(reshape(x, (*lead, channels, h * rows, w * columns)), input)
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number = 0) -> Tensor:
@@ -289,7 +309,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
         x = input
         for k in range(len(pads) // 2):
             x = _pad_by_index(x, x.ndim - 1 - k, pads[2 * k], pads[2 * k + 1], mode)
-        return x
+        return apart(x, input)
     full = [0] * (2 * input.ndim)
     for k in range(len(pads) // 2):
         at = input.ndim - 1 - k

@@ -19,6 +19,7 @@ from oneflow.functional.sliding import unfold_dim
 from oneflow.ops import binary, unary
 from oneflow.ops.activation import logsigmoid
 from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.views import apart
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 
@@ -260,13 +261,18 @@ def local_response_norm(
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(n, c, h * r, w * r) -> (n, c * r * r, h, w)."""
     r = int(downscale_factor)
+    if input.ndim < 3:
+        raise ShapeError(
+            "pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+            f"{input.ndim} dimension(s): {input.meta}"
+        )
     *lead, c, h, w = input.meta.shape
     if r <= 0 or h % r or w % r:
         raise ShapeError(f"pixel_unshuffle: {input.meta} is not divisible by {r}")
     x = reshape(input, (*lead, c, h // r, r, w // r, r))
     n = len(lead)
     x = permute(x, *range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return reshape(x, (*lead, c * r * r, h // r, w // r))
+    return apart(reshape(x, (*lead, c * r * r, h // r, w // r)), input)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -275,4 +281,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         raise ShapeError(f"channel_shuffle: {input.meta} has no {groups} groups of channels")
     n, c, *rest = input.meta.shape
     x = reshape(input, (n, groups, c // groups, *rest))
-    return reshape(x.transpose(1, 2), (n, c, *rest))
+    return apart(reshape(x.transpose(1, 2), (n, c, *rest)), input)

@@ -18,6 +18,7 @@ from oneflow.functional.searching import index_select
 from oneflow.kernels.array import Array
 from oneflow.ops.pool import adaptive_avg_pool
 from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.views import apart
 
 _MODES = {
     "nearest": (1, 2, 3),
@@ -72,7 +73,7 @@ def interpolate(
             form = _antialiased if antialias else _interpolated
             table = form(x.meta.shape[k + 2], n, factor, bool(align_corners), mode == "bicubic")
             x = x if table is None else _times(x, k + 2, table)
-    return x
+    return apart(x, input)
 
 
 upsample = interpolate

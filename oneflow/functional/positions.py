@@ -33,6 +33,7 @@ from oneflow.functional.shaping import (
     expand,
     movedim,
     reshape,
+    stretched,
     unsqueeze,
 )
 from oneflow.ops import gather as gather_ops
@@ -45,7 +46,7 @@ Dims = tuple[int, ...]
 def _spread(index: Tensor, dim: int, shape: Dims) -> Tensor:
     """A vector of positions of `dim` for every element of a tensor of that shape."""
     wide = reshape(index, tuple(-1 if i == dim else 1 for i in range(len(shape))))
-    return expand(wide, shape)
+    return stretched(wide, shape)
 
 
 def _vector(who: str, x: Tensor, dim: int, index: Tensor) -> tuple[int, Tensor]:

@@ -33,7 +33,13 @@ from oneflow.functional.random_state import Generator
 from oneflow.functional.reduction import any as some
 from oneflow.functional.reduction import cumsum
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.shaping import broadcast_shapes, broadcast_tensors, expand, movedim, reshape
+from oneflow.functional.shaping import (
+    broadcast_shapes,
+    broadcast_tensors,
+    movedim,
+    reshape,
+    stretched,
+)
 from oneflow.ops import compare, slicing, unary
 from oneflow.ops import gather as ops
 from oneflow.ops import sort as sort_ops
@@ -125,7 +131,7 @@ def batch_gather(input: Tensor, index: Tensor) -> Tensor:
     """out[b, i, ...] = input[b, index[b, i], ...]."""
     extra = input.ndim - index.ndim
     wide = reshape(index, (*index.meta.shape, *(1,) * extra))
-    wide = expand(wide, (*index.meta.shape, *input.meta.shape[index.ndim :]))
+    wide = stretched(wide, (*index.meta.shape, *input.meta.shape[index.ndim :]))
     return gather(input, index.ndim - 1, wide)
 
 
@@ -160,9 +166,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     own, wanted = list(input.meta.shape), list(indices.meta.shape)
     shared = broadcast_shapes((*own[:at], 1, *own[at + 1 :]), (*wanted[:at], 1, *wanted[at + 1 :]))
     return gather(
-        expand(input, (*shared[:at], own[at], *shared[at + 1 :])),
+        stretched(input, (*shared[:at], own[at], *shared[at + 1 :])),
         at,
-        expand(indices, (*shared[:at], wanted[at], *shared[at + 1 :])),
+        stretched(indices, (*shared[:at], wanted[at], *shared[at + 1 :])),
     )
 
 
@@ -262,7 +268,7 @@ def index_add(
     source = reshape(source, (-1,)) if not source.ndim else source
     wide = reshape(as_index(index), tuple(-1 if i == at else 1 for i in range(source.ndim)))
     scaled = source if alpha == 1 else mul(source, alpha)
-    return _scatter(ops.dim_scatter_add, input, at, expand(wide, source.meta.shape), scaled)
+    return _scatter(ops.dim_scatter_add, input, at, stretched(wide, source.meta.shape), scaled)
 
 
 def _at_least_vector(
@@ -321,7 +327,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     values, indices = sort(input, at)
     index = slice(k - 1, k) if keepdim else k - 1
     where = (*(slice(None),) * at, index)
-    return sort_result(values[where], indices[where])
+    return sort_result(values[where].contiguous(), indices[where].contiguous())
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -569,7 +575,8 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     first = counts.argmax(-1, True)
     last = first + gather(counts, -1, first) - 1
     values, indices = gather(ordered, -1, last), gather(places, -1, last)
-    values, indices = values.transpose(at, -1), indices.transpose(at, -1)
+    values = values.transpose(at, -1).contiguous()
+    indices = indices.transpose(at, -1).contiguous()
     if not keepdim:
         values, indices = values.squeeze(at), indices.squeeze(at)
     return mode_result(values, indices)

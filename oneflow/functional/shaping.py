@@ -19,7 +19,7 @@ from oneflow.functional.dims import argument_dims, given, listed, many_dims, one
 from oneflow.ops import shape as ops
 from oneflow.ops.gather import gather
 from oneflow.tensor.tensor import Tensor, wrap
-from oneflow.tensor.views import view_of
+from oneflow.tensor.views import apart, view_of
 
 
 def _sizes(x: Tensor, args: tuple[Any, ...], who: str) -> tuple[int, ...]:
@@ -84,6 +84,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     last = one_dim(end_dim, input.ndim, "flatten")
     if first > last:
         raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    if first == last and input.ndim:
+        return input
     shape = input.meta.shape
     middle = math.prod(shape[first : last + 1])
     return ops.reshape(input, shape=(*shape[:first], middle, *shape[last + 1 :]))
@@ -120,9 +122,8 @@ def transpose(
         return permute(input, cast("int | Sequence[int]", dim0) if perm is None else perm)
     order = list(range(input.ndim))
     a, b = one_dim(cast(int, dim0), input.ndim, "transpose"), one_dim(dim1, input.ndim, "transpose")
-    if not order:
-        return input
-    order[a], order[b] = order[b], order[a]
+    if order:
+        order[a], order[b] = order[b], order[a]
     return ops.transpose(input, dims=tuple(order))
 
 
@@ -134,7 +135,7 @@ def t(input: Tensor) -> Tensor:
     """The transposed matrix; a vector as it is."""
     if input.ndim > 2:
         raise ShapeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return input if input.ndim < 2 else transpose(input, 0, 1)
+    return ops.transpose(input, dims=tuple(reversed(range(input.ndim))))
 
 
 def movedim(input: Tensor, source: DimLike, destination: DimLike) -> Tensor:
@@ -163,10 +164,15 @@ def expand(
     full = tuple(
         own[i - added] if int(n) == -1 and i >= added else int(n) for i, n in enumerate(wanted)
     )
-    return input if full == own else ops.expand(input, shape=full)
+    return ops.expand(input, shape=full)
 
 
 broadcast_to = expand
+
+
+def stretched(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`expand`, or `x` itself where it has that shape."""
+    return x if x.meta.shape == shape else expand(x, shape)
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
@@ -203,7 +209,7 @@ def broadcast_tensors(*tensors: Tensors) -> tuple[Tensor, ...]:
     """The tensors stretched to the shape in which they meet."""
     xs = listed(tensors)
     shape = broadcast_shapes(*[x.meta.shape for x in xs])
-    return tuple(expand(x, shape) for x in xs)
+    return tuple(stretched(x, shape) for x in xs)
 
 
 def squeeze(input: Tensor, dim: DimLike = None) -> Tensor:
@@ -267,7 +273,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix; of a vector, the matrix with that diagonal."""
     if input.ndim == 2:
-        return ops.diagonal(input, offset=int(diagonal))
+        return apart(ops.diagonal(input, offset=int(diagonal)), input)
     if input.ndim != 1:
         raise ShapeError(f"diag: needs a vector or a matrix, got {input.meta}")
     return diag_embed(input, diagonal)
@@ -304,7 +310,8 @@ def repeat(
     split = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
     grown = [n for pair in zip(counts, shape, strict=True) for n in pair]
     x = ops.expand(ops.reshape(input, shape=tuple(split)), shape=tuple(grown))
-    return ops.reshape(x, shape=tuple(a * b for a, b in zip(counts, shape, strict=True)))
+    whole = tuple(a * b for a, b in zip(counts, shape, strict=True))
+    return apart(ops.reshape(x, shape=whole), input)
 
 
 def repeat_interleave(
@@ -323,7 +330,8 @@ def repeat_interleave(
     shape = input.meta.shape
     x = ops.reshape(input, shape=(*shape[: at + 1], 1, *shape[at + 1 :]))
     x = ops.expand(x, shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :]))
-    return ops.reshape(x, shape=(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :]))
+    whole = (*shape[:at], shape[at] * int(repeats), *shape[at + 1 :])
+    return apart(ops.reshape(x, shape=whole), input)
 
 
 def meshgrid(*tensors: Tensors, indexing: str = "ij") -> tuple[Tensor, ...]:

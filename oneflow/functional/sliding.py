@@ -11,7 +11,7 @@ from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
 from oneflow.ops import slicing
 from oneflow.ops import sliding as ops
 from oneflow.tensor.tensor import Tensor
-from oneflow.tensor.views import view_of
+from oneflow.tensor.views import apart, view_of
 
 
 def as_strided(
@@ -77,7 +77,7 @@ def unfold(
         raise ShapeError(f"unfold: expected (N, C, H, W) or (C, H, W), got {input.meta}")
     kernel, dilations, pads, strides = _windows(kernel_size, dilation, padding, stride)
     counts = _counts("unfold", x.meta.shape[2:], kernel, dilations, pads, strides)
-    x = pad_with(x, (0, 0, 0, 0, pads[0], pads[0], pads[1], pads[1]), 0)
+    padded = x = pad_with(x, (0, 0, 0, 0, pads[0], pads[0], pads[1], pads[1]), 0)
     for i in (0, 1):
         span = dilations[i] * (kernel[i] - 1) + 1
         x = ops.unfold(x, dim=2 + i, size=span, step=strides[i])
@@ -88,6 +88,7 @@ def unfold(
     n, channels = x.meta.shape[:2]
     x = permute(x, 0, 1, 4, 5, 2, 3)
     x = reshape(x, (n, channels * kernel[0] * kernel[1], counts[0] * counts[1]))
+    x = apart(x, padded)
     return x if input.ndim == 4 else reshape(x, x.meta.shape[1:])
 
 

@@ -44,10 +44,11 @@ from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, wrap_traced
 from oneflow.tensor.views import (
     View,
+    copies,
+    link_detached,
     link_view,
     refresh,
     replay,
-    seen_through,
     view_of,
     write_through,
     write_whole,
@@ -186,8 +187,8 @@ class Trace(Mode):
                 self.marks.makers[call.number] = node
         if outputs:
             self.note_stage(outputs[0], node.stage)
-        if op.is_view:
-            self._link_view(op, inputs[0], outputs[0], attrs)
+        if op.is_view and not copies(op, inputs[0], attrs):
+            link_view(op, inputs[0], outputs[0], attrs, own=True)
         return outputs[0] if op.num_outputs == 1 else outputs
 
     @contextmanager
@@ -610,13 +611,9 @@ class Trace(Mode):
 
     has_memory = False
 
-    def _link_view(self, op: type[Op], x: Tensor, out: Tensor, attrs: Attrs) -> None:
-        """Link a view as eager mode does: a reshape of what does not lie in one piece is a copy."""
-        view = view_of(x)
-        base, steps = (view.base, view.steps) if view is not None else (x, ())
-        if op.name == "reshape" and seen_through(base, (*steps, (op, attrs))) is None:
-            return
-        link_view(op, x, out, attrs, own=True)
+    def share(self, x: Tensor, other: Tensor) -> None:
+        """See views.py."""
+        link_detached(x, other)
 
     def write(self, x: Tensor, new: Tensor) -> None:
         """See views.py. `x` keeps its layout; a named tensor is a variable, whatever it is a view

@@ -14,7 +14,7 @@ from oneflow.core.operand import Attrs, Gradients, Number, Operand, Tensor
 from oneflow.core.parts import Index, Part, Parts, clipped, placed
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops import reduce, slicing
+from oneflow.ops import cast, reduce, slicing, unary, where
 from oneflow.ops.checks import require_dim, require_scalar
 
 Dims = tuple[int, ...]
@@ -205,6 +205,10 @@ class Expand(Op):
     def uniform(x: TensorType, *, shape: Shape) -> Collection[int]:
         added = len(shape) - x.ndim
         return [d for d in range(len(shape)) if d < added or x.shape[d - added] == 1]
+
+    @staticmethod
+    def undo(x: Tensor, part: Tensor, *, shape: Shape) -> Tensor:
+        return reshape(part, shape=x.meta.shape)
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
@@ -406,6 +410,7 @@ class Diagonal(Op):
     """The diagonal of the last two dims, as the last dim: out[..., k] = x[..., k, k + offset]."""
 
     name = "diagonal"
+    is_view = True
 
     @staticmethod
     def infer(x: Operand, *, offset: int = 0) -> TensorType:
@@ -416,6 +421,13 @@ class Diagonal(Op):
     @staticmethod
     def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
         return [signature(f"S{i} -> S{i}") for i in range(x.ndim - 2)] + _partial(x)
+
+    @staticmethod
+    def undo(x: Tensor, part: Tensor, *, offset: int) -> Tensor:
+        rows, columns = x.meta.shape[-2:]
+        ones = unary.full_like(part, value=1)
+        embed = partial(diag_embed, offset=offset, rows=rows, columns=columns)
+        return where.where(cast.cast(embed(ones), dtype=bool_), embed(part), x)
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, offset: int) -> Gradients:

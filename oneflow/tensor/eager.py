@@ -36,6 +36,7 @@ from oneflow.tensor.tensor import Tensor, cpu_device, raw
 from oneflow.tensor.views import (
     SHARED,
     link_view,
+    require_single_places,
     write_shared,
     write_through,
     write_whole,
@@ -179,24 +180,15 @@ class Eager(Mode):
         if x._placement is not None and layout != (new._placement, new._sbp):
             new = relaid(new, x.placement, x.sbp)
         if new._array is not x._array and x._device.type != META:
+            if 0 in x._array.strides:
+                require_single_places(x._array)
             try:
                 x._array[...] = new._array
             except ValueError:
-                raise _unwritable(x) from None
-
-
-def _unwritable(x: Tensor) -> OneFlowError:
-    """The error of a write to memory that NumPy keeps from it."""
-    if 0 in x._array.strides:
-        return AutogradError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            f"single memory location. {x.meta} was expanded: Please clone() the tensor before "
-            "performing the operation."
-        )
-    return AutogradError(
-        f"{x.meta} cannot be written to: it shares the memory of an array that is read-only; "
-        "write to a copy (x.clone())"
-    )
+                raise AutogradError(
+                    f"{x.meta} cannot be written to: it shares the memory of an array that is "
+                    "read-only; write to a copy (x.clone())"
+                ) from None
 
 
 def bound_call(
@@ -233,6 +225,9 @@ def _run_any(
     if device.type == META:
         return _types_only(op, call, inputs, device)
     attrs = {**call.attrs, **attrs} if op.is_random else call.attrs
+    for i in op.mutates.values():
+        if 0 in arrays[i].strides:
+            require_single_places(arrays[i])
     xp = np if device.type == "cpu" else use_device(device.index)
     if call.view is not None:
         shared = call.view(*arrays, **attrs)

@@ -42,7 +42,7 @@ from oneflow.tensor.global_parts import BoundParts
 from oneflow.tensor.global_rows import BoundRows
 from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap, wrap_global
-from oneflow.tensor.views import link_view, refresh
+from oneflow.tensor.views import copies, link_view, refresh
 
 if TYPE_CHECKING:
     from oneflow.boxing.execute import BoundRoute
@@ -125,7 +125,8 @@ def _run_any(op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], attrs: 
     shards = [x._array for x in inputs]
     for move in call.moves:
         shards[move.index] = move.run(shards[move.index])
-    arrays, shared = _compute(op, call, shards, attrs, placement)
+    is_view = op.is_view and not copies(op, inputs[0], attrs)
+    arrays, shared = _compute(op, call, shards, attrs, placement, is_view)
     for i in call.written_back:
         _write_back(inputs[op.mutates[i]], arrays[i], call.out_sbps[i])
     outs = [
@@ -147,14 +148,15 @@ def _compute(
     shards: list[Any],
     attrs: Attrs,
     placement: Placement,
+    is_view: bool,
 ) -> tuple[list[Any], bool]:
     """This rank's part of the outputs, and whether the only one is a view of the input: one that
     shares its memory, or would if the shards lay otherwise."""
     if call.parts is not None:
-        return call.parts.run(shards, array_module(placement)), op.is_view
+        return call.parts.run(shards, array_module(placement)), is_view
     if call.bound is None:
-        return [empty_shard(t, placement) for t in call.out_types], op.is_view
-    if call.bound.view is not None:
+        return [empty_shard(t, placement) for t in call.out_types], is_view
+    if is_view and call.bound.view is not None:
         array = call.bound.view(*shards, **call.bound.attrs)
         if array is not None:
             return [array], True

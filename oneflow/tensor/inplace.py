@@ -34,8 +34,9 @@ def check_writable(x: Tensor) -> None:
         return
     if x._requires_grad and x._grad_fn is None:
         raise _leaf_written()
-    if x._extra is not None and x._extra.view is not None:
-        base = x._extra.view.base
+    view = x._extra.view if x._extra is not None else None
+    if view is not None and not view.is_detached:
+        base = view.base
         if base._requires_grad and base._grad_fn is None:
             raise _leaf_written()
 

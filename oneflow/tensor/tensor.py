@@ -202,9 +202,11 @@ class Tensor(TableMethods):
         `p.data = t` makes `p` a tensor over the memory of `t` (a tensor or an array), with its
         shape, dtype and place; history, gradient and identity of `p` stay.
 
-        While nn.Graph.build is traced nothing has memory: what is written through `p.data` there is
-        seen by later uses of that object alone. Write to `p` itself inside no_grad() instead.
+        While nn.Graph.build is traced, a backward pass is told of such writes: what it saved would
+        be the old values.
         """
+        if self.value is not None:
+            return self.detach()
         other = alias(self)
         other._version = UnseenVersion(self._version)
         return other
@@ -349,6 +351,8 @@ class Tensor(TableMethods):
         """The same memory without history."""
         other = alias(self)
         other._requires_grad = False
+        if self.value is not None:
+            current_mode().share(self, other)
         return other
 
     def retain_grad(self) -> None:

@@ -22,9 +22,10 @@ import numpy as np
 
 from oneflow.core.dispatch import Mode, call, current_mode
 from oneflow.core.errors import AutogradError
-from oneflow.core.location import locate
+from oneflow.core.location import with_location
 from oneflow.core.op import Op, find_op
 from oneflow.core.operand import Attrs
+from oneflow.kernels.array import Array
 from oneflow.kernels.registry import find_view
 from oneflow.tensor.grad_mode import no_grad, set_grad_enabled, state
 from oneflow.tensor.tape import record_call
@@ -40,16 +41,20 @@ class View:
     """The way in which a tensor came to be a view.
 
     taken_at: the version of the base at which the values were taken; SHARED if they are the base's.
-    history_at: the version at which the history was taken.
+    history_at: the version at which the history was taken.  is_detached: it has a history of its
+    own, and writes to it are none of the history of the base.
     """
 
-    __slots__ = ("base", "history_at", "steps", "taken_at")
+    __slots__ = ("base", "history_at", "is_detached", "steps", "taken_at")
 
-    def __init__(self, base: Tensor, steps: Steps, taken_at: int, history_at: int) -> None:
+    def __init__(
+        self, base: Tensor, steps: Steps, taken_at: int, history_at: int, is_detached: bool = False
+    ) -> None:
         self.base = base
         self.steps = steps
         self.taken_at = taken_at
         self.history_at = history_at
+        self.is_detached = is_detached
 
     def refresh(self, x: Tensor) -> None:
         """Bring the values of `x`, whose view this is, up to date. All ranks of a global tensor
@@ -74,7 +79,7 @@ class View:
     def renew(self, x: Tensor) -> None:
         """Give `x`, whose view this is, the history that it would have if taken now."""
         version = x._version[0]
-        if self.history_at == version:
+        if self.history_at == version or self.is_detached:
             return
         self.history_at = version
         if x._requires_grad or self.base._requires_grad:
@@ -85,6 +90,14 @@ class View:
 def view_of(x: Tensor) -> View | None:
     """Return how `x` came to be a view; None if it is none."""
     return x._extra.view if x._extra is not None else None
+
+
+def apart(x: Tensor, source: Tensor) -> Tensor:
+    """`x`, or a copy of it if it is `source` or a view of the same memory."""
+    shown, seen = view_of(x), view_of(source)
+    base, other = shown.base if shown else x, seen.base if seen else source
+    made: Tensor = call(find_op("copy"), x) if base is other else x
+    return made
 
 
 def refresh(x: Tensor) -> None:
@@ -107,7 +120,17 @@ def link_view(op: type[Op], x: Tensor, out: Tensor, attrs: Attrs, *, own: bool) 
     if known is None:
         extra(out).view = View(x, ((op, attrs),), taken_at, version)
     else:
-        extra(out).view = View(known.base, (*known.steps, (op, attrs)), taken_at, version)
+        steps = (*known.steps, (op, attrs))
+        extra(out).view = View(known.base, steps, taken_at, version, known.is_detached)
+
+
+def link_detached(x: Tensor, other: Tensor) -> None:
+    """Remember that `other`, which has no history, has the values of `x` wherever they are in no
+    memory."""
+    known = view_of(x)
+    base, steps = (x, ()) if known is None else (known.base, known.steps)
+    version = x._version[0]
+    extra(other).view = View(base, steps, version, version, is_detached=True)
 
 
 def replay(x: Tensor, steps: Steps) -> Tensor:
@@ -126,7 +149,7 @@ def stand_in(x: Tensor) -> Any:
         return x._array
     view = view_of(x)
     if view is None:
-        return _lazy(x.meta.shape)
+        return _lazy(x)
     return seen_through(view.base, view.steps)
 
 
@@ -139,12 +162,39 @@ def seen_through(base: Tensor, steps: Steps) -> Any:
     return array
 
 
-def _lazy(shape: tuple[int, ...]) -> Any:
-    """Memory that nobody touches, and that takes up none."""
-    return np.empty(shape, np.uint8)
+def copies(op: type[Op], x: Tensor, attrs: Attrs) -> bool:
+    """Whether the view `op` of `x` is a copy: a reshape of what does not lie in one piece. Of a
+    global tensor all ranks say the same, whatever part of it lies here."""
+    if op.name != "reshape":
+        return False
+    view = view_of(x)
+    base, steps = (view.base, view.steps) if view is not None else (x, ())
+    return seen_through(base, (*steps, (op, attrs))) is None
+
+
+MOST_LAZY = 1 << 28
+
+
+def _lazy(x: Tensor) -> Any:
+    """Memory that nobody touches, and that takes up none; of bytes where even that is too much."""
+    return np.empty(x.meta.shape, x.meta.dtype.np if x.meta.numel < MOST_LAZY else np.uint8)
 
 
 # ---- writing -------------------------------------------------------------------------------------
+
+
+SEVERAL_IN_ONE_PLACE = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single "
+    "memory location. Please clone() the tensor before performing the operation"
+)
+
+
+def require_single_places(array: Array) -> None:
+    """Raises AutogradError for an array that repeats elements, as `expand` does."""
+    if array.size and any(
+        s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
+    ):
+        raise with_location(AutogradError(SEVERAL_IN_ONE_PLACE))
 
 
 def write_whole(mode: Mode, x: Tensor, new: Tensor) -> None:
@@ -171,6 +221,7 @@ def write_through(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
     """Overwrite a view whose values are its own, and its base with it."""
     base = view.base
     recorded = state.enabled and (new._requires_grad or base._requires_grad)
+    recorded = recorded and not view.is_detached
     with set_grad_enabled(recorded):
         whole = _put_back(with_history(base), view.steps, new)
         mode.store(base, whole)
@@ -179,23 +230,21 @@ def write_through(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
             take_history(base, whole)
     mode.store(x, new)
     view.taken_at = x._version[0]
-    if state.enabled:
+    if state.enabled and view.is_detached:
+        take_history(x, new)
+    elif state.enabled:
         view.renew(x)
 
 
 def _put_back(base: Tensor, steps: Steps, part: Tensor) -> Tensor:
     """`base` with the view that `steps` make replaced by `part`, as a new tensor."""
-    inner = [base]
-    for op, attrs in steps[:-1]:
-        inner.append(call(op, inner[-1], **attrs))
-    for (op, attrs), target in zip(reversed(steps), reversed(inner), strict=True):
-        if op.undo is None:
-            error = AutogradError(
-                f"a tensor made by {op.name} cannot be written to: several of its elements may be "
-                "one in memory; write to a copy, x.clone()"
-            )
-            locate(error)
-            raise error
+    targets = []
+    for op, attrs in steps:
+        targets.append(base)
+        base = base if len(targets) == len(steps) else call(op, base, **attrs)
+    for (op, attrs), target in zip(reversed(steps), reversed(targets), strict=True):
+        if op.undo is None or part.meta.nbytes > target.meta.nbytes:
+            raise with_location(AutogradError(f"{op.name}: {SEVERAL_IN_ONE_PLACE}"))
         part = op.undo(target, part, **attrs)
     return part
 

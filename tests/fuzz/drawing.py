@@ -189,7 +189,7 @@ class Draft:
             shape = tuple(1 if self.chance(0.4) else s for s in shape)
         if not same and self.chance(0.2):
             shape = shape[self.rng.randint(0, len(shape)) :]
-        dtype = str(self.values[x].dtype).removeprefix("torch.")
+        dtype = name_of(self.values[x])
         return self.leaf(shape, dtype if self.chance(0.7) and dtype in WEIGHTS else None)
 
     # -- attributes
@@ -217,9 +217,8 @@ class Draft:
 
     def size(self, x: str, dim: str) -> int:
         value = self.values[x]
-        return (
-            int(value.shape[int(dim)]) if value.ndim and -value.ndim <= int(dim) < value.ndim else 1
-        )
+        is_there = -value.ndim <= int(dim) < value.ndim
+        return int(value.shape[int(dim)]) if is_there else 1
 
     def flag(self) -> str:
         return self.pick(("True", "False"))
@@ -233,6 +232,11 @@ def _broadcasts(shape: torch.Size, wanted: torch.Size) -> bool:
     if len(shape) > len(wanted):
         return False
     return all(a in (1, b) for a, b in zip(reversed(shape), reversed(wanted), strict=False))
+
+
+def name_of(value: torch.Tensor) -> str:
+    """The dtype of a tensor without its library."""
+    return str(value.dtype).removeprefix("torch.")
 
 
 def quietly(code: Any, names: dict[str, Any]) -> None:

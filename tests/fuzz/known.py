@@ -1,4 +1,4 @@
-"""Differences that the page Differences names, or that PyTorch leaves open: each with its reason."""
+"""Differences that the page Differences names, or that PyTorch leaves open, with the reasons."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from oneflow import api
 from oneflow.api.row import Row
 
-from .drawing import FLOATS, LARGEST, REFUSALS, Draft, Program, quietly
+from .drawing import FLOATS, INTEGERS, LARGEST, REFUSALS, Draft, Program, name_of, quietly
 from .recipes import IN_PLACE, RECIPES, Recipe
 
 NAMES = re.compile(r"\bv\d+\b")
@@ -22,6 +22,7 @@ PREFIXES = {
     "special": "m.special.",
     "linalg": "m.linalg.",
 }
+FOLLOWED = (*FLOATS, *INTEGERS, "int16", "bool")
 MANY = 2048
 """Elements of a value that later lines may grow no further."""
 
@@ -159,18 +160,14 @@ def _results(found: Any) -> list[torch.Tensor] | None:
 
 
 def _is_followed(value: torch.Tensor) -> bool:
-    if (
-        value.numel() > MANY
-        or value.is_complex()
-        or str(value.dtype)[6:] not in (*FLOATS, "int64", "int32", "int8", "uint8", "bool", "int16")
-    ):
+    if value.numel() > MANY or name_of(value) not in FOLLOWED:
         return False
     if value.is_floating_point() and value.numel():
         finite = value.detach()[value.detach().isfinite()]
         return not finite.numel() or bool(finite.abs().max() < LARGEST)
-    return (
-        not value.numel() or value.dtype is torch.bool or bool(value.detach().abs().max() < 2**40)
-    )
+    if not value.numel() or value.dtype is torch.bool:
+        return True
+    return bool(value.detach().abs().max() < 2**40)
 
 
 def _note_exactness(d: Draft, line: Line, operands: list[str], results: list[str]) -> None:
@@ -251,10 +248,7 @@ def _source_of(d: Draft, x: str, index: str) -> str:
     except REFUSALS:
         return d.any()
     shape = tuple(map(int, names["found"].shape))
-    dtype = str(d.values[x].dtype)[6:]
-    return d.leaf(
-        shape, dtype if d.chance(0.8) and dtype in (*FLOATS, "int64", "int32", "bool") else None
-    )
+    return d.leaf(shape, name_of(d.values[x]) if d.chance(0.8) else None)
 
 
 def _call(d: Draft) -> Line:

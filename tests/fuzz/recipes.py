@@ -1,8 +1,11 @@
 """How the functions of the public table are called: the arguments after the first operand.
 
-A recipe is drawn for a value x and gives texts of arguments. Three traits say what may become of
-it: `ties` (PyTorch leaves open which of equal elements is named: the first result alone), `moves` (the result's numbers are operands' numbers), `algebra` (sums and products: exact where
-the numbers are few and small), `jumps` (a last bit may decide, so that operands must be exact).
+A recipe is drawn for a value x and gives texts of arguments. Traits say what may become of it:
+
+    moves    the result's numbers are numbers of the operands
+    algebra  sums and products: exact where the numbers are few and small
+    jumps    a last bit may decide, so that operands must be exact
+    ties     PyTorch leaves open which of equal elements is named: the first result alone counts
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .drawing import Draft
+from .drawing import Draft, name_of
 
 Arguments = Callable[[Draft, str], list[str]]
 
@@ -289,7 +292,7 @@ def rows_and_number(d: Draft, x: str) -> list[str]:
 
 
 def _dtype(d: Draft, x: str) -> str:
-    return str(d.values[x].dtype).removeprefix("torch.")
+    return name_of(d.values[x])
 
 
 def flat_index(d: Draft, x: str) -> list[str]:
@@ -378,6 +381,10 @@ def matrix_for(d: Draft, x: str) -> list[str]:
     return [d.leaf(shape, _dtype(d, x), special=False)]
 
 
+def like_itself(d: Draft, x: str) -> list[str]:
+    return [d.partner(x, same=True)]
+
+
 def batch_for(d: Draft, x: str) -> list[str]:
     value = d.values[x]
     return [d.leaf((int(value.shape[0]), int(value.shape[-1]), 2), _dtype(d, x), special=False)]
@@ -435,9 +442,8 @@ def filters(count: int) -> Arguments:
     def arguments(d: Draft, x: str) -> list[str]:
         value = d.values[x]
         channels = int(value.shape[-count - 1]) if value.ndim > count else 1
-        weights = d.leaf(
-            (d.pick((1, 2)), channels, *(d.pick((1, 2)),) * count), _dtype(d, x), special=False
-        )
+        shape = (d.pick((1, 2)), max(channels, 1), *(d.pick((1, 2)),) * count)
+        weights = d.leaf(shape, _dtype(d, x), special=False)
         return [weights, *d.optional("stride=2"), *d.optional("padding=1")]
 
     return arguments
@@ -534,7 +540,8 @@ recipe(
     "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tan asin arcsin acos arccos "
     "atan arctan sinh cosh tanh asinh arcsinh acosh arccosh atanh arctanh erf erfc erfinv lgamma "
     "sigmoid expit gelu silu mish selu softsign softplus logsigmoid tanhshrink elu celu "
-    "hardsigmoid hardswish i0 i0e digamma psi gammaln sinc entr ndtr log_ndtr deg2rad rad2deg angle",
+    "hardsigmoid hardswish i0 i0e digamma psi gammaln sinc entr ndtr log_ndtr deg2rad "
+    "rad2deg angle",
     nothing,
 )
 recipe("square", nothing, "algebra")
@@ -614,7 +621,7 @@ recipe("topk kthvalue", how_many, "jumps moves ties", min_dims=1)
 recipe("bucketize", edges, "jumps")
 recipe("renorm", lambda d, x: ["2", d.dim(x), "1.0"], floats=True, min_dims=2)
 recipe("cov corrcoef", nothing, floats=True, min_dims=1)
-recipe("cdist", lambda d, x: [d.partner(x, same=True)], floats=True, min_dims=2)
+recipe("cdist", like_itself, floats=True, min_dims=2)
 
 # -- shapes
 
@@ -652,8 +659,8 @@ recipe("select", position, "moves", min_dims=1)
 recipe("unbind", perhaps_dim, "moves", min_dims=1)
 recipe("unfold", windows, "moves", min_dims=1)
 recipe("as_strided as_strided_copy", strided, "moves", min_dims=1)
-recipe("kron inner", lambda d, x: [d.partner(x, same=True)], "algebra")
-recipe("view_as reshape_as expand_as", lambda d, x: [d.partner(x, same=True)], "moves")
+recipe("kron inner", like_itself, "algebra")
+recipe("view_as reshape_as expand_as", like_itself, "moves")
 recipe("sum_to_size", lambda d, x: [str(tuple(map(int, d.values[x].shape)))], "algebra")
 
 # -- positions
@@ -683,7 +690,7 @@ recipe(
     min_dims=2,
 )
 recipe("bmm", batch_for, "algebra", min_dims=3)
-recipe("dot vdot", lambda d, x: [d.partner(x, same=True)], "algebra", min_dims=1)
+recipe("dot vdot", like_itself, "algebra", min_dims=1)
 recipe("outer ger", lambda d, x: [d.leaf((2,), _dtype(d, x))], "algebra", min_dims=1)
 recipe("tensordot", axes_of_product, "algebra")
 recipe("linear", linear_arguments, "algebra", floats=True, min_dims=1)
@@ -707,7 +714,7 @@ recipe("binary_cross_entropy_with_logits kl_div poisson_nll_loss", target, float
 recipe("cross_entropy nll_loss", labels, floats=True, min_dims=1)
 recipe(
     "cosine_similarity pairwise_distance",
-    lambda d, x: [d.partner(x, same=True)],
+    like_itself,
     floats=True,
     min_dims=1,
 )

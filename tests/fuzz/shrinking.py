@@ -11,7 +11,7 @@ from .running import Difference, differences
 
 
 def shrunk(program: Program, difference: Difference) -> tuple[Program, Difference]:
-    """The program without the lines, leaves, gradients and numbers that the difference can spare."""
+    """The program without lines, leaves, gradients and numbers that the difference can spare."""
     least, last, moved = program, difference, True
     while moved:
         moved = False

@@ -61,7 +61,7 @@ print(run(x, flow.tensor([0, 3], device="cuda")).numpy(), flush=True)
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 @pytest.mark.parametrize("op", CALLS)
 def test_an_index_out_of_range_ends_the_program_with_the_name_of_the_op(op: str, mode: str) -> None:
-    """In a process of its own: a GPU that has failed an assertion answers it no more."""
+    """Each is tried in a new process: a GPU that has failed an assertion answers it no more."""
     command = [sys.executable, "-c", PROGRAM.format(call=CALLS[op]), mode]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode != 0

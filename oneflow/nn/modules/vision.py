@@ -35,11 +35,7 @@ class PixelShuffle(Module):
         rows = self.h_upscale_factor or self.upscale_factor
         columns = self.w_upscale_factor or self.upscale_factor
         assert rows is not None and columns is not None
-        if rows == columns:
-            return F.pixel_shuffle(x, rows)
-        n, channels, height, width = x.shape
-        parts = x.reshape(n, channels // (rows * columns), rows, columns, height, width)
-        return parts.permute(0, 1, 4, 2, 5, 3).reshape(n, -1, height * rows, width * columns)
+        return F.pixel_shuffle(x, rows, columns)
 
     def extra_repr(self) -> str:
         if self.upscale_factor is not None:

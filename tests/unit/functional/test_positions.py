@@ -17,7 +17,7 @@ ONE = flow.placement("cpu", [0])
 ROWS, COLUMNS = 3, 4
 
 Call = Callable[[Any, Any, Any], Any]
-"""Of the framework, a float32[3, 4] and an int64[2] into its rows; the last index is tried."""
+"""A call of the framework, a float32[3, 4] and an int64[2] into its rows; the last is tried."""
 
 READS: dict[str, Call] = {
     "x[i]": lambda f, x, i: x[i],

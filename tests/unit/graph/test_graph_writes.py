@@ -206,3 +206,105 @@ def test_a_view_made_outside_and_its_base_stay_one_within_build() -> None:
     assert base.tolist() == [0, 1, 2, 3, 4, 5]
     view[0, 0] = 7
     assert base[0].item() == 7 and not view.is_lazy
+
+
+def _set(x: Any, index: Any, value: Any) -> None:
+    x[index] = value
+
+
+WRITES: dict[str, Callable[[Any], object]] = {
+    "detach": lambda t: t.detach().add_(1.0),
+    "data": lambda t: t.data.mul_(2.0),
+    "an element of data": lambda t: _set(t.data, (0, 1), 5.0),
+    "a slice of data": lambda t: t.data[1:].fill_(3.0),
+    "data of a slice": lambda t: t[1:].data.fill_(3.0),
+    "a view of detach": lambda t: t.detach().view(-1)[2:4].zero_(),
+    "detach of detach": lambda t: t.detach().detach().t().sub_(1.0),
+    "data of data": lambda t: t.data.data.clamp_(min=0.0),
+    "diagonal": lambda t: t.diagonal().add_(0.5),
+    "diagonal of data": lambda t: t.data.diagonal(1).copy_(t.detach()[:2, 0] * 2),
+    "elements of a diagonal": lambda t: _set(t.diagonal(), slice(1, None), 7.0),
+    "copy_ to detach": lambda t: t.detach().copy_(t * 3.0),
+    "an indexed write to data": lambda t: _set(t.data, [0, 2], 1.0),
+    "out=": lambda t: flow.add(t.detach(), 1.0, out=t.data) if isinstance(t, flow.Tensor) else None,
+    "unbind": lambda t: t.unbind(0)[1].mul_(2.0),
+    "expand of the same shape": lambda t: t.expand(3, 3).mul_(2.0),
+}
+SQUARE = DATA[:, :3].copy()
+
+
+def _as_whole(write: Callable[[Any], object], t: Any) -> Any:
+    write(t)
+    return t * 2
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_computed_tensors_reach_them(name: str) -> None:
+    def function(x: Any) -> Any:
+        h = x * 1
+        seen = h.detach()
+        return _as_whole(WRITES[name], h), seen.clone(), h.t()
+
+    expected = function(flow.tensor(SQUARE))
+    for got, want in zip(Compute(function)(flow.tensor(SQUARE)), expected, strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_inputs_and_captured_tensors_are_seen_within_build(name: str) -> None:
+    captured = flow.tensor(SQUARE)
+
+    def function(x: Any) -> Any:
+        return _as_whole(WRITES[name], x), _as_whole(WRITES[name], captured)
+
+    got = Compute(function)(flow.tensor(SQUARE))
+    want = _as_whole(WRITES[name], flow.tensor(SQUARE))
+    for one in got:
+        np.testing.assert_allclose(one.numpy(), want.numpy(), rtol=1e-6)
+    np.testing.assert_array_equal(captured.numpy(), SQUARE)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_buffers_are_kept(name: str) -> None:
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", flow.tensor(SQUARE))
+
+        def forward(self, x: Any) -> Any:
+            WRITES[name](self.state)
+            return x + self.state
+
+    model, expected = Holder(), Holder()
+    graph = Compute(model, model)
+    for _ in range(2):
+        got, want = graph(flow.tensor(SQUARE)), expected(flow.tensor(SQUARE))
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(model.state.numpy(), expected.state.numpy(), rtol=1e-6)
+
+
+def test_writes_through_detach_have_no_gradient() -> None:
+    def function(w: Any, x: Any) -> Any:
+        h = w * 1
+        d = h.detach()
+        d.mul_(3.0)
+        d[0].add_(x[0])
+        part = h[1:].data
+        part.add_(1.0)
+        return (h * x).sum() + (d * d).sum()
+
+    test_values_and_gradients_are_those_of_torch(function)
+
+
+def test_a_backward_pass_is_told_of_writes_through_data() -> None:
+    model = holder()
+
+    def function(x: Any) -> Any:
+        a = model.weight * x
+        loss = (a * a).sum()
+        a.data.add_(1.0)
+        loss.backward()
+        return loss
+
+    with pytest.raises(OneFlowError, match="modified by an inplace operation"):
+        Compute(function, model)(flow.tensor(DATA))

@@ -50,7 +50,7 @@ from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
 from oneflow.tensor.tensor import Tensor, adopt, cpu_device, extra, needs_data, raw
-from oneflow.tensor.views import stand_in, view_of, with_history
+from oneflow.tensor.views import become, stand_in, view_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -442,9 +442,7 @@ def reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def method(self: Tensor, *args: object, **keywords: object) -> Tensor:
         check_writable(self)
-        seen = function(with_history(self), *args, **keywords)
-        self.meta, self._array, self.value = seen.meta, seen._array, seen.value
-        self._grad_fn, self._out_index = seen._grad_fn, seen._out_index
+        become(self, lambda old: function(old, *args, **keywords))
         return self
 
     return method

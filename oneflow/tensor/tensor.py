@@ -56,16 +56,18 @@ Hook = Callable[["Tensor"], Any]
 
 
 class Extra:
-    """The rare members of a tensor: gradient hooks, the tensor it is a view of, a wish to keep the
-    gradient, the calls of workers that its memory waits for (oneflow/tensor/overlapping.py).
+    """The rare members of a tensor: gradient hooks, the tensor it is a view of, the one that it was
+    before its shape was changed in place, a wish to keep the gradient, the calls of workers that
+    its memory waits for (oneflow/tensor/overlapping.py).
     """
 
-    __slots__ = ("global_id", "hooks", "later", "post_accumulate", "retains", "view")
+    __slots__ = ("global_id", "hooks", "later", "post_accumulate", "retains", "root", "view")
 
     def __init__(self) -> None:
         self.hooks: dict[int, Hook] = {}
         self.post_accumulate: dict[int, Hook] = {}
         self.view: View | None = None
+        self.root: Tensor | None = None
         self.retains = False
         self.global_id: int | None = None
         self.later: Later | None = None

@@ -15,6 +15,7 @@ next used. All tensors of one base share its version counter, by which a view kn
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -45,16 +46,22 @@ class View:
     own, and writes to it are none of the history of the base.
     """
 
-    __slots__ = ("base", "history_at", "is_detached", "steps", "taken_at")
+    __slots__ = ("_base", "history_at", "is_detached", "steps", "taken_at")
 
     def __init__(
         self, base: Tensor, steps: Steps, taken_at: int, history_at: int, is_detached: bool = False
     ) -> None:
-        self.base = base
+        self._base = base
         self.steps = steps
         self.taken_at = taken_at
         self.history_at = history_at
         self.is_detached = is_detached
+
+    @property
+    def base(self) -> Tensor:
+        """The tensor of which this is a view, as it was before its own shape was changed."""
+        root = self._base._extra.root if self._base._extra is not None else None
+        return self._base if root is None else root
 
     def refresh(self, x: Tensor) -> None:
         """Bring the values of `x`, whose view this is, up to date. All ranks of a global tensor
@@ -71,7 +78,7 @@ class View:
         """Whether `x`, whose view this is, requires a gradient, now that its base may have been
         written to.
         """
-        if x._requires_grad or self.history_at == x._version[0]:
+        if x._requires_grad or self.is_detached or self.history_at == x._version[0]:
             return x._requires_grad
         dtype = x.meta.dtype
         return self.base._requires_grad and (dtype.is_floating_point or dtype.is_complex)
@@ -178,6 +185,24 @@ MOST_LAZY = 1 << 28
 def _lazy(x: Tensor) -> Any:
     """Memory that nobody touches, and that takes up none; of bytes where even that is too much."""
     return np.empty(x.meta.shape, x.meta.dtype.np if x.meta.numel < MOST_LAZY else np.uint8)
+
+
+def become(x: Tensor, function: Callable[[Tensor], Tensor]) -> None:
+    """Make `x` the view that `function` gives of it. Views that were taken of `x` are then views
+    of what it was.
+    """
+    old = with_history(x)
+    old._version, known = x._version, view_of(x)
+    if known is not None:
+        extra(old).view = known
+    seen = function(old)
+    if seen is old:
+        return
+    if known is None:
+        extra(x).root = old
+    extra(x).view = view_of(seen)
+    x.meta, x._array, x.value, x._sbp = seen.meta, seen._array, seen.value, seen._sbp
+    x._requires_grad, x._grad_fn, x._out_index = seen._requires_grad, seen._grad_fn, seen._out_index
 
 
 # ---- writing -------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ import torch
 import oneflow as flow
 from oneflow import nn
 from oneflow.core.errors import InternalError
-from tests.unit.graph.ranks import world_of
 
 from .drawing import FLOATS, REFUSALS, Program, quietly
 from .known import is_known
@@ -135,38 +133,7 @@ def run_graph(program: Program) -> Outcome:
 
 
 def run_global(program: Program) -> Outcome:
-    """The lines on global tensors of two ranks, threads of this process, in drawn layouts."""
-    with world_of(RANKS) as world:
-        outcomes: list[Outcome | BaseException] = [Outcome(), Outcome()]
-
-        def rank(number: int) -> None:
-            world.enter(number)
-            try:
-                outcomes[number] = _run_global(program)
-            except BaseException as error:
-                outcomes[number] = error
-
-        threads = [threading.Thread(target=rank, args=(i,), daemon=True) for i in range(RANKS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            if thread.is_alive():
-                return Outcome(line=len(program.lines) - 1, error=InternalError("a rank hangs"))
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    first, second = outcomes
-    if _numbers_of(first) != _numbers_of(second):
-        first.error, first.line = InternalError("ranks differ"), len(program.lines) - 1
-    return first
-
-
-def _numbers_of(outcome: Any) -> Any:
-    return outcome.line, {k: v[0].tobytes() for k, v in outcome.values.items()}
-
-
-def _run_global(program: Program) -> Outcome:
+    """The lines on global tensors of two ranks, of which this process is one, in drawn layouts."""
     rng, out = random.Random(program.seed), Outcome()
     place = flow.placement("cpu", list(range(RANKS)))
     names: dict[str, Any] = {"m": flow}
@@ -184,8 +151,7 @@ def _run_global(program: Program) -> Outcome:
         _differentiate(program, flow, values, out)
         if out.gradients is not None:
             out.gradients = {
-                k: g if g is None or isinstance(g, tuple) else _shown(_whole(g))
-                for k, g in out.gradients.items()
+                k: g if g is None else _shown(_whole(g)) for k, g in out.gradients.items()
             }
     out.values = {k: _shown(_whole(v)) for k, v in values.items()}
     return out
@@ -240,10 +206,10 @@ def _differentiate(program: Program, m: Any, values: dict[str, Any], out: Outcom
     except REFUSALS as error:
         out.refused_backward = error
         return
-    is_traced = bool(found) and m is flow and any(g is not None and g.is_lazy for g in found)
-    keep = is_traced or any(g is not None and getattr(g, "is_global", False) for g in found)
+    has_numbers = m is torch or not any(g is not None and (g.is_lazy or g.is_global) for g in found)
     out.gradients = {
-        n: g if g is None or keep else _shown(g) for n, g in zip(leaves, found, strict=True)
+        n: _shown(g) if g is not None and has_numbers else g
+        for n, g in zip(leaves, found, strict=True)
     }
 
 

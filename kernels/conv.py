@@ -24,11 +24,13 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import conv_direct as direct
 from oneflow.kernels.array import Array, ArrayModule, at
 from oneflow.kernels.matmul import matrix_product
-from oneflow.kernels.registry import fused_kernel, kernel
+from oneflow.kernels.registry import compute_in_float32, fused_kernel, kernel
 from oneflow.ops.conv import Conv, ConvDataGrad, ConvFilterGrad, Geometry, Sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+compute_in_float32("conv", "conv_data_grad", "conv_filter_grad")
 
 Shaped = Array | TensorType
 

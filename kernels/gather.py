@@ -7,11 +7,13 @@ import math
 
 import numpy as np
 
-from oneflow.core.dtype import DType, bfloat16, bool_, float16, float32, int64
+from oneflow.core.dtype import DType, bool_, int64
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.registry import kernel
+from oneflow.kernels.registry import compute_in_float32, kernel
+
+compute_in_float32("gather_grad", "dim_scatter_add")
 
 Types = tuple[TensorType, ...]
 
@@ -76,21 +78,9 @@ def gather_grad(
         xp.add.at(target, (slice(None), rows[is_here]), source)
 
 
-def _wide(types: Types, attrs: Attrs) -> Types:
-    """Half floats are summed in float32."""
-    d, index = types
-    if d.dtype not in (float16, bfloat16):
-        return ()
-    dim = attrs["dim"]
-    shape = (*d.shape[:dim], attrs["size"], *d.shape[dim + index.ndim :])
-    return TensorType(d.shape, float32), TensorType(shape, float32)
-
-
 def _masked(types: Types, attrs: Attrs) -> Types:
-    """A copy of the gradient, and for half floats, which the GPU cannot add atomically everywhere,
-    the result in float32.
-    """
-    return _wide(types, attrs) or (types[0],)
+    """A copy of the gradient."""
+    return (types[0],)
 
 
 @kernel("gather_grad", device="cuda", workspace=_masked)
@@ -100,7 +90,7 @@ def gather_grad_cuda(
     d: Array,
     index: Array,
     source: Array,
-    *wide: Array,
+    *,
     dim: int,
     size: int,
     offset: int | None = None,
@@ -108,9 +98,7 @@ def gather_grad_cuda(
     """Rows that lie elsewhere add zeros to the edge rows: picking rows by a mask would wait for the
     GPU. Additions are atomic, so their order, and the last bits, may differ from run to run.
     """
-    target = wide[0].reshape(-1)[: out.size].reshape(out.shape) if wide else out
     out.fill(0)
-    target.fill(0)
     if out.size == 0 or d.size == 0:
         return
     before, after = math.prod(out.shape[:dim]), math.prod(out.shape[dim + 1 :])
@@ -120,46 +108,36 @@ def gather_grad_cuda(
     flat = source.reshape(before, rows.size, after)
     xp.multiply(flat, is_here[None, :, None], out=flat)
     xp.clip(rows, 0, out.shape[dim] - 1, out=rows)
-    seen = target.reshape(before, out.shape[dim], after)
-    xp.add.at(seen, (slice(None), rows), flat)
-    if wide:
-        out[...] = target
+    xp.add.at(out.reshape(before, out.shape[dim], after), (slice(None), rows), flat)
 
 
 @kernel(
     "gather_grad",
     device="cpu",
     min_elements=1 << 14,
-    dtypes=("float32", "float64", "float16", "bfloat16"),
-    workspace=_wide,
+    dtypes=("float32", "float64"),
 )
 def gather_grad_fused(
     xp: ArrayModule,
     out: Array,
     d: Array,
     index: Array,
-    *wide: Array,
+    *,
     dim: int,
     size: int,
     offset: int | None = None,
 ) -> None:
     from oneflow.kernels.expressions.scatter import add_rows
 
-    source, target = wide if wide else (d, out)
-    if wide:
-        source[...] = d
-        target = target.reshape(-1)[: out.size].reshape(out.shape)
-    target.fill(0)
+    out.fill(0)
     before = math.prod(out.shape[:dim])
     after = math.prod(out.shape[dim + 1 :])
     add_rows(
-        target.reshape(before, out.shape[dim], after),
-        xp.ascontiguousarray(source).reshape(before, index.size, after),
+        out.reshape(before, out.shape[dim], after),
+        xp.ascontiguousarray(d).reshape(before, index.size, after),
         xp.ascontiguousarray(index, dtype=xp.int64).reshape(-1),
         int(offset or 0),
     )
-    if wide:
-        out[...] = target
 
 
 def _places(xp: ArrayModule, index: Array, dim: int) -> tuple[Array, ...]:
@@ -246,11 +224,6 @@ def dim_scatter_add(
     else:
         places, is_here = _places_here(xp, index, x.shape[dim], offset, dim)
         added = source[is_here]
-    if out.dtype.name == "bfloat16" and xp.__name__ == "cupy":  # no atomic additions of these
-        wide = x.astype(xp.float32)
-        xp.add.at(wide, places, added.astype(xp.float32))
-        out[...] = wide
-        return
     out[...] = x
     xp.add.at(out, places, added)
 

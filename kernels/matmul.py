@@ -4,28 +4,16 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import pi, prod
 
-from oneflow.core import dtype as dtypes
-from oneflow.core.operand import Attrs
-from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.cuda_products import fits, product, product_with_epilogue
-from oneflow.kernels.registry import Workspace, kernel
-from oneflow.ops.matmul import Linear, Matmul, MatmulWeightGrad, Product
+from oneflow.kernels.registry import HALVES, compute_in_float32, kernel
+from oneflow.ops.matmul import Product
 
-_HALF = ("float16", "bfloat16")  # no BLAS on a CPU: computed in float32
-_OF_LIBRARY = ("float32", *_HALF)  # whose products on a GPU take more in
-
-
-def _in_float32(infer: Callable[..., TensorType]) -> Workspace:
-    """Workspace of a half-precision product: every operand and the output in float32."""
-
-    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-        return tuple(t.with_dtype(dtypes.float32) for t in (*ins, infer(*ins, **attrs)))
-
-    return types
+# There is no BLAS of half floats on a CPU; a GPU's adds them up in float32.
+compute_in_float32("matmul", "matmul_weight_grad", "linear", device="cpu")
+_OF_LIBRARY = ("float32", *HALVES)  # whose products on a GPU take more in
 
 
 def matrix_product(xp: ArrayModule, a: Array, b: Array, out: Array) -> None:
@@ -44,22 +32,6 @@ def matmul(
         # One product over all rows beats a loop over the batch.
         a, out = _rows(a), _rows(out)
     matrix_product(xp, _t(a, transpose_a), _t(b, transpose_b), out)
-
-
-@kernel("matmul", device="cpu", dtypes=_HALF, workspace=_in_float32(Matmul.infer))
-def matmul_half(
-    xp: ArrayModule,
-    out: Array,
-    a: Array,
-    b: Array,
-    wide_a: Array,
-    wide_b: Array,
-    wide_out: Array,
-    **attrs: bool,
-) -> None:
-    wide_a[...], wide_b[...] = a, b
-    matmul(xp, wide_out, wide_a, wide_b, **attrs)
-    out[...] = wide_out
 
 
 @kernel("matmul_weight_grad")
@@ -86,24 +58,6 @@ def _weight_grad_strided(xp: ArrayModule, out: Array, a: Array, d: Array, transp
         xp.einsum(letters, a, d, out=out)
 
 
-@kernel(
-    "matmul_weight_grad", device="cpu", dtypes=_HALF, workspace=_in_float32(MatmulWeightGrad.infer)
-)
-def matmul_weight_grad_half(
-    xp: ArrayModule,
-    out: Array,
-    a: Array,
-    d: Array,
-    wide_a: Array,
-    wide_d: Array,
-    wide_out: Array,
-    **attrs: bool,
-) -> None:
-    wide_a[...], wide_d[...] = a, d
-    matmul_weight_grad(xp, wide_out, wide_a, wide_d, **attrs)
-    out[...] = wide_out
-
-
 @kernel("linear")
 def linear(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
     flat = out
@@ -117,23 +71,6 @@ def linear(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
 def linear_by_library(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
     if not product_with_epilogue(out, (x, w, b), (False, True), 1.0, ("bias",)):
         linear(xp, out, x, w, b)
-
-
-@kernel("linear", device="cpu", dtypes=_HALF, workspace=_in_float32(Linear.infer))
-def linear_half(
-    xp: ArrayModule,
-    out: Array,
-    x: Array,
-    w: Array,
-    b: Array,
-    wide_x: Array,
-    wide_w: Array,
-    wide_b: Array,
-    wide_out: Array,
-) -> None:
-    wide_x[...], wide_w[...], wide_b[...] = x, w, b
-    linear(xp, wide_out, wide_x, wide_w, wide_b)
-    out[...] = wide_out
 
 
 @kernel("product")
@@ -202,7 +139,11 @@ def product_by_library(
 
 @kernel("sum_rows")
 def sum_rows(xp: ArrayModule, out: Array, x: Array) -> None:
-    x.sum(axis=0 if x.ndim == 2 else tuple(range(x.ndim - 1)), out=out)
+    axes = 0 if x.ndim == 2 else tuple(range(x.ndim - 1))
+    if x.dtype.itemsize == 2:
+        out[...] = x.sum(axis=axes, dtype=xp.float32)
+    else:
+        x.sum(axis=axes, out=out)
 
 
 def _t(x: Array, transposed: bool) -> Array:

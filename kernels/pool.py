@@ -14,7 +14,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule, at
-from oneflow.kernels.registry import fused_kernel, kernel
+from oneflow.kernels.registry import compute_in_float32, fused_kernel, kernel
 from oneflow.ops.conv import Sizes
 from oneflow.ops.pool import AvgPool, AvgWindow, MaxPool, MaxWindow
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from oneflow.kernels.expressions.planes import Window
+
+
+compute_in_float32(
+    "max_pool_grad",
+    "avg_pool",
+    "avg_pool_grad",
+    "adaptive_avg_pool",
+    "adaptive_avg_pool_grad",
+)
 
 
 def _undilated(window: AvgWindow) -> MaxWindow:
@@ -166,9 +175,7 @@ def _drop_padding(chosen: Array, offset: Sizes, spatial: Sizes, window: MaxWindo
 def _avg_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
     out = AvgPool.infer(x, **attrs)
-    padded = _padded_type(x, out.shape[2:], _undilated(cast("AvgWindow", attrs)))
-    # A sum of float16 may be larger than it holds, though the mean is not.
-    return (padded, out.with_dtype(dtypes.float32)) if out.dtype.bytes == 2 else (padded,)
+    return (_padded_type(x, out.shape[2:], _undilated(cast("AvgWindow", attrs))),)
 
 
 @kernel("avg_pool", workspace=_avg_workspace)
@@ -177,19 +184,15 @@ def avg_pool(
     out: Array,
     x: Array,
     padded: Array,
-    *wide: Array,
     **window: Unpack[AvgWindow],
 ) -> None:
     plain, positions, spatial = _undilated(window), out.shape[2:], x.shape[2:]
     padded[...] = 0
     _inside(padded, spatial, window["padding"])[...] = x
-    total = wide[0] if wide else out
-    total[...] = 0
+    out[...] = 0
     for offset in product(*map(range, window["kernel"])):
-        total += _window(padded, offset, positions, plain)
-    total /= _divisors(xp, total, spatial, window)
-    if total is not out:
-        out[...] = total
+        out += _window(padded, offset, positions, plain)
+    out /= _divisors(xp, out, spatial, window)
 
 
 def _divisors(xp: ArrayModule, out: Array, spatial: Sizes, window: AvgWindow) -> Array:

@@ -33,8 +33,9 @@ from functools import cache
 from typing import Any
 
 import oneflow.kernels as package
+from oneflow.core.dtype import float32
 from oneflow.core.errors import InternalError
-from oneflow.core.op import REGISTRY
+from oneflow.core.op import REGISTRY, infer_types
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import cuda_device
@@ -188,12 +189,67 @@ def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) ->
     Raises InternalError if there is none.
     """
     _load_for(name, device)
+    dtype = types[0].dtype.name if types else ""
     for candidate in _KERNELS.get((name, device), ()):
-        if numel >= candidate.min_elements and (
-            not candidate.dtypes or (types and types[0].dtype.name in candidate.dtypes)
-        ):
+        if numel >= candidate.min_elements and (not candidate.dtypes or dtype in candidate.dtypes):
+            if dtype in HALVES and not candidate.dtypes and (name, device) in _IN_FLOAT32:
+                return _in_float32(name, device, types, numel)
             return candidate
     raise InternalError(f"op {name} has no kernel for {device} and {[str(t) for t in types]}")
+
+
+HALVES = ("float16", "bfloat16")
+_IN_FLOAT32: set[tuple[str, str]] = set()
+"""Pairs of an op and a kind of device."""
+
+
+def compute_in_float32(*names: str, device: str | None = None) -> None:
+    """Have half floats of these ops computed by their kernels for float32 and rounded once, on
+    `device` (None: on both kinds), unless a kernel names a half dtype among its own.
+
+    For kernels that add up more than a few numbers: a bfloat16 sum of ones stops growing at 256, a
+    float16 one at 2048.
+    """
+    for kind in (device,) if device else ("cpu", "cuda"):
+        _IN_FLOAT32.update((name, kind) for name in names)
+
+
+def _widened(types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    return tuple([t.with_dtype(float32) if t.dtype.name in HALVES else t for t in types])
+
+
+def _in_float32(name: str, device: str, types: tuple[TensorType, ...], numel: int) -> Kernel:
+    """A kernel that copies half floats to float32 arrays, its first workspace, and back."""
+    op = REGISTRY[name]
+    inner = select(name, device, _widened(types), numel)
+
+    def workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+        arrays = (*infer_types(op, types, attrs), *types)
+        copies = _widened(tuple([t for t in arrays if t.dtype.name in HALVES]))
+        own = inner.workspace(_widened(types), attrs) if inner.workspace else ()
+        return (*copies, *own)
+
+    def bind(types: tuple[TensorType, ...], attrs: Attrs) -> KernelFunction:
+        outs = infer_types(op, types, attrs)
+        halves = [i for i, t in enumerate((*outs, *types)) if t.dtype.name in HALVES]
+        function = inner.bound(_widened(types), attrs)
+        num_outs, num_arrays = len(outs), len(outs) + len(types)
+        keywords = attrs if inner.bind is None else {}
+
+        def run(xp: ArrayModule, *given: Array, **_: object) -> None:
+            arrays = [*given[:num_arrays], *given[num_arrays + len(halves) :]]
+            for i, copy in zip(halves, given[num_arrays:], strict=False):
+                arrays[i] = copy.reshape(-1)[: given[i].size].reshape(given[i].shape)
+                if i >= num_outs:
+                    arrays[i][...] = given[i]
+            function(xp, *arrays, **keywords)
+            for i in halves:
+                if i < num_outs:
+                    given[i][...] = arrays[i]
+
+        return taking(run, path_of(function))
+
+    return Kernel(inner.function, workspace, bind=bind)
 
 
 def _load_for(name: str, device: str) -> None:

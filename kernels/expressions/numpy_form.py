@@ -468,7 +468,7 @@ class Writer:
             return self._line(f"{self._number(node)}.astype({self._value(dtype.np)})")
         if node.function == SCALAR:
             array = ARRAY.format(node.value)
-            kind = f"{array}.dtype.kind == 'f'"
+            kind = f"{array}.dtype.kind not in 'biu'"
             wide = f"{self._value(np.float64)} if {kind} else {self._value(np.int64)}"
             return self._line(f"{array}.astype({wide})[()]")
         args = [self._number(a) for a in node.args]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from oneflow.core.dtype import DType, bool_, int64
+from oneflow.core.dtype import DType, bool_, float32, int64
 from oneflow.core.errors import PositionError, ShapeError
 from oneflow.core.op import Op, declare, row
 from oneflow.core.operand import Gradients, Operand, Tensor
@@ -106,12 +106,14 @@ def _extreme_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) 
     """Equal extremes share the gradient evenly, and NaNs do, which are the extreme where they
     are.
     """
-    is_extreme = compare.eq(x, _kept(out, x, dims, keepdim))
+    is_other = compare.ne(x, _kept(out, x, dims, keepdim))
     if x.meta.dtype.is_floating_point:
-        is_extreme = compare.logical_or(is_extreme, compare.ne(x, x))
-    share = cast.cast(is_extreme, dtype=x.meta.dtype)
-    count = reduce_sum(share, dims=dims, keepdim=True)
-    d_x: Tensor = binary.mul(share, binary.div(_kept(d, x, dims, keepdim), count))
+        is_other = compare.logical_and(is_other, compare.eq(x, x))
+    wide = float32 if x.meta.dtype.bytes == 2 else x.meta.dtype
+    count = reduce_sum(cast.cast(unary.logical_not(is_other), dtype=wide), dims=dims, keepdim=True)
+    share = binary.div(cast.cast(_kept(d, x, dims, keepdim), dtype=wide), count)
+    share = shape.expand(cast.cast(share, dtype=x.meta.dtype), shape=x.meta.shape)
+    d_x: Tensor = where.masked_fill(share, is_other, value=0)
     return d_x
 
 

@@ -32,7 +32,8 @@ from oneflow.nn.module_state import (
 from oneflow.nn.parameter import Buffer, Parameter, RowTable
 from oneflow.tensor.grad_mode import no_grad, switches
 from oneflow.tensor.layout import check_layout
-from oneflow.tensor.tensor import RemovableHandle, Tensor, raw
+from oneflow.tensor.tensor import RemovableHandle, Tensor
+from oneflow.tensor.views import view_of
 
 if TYPE_CHECKING:
     from oneflow.core.placement import Placement
@@ -647,7 +648,10 @@ _KIND_WORDS = {
 
 
 def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
-    """Clears `.grad` of each: to None, or to fresh zeros of the same layout."""
+    """Clears `.grad` of each: to None, or to zeros in place. A gradient that has a history, or that
+    a graph under construction makes, is replaced."""
+    mode = current_mode()
+    mode.before_writing()
     with no_grad():
         for parameter in parameters:
             grad = parameter._grad
@@ -655,12 +659,14 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
                 continue
             if set_to_none or isinstance(parameter, RowTable):  # whose rows have no dense zeros
                 parameter._grad = None
-            elif isinstance(grad._array, np.ndarray) and grad._placement is None:
-                # As zeros_like, without an op: these were a sixth of the ops of a small step.
-                zeros = np.zeros(grad._array.shape, grad._array.dtype)
-                parameter._grad = raw(grad.meta, zeros, grad._device)
-            else:
+            elif grad._requires_grad or not mode.has_memory:
                 parameter.grad = zeros_like(grad)
+            elif isinstance(grad._array, np.ndarray) and view_of(grad) is None:
+                # As zero_(), without an op: these were a sixth of the ops of a small step.
+                grad._array.fill(0)
+                grad._version[0] += 1
+            else:
+                grad.zero_()
 
 
 def _parse_to(

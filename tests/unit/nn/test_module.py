@@ -505,3 +505,46 @@ def test_compile_is_taken_and_says_that_it_changes_nothing() -> None:
     _said.discard("Module.compile")
     with pytest.warns(UserWarning, match="no effect"):
         flow.nn.Identity().compile(mode="max-autotune")
+
+
+def _cleared(x: Any, prepare: Any, clear: Any) -> tuple[list[float], bool]:
+    """What the gradient that a program holds is after `clear`, and whether it still is `.grad`."""
+    prepare(x)
+    held = x.grad
+    clear(x)
+    return held.tolist(), held is x.grad
+
+
+PREPARES = {
+    "backward": lambda x: (2 * x).sum().backward(),
+    "by hand": lambda x: setattr(x, "grad", flow.ones_like(x)),
+    "by hand, of a view": lambda x: setattr(x, "grad", flow.ones(2, 3)[0]),
+}
+CLEARS = {
+    "optimizer": lambda x: flow.optim.SGD([x], lr=0.1).zero_grad(),
+    "module": lambda x: flow.nn.ParameterList([x]).zero_grad(),
+}
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+@pytest.mark.parametrize("clear", CLEARS)
+@pytest.mark.parametrize("prepare", PREPARES)
+def test_gradients_are_cleared_in_place(prepare: str, clear: str, is_global: bool) -> None:
+    x = flow.ones(3)
+    if is_global:
+        if "view" in prepare:
+            pytest.skip("the view is local")
+        x = x.to_global(flow.placement("cpu", [0]), flow.sbp.split(0))
+    parameter = flow.nn.Parameter(x)
+    found = _cleared(parameter, PREPARES[prepare], CLEARS[clear])
+    assert found == ([0.0, 0.0, 0.0], True)
+    assert _cleared(parameter, PREPARES["backward"], lambda x: None)[0] == [2.0, 2.0, 2.0]
+
+
+def test_cleared_gradients_with_a_history_are_others() -> None:
+    x = flow.nn.Parameter(flow.ones(2))
+    (x * x).sum().backward(create_graph=True)
+    held = x.grad
+    flow.nn.ParameterList([x]).zero_grad()
+    assert held is not None and held.tolist() == [2.0, 2.0]
+    assert x.grad is not None and x.grad.tolist() == [0.0, 0.0] and not x.grad.requires_grad

@@ -14,7 +14,6 @@ ROWS: tuple[Row, ...] = (
         row("index_add", "flow tensor tensor_ flow_"),
         row("sort", "flow tensor"),
         row("argsort", "flow tensor"),
-        row("arg_sort", "_C", own="argsort", torch=None),
         row("topk", "flow tensor"),
         row("kthvalue", "flow tensor"),
         row("median", "flow tensor"),

@@ -101,7 +101,7 @@ ROWS: tuple[Row, ...] = (
         row("batch_norm", "F"),
         row("cosine_similarity", "flow F"),
         row("embedding", "F"),
-        row("group_norm", "flow F _C"),
+        row("group_norm", "flow F"),
         row("instance_norm", "F"),
         row("layer_norm", "flow F"),
         row("linear", "F"),

@@ -15,6 +15,7 @@ from oneflow.functional.promotion import (
     need_tensors,
     operand,
     operands,
+    rounded_once,
     same_type,
     together,
     with_number,
@@ -272,6 +273,7 @@ gt = _compare("gt")
 ge = _compare("ge")
 
 
+@rounded_once
 def lerp(start: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
     """start + weight * (end - start), from the nearer end."""
     gap = _sub(end, start)
@@ -285,11 +287,13 @@ def lerp(start: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
     )
 
 
+@rounded_once
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     return add(input, _mul(tensor1, tensor2), alpha=value)
 
 
+@rounded_once
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2."""
     return add(input, div(tensor1, tensor2), alpha=value)

@@ -16,6 +16,7 @@ from oneflow.functional.promotion import (
     as_type,
     need_tensors,
     operands,
+    rounded_once,
     same_type,
     together,
     with_number,
@@ -42,6 +43,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     return mul(unary.round(div(input, 10.0**-decimals)), 10.0**-decimals)
 
 
+@rounded_once
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(input) + exp(other)), without overflow."""
     a, b = same_type("logaddexp", input, other)

@@ -46,6 +46,14 @@ def fused_matmul_bias(
     return y if _add_to_output is None else add(y, mul(_add_to_output, beta))
 
 
+def _check_layers(who: str, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
+    if not len(weights) or len(weights) != len(biases):
+        raise ArgumentError(
+            f"{who}: needs a bias for each weight, got {len(weights)} weights and "
+            f"{len(biases)} biases"
+        )
+
+
 def fused_mlp(
     x: Tensor,
     weights: Sequence[Tensor],
@@ -53,6 +61,7 @@ def fused_mlp(
     skip_final_activation: bool = False,
 ) -> Tensor:
     """Dense layers with ReLU behind each; skip_final_activation: not behind the last."""
+    _check_layers("fused_mlp", weights, biases)
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = linear(x, weight, bias)
         if not skip_final_activation or i + 1 < len(weights):
@@ -78,6 +87,7 @@ def fused_matmul_bias_add_relu_dropout(
             f"fused_matmul_bias_add_relu_dropout: {len(weights)} layers need as many dropout "
             f"rates, got {list(dropout_rate_list)}"
         )
+    _check_layers("fused_matmul_bias_add_relu_dropout", weights, biases)
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = linear(x, weight, bias)
         if not skip_final_activation or i + 1 < len(weights):
@@ -183,7 +193,7 @@ def rms_layer_norm(hidden_states: Tensor, weight: Tensor, variance_epsilon: floa
 
 
 def fused_scale_tril(
-    x: Tensor, *, diagonal: int = 0, fill_value: float = 0, scale: float = 1
+    x: Tensor, diagonal: int = 0, fill_value: float = 0, scale: float = 1
 ) -> Tensor:
     """scale * x on and below a diagonal of the last two dims, fill_value above."""
     below = tril(beside(x, np.ones(x.meta.shape[-2:], dtype=np.int8)), diagonal)

@@ -68,12 +68,14 @@ def split(
     input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given. Views."""
+    if not input.ndim:
+        raise ShapeError(f"split expects at least a 1-dimensional tensor, got {input.meta}")
     at = one_dim(dim, input.ndim, "split")
     whole = input.meta.shape[at]
     if isinstance(split_size_or_sections, int):
         size = split_size_or_sections
         if size <= 0:
-            raise ShapeError(f"split: the size of a part must be positive, got {size}")
+            raise ShapeError(f"split expects split_size be non-negative, but got split_size={size}")
         sizes = [min(size, whole - i) for i in range(0, whole, size)] or [0]
     else:
         sizes = [int(s) for s in split_size_or_sections]
@@ -114,7 +116,9 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Cut into no more than `chunks` parts of equal size along `dim`; the last may be smaller."""
     if chunks <= 0:
-        raise ShapeError(f"chunk expects `chunks` to be greater than 0, got {chunks}")
+        raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    if not input.ndim:
+        raise ShapeError(f"chunk expects at least a 1-dimensional tensor, got {input.meta}")
     size = input.meta.shape[one_dim(dim, input.ndim, "chunk")]
     if not size:
         return split(input, [0] * chunks, dim)
@@ -167,12 +171,18 @@ def _cuts(indices_or_sections: Sections) -> int | list[int]:
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, without it."""
     at = one_dim(dim, input.ndim, "unbind")
+    if not input.ndim:
+        raise PositionError(
+            f"unbind: Dimension specified as {dim} but tensor has no dimensions: {input.meta}"
+        )
     return tuple(select(input, at, i) for i in range(input.meta.shape[at]))
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of `dim`, without that dim; a view."""
     at = one_dim(dim, input.ndim, "select")
+    if not input.ndim:
+        raise PositionError(f"select() cannot be applied to a 0-dim tensor: {input.meta}")
     size = input.meta.shape[at]
     if not -size <= index < size:
         raise PositionError(f"select: index {index} is out of range for dim {at} of {input.meta}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from oneflow.core.errors import CallError, ShapeError
+from oneflow.core.errors import ArgumentError, CallError, DTypeError, ShapeError
 from oneflow.core.operand import Number, Tensors
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.dims import listed, one_dim
@@ -102,6 +102,11 @@ def dot(input: Tensor, other: Tensor) -> Tensor:
     """The inner product of two vectors."""
     _of_dims("dot", input, 1)
     _of_dims("dot", other, 1)
+    if input.meta.dtype is not other.meta.dtype:
+        raise DTypeError(
+            "dot : expected both vectors to have same dtype, but found "
+            f"{input.meta} and {other.meta}"
+        )
     return matmul(input, other)
 
 
@@ -132,22 +137,23 @@ def baddbmm(
 def tensordot(
     a: Tensor,
     b: Tensor,
-    dims: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    dims: int | Sequence[int] | Sequence[Sequence[int]] | Tensor = 2,
     dims_b: Sequence[int] | None = None,
 ) -> Tensor:
     """Sums products over dims of a and b: the last `dims` of a with the first of b, or two lists of
-    dims.
+    dims. Either may be a tensor.
     """
-    if dims_b is None and isinstance(dims, int):
-        left, right = tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))
-    else:
-        of_a, of_b = cast(Sequence[Sequence[int]], dims if dims_b is None else (dims, dims_b))
-        left = tuple(one_dim(d, a.ndim, "tensordot") for d in of_a)
-        right = tuple(one_dim(d, b.ndim, "tensordot") for d in of_b)
-    if len(left) != len(right):
-        raise ShapeError(f"tensordot: {left} and {right} must name as many dims")
+    if isinstance(dims, Tensor):
+        dims = int(dims.item()) if dims.meta.numel == 1 else dims.tolist()
+    left, right = _contracted(a, b, dims, dims_b)
     # Against a dim of size 1, the other one is summed first.
     pairs = [(a.meta.shape[i], b.meta.shape[j], i, j) for i, j in zip(left, right, strict=True)]
+    for n, m, i, j in pairs:
+        if n != m and 1 not in (n, m):
+            raise ShapeError(
+                f"tensordot: contracted dimensions need to match, but first has size {n} in dim "
+                f"{i} and second has size {m} in dim {j}"
+            )
     alone = [i for n, m, i, _ in pairs if m == 1 != n], [j for n, m, _, j in pairs if n == 1 != m]
     a = total(a, alone[0], True) if alone[0] else a
     b = total(b, alone[1], True) if alone[1] else b
@@ -162,6 +168,37 @@ def tensordot(
     )
     shape = (*(a.meta.shape[i] for i in keep_a), *(b.meta.shape[i] for i in keep_b))
     return reshape(matmul(rows, columns), shape)
+
+
+def _contracted(
+    a: Tensor,
+    b: Tensor,
+    dims: int | Sequence[int] | Sequence[Sequence[int]],
+    dims_b: Sequence[int] | None,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dims of both that `tensordot` sums over."""
+    if dims_b is None and isinstance(dims, int):
+        if dims < 0:
+            raise ArgumentError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.ndim, b.ndim):
+            raise ShapeError(f"tensordot: {a.meta} and {b.meta} have no {dims} dims to sum over")
+        return tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))
+    both = cast(Sequence[Sequence[int]], dims if dims_b is None else (dims, dims_b))
+    if len(both) != 2 or any(isinstance(named, int) for named in both):
+        raise ArgumentError(f"tensordot: dims are a number, or two lists of dims, not {both}")
+    left = tuple(one_dim(d, a.ndim, "tensordot") for d in both[0])
+    right = tuple(one_dim(d, b.ndim, "tensordot") for d in both[1])
+    if len(left) != len(right):
+        raise ShapeError(
+            f"tensordot: both dimension lists should have same length, got {left} and {right}"
+        )
+    for named in (left, right):
+        for dim in named:
+            if named.count(dim) > 1:
+                raise ShapeError(
+                    f"tensordot: dim {dim} appears multiple times in the list of dims {named}"
+                )
+    return left, right
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:

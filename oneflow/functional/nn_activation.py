@@ -16,6 +16,7 @@ from oneflow.functional.elementwise import (
     pick,
 )
 from oneflow.functional.joining import chunk
+from oneflow.functional.promotion import rounded_once
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.functional.reduction import argmax
 from oneflow.functional.searching import one_hot
@@ -87,11 +88,17 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return add(unary.relu(input), mul(weight, clamp(input, max=0.0)))
 
 
+@rounded_once
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second."""
+    if not input.ndim:
+        raise ShapeError(
+            f"glu does not support scalars because halving size must be even, got {input.meta}"
+        )
     if input.meta.shape[one_dim(dim, input.ndim, "glu")] % 2:
         raise ArgumentError(
-            f"glu: Halving dimension must be even, but dim {dim} of {input.meta} is odd"
+            f"glu: Halving dimension must be even, but dimension {dim} is size "
+            f"{input.meta.shape[dim]}: {input.meta}"
         )
     a, b = chunk(input, 2, dim)
     return mul(a, unary.sigmoid(b))

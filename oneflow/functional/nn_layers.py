@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from oneflow.core.dtype import float32, promote
-from oneflow.core.errors import ArgumentError, ShapeError
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import add, div, eq, mul, sub
@@ -206,6 +206,11 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; other dims are broadcast."""
     x1, x2 = broadcast_tensors(*together(x1, x2))
+    if not x1.meta.dtype.is_floating_point:
+        raise DTypeError(
+            "cosine_similarity: expected common dtype to be floating point, yet common dtype is "
+            f"{x1.meta.dtype}"
+        )
     a, b = widened(x1), widened(x2)
     lengths = mul(clamp(norm(a, 2, dim), min=eps), clamp(norm(b, 2, dim), min=eps))
     return as_type(div(total(mul(a, b), dim), lengths), x1.meta.dtype)

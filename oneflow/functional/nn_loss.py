@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oneflow.core.errors import ArgumentError, DTypeError
+from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.nn_activation import log_softmax
@@ -42,6 +42,8 @@ def smooth_l1_loss(
     """
     if not isinstance(reduction, str):
         reduction, beta = (beta if isinstance(beta, str) else "mean"), reduction
+    if beta < 0:  # type: ignore[operator]
+        raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     input, target = together(input, target)
     return reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
 
@@ -186,6 +188,15 @@ def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
 
 def softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
     """-sum(target * log softmax(input)) over the last dim, per sample."""
+    if input.ndim < 2 or input.meta.shape != target.meta.shape:
+        raise ShapeError(
+            "softmax_cross_entropy: needs scores and probabilities of one shape (N, ..., C), got "
+            f"{input.meta} and {target.meta}"
+        )
+    if input.meta.dtype is not target.meta.dtype:
+        raise DTypeError(
+            f"softmax_cross_entropy: {input.meta} and {target.meta} must have one dtype"
+        )
     return neg(total(mul(log_softmax(input, -1), target), -1))
 
 

@@ -219,6 +219,14 @@ def deform_conv2d(
     OW) scales what is read.
     """
     strides, pads, dilations = (spatial_sizes(v, 2) for v in (stride, padding, dilation))
+    for what, x in (("input", input), ("offset", offset), ("weight", weight)):
+        if x.ndim != 4:
+            raise ShapeError(f"deform_conv2d: the {what} must have 4 dims, got {x.meta}")
+    if min(*strides, *dilations) < 1 or min(pads) < 0:
+        raise ArgumentError(
+            f"deform_conv2d: stride {strides} and dilation {dilations} must be positive, and "
+            f"padding {pads} not negative"
+        )
     n, channels, *sizes = input.meta.shape
     out_channels, per_group, *window = weight.meta.shape
     each = zip(sizes, window, strides, pads, dilations, strict=True)
@@ -244,7 +252,9 @@ def deform_conv2d(
     read = reshape(_linear(x, sizes, places, True), (n, parts, channels // parts, area, count))
     if mask is not None:
         read = mul(read, reshape(mask, (n, parts, 1, area, count)))
-    groups = channels // per_group
+    groups = channels // max(per_group, 1)
+    if groups * per_group != channels or not groups or out_channels % groups:
+        raise ShapeError(f"deform_conv2d: weight {weight.meta} does not fit {input.meta}")
     columns = reshape(read, (n, groups, per_group * area, count))
     table = reshape(weight, (groups, out_channels // groups, per_group * area))
     result = reshape(matmul(table, columns), (n, out_channels, *out))

@@ -24,6 +24,7 @@ from oneflow.functional.promotion import (
     as_type,
     need_tensors,
     operands,
+    rounded_once,
     same_type,
 )
 from oneflow.functional.reduction import any as some
@@ -145,6 +146,7 @@ def bitwise_right_shift(input: TensorLike, other: TensorLike) -> Tensor:
     return binary.bitwise_right_shift(*same_type("bitwise_right_shift", input, other))
 
 
+@rounded_once
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2 ** input + 2 ** other), without overflow."""
     a, b = _only_floats("logaddexp2", input, other)
@@ -165,11 +167,13 @@ def float_power(input: TensorLike, exponent: TensorLike) -> Tensor:
     return pow(a, b)
 
 
+@rounded_once
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees as radians."""
     return mul(as_float(input), math.pi / 180)
 
 
+@rounded_once
 def rad2deg(input: Tensor) -> Tensor:
     """Radians as degrees."""
     return mul(as_float(input), 180 / math.pi)

@@ -232,6 +232,28 @@ _CASTS: dict[str, Callable[[Tensor], Tensor] | None] = {
 }
 
 
+NARROW = (dtypes.float16, dtypes.bfloat16)
+
+
+def rounded_once(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`function`, a composition, of half floats: computed in float32 and rounded at the end."""
+
+    @wraps(function)
+    def apply(*args: object, **keywords: object) -> Tensor:
+        kinds = {x.meta.dtype for x in (*args, *keywords.values()) if isinstance(x, Tensor)}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind not in NARROW:
+            return function(*args, **keywords)
+        wide = {name: _widened(x) for name, x in keywords.items()}
+        return as_type(function(*[_widened(x) for x in args], **wide), kind)
+
+    return apply
+
+
+def _widened(x: object) -> object:
+    return as_type(x, dtypes.float32) if isinstance(x, Tensor) else x
+
+
 def widened(function: Callable[..., R], devices: tuple[str, ...]) -> Callable[..., R]:
     """`function`, given float32 where `autocast` lowers the precision of these kinds of devices."""
 

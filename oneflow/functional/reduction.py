@@ -14,7 +14,7 @@ from oneflow.core.operand import DimLike, TensorLike
 from oneflow.functional.arithmetic import add, div, eq, isclose, mul, pow, sub
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
-from oneflow.functional.promotion import as_float, as_type, need_tensors, same_type
+from oneflow.functional.promotion import NARROW, as_float, as_type, need_tensors, same_type
 from oneflow.functional.shaping import diagonal
 from oneflow.ops import binary, compare, reduce
 from oneflow.ops.complex_numbers import complex_abs
@@ -23,7 +23,6 @@ from oneflow.ops.shape import reshape as reshape_op
 from oneflow.ops.unary import abs, exp, isnan, log, nonzero_steps, sqrt, square
 from oneflow.tensor.tensor import Tensor
 
-NARROW = (dtypes.float16, dtypes.bfloat16)
 max_result = namedtuple("max_result", ("values", "indices"))
 min_result = namedtuple("min_result", ("values", "indices"))
 
@@ -345,6 +344,8 @@ def allclose(
 
 def reduce_sum_like(input: Tensor, like: Tensor, axis: DimLike = ()) -> Tensor:
     """Sums over the dims along which `like` would be broadcast to `input`."""
+    if input.meta.dtype is not like.meta.dtype:
+        raise DTypeError(f"reduce_sum_like: {input.meta} and {like.meta} must have one dtype")
     return reduce.sum_to_shape(input, like.meta.shape)
 
 

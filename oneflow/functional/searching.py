@@ -104,6 +104,8 @@ def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) ->
     dims.
     """
     at = one_dim(dim, input.ndim, "gather")
+    if not index.ndim and input.ndim == 1:
+        return reshape(gather(input, at, reshape(index, (1,))), ())
     if not index.meta.numel:
         return reshape(reshape(input, (-1,))[:0], index.meta.shape)
     if not input.meta.shape:
@@ -129,6 +131,11 @@ def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 def batch_gather(input: Tensor, index: Tensor) -> Tensor:
     """out[b, i, ...] = input[b, index[b, i], ...]."""
+    lead = index.ndim - 1
+    if lead < 0 or index.ndim > input.ndim or index.meta.shape[:lead] != input.meta.shape[:lead]:
+        raise ShapeError(
+            f"batch_gather: the index {index.meta} must have the batch dims of {input.meta}"
+        )
     extra = input.ndim - index.ndim
     wide = reshape(index, (*index.meta.shape, *(1,) * extra))
     wide = stretched(wide, (*index.meta.shape, *input.meta.shape[index.ndim :]))
@@ -556,6 +563,11 @@ def _check_weights(weights: Tensor) -> None:
 
 def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     """bool (rows,): is the target among the k best predictions of its row?"""
+    if targets.ndim != 1 or predictions.ndim != 2 or len(targets) != predictions.meta.shape[0]:
+        raise ShapeError(
+            "in_top_k: targets must be a vector with one element for each row of predictions, got "
+            f"{targets.meta} for {predictions.meta}"
+        )
     rivals = predictions > predictions.gather(1, targets.reshape(-1, 1))
     return rivals.sum(1) < k
 

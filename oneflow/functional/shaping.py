@@ -10,8 +10,16 @@ from typing import Any, cast
 import numpy as np
 
 from oneflow.core.config import current_config
-from oneflow.core.dtype import bool_
-from oneflow.core.errors import ArgumentError, CallError, OneFlowError, PositionError, ShapeError
+from oneflow.core.dtype import bool_, int32, int64
+from oneflow.core.errors import (
+    ArgumentError,
+    CallError,
+    DTypeError,
+    OneFlowError,
+    PlacementError,
+    PositionError,
+    ShapeError,
+)
 from oneflow.core.operand import DimLike, Number, ShapeLike, Tensors
 from oneflow.core.size import Size
 from oneflow.functional.creation import shape_of
@@ -200,9 +208,23 @@ def broadcast_dim_like(x: Tensor, like: Tensor, dim: int, like_dim: int | None =
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape in which shapes meet."""
-    return Size(
-        np.broadcast_shapes(*[tuple(s) if not isinstance(s, int) else (s,) for s in shapes])
-    )
+    listed = [tuple(s) if not isinstance(s, int) else (s,) for s in shapes]
+    whole = [1] * max(map(len, listed), default=0)
+    for shape in listed:
+        for i, size in enumerate(shape, start=len(whole) - len(shape)):
+            if size < 0:
+                raise ShapeError(
+                    "broadcast_shapes: Trying to create tensor with negative dimension "
+                    f"({size}): {shape}"
+                )
+            if size != 1 and whole[i] not in (1, size):
+                raise ShapeError(
+                    "Shape mismatch: objects cannot be broadcast to a single shape: The size of "
+                    f"tensor a ({whole[i]}) must match the size of tensor b ({size}) at "
+                    f"non-singleton dimension {i}; the shapes are {', '.join(map(str, listed))}"
+                )
+            whole[i] = size if size != 1 else whole[i]
+    return Size(whole)
 
 
 def broadcast_tensors(*tensors: Tensors) -> tuple[Tensor, ...]:
@@ -324,14 +346,49 @@ def repeat_interleave(
         input, dim = reshape(input, (-1,)), 0
     at = one_dim(dim, input.ndim, "repeat_interleave")
     if isinstance(repeats, Tensor):
-        counts = np.broadcast_to(repeats.numpy(), (input.meta.shape[at],))
+        counts = _repeats(repeats, input.meta.shape[at], at)
         index = wrap(np.repeat(np.arange(input.meta.shape[at]), counts))
+        _check_size(int(counts.sum()), output_size)
         return gather(input, index, dim=at)
+    if repeats < 0:
+        raise ArgumentError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
+    _check_size(input.meta.shape[at] * repeats, output_size)
     shape = input.meta.shape
     x = ops.reshape(input, shape=(*shape[: at + 1], 1, *shape[at + 1 :]))
     x = ops.expand(x, shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :]))
     whole = (*shape[:at], shape[at] * int(repeats), *shape[at + 1 :])
     return apart(ops.reshape(x, shape=whole), input)
+
+
+def _repeats(repeats: Tensor, size: int, dim: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """How often to repeat each of `size` slices."""
+    if repeats.meta.dtype not in (int32, int64):
+        raise DTypeError(
+            f"repeat_interleave: repeats has to be Long or Int tensor, got {repeats.meta}"
+        )
+    if repeats.ndim > 1:
+        raise ShapeError(
+            f"repeat_interleave: repeats must be 0-dim or 1-dim tensor, got {repeats.meta}"
+        )
+    if repeats.meta.numel not in (1, size):
+        raise ShapeError(
+            "repeat_interleave: repeats must have the same size as input along dim, but got "
+            f"repeats.size(0) = {repeats.meta.numel} and input.size({dim}) = {size}"
+        )
+    counts = np.broadcast_to(repeats.numpy(), (size,))
+    if counts.size and counts.min() < 0:
+        raise ArgumentError(
+            f"repeat_interleave: repeats can not be negative, got {int(counts.min())}"
+        )
+    return counts
+
+
+def _check_size(size: int, wanted: int | None) -> None:
+    if wanted is not None and wanted != size:
+        raise ShapeError(
+            "repeat_interleave: allocated size does not match required size: output_size is "
+            f"{wanted}, the result has {size}"
+        )
 
 
 def meshgrid(*tensors: Tensors, indexing: str = "ij") -> tuple[Tensor, ...]:
@@ -343,6 +400,23 @@ def meshgrid(*tensors: Tensors, indexing: str = "ij") -> tuple[Tensor, ...]:
         raise ArgumentError(
             f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
         )
+    if not xs:
+        raise ArgumentError("meshgrid expects a non-empty TensorList")
+    for x in xs:
+        if x.ndim > 1:
+            raise ShapeError(
+                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.meta}"
+            )
+        if x.meta.dtype is not xs[0].meta.dtype:
+            raise DTypeError(
+                "meshgrid expects all tensors to have the same dtype, got "
+                f"{xs[0].meta} and {x.meta}"
+            )
+        if (x._placement, x._device) != (xs[0]._placement, xs[0]._device):
+            raise PlacementError(
+                "meshgrid expects all tensors to have the same device, and to be local or global "
+                f"alike, got {xs[0]._placement or xs[0]._device} and {x._placement or x._device}"
+            )
     swapped = indexing == "xy" and len(xs) > 1
     if swapped:
         xs[0], xs[1] = xs[1], xs[0]

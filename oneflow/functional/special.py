@@ -10,7 +10,7 @@ from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.core.operand import TensorLike
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.elementwise import masked_fill, pick
-from oneflow.functional.promotion import as_float, as_type, need_tensors, same_type
+from oneflow.functional.promotion import as_float, as_type, need_tensors, rounded_once, same_type
 from oneflow.ops import bessel, compare, unary
 from oneflow.ops import special as ops
 from oneflow.tensor.tensor import Tensor
@@ -101,6 +101,7 @@ def log_ndtr(input: Tensor) -> Tensor:
     return pick(is_low, tail, unary.log1p(mul(sub(1, unary.erf(high)), -0.5)))
 
 
+@rounded_once
 def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0."""
     x = mul(as_float(input), math.pi)
@@ -115,6 +116,7 @@ def expit(input: Tensor) -> Tensor:
     return found
 
 
+@rounded_once
 def igamma(input: Tensor, other: Tensor) -> Tensor:
     """The regularized lower incomplete gamma function of `input` at `other`. A gradient
     for `input` raises AutogradError.
@@ -122,6 +124,7 @@ def igamma(input: Tensor, other: Tensor) -> Tensor:
     return _gammainc("igamma", input, other, False)
 
 
+@rounded_once
 def igammac(input: Tensor, other: Tensor) -> Tensor:
     """The regularized upper incomplete gamma function: 1 - igamma."""
     return _gammainc("igammac", input, other, True)

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DTypeLike, int8
+from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
 from oneflow.functional import extras, nn_layers
 from oneflow.functional.arithmetic import add, div, mul
 from oneflow.functional.creation import arange, ones
+from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clone, pick
 from oneflow.functional.joining import split
 from oneflow.functional.nn_activation import dropout, fast_gelu, softmax
 from oneflow.functional.random_state import Generator
-from oneflow.functional.searching import as_index
+from oneflow.functional.searching import argsort, as_index
 from oneflow.functional.searching import gather as gather_along
 from oneflow.functional.shaping import reshape, tril
 from oneflow.ops import unary
@@ -116,8 +118,25 @@ def slice(
     step: Sequence[int],
     enable_view_slice: bool | None = None,
 ) -> Tensor:
-    """x[start[0]:stop[0]:step[0], ...]."""
-    return extras.slice(x, list(zip(start, stop, step, strict=True)))
+    """x[start[0]:stop[0]:step[0], ...]; positions are not counted from the end."""
+    return extras.slice(x, _bounds("slice", x, start, stop, step))
+
+
+def _bounds(
+    who: str, x: Tensor, start: Sequence[int], stop: Sequence[int], step: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """A (start, stop, step) for each dim."""
+    if not len(start) == len(stop) == len(step) == x.ndim:
+        raise ShapeError(
+            f"{who}: {x.meta} needs {x.ndim} starts, stops and steps, got {list(start)}, "
+            f"{list(stop)} and {list(step)}"
+        )
+    for first, last, by in zip(start, stop, step, strict=True):
+        if not 0 <= first <= last or by < 1:
+            raise ArgumentError(
+                f"{who}: 0 <= start <= stop and step >= 1 are wanted, got {first}, {last} and {by}"
+            )
+    return list(zip(start, stop, step, strict=True))
 
 
 def slice_update(
@@ -129,13 +148,41 @@ def slice_update(
     inplace: bool = False,
 ) -> Tensor:
     """A copy of `ref` (or `ref` itself) with `value` written over a slice."""
+    bounds = _bounds("slice_update", ref, start, stop, step)
     target = ref if inplace else clone(ref)
-    return extras.slice_update(target, value, list(zip(start, stop, step, strict=True)))
+    return extras.slice_update(target, value, bounds)
 
 
 def split_like(x: Tensor, like: Sequence[Tensor], axis: int) -> tuple[Tensor, ...]:
     """Parts of the sizes that the tensors of `like` have along `axis`."""
-    return split(x, [t.meta.shape[axis] for t in like], axis)
+    at = one_dim(axis, x.ndim, "split_like")
+    for t in like:
+        others = [t.meta.shape[:at] + t.meta.shape[at + 1 :] for t in (x, t)]
+        if t.ndim != x.ndim or others[0] != others[1]:
+            raise ShapeError(f"split_like: {t.meta} and {x.meta} differ in more than dim {at}")
+    return split(x, [t.meta.shape[at] for t in like], at)
+
+
+def arg_sort(input: Tensor, direction: str = "ASCENDING") -> Tensor:
+    """The places of the elements along the last dim in ascending or descending order."""
+    if direction not in ("ASCENDING", "DESCENDING"):
+        raise ArgumentError(
+            f"arg_sort: direction must be ASCENDING or DESCENDING, got {direction!r}"
+        )
+    return argsort(input, -1, direction == "DESCENDING")
+
+
+def group_norm(
+    x: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    affine: bool = True,
+    num_groups: int = 1,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 over groups of channels; affine: scaled by gamma and moved by beta."""
+    weight, bias = (gamma, beta) if affine else (None, None)
+    return nn_layers.group_norm(x, num_groups, weight, bias, epsilon)
 
 
 def global_arange(

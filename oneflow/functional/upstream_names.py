@@ -10,7 +10,7 @@ import numpy as np
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike, float32
-from oneflow.core.errors import ArgumentError
+from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.core.operand import Index, Number
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike
@@ -435,6 +435,11 @@ def binary_cross_entropy_with_logits_loss_grad(
 
 def softmax_cross_entropy_grad(dy: Tensor, label: Tensor, prob: Tensor) -> Tensor:
     """The gradient at the logits, given their softmax."""
+    if len({dy.meta.dtype, label.meta.dtype, prob.meta.dtype}) > 1:
+        raise DTypeError(
+            "softmax_cross_entropy_grad: dy, label and prob must have one dtype, got "
+            f"{dy.meta}, {label.meta} and {prob.meta}"
+        )
     return mul(shaping.unsqueeze(dy, -1), sub(prob, label))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from oneflow.functional import nn_layers, reduction, shaping
 from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.dims import one_dim
 from oneflow.functional.joining import stack
 from oneflow.functional.promotion import as_type
 from oneflow.ops import unary
@@ -124,6 +125,7 @@ def normalization(
     is_training: bool = False,
 ) -> Tensor:
     """Batch norm with channels in dim `axis`."""
+    axis = one_dim(axis, x.ndim, "normalization")
     turned = x if axis == 1 else shaping.movedim(x, axis, 1)
     out = nn_layers.batch_norm(
         turned, moving_mean, moving_variance, gamma, beta, is_training, momentum, epsilon

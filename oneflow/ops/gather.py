@@ -143,10 +143,17 @@ def _aligned(name: str, x: Operand, index: Operand, dim: int) -> None:
     """Raises ShapeError unless index and x differ in size along `dim` alone."""
     _check_index(name, index)
     require_dim(name, x, dim)
-    if index.ndim != x.ndim or any(
-        i != dim and n != m for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))
-    ):
-        raise ShapeError(f"{name} along dim {dim}: {x} and the index {index} differ in other dims")
+    if index.ndim != x.ndim:
+        raise ShapeError(
+            f"{name} along dim {dim}: Index tensor must have the same number of dimensions as "
+            f"input tensor, but the index is {index} and the input {x}"
+        )
+    for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)):
+        if i != dim and n != m:
+            raise ShapeError(
+                f"{name} along dim {dim}: {x} and the index {index} differ in other dims: Size "
+                f"does not match at dimension {i}"
+            )
 
 
 def _aligned_signatures(x: TensorType, dim: int, num_inputs: int) -> list[SbpSignature]:

@@ -272,10 +272,16 @@ def _random(
     return source(name, full_attrs, requires_grad=requires_grad, **_where(where))
 
 
+class FloatsOnlyError(CallError, NotImplementedError):
+    """Random numbers of a dtype that has no fractions."""
+
+
 def _float_dtype(name: str, dtype: DTypeLike | None) -> DType:
     wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
     if not wanted.is_floating_point:
-        raise CallError(f"{name}: needs a floating-point dtype, got {wanted}")
+        raise FloatsOnlyError(
+            f"{name}: needs a floating-point dtype, got {wanted}: not implemented for '{wanted}'"
+        )
     return wanted
 
 
@@ -417,11 +423,14 @@ def _new(maker: Callable[P, Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]
         given = {k: v for k in PLACES if (v := keywords.pop(k, None)) is not None}
         placed = _placed_as(input, cast(Place, given), no_partial=True)
         keywords.update(placed)
+        if maker is not full and not args and "size" not in keywords:
+            keywords["size"] = input.meta.shape
         return maker(*args, **keywords)
 
     method.__name__ = method.__qualname__ = f"new_{maker.__name__}"
     method.__doc__ = (
-        f"As `{maker.__name__}`, with the dtype and place of this tensor unless others are given."
+        f"As `{maker.__name__}`, with the dtype and place of this tensor unless others are given, "
+        "and its shape if there is no size."
     )
     return method
 

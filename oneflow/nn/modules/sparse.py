@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class PaddingError(ArgumentError, AssertionError):
+    """A padding_idx that no row of the table has."""
+
+
 class Options(TypedDict, total=False):
     """The keywords of an embedding that is made of a given table."""
 
@@ -57,9 +61,9 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ArgumentError(
-                    f"padding_idx must be within num_embeddings, got {padding_idx} and "
-                    f"{num_embeddings}"
+                raise PaddingError(
+                    f"Padding_idx must be within num_embeddings: padding_idx is {padding_idx}, "
+                    f"num_embeddings {num_embeddings}"
                 )
             padding_idx %= num_embeddings
         self.padding_idx = padding_idx

@@ -1,0 +1,38 @@
+"""Tensors made like others, and numbers and places that their makers refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow import nn
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty"])
+def test_new_tensors_without_a_size_have_the_shape_of_the_given_one(name: str) -> None:
+    place = {"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.split(0)}
+    for x in (flow.ones(2, 3, dtype=flow.int32), flow.rand(2, 3, **place)):
+        for made in (getattr(x, f"new_{name}")(), getattr(flow, f"new_{name}")(x)):
+            assert (made.shape, made.dtype, made.is_global) == (x.shape, x.dtype, x.is_global)
+    assert getattr(flow.ones(2), f"new_{name}")(()).shape == ()
+
+
+@pytest.mark.parametrize("make", [flow.rand, flow.randn])
+def test_random_numbers_of_integer_dtypes_are_not_implemented(make: Callable[..., Any]) -> None:
+    for dtype in (flow.int32, flow.uint8, flow.bool):
+        for kind in (NotImplementedError, TypeError, RuntimeError):
+            with pytest.raises(kind, match="not implemented for"):
+                make(2, dtype=dtype)
+
+
+def test_a_padding_row_that_the_table_lacks() -> None:
+    for index in (10, -11):
+        for kind in (AssertionError, ValueError):
+            with pytest.raises(kind, match="Padding_idx must be within num_embeddings"):
+                nn.Embedding(10, 3, padding_idx=index)
+    last = nn.Embedding(10, 3, padding_idx=-1)
+    np.testing.assert_array_equal(last.weight[9].detach().numpy(), np.zeros(3))

@@ -77,6 +77,15 @@ def _masks(mask: tuple[Array, ...], q: Array, k: Array) -> Array | None:
     return np.broadcast_to(mask[0], whole) if mask else None
 
 
+def _softmax(s: Array) -> tuple[Array, Array]:
+    """s <- exp(s - best); (best, sum) of each row, which may see nothing."""
+    best = s.max(axis=-1, initial=-math.inf)
+    best[np.isneginf(best)] = 0
+    s -= best[:, None]
+    np.exp(s, out=s)
+    return best, s.sum(axis=-1)
+
+
 @kernel("attention", device="cpu", workspace=_workspace)
 def attention(
     xp: ArrayModule,
@@ -94,11 +103,7 @@ def attention(
     for at, shared, _ in heads(q, k):
         wide_q[...], wide_k[...], wide_v[...] = q[at], k[shared], v[shared]
         _score(s, hidden, wide_q, wide_k, None if masks is None else masks[at], scale, is_causal)
-        best = s.max(axis=-1, initial=-math.inf)
-        best[np.isneginf(best)] = 0
-        s -= best[:, None]
-        np.exp(s, out=s)
-        total = s.sum(axis=-1)
+        best, total = _softmax(s)
         lse[at] = best + np.log(total)
         total[total == 0] = 1
         np.matmul(s, wide_v, out=wide_out)
@@ -122,19 +127,20 @@ def attention_grad(
     scale: float,
     is_causal: bool,
 ) -> None:
-    *mask, p, hidden, wide_q, wide_k, wide_v, wide_out, d_s, wide_d, own_q, own_k, own_v = rest
+    *mask, p, hidden, wide_q, wide_k, wide_v, _, d_s, wide_d, own_q, own_k, own_v = rest
     masks = _masks(tuple(mask), q, k)
     d_k[...], d_v[...] = 0, 0
     for at, shared, is_first in heads(q, k):
         wide_q[...], wide_k[...], wide_v[...] = q[at], k[shared], v[shared]
-        wide_out[...], wide_d[...] = out[at], d_out[at]
+        wide_d[...] = d_out[at]
         _score(p, hidden, wide_q, wide_k, None if masks is None else masks[at], scale, is_causal)
-        own = lse[at]
-        p -= np.where(np.isneginf(own), 0, own)[:, None]
-        np.exp(p, out=p)
+        # `lse` is as good as its dtype is: half a bit of a bfloat16 is 3 % of a probability.
+        _, total = _softmax(p)
+        total[total == 0] = 1
+        p /= total[:, None]
         np.matmul(wide_d, wide_v.T, out=d_s)
-        wide_out *= wide_d
-        d_s -= wide_out.sum(axis=-1)[:, None]
+        # Not the sum of d_out * out, which is as good as the rounded output is.
+        d_s -= np.einsum("ij,ij->i", d_s, p)[:, None]
         d_s *= p
         d_s *= d_s.dtype.type(scale)
         np.matmul(d_s, wide_k, out=own_q)

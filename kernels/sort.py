@@ -7,8 +7,9 @@ from oneflow.kernels.registry import kernel
 
 
 def _order(xp: ArrayModule, x: Array, dim: int, descending: bool) -> Array:
-    """Positions along `dim` in a stable order. CuPy does not sort bfloat16; float32 is exact."""
-    if x.dtype.name == "bfloat16" and xp.__name__ == "cupy":
+    """Positions along `dim` in a stable order. CuPy does not sort bfloat16, and NumPy leaves its
+    NaNs anywhere; float32 is exact."""
+    if x.dtype.name == "bfloat16":
         x = x.astype(xp.float32)
     if not descending:
         ascending: Array = xp.argsort(x, axis=dim, kind="stable")

@@ -496,10 +496,14 @@ class Writer:
             found = _wide(self._scalars[node.value])
         elif node.function == CAST:
             found = args[0].astype(dtype_of(node.value).np)
-        else:
-            name = {**UFUNCS, **_ROUNDINGS, "where": "where"}[node.function]
+        elif node.function in UFUNCS or node.function == "where":
             with np.errstate(all="ignore"):
-                found = getattr(np, name)(*args)[()]
+                found = getattr(np, UFUNCS.get(node.function, "where"))(*args)[()]
+        else:  # of numbers alone, as the sigmoid of a beta of 0 is
+            place = np.empty(np.broadcast_shapes(*map(np.shape, args)), np.float64)
+            with np.errstate(all="ignore"):
+                _OWN[node.function](np, place, *map(np.asarray, args))
+            found = place[()]
         self._known[node] = found
         return found
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike
@@ -24,6 +21,7 @@ from oneflow.functional.promotion import (
 from oneflow.ops import binary, compare, unary
 from oneflow.ops import where as where_ops
 from oneflow.tensor.alike import of_kind
+from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 
 
@@ -89,18 +87,19 @@ def _clamp_by_tensors(
     value = value if most is None else binary.minimum(value, most)
     if not value.requires_grad:
         return value
-    value, inside = value.detach(), compare.eq(x, x)
+    value = value.detach()
+    is_number = inside = compare.eq(value, value)
     if most is not None:
         is_over = compare.gt(x, most)
         if least is not None:
             is_over = compare.logical_or(is_over, compare.gt(least, most))
-        value = where_ops.where(is_over, most, value)
+        value = where_ops.where(compare.logical_and(is_over, is_number), most, value)
         inside = compare.logical_and(inside, compare.le(x, most))
     if least is not None:
         is_under = compare.lt(x, least)
         if most is not None:
             is_under = compare.logical_and(is_under, compare.lt(least, most))
-        value = where_ops.where(is_under, least, value)
+        value = where_ops.where(compare.logical_and(is_under, is_number), least, value)
         inside = compare.logical_and(inside, compare.ge(x, least))
     return where_ops.where(inside, x, value)
 
@@ -183,18 +182,20 @@ def nan_to_num(
     if not input.meta.dtype.is_floating_point:
         return clone(input)
 
-    info: Any = np.finfo(np.float32 if input.meta.dtype.name == "bfloat16" else input.meta.dtype.np)
-    high = float(info.max) if posinf is None else posinf
-    low = float(info.min) if neginf is None else neginf
-    x = where_ops.masked_fill(input, unary.isnan(input), value=nan)
-    x = where_ops.masked_fill(x, compare.scalar_compare(x, value=math.inf, kind="eq"), value=high)
-    return where_ops.masked_fill(
-        x, compare.scalar_compare(x, value=-math.inf, kind="eq"), value=low
-    )
+    limits = finfo(input.meta.dtype)
+    high = limits.max if posinf is None else posinf
+    low = limits.min if neginf is None else neginf
+    x = where_ops.masked_fill(input, unary.isnan(input), value=0.0 if nan is None else nan)
+    for end, value in ((math.inf, high), (-math.inf, low)):
+        is_end = compare.scalar_compare(input, value=end, kind="eq")
+        x = where_ops.masked_fill(x, is_end, value=value)
+    return x
 
 
 def signbit(input: Tensor) -> Tensor:
-    """bool: input < 0."""
+    """bool: is the sign negative? That of -0.0 is."""
+    if input.meta.dtype.is_floating_point:
+        input = binary.copysign(unary.full_like(input, value=1.0), input)
     return compare.scalar_compare(input, value=0, kind="lt")
 
 

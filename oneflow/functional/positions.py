@@ -247,12 +247,23 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise DTypeError(f"masked_scatter_ only supports boolean masks, got {mask.meta}")
     x, m = broadcast_tensors(input, mask)
     flat = reshape(as_type(m, dtypes.bool_), (-1,))
+    if flat.value is None:  # in a graph `gather` looks, when it runs
+        _require_enough(source, flat)
     if not source.meta.numel:
         return clone(x)
-    place = sub(cumsum(as_type(flat, dtypes.int64), 0), 1)
-    place = place.clamp(0, source.meta.numel - 1)
+    # A place past the last is an error of `gather`.
+    place = sub(cumsum(as_type(flat, dtypes.int64), 0), 1).clamp(min=0)
     values = gather_ops.gather(reshape(source, (-1,)), place, dim=0)
     return pick(m, reshape(values, x.meta.shape), x)
+
+
+def _require_enough(source: Tensor, mask: Tensor) -> None:
+    wanted = int(mask.sum().item())
+    if wanted > source.meta.numel:
+        raise ShapeError(
+            "masked_scatter: Number of elements of source < number of ones in mask: "
+            f"{source.meta} for {wanted} places"
+        )
 
 
 def take(input: Tensor, index: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ from oneflow.ops import compare, slicing, unary
 from oneflow.ops import gather as ops
 from oneflow.ops import sort as sort_ops
 from oneflow.ops import where as where_ops
-from oneflow.ops.reduce import reduce_max
+from oneflow.ops.reduce import argmax, reduce_max
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
@@ -348,10 +348,13 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         raise PositionError(f"median: dim {dim} of {input.meta} has no elements, of which none is")
     values, indices = kthvalue(input, (size + 1) // 2, dim, keepdim)
     if input.meta.dtype.is_floating_point and input.ndim:
-        # NaNs are sorted to the end: a row that has one has it there.
-        last, place = kthvalue(input, size, dim, keepdim)
-        bad = unary.isnan(last.detach())
-        values, indices = where_ops.where(bad, last, values), where_ops.where(bad, place, indices)
+        place = argmax(input.detach(), dim=at, keepdim=True)  # of the first NaN, if there is one
+        largest = gather(input, at, place)
+        if not keepdim:
+            largest, place = largest.squeeze(at), place.squeeze(at)
+        bad = unary.isnan(largest.detach())
+        values = where_ops.where(bad, largest, values)
+        indices = where_ops.where(bad, place, indices)
     return median_result(values, indices)
 
 
@@ -498,13 +501,18 @@ def searchsorted(
     if sorter is not None:
         sorted_sequence = gather(sorted_sequence, -1, sorter)
 
+    is_before = ge if right else gt
     if not isinstance(values, Tensor):
-        before = (ge if right else gt)(values, sorted_sequence)
-        counted = total(before, -1)
+        before = is_before(values, sorted_sequence)
+        if values != values:  # NaN is put last
+            before = unary.full_like(before, value=True)
     else:
         spread = sorted_sequence if sorted_sequence.ndim == 1 else sorted_sequence.unsqueeze(-2)
-        before = (ge if right else gt)(values.unsqueeze(-1), spread)
-        counted = total(before, -1)
+        wide = values.unsqueeze(-1)
+        before = is_before(wide, spread)
+        if values.meta.dtype.is_floating_point:
+            before = compare.logical_or(before, unary.isnan(wide))
+    counted = total(before, -1)
     return as_type(counted, dtypes.int32 if out_int32 else dtypes.int64)
 
 
@@ -581,7 +589,8 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
         return mode_result(*sort(input))
     moved = input.transpose(at, -1)
     ordered, places = sort(moved, -1)
-    counts = (ordered.unsqueeze(-1) == ordered.unsqueeze(-2)).sum(-1)
+    # A NaN equals nothing, itself neither, and is there once.
+    counts = (ordered.unsqueeze(-1) == ordered.unsqueeze(-2)).sum(-1).clamp(min=1)
     # The first of the largest counts is the smallest value; its run's last place is what is asked
     # for.
     first = counts.argmax(-1, True)

@@ -173,7 +173,14 @@ def _as_scalar(name: str, value: Attr) -> Any:
     return scalar(name) if isinstance(value, (int, float)) else value
 
 
-@activation(NUMBER)
+def _within(
+    d: Expression, x: Expression, *, min_val: Number = 0.0, max_val: Number = 6.0
+) -> Expression:
+    """The gradient between two bounds; a NaN is not between them."""
+    return where(apply("logical_and", x > min_val, x < max_val), d, 0)
+
+
+@activation(NUMBER, derivative=_within)
 def relu6(x: Expression) -> Expression:
     """min(max(x, 0), 6)."""
     return where(x <= 0, 0, where(x >= 6, 6, x))
@@ -184,7 +191,7 @@ def _is_ordered(*, min_val: Number, max_val: Number) -> None:
         raise ArgumentError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
 
 
-@activation(NUMBER, check=_is_ordered)
+@activation(NUMBER, derivative=_within, check=_is_ordered)
 def hardtanh(x: Expression, *, min_val: Number = -1.0, max_val: Number = 1.0) -> Expression:
     """x, kept within [min_val, max_val]; the gradient is 0 at the bounds, too."""
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
@@ -210,14 +217,14 @@ def hardswish(x: Expression) -> Expression:
     return where(x <= -3, 0, where(x >= 3, x, x * (x + 3) / 6))
 
 
-@activation()
+def _outside(d: Expression, x: Expression, *, lambd: float) -> Expression:
+    return where(absolute(x) > lambd, d, 0)  # 0 for a NaN
+
+
+@activation(derivative=_outside)
 def hardshrink(x: Expression, *, lambd: float = 0.5) -> Expression:
     """0 where |x| <= lambd, else x."""
     return where(absolute(x) <= lambd, 0, x)
-
-
-def _outside(d: Expression, x: Expression, *, lambd: float) -> Expression:
-    return where(absolute(x) <= lambd, 0, d)
 
 
 def _is_no_less_than_zero(*, lambd: float) -> None:
@@ -320,7 +327,7 @@ def _elu(x: Expression, alpha: float, steep: float = 1.0) -> Expression:
 
 
 def _elu_slope(d: Expression, x: Expression, *, alpha: float, steep: float = 1.0) -> Expression:
-    return where(x <= 0, d * exp(where(x <= 0, x, 0) * steep) * (alpha * steep), d)
+    return where(x > 0, d, d * exp(where(x > 0, 0, x) * steep) * (alpha * steep))  # NaN for NaN
 
 
 @activation(derivative=_elu_slope)

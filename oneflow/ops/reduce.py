@@ -126,7 +126,9 @@ def _prod_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> 
     zeros = reduce_sum(cast.cast(is_zero, dtype=x.meta.dtype), dims=dims, keepdim=True)
     others_zeros = binary.sub(zeros, cast.cast(is_zero, dtype=x.meta.dtype))
     has_zero = compare.scalar_compare(others_zeros, value=0, kind="ne")
-    others = where.masked_fill(binary.div(product, nonzero), has_zero, value=0)
+    # With a zero among the others the product is 0, or NaN where an infinity or a NaN is, too.
+    none = shape.expand(binary.mul(product, unary.full_like(product, value=0)), shape=x.meta.shape)
+    others = where.where(has_zero, none, binary.div(product, nonzero))
     d_x: Tensor = binary.mul(_kept(d, x, dims, keepdim), others)
     return d_x
 

@@ -423,12 +423,14 @@ def where_self(
 ) -> Tensor:
     """`x.where(condition, other)`: x where the condition is true, else other, as PyTorch has it.
 
-    `condition.where(x, y)`, as OneFlow has it, if this tensor is one of bools.
+    `condition.where(x, y)`, as OneFlow has it, if this tensor is one of bools, or of integers
+    beside an x that is no tensor of bools.
     """
     first, second = condition if x is None else x, other if y is None else y
     if first is None or second is None:
         raise CallError("where() needs a condition and another tensor or number")
-    if self.meta.dtype is bool_:
+    is_chosen_by = isinstance(first, Tensor) and first.meta.dtype is bool_
+    if self.meta.dtype is bool_ or (self.meta.dtype.is_integer and not is_chosen_by):
         return elementwise.pick(self, first, second)
     if not isinstance(first, Tensor):
         raise CallError(f"where() needs a tensor of bools, got {type(first).__name__}")

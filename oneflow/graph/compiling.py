@@ -37,6 +37,7 @@ from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.kernels.array import Array
+from oneflow.scheduler.compiler.dedupe import erase_dead
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 if TYPE_CHECKING:
@@ -107,6 +108,10 @@ def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     with collector_paused():
         trace, outputs = trace_build(graph, given)
         graph._read_ahead = ()
+        if world().world_size > 1:
+            # A local tensor of which only shape and dtype were asked lies on each rank's own
+            # device: a node that differs between the ranks, who have to agree.
+            erase_dead(trace.graph)
     if not trace.graph.num_nodes:
         raise GraphError(
             f"graph {graph.name} has nothing to run: build() takes no tensor and reads none"

@@ -7,7 +7,7 @@ import unittest
 from collections.abc import Callable
 from typing import TypeVar
 
-from oneflow import env
+from oneflow.env import get_node_size, get_world_size
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -18,19 +18,19 @@ class TestCase(unittest.TestCase):
 
 def world_size() -> int:
     """Return the number of ranks of the job."""
-    return env.get_world_size()
+    return get_world_size()
 
 
 def device_num() -> int:
     """Return the number of ranks of a host, or ONEFLOW_TEST_DEVICE_NUM."""
     given = os.environ.get("ONEFLOW_TEST_DEVICE_NUM")
-    return int(given or env.get_world_size() // env.get_node_size())
+    return int(given or get_world_size() // get_node_size())
 
 
 def node_size() -> int:
     """Return the number of hosts of the job, or ONEFLOW_TEST_NODE_NUM."""
     given = os.environ.get("ONEFLOW_TEST_NODE_NUM")
-    return int(given or env.get_node_size())
+    return int(given or get_node_size())
 
 
 def num_nodes_required(num_nodes: int) -> Callable[[F], F]:
@@ -41,6 +41,20 @@ def num_nodes_required(num_nodes: int) -> Callable[[F], F]:
         return test
 
     return mark
+
+
+class env:
+    """The facts of a run that tests ask for."""
+
+    @staticmethod
+    def eager_execution_enabled() -> bool:
+        """True: ops run at once."""
+        return True
+
+
+def dataset_dir(sub_dir: str | None = None) -> str:
+    """Return the folder of data for tests: ONEFLOW_TEST_DATASET_DIR, or /dataset."""
+    return os.path.join(os.environ.get("ONEFLOW_TEST_DATASET_DIR", "/dataset"), sub_dir or "")
 
 
 def skip_unless(n: int, d: int) -> Callable[[F], F]:

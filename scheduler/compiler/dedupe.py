@@ -28,7 +28,7 @@ def dedupe(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
                 continue
             same = first.outputs
         _replace(node, same)
-    _erase_dead(graph)
+    erase_dead(graph)
 
 
 class _Purity(dict[str, bool]):
@@ -85,7 +85,7 @@ def _replace(node: Node, values: list[Value]) -> None:
         new.users.extend(users)
 
 
-def _erase_dead(graph: LogicalGraph) -> None:
+def erase_dead(graph: LogicalGraph) -> None:
     """Erases, from the end, nodes whose outputs nobody reads and that do nothing else."""
     has_effect: dict[str, bool] = {}
     for node in reversed(list(graph)):

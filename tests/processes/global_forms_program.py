@@ -82,4 +82,18 @@ def places() -> None:
     assert tuple((meta @ meta).to_local().shape) == (2, 4)
 
 
-play([reshapes, trees, collectives, places])
+class Template(nn.Graph):
+    """Uses a local tensor for its shape alone."""
+
+    def build(self) -> Any:
+        like = flow.randn(4, 2)
+        return flow.full_like(like, 3.0, placement=GRID, sbp=(S(0), B))
+
+
+def templates() -> None:
+    made = Template()()
+    assert made.sbp == (S(0), B)
+    np.testing.assert_array_equal(made.numpy(), np.full((4, 2), 3.0))
+
+
+play([reshapes, trees, collectives, places, templates])

@@ -102,6 +102,10 @@ def test_tests_that_begin_with_upstreams_names(monkeypatch: pytest.MonkeyPatch) 
     assert testing.world_size() == 1 and testing.node_size() == 1
     monkeypatch.setenv("ONEFLOW_TEST_DEVICE_NUM", "2")
     assert testing.device_num() == 2
+    assert testing.env.eager_execution_enabled()
+    assert testing.dataset_dir("imagenet") == "/dataset/imagenet"
+    monkeypatch.setenv("ONEFLOW_TEST_DATASET_DIR", "/data")
+    assert testing.dataset_dir("imagenet") == "/data/imagenet"
 
 
 def test_probabilities_and_their_logarithms() -> None:

@@ -36,3 +36,12 @@ def test_a_padding_row_that_the_table_lacks() -> None:
                 nn.Embedding(10, 3, padding_idx=index)
     last = nn.Embedding(10, 3, padding_idx=-1)
     np.testing.assert_array_equal(last.weight[9].detach().numpy(), np.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [flow.bool, flow.int32, flow.uint8])
+def test_a_condition_chooses_between_two_tensors(dtype: Any) -> None:
+    condition, x = flow.tensor([0, 1], dtype=dtype), flow.tensor([0.5, 1.5])
+    np.testing.assert_array_equal(condition.where(x, flow.ones(2)).numpy(), [1.0, 1.5])
+    np.testing.assert_array_equal(condition.where(2.0, 3.0).numpy(), [3.0, 2.0])
+    whole = flow.tensor([4, 5])
+    np.testing.assert_array_equal(whole.where(whole > 4, 0 * whole).numpy(), [0, 5])

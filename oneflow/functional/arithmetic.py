@@ -46,9 +46,9 @@ def add(
 
 
 def _scaled(x: Tensor, alpha: Number) -> Tensor:
-    """alpha * x, which a bool alpha leaves in the dtype of `x`, bool included."""
+    """alpha * x, which an integer alpha leaves in the dtype of `x`, bool included."""
     scaled = mul(x, alpha)
-    return as_type(scaled, x.meta.dtype) if isinstance(alpha, bool) else scaled
+    return as_type(scaled, x.meta.dtype) if isinstance(alpha, int) else scaled
 
 
 def _add(a: TensorLike, b: TensorLike) -> Tensor:
@@ -212,12 +212,24 @@ def pow(input: TensorLike, exponent: TensorLike, *, inplace: bool = False) -> Te
     """input ** exponent."""
     a, b = operands("pow", input, exponent)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        result = binary.pow(*together(a, b))
+        a, b = together(a, b)
+        result = _whole_power(a, b) if a.meta.dtype.is_integer else binary.pow(a, b)
     elif isinstance(a, Tensor):
         result = _power(_numeric(a, b), b)
     else:
         result = _power_of(a, _numeric(b, a))
     return _in_place(input, result) if inplace else result
+
+
+def _whole_power(base: Tensor, exponent: Tensor) -> Tensor:
+    """Integers to powers of integers, rounded toward zero where those are negative."""
+    if not exponent.meta.dtype.is_signed:
+        return binary.pow(base, exponent)
+    is_below = compare.scalar_compare(exponent, value=0, kind="lt")
+    is_one = compare.scalar_compare(unary.abs(base), value=1, kind="eq")
+    power = binary.pow(base, unary.abs(exponent))
+    is_none = compare.logical_and(is_below, unary.logical_not(is_one))
+    return where_ops.masked_fill(power, is_none, value=0)
 
 
 def _power_of(base: Number, exponent: Tensor) -> Tensor:

@@ -84,10 +84,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
             f"heaviside: input and values must have one dtype, got {input.meta}, {values.meta}"
         )
     step = as_type(gt(input, 0), input.meta.dtype)
-    out = pick(eq(input, 0), values, step)
-    if input.meta.dtype.is_floating_point:
-        out = pick(unary.isnan(input), input, out)
-    return out
+    return pick(eq(input, 0), values, step)
 
 
 def fmax(input: Tensor, other: Tensor) -> Tensor:

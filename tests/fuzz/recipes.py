@@ -220,6 +220,10 @@ def others_alone(d: Draft, x: str) -> list[str]:
     return [f"[{', '.join((x, *more))}]"]
 
 
+def others_apart(d: Draft, x: str) -> list[str]:
+    return [others_alone(d, x)[0].strip("[]")]
+
+
 def windows(d: Draft, x: str) -> list[str]:
     dim = d.dim(x)
     return [dim, str(max(1, min(d.size(x, dim), d.pick((1, 2, 3))))), str(d.pick((1, 2)))]
@@ -647,7 +651,8 @@ recipe("tile repeat", repeats, "moves")
 recipe("repeat_interleave", repeated, "moves")
 recipe("atleast_1d atleast_2d atleast_3d", nothing, "moves")
 recipe("cat concat concatenate stack", others, "moves", listed=True)
-recipe("hstack vstack dstack column_stack row_stack block_diag", others_alone, "moves", listed=True)
+recipe("hstack vstack dstack column_stack row_stack", others_alone, "moves", listed=True)
+recipe("block_diag", others_apart, "moves", listed=True)
 recipe("broadcast_tensors", lambda d, x: [x, d.partner(x)], "moves", listed=True)
 recipe("meshgrid", lambda d, x: [x, d.partner(x), "indexing='ij'"], "moves", listed=True)
 recipe("split", split_size, "moves", min_dims=1)

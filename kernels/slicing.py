@@ -16,8 +16,7 @@ def _index(starts: Dims, stops: Dims, steps: Dims) -> tuple[slice, ...]:
 def _part(x: Array, place: Place | None) -> Array:
     if place is None:
         return x
-    index = tuple(map(slice, *place))
-    return x[index]
+    return x[at(*map(slice, *place), ...)]  # with dots also of a tensor without dims a view
 
 
 @kernel("slice")

@@ -179,11 +179,13 @@ def _given(where: Where | Place) -> Place:
     return cast(Place, {k: v for k, v in where.items() if v is not None})
 
 
-def _placed_as(x: Tensor, given: Place, *, no_partial: bool) -> Place:
-    """`given` (device, placement, sbp), and what it leaves open as `x` has it."""
-    if "device" in given:
+def _placed_as(x: Tensor, given: Place, *, no_partial: bool, ndim: int | None = None) -> Place:
+    """`given` (device, placement, sbp), and what it leaves open as `x` has it. ndim: as in
+    `layout_of`.
+    """
+    if "device" in given or (given and not x.is_global):
         return given
-    return {**layout_of(x, no_partial=no_partial), **given} if x.is_global or not given else given
+    return {**layout_of(x, no_partial=no_partial, ndim=ndim), **given}
 
 
 def zeros_like(
@@ -421,7 +423,9 @@ def _new(maker: Callable[P, Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]
         if keywords.get("dtype") is None:
             keywords["dtype"] = input.meta.dtype
         given = {k: v for k in PLACES if (v := keywords.pop(k, None)) is not None}
-        placed = _placed_as(input, cast(Place, given), no_partial=True)
+        sizes: Any = keywords.get("size", args)
+        first = sizes[0] if len(sizes) and isinstance(sizes[0], Sequence) else sizes
+        placed = _placed_as(input, cast(Place, given), no_partial=True, ndim=len(first))
         keywords.update(placed)
         if maker is not full and not args and "size" not in keywords:
             keywords["size"] = input.meta.shape

@@ -124,9 +124,10 @@ def _as_item(item: IndexItem, x: Tensor) -> Item:
         if _is_mask(item):
             needs_data(item, "x[mask] with a mask of no dims")
             return bool(item.item())
-        is_number = item.meta.dtype.is_integer
-        has_number = item._array is not None and item._placement is None
-        return int(item.item()) if is_number and has_number else item
+        if item._array is None or not item.meta.dtype.is_integer:
+            return item
+        is_here = item._placement is None or on_ranks.world().rank in item._placement
+        return int(item.item()) if is_here else 0  # where there are no values, any place will do
     if isinstance(item, range):
         item = list(item)
     if isinstance(item, (list, tuple, np.ndarray)):

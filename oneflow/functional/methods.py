@@ -409,7 +409,8 @@ def new_tensor(
     """`tensor(data)` with this tensor's dtype and place unless others are given."""
     where: Place = {"device": device, "placement": placement, "sbp": sbp}
     if device is None and placement is None:
-        where = {"sbp": sbp, **layout_of(self, no_partial=True)}
+        ndim = np.ndim(data) if not isinstance(data, Tensor) else data.ndim
+        where = {"sbp": sbp, **layout_of(self, no_partial=True, ndim=ndim)}
     return tensor(data, dtype=dtype or self.meta.dtype, requires_grad=requires_grad, **where)
 
 

@@ -104,13 +104,14 @@ def cuda(
 
 def type_as(input: Tensor, target: Tensor) -> Tensor:
     """The tensor in the dtype and place of `target`, and global or local as it is: a local tensor
-    becomes this rank's part of a global one, a global one its part on this rank.
+    becomes this rank's part of a global one, a global one its part on this rank. A global tensor
+    beside another keeps its own layout.
     """
     cast_ = as_type(input, target.meta.dtype)
-    if cast_ is target:
-        return input
+    if cast_ is target or (target._placement is not None and cast_._placement is not None):
+        return cast_
     if target._placement is not None:
-        place = layout_of(target)
+        place = layout_of(target, ndim=input.ndim)
         return cast_.to_global(place["placement"], place["sbp"])
     if cast_._placement is not None:
         cast_ = cast_.to_local()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.errors import ArgumentError, ShapeError
-from oneflow.core.sbp import all_broadcast
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.creation import ones, rand
 from oneflow.functional.dims import one_dim
@@ -220,9 +219,7 @@ def _channel_dropout(
 
 
 def _place(x: Tensor) -> Place:
-    if x._placement is None:
-        return {"device": x._device}
-    return {"placement": x._placement, "sbp": all_broadcast(x._placement.ndim)}
+    return layout_of(x, no_partial=True, ndim=0)
 
 
 _SATURATED = -1.7580993408473766

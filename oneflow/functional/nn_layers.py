@@ -263,7 +263,7 @@ def _times_read(index: Tensor, weight: Tensor) -> Tensor:
     """The number of times that each row of `weight` is read, float32[rows]."""
     flat = reshape(index, (-1,))
     ones = full_like(as_type(flat, float32), value=1.0)
-    where = layout_of(weight.detach(), no_partial=True)
+    where = layout_of(weight.detach(), no_partial=True, ndim=1)
     return index_add(zeros(weight.meta.shape[:1], dtype=float32, **where), 0, flat, ones)
 
 

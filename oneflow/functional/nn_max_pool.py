@@ -119,9 +119,8 @@ def _max_unpool(
             f"max_unpool{ndim}d: invalid output_size {list(size)}: each dim must be less than the "
             f"stride {strides} away from {list(usual)}"
         )
-    blank = zeros(
-        (*lead, math.prod(size)), dtype=input.meta.dtype, **layout_of(input, no_partial=True)
-    )
+    where = layout_of(input, no_partial=True, ndim=len(lead) + 1)
+    blank = zeros((*lead, math.prod(size)), dtype=input.meta.dtype, **where)
     many = math.prod(old)
     flat = scatter(blank, -1, reshape(indices, (*lead, many)), reshape(input, (*lead, many)))
     return reshape(flat, (*lead, *size))

@@ -79,7 +79,7 @@ def _fractional_max_pool(
     lead = x.meta.shape[:2]
     drawn = _random_samples
     if drawn is None:
-        where = layout_of(x, no_partial=True)
+        where = layout_of(x, no_partial=True, ndim=3)
         drawn = rand((*lead, ndim), dtype=x.meta.dtype, **where)
     drawn = drawn[: lead[0]]  # a tensor without a batch takes the first sample's
     flat: Tensor | None = None

@@ -114,7 +114,7 @@ def index_put(
 
 def row_major_places(x: Tensor) -> Tensor:
     """The row-major position of each element of `x`."""
-    places = arange(0, x.meta.numel, 1, **layout_of(x, no_partial=True))
+    places = arange(0, x.meta.numel, 1, **layout_of(x, no_partial=True, ndim=1))
     return reshape(places, x.meta.shape)
 
 
@@ -158,7 +158,7 @@ def _by_rank(
     moved = unsqueeze(movedim(index, dim, -1), -2)
     values = unsqueeze(movedim(source[tuple(slice(0, n) for n in index.meta.shape)], dim, -1), -2)
     own = unsqueeze(movedim(part, dim, -1), -1)
-    rows = reshape(arange(0, size, 1, **layout_of(index, no_partial=True)), (-1, 1))
+    rows = reshape(arange(0, size, 1, **layout_of(index, no_partial=True, ndim=1)), (-1, 1))
     mask = eq(moved, rows)
     neutral = _neutral(input.meta.dtype, reduce)
     spread = expand(values, mask.meta.shape)

@@ -13,7 +13,7 @@ from oneflow.core.errors import ArgumentError
 from oneflow.core.op import find_op
 from oneflow.core.operand import Number, ShapeLike
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import SbpLike, without_sums
+from oneflow.core.sbp import BROADCAST, SbpLike, Split, without_sums
 from oneflow.ops.unary import full_like
 from oneflow.tensor.tensor import Tensor
 
@@ -59,8 +59,10 @@ def filled_like(x: Tensor, value: Number) -> Tensor:
     return made
 
 
-def layout_of(x: Tensor, *, no_partial: bool = False) -> Place:
-    """The keywords that put a new tensor where `x` is."""
+def layout_of(x: Tensor, *, no_partial: bool = False, ndim: int | None = None) -> Place:
+    """The keywords that put a new tensor where `x` is.  ndim: of the new tensor, if not that of
+    `x`: a dim that it lacks is not split.
+    """
     if x._placement is None:
         return {"device": x._device}
     nd_sbp = x._sbp
@@ -68,6 +70,9 @@ def layout_of(x: Tensor, *, no_partial: bool = False) -> Place:
         nd_sbp = current_mode().layout(x, is_fixed=False)
     if no_partial:
         nd_sbp = without_sums(nd_sbp)
+    if ndim is not None:
+        lost = tuple(isinstance(s, Split) and s.axis >= ndim for s in nd_sbp)
+        nd_sbp = tuple(BROADCAST if gone else s for s, gone in zip(nd_sbp, lost, strict=True))
     return {"placement": x._placement, "sbp": nd_sbp}
 
 

@@ -9,18 +9,21 @@ if TYPE_CHECKING:
     from .drawing import Program
     from .running import Difference
 
-COMPARED = r"\.(eq|ne|not_equal|l[te]|less|less_equal|g[te]|greater|greater_equal|logical_\w+)_\("
-
 # (mode or "", kind or "", pattern of the line, pattern of the text) -> the reason
 KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
-    ("", "followed|refused", COMPARED, "require gradients|leaf Tensor", "not differentiable"),
-    ("", "followed", r"unique", "require gradients", "PyTorch has no derivative of it"),
+    ("", "followed", r"unique|heaviside", "require gradients", "PyTorch has no derivative of it"),
+    ("", "followed", r"index_reduce", "", "of no index nothing is read"),
+    ("", "", r"with_logits", "nan|inf", "infinite targets"),
+    ("", "value", r"logcumsumexp", "inf", "the sign of a 0"),
+    ("", "type", r"\*\* True|pow\(", "int64", "a power of bools is a number"),
+    ("", "refused", "", "is out of bounds", "positions are checked also where nothing is read"),
+    ("global", "value|gradient", "", r"is np.\w+\(nan", "the partial sum of an infinite one"),
     ("graph", "refused", "", "needs the values|depends on values", "a graph has fixed shapes"),
     ("graph", "refused", "", "has nothing to run", "a program without operands"),
     ("", "accepted", "", "not implemented for '", "PyTorch has no kernel of that dtype"),
     ("", "accepted", "", "source and destination dtypes match", "what is written is cast"),
     ("", "accepted", "", "not differentiable with respect to argument 'target'", "here it is"),
-    ("", "", r"unfold|as_strided\(", "", "writes to elements that are one in memory are undefined"),
+    ("", "", r"unfold|as_strided", "", "writes to elements that are one in memory are undefined"),
     ("", "refused", "", "cannot be written to|more than one element", "said of empty ones, too"),
     ("", "accepted", "", "to have non-zero size|expected dtype", "has a meaning here"),
     ("", "accepted", r"float_power_", "requires dtype Double", "the result is cast"),

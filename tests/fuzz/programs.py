@@ -257,6 +257,8 @@ def _call(d: Draft) -> Line:
     surface, name = d.pick(FORMS[name])
     x = d.any(floats=made.floats, exact="jumps" in made.traits, min_dims=made.min_dims)
     arguments = made.arguments(d, x)
+    if surface == "tensor_" and "compares" in made.traits:
+        surface = "tensor"  # PyTorch lets comparisons overwrite leaves, and forgets their history
     if surface == "tensor_":
         return Line(f"{x}.{name}_({', '.join(arguments)})", made.traits, x)
     if surface == "tensor":

@@ -5,6 +5,7 @@ A recipe is drawn for a value x and gives texts of arguments. Traits say what ma
     moves    the result's numbers are numbers of the operands
     algebra  sums and products: exact where the numbers are few and small
     jumps    a last bit may decide, so that operands must be exact
+    compares what is written in place has no history
     ties     PyTorch leaves open which of equal elements is named: the first result alone counts
 """
 
@@ -567,9 +568,10 @@ recipe("floor_divide remainder fmod", exact_partner_or_number, "jumps algebra")
 recipe(
     "eq ne not_equal lt less le less_equal gt greater ge greater_equal",
     exact_partner_or_number,
-    "jumps",
+    "jumps compares",
 )
-recipe("logical_and logical_or logical_xor isclose heaviside", exact_partner, "jumps")
+recipe("logical_and logical_or logical_xor", exact_partner, "jumps compares")
+recipe("isclose heaviside", exact_partner, "jumps")
 recipe("bitwise_and bitwise_or bitwise_xor gcd lcm", partner, "moves")
 recipe("bitwise_left_shift bitwise_right_shift", shift, "moves")
 recipe("pow", power, floats=False)

@@ -275,7 +275,7 @@ def _compared(program: Program, mode: str, wanted: Outcome, got: Outcome) -> Dif
         text = f"{wanted.followed} require gradients in PyTorch, {got.followed} here"
         return Difference(mode, "followed", last, text)
     if wanted.gradients is not None and got.error is None:
-        difference = _gradient_difference(mode, wanted, got, last)
+        difference = _gradient_difference(program, mode, wanted, got, last)
         if difference is not None:
             return difference
     for name, names in wanted.touched.items() if mode == EAGER else ():
@@ -283,6 +283,13 @@ def _compared(program: Program, mode: str, wanted: Outcome, got: Outcome) -> Dif
             text = f"writing {name} changes {names} in PyTorch, {got.touched[name]} here"
             return Difference(mode, "aliasing", last, text)
     return None
+
+
+def _rate(program: Program, dtype: str) -> float:
+    """The tolerance of a result: of the coarsest dtype that it may be made of."""
+    text = program.source()
+    coarse = [t for name, t in TOLERANCES.items() if name in text or f".{name[:4]}(" in text]
+    return max([TOLERANCES[dtype], *coarse])
 
 
 def _value_difference(
@@ -294,11 +301,13 @@ def _value_difference(
     if wanted[1:] != got[1:]:
         text = f"{name} is {got[1]}{list(got[2])}, PyTorch's {wanted[1]}{list(wanted[2])}"
         return Difference(mode, "type", line, text)
-    text = _unlike(wanted[0], got[0], wanted[1])
+    text = _unlike(program, wanted[0], got[0], wanted[1])
     return Difference(mode, "value", line, f"{name} {text}") if text else None
 
 
-def _gradient_difference(mode: str, wanted: Outcome, got: Outcome, last: int) -> Difference | None:
+def _gradient_difference(
+    program: Program, mode: str, wanted: Outcome, got: Outcome, last: int
+) -> Difference | None:
     if got.gradients is None:
         text = f"{got.refused_backward!r}" if got.refused_backward else "no gradient"
         return Difference(mode, "backward", last, text[:300])
@@ -312,13 +321,13 @@ def _gradient_difference(mode: str, wanted: Outcome, got: Outcome, last: int) ->
                 return Difference(mode, "gradient", last, text)
             continue
         text = "" if value[1:] == mine[1:] else f"is {mine[1:]}, not {value[1:]}"
-        text = text or _unlike(value[0], mine[0], value[1])
+        text = text or _unlike(program, value[0], mine[0], value[1])
         if text:
             return Difference(mode, "gradient", last, f"of {name} {text}")
     return None
 
 
-def _unlike(wanted: Any, got: Any, dtype: str) -> str:
+def _unlike(program: Program, wanted: Any, got: Any, dtype: str) -> str:
     """What is unlike in two arrays of one shape, or nothing."""
     if dtype not in TOLERANCES:
         if np.array_equal(wanted, got):
@@ -329,7 +338,7 @@ def _unlike(wanted: Any, got: Any, dtype: str) -> str:
         with np.errstate(all="ignore"):
             finite = np.abs(a[np.isfinite(a)])
             scale = max(1.0, float(finite.max())) if finite.size else 1.0
-            rate = TOLERANCES[dtype]
+            rate = _rate(program, dtype)
             near = np.isclose(b, a, rate, rate * scale * 0.3, equal_nan=True)
         if near.all():
             return ""

@@ -35,7 +35,7 @@ from typing import Any
 import oneflow.kernels as package
 from oneflow.core.dtype import float32
 from oneflow.core.errors import InternalError
-from oneflow.core.op import REGISTRY, infer_types
+from oneflow.core.op import REGISTRY, Op, infer_types
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import cuda_device
@@ -192,14 +192,14 @@ def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) ->
     dtype = types[0].dtype.name if types else ""
     for candidate in _KERNELS.get((name, device), ()):
         if numel >= candidate.min_elements and (not candidate.dtypes or dtype in candidate.dtypes):
-            if dtype in HALVES and not candidate.dtypes and (name, device) in _IN_FLOAT32:
+            if dtype in HALVES and not candidate.dtypes and (name, device) in IN_FLOAT32:
                 return _in_float32(name, device, types, numel)
             return candidate
     raise InternalError(f"op {name} has no kernel for {device} and {[str(t) for t in types]}")
 
 
 HALVES = ("float16", "bfloat16")
-_IN_FLOAT32: set[tuple[str, str]] = set()
+IN_FLOAT32: set[tuple[str, str]] = set()
 """Pairs of an op and a kind of device."""
 
 
@@ -211,11 +211,19 @@ def compute_in_float32(*names: str, device: str | None = None) -> None:
     float16 one at 2048.
     """
     for kind in (device,) if device else ("cpu", "cuda"):
-        _IN_FLOAT32.update((name, kind) for name in names)
+        IN_FLOAT32.update((name, kind) for name in names)
 
 
 def _widened(types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     return tuple([t.with_dtype(float32) if t.dtype.name in HALVES else t for t in types])
+
+
+def _outputs(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The output types of a call, also of a shard, whose attrs say where it lies, too."""
+    known = op.attrs
+    return infer_types(
+        op, types, attrs if known is None else {k: v for k, v in attrs.items() if k in known}
+    )
 
 
 def _in_float32(name: str, device: str, types: tuple[TensorType, ...], numel: int) -> Kernel:
@@ -224,13 +232,13 @@ def _in_float32(name: str, device: str, types: tuple[TensorType, ...], numel: in
     inner = select(name, device, _widened(types), numel)
 
     def workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-        arrays = (*infer_types(op, types, attrs), *types)
+        arrays = (*_outputs(op, types, attrs), *types)
         copies = _widened(tuple([t for t in arrays if t.dtype.name in HALVES]))
         own = inner.workspace(_widened(types), attrs) if inner.workspace else ()
         return (*copies, *own)
 
     def bind(types: tuple[TensorType, ...], attrs: Attrs) -> KernelFunction:
-        outs = infer_types(op, types, attrs)
+        outs = _outputs(op, types, attrs)
         halves = [i for i, t in enumerate((*outs, *types)) if t.dtype.name in HALVES]
         function = inner.bound(_widened(types), attrs)
         num_outs, num_arrays = len(outs), len(outs) + len(types)

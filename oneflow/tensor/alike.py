@@ -71,7 +71,7 @@ def layout_of(x: Tensor, *, no_partial: bool = False, ndim: int | None = None) -
     if no_partial:
         nd_sbp = without_sums(nd_sbp)
     if ndim is not None:
-        lost = tuple(isinstance(s, Split) and s.axis >= ndim for s in nd_sbp)
+        lost = tuple(isinstance(s, Split) and s.dim >= ndim for s in nd_sbp)
         nd_sbp = tuple(BROADCAST if gone else s for s, gone in zip(nd_sbp, lost, strict=True))
     return {"placement": x._placement, "sbp": nd_sbp}
 

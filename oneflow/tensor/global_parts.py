@@ -55,7 +55,7 @@ class BoundParts:
 
     def fill(self, out: Array, shards: Sequence[Array], xp: ArrayModule) -> None:
         """Makes the moves into `out`, this rank's part of the result."""
-        target = out[self._into]
+        target = out[(*self._into, ...)]  # with dots also without dims a view
         filled = target if target.flags.c_contiguous else target.copy()
         for i, (source, cut) in enumerate(self._cuts):
             self._move(i, shards[source][cut], filled, xp)

@@ -194,10 +194,11 @@ def _differentiate(program: Program, m: Any, values: dict[str, Any], out: Outcom
     if not leaves or not out.followed:
         return
     results = [values[k] for k in out.followed]
-    weights = [
-        m.full_like(values[k].detach(), (1.0, 0.5, -1.0, 2.0)[int(k[1:]) % 4]) for k in out.followed
-    ]
     try:
+        weights = [
+            m.full_like(values[k].detach(), (1.0, 0.5, -1.0, 2.0)[int(k[1:]) % 4])
+            for k in out.followed
+        ]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = m.autograd.grad(

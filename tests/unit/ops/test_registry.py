@@ -120,6 +120,32 @@ def test_signatures_give_the_whole(sample: Sample, num_ranks: int) -> None:
                 raise AssertionError(f"{sample.op} {attrs}: {sbp}, output {i}: {error}") from None
 
 
+def _added_up_in_float32() -> list[Sample]:
+    registry.load()
+    names = {name for name, device in registry.IN_FLOAT32 if device == "cpu"}
+    return [s for s in SAMPLES if s.op in names and any(map(_is_float, s.inputs))]
+
+
+@pytest.mark.parametrize("sample", named(_added_up_in_float32()))
+def test_signatures_of_half_floats_give_the_whole(sample: Sample) -> None:
+    op, attrs = find_op(sample.op), sample.attrs
+    inputs = tuple(x.astype(np.float16) if _is_float(x) else x for x in sample.inputs)
+    types = tuple(map(type_of, inputs))
+    want = run_whole(sample.op, inputs, attrs)
+    for sbp in signatures(op, types, attrs, 2):
+        split = [*zip(types, sbp.inputs, strict=True)]
+        split += zip(infer_types(op, types, attrs), sbp.outputs, strict=True)
+        if any(s.is_split and t.shape[s.dim] < 2 for t, s in split):
+            continue
+        got = run_ranks(sample.op, inputs, attrs, sbp, 2)
+        for i in sample.compared or range(len(want)):
+            assert got[i].dtype == want[i].dtype
+            scale = max(1.0, float(np.abs(want[i].astype(np.float64)).max(initial=0)))
+            np.testing.assert_allclose(
+                got[i].astype(np.float64), want[i].astype(np.float64), atol=0.02 * scale
+            )
+
+
 @pytest.mark.parametrize(
     "sample", named([s for s in SAMPLES if registry.find_view(s.op) is not None])
 )

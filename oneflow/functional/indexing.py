@@ -24,7 +24,7 @@ from oneflow.ops import shape, slicing
 from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import as_array
 from oneflow.tensor.inplace import check_writable, overwrite
-from oneflow.tensor.tensor import Tensor, needs_data
+from oneflow.tensor.tensor import Tensor, extra, needs_data
 from oneflow.tensor.views import with_history
 
 if TYPE_CHECKING:
@@ -42,7 +42,12 @@ def getitem(x: Tensor, index: Index) -> Tensor:
     items = _expanded(x, index)
     basic, chosen = _split_items(x, items)
     part = _take_basic(x, basic)
-    return _take_chosen(part, chosen) if chosen else part
+    if not chosen:
+        return part
+    out = _take_chosen(part, chosen)
+    if out._array is None and all(not at.meta.shape for at in chosen.values()):
+        extra(out).copied = True
+    return out
 
 
 def setitem(x: Tensor, index: Index, value: ArrayLike) -> None:
@@ -57,7 +62,7 @@ def setitem(x: Tensor, index: Index, value: ArrayLike) -> None:
         len(items) == 1
         and _is_mask(items[0])
         and isinstance(value, (bool, int, float))
-        and items[0].ndim == x.ndim
+        and items[0].meta.shape == x.meta.shape
     ):
         overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
         return

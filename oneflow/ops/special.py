@@ -262,8 +262,8 @@ def _times_log(name: str, plus: int) -> Callable[[Operand, Operand], Tensor]:
                 compare.scalar_compare(a, value=0, kind="eq"),
                 compare.scalar_compare(b, value=-plus, kind="le"),
             )
-            factor = unary.log1p(b) if plus else unary.log(b)
-            slope = masked_fill(binary.mul(d, factor), is_zero, value=0)
+            # d * log(b) by the op itself: where no gradient comes, none goes on, whatever b is
+            slope = masked_fill(made_of[0](d, b), is_zero, value=0)
             return reduce.sum_to_shape(slope, a.meta.shape)
 
         def d_b() -> Tensor:
@@ -273,7 +273,8 @@ def _times_log(name: str, plus: int) -> Callable[[Operand, Operand], Tensor]:
         return d_a, d_b
 
     doc = f"a * {function}(b), which is 0 where a is 0 and b is no NaN."
-    return row(name, infer, doc=doc, base=Formulated, formula=lambda *_: made, grad=grad)
+    made_of = (row(name, infer, doc=doc, base=Formulated, formula=lambda *_: made, grad=grad),)
+    return made_of[0]
 
 
 xlogy = _times_log("xlogy", 0)

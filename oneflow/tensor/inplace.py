@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from oneflow.core.dispatch import call, current_mode
 from oneflow.core.dtype import category
-from oneflow.core.errors import AutogradError, DTypeError, ShapeError
+from oneflow.core.errors import AutogradError, DTypeError, GraphError, ShapeError
 from oneflow.core.op import find_op
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.tensor import Tensor
@@ -30,6 +30,11 @@ def check_writable(x: Tensor) -> None:
     """Raises AutogradError for an in-place operation on a leaf (or a view of one) that requires a
     gradient.
     """
+    if x._extra is not None and x._extra.copied:
+        raise GraphError(
+            "x[i] with a position that is known only when the graph runs is a copy here, where "
+            "eager code has a view: write x[i] = ... instead"
+        )
     if not state.enabled:
         return
     if x._requires_grad and x._grad_fn is None:

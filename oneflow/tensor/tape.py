@@ -247,7 +247,12 @@ def _unpack_input(saved: Any, node: OpNode) -> Any:
     if isinstance(saved, _Packed):
         return saved.unpack(saved.what)
     x, version = saved
-    return x if x._version[0] == version else _modified(x, node)
+    if x._version[0] == version:
+        return x
+    now, reshaped = x._version[0], 0
+    while x._extra is not None and x._extra.former is not None and version <= x._extra.former[0]:
+        x, reshaped = x._extra.former[1], reshaped + 1
+    return x if now - version == reshaped else _modified(x, node)
 
 
 def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:

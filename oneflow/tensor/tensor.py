@@ -61,13 +61,27 @@ class Extra:
     its memory waits for (oneflow/tensor/overlapping.py).
     """
 
-    __slots__ = ("global_id", "hooks", "later", "post_accumulate", "retains", "root", "view")
+    __slots__ = (
+        "copied",
+        "former",
+        "global_id",
+        "hooks",
+        "later",
+        "post_accumulate",
+        "retains",
+        "root",
+        "view",
+    )
 
     def __init__(self) -> None:
         self.hooks: dict[int, Hook] = {}
         self.post_accumulate: dict[int, Hook] = {}
         self.view: View | None = None
         self.root: Tensor | None = None
+        self.former: tuple[int, Tensor] | None = None
+        """The last version with another shape, and the tensor of that shape (views.become)."""
+        self.copied = False
+        """Is it a copy in a graph where eager code has a view? Then it cannot be written to."""
         self.retains = False
         self.global_id: int | None = None
         self.later: Later | None = None

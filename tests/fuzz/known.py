@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 # (mode or "", kind or "", pattern of the line, pattern of the text) -> the reason
 KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "followed", r"unique|heaviside", "require gradients", "PyTorch has no derivative of it"),
-    ("", "followed", r"index_reduce", "", "of no index nothing is read"),
+    ("", "followed", r"tensor\(\[\]", "", "of nothing nothing is read"),
     ("", "", r"with_logits", "nan|inf", "infinite targets"),
     ("", "value", r"logcumsumexp", "inf", "the sign of a 0"),
     ("", "type", r"\*\* True|pow\(", "int64", "a power of bools is a number"),
@@ -27,9 +27,15 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "refused", "", "cannot be written to|more than one element", "said of empty ones, too"),
     ("", "accepted", "", "to have non-zero size|expected dtype", "has a meaning here"),
     ("", "accepted", "", "same dtype|cannot be concatenated|does not support bool", "it has one"),
+    ("", "accepted", "", "only supports floating|Integer division", "integers become floats"),
+    ("", "accepted", "", "Subtraction, the", "True counts as 1 beside numbers"),
+    ("graph", "refused", "", "known only when the graph runs is a copy", "refused, not lost"),
+    ("graph", "value", r"^v\d+ = v\d+\[v\d+\]", "", "x[i] is a copy in a graph"),
+    ("", "gradient", r"hardtanh|relu6", "", "at NaN PyTorch's answer depends on the size"),
+    ("", "gradient", r"logaddexp|hardswish", "nan|inf", "slopes at infinite numbers"),
+    ("", "value", r"hardswish", "nan", "0 at minus infinity"),
     ("", "accepted", "", "operator, on a bool tensor", "+x is x"),
     ("graph", "accepted", "", "ZeroDivision", "a quotient by 0 is 0 in a graph"),
-    ("", "followed", "", "", "a tensor of bools or integers requires no gradient"),
     ("", "gradient", r"quantile|scatter_reduce|index_reduce", "", "which of equal ones"),
     ("", "accepted", r"float_power_", "requires dtype Double", "the result is cast"),
     ("", "accepted", r"trapezoid|isin|one_hot|where|cumul", "", "bools count as numbers"),
@@ -37,8 +43,20 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "backward", "", "modified by an inplace", "composites keep other values than PyTorch's"),
     ("", "type", r"huber_loss|soft_margin|with_logits", "", "losses of two dtypes: the wider"),
     ("", "", r"trapezoid", "", "sums of integers are exact, and single numbers have no trapezoid"),
-    ("", "gradient", r"psi|digamma", "inf", "infinite at poles, where PyTorch has large numbers"),
-    ("", "gradient", r"kl_div|cross_entropy", "nan", "what is left out of a loss gets 0, not NaN"),
+    (
+        "",
+        "gradient",
+        r"psi|digamma",
+        "inf|nan",
+        "infinite at poles, where PyTorch has large numbers",
+    ),
+    (
+        "",
+        "value|gradient",
+        r"kl_div|cross_entropy",
+        "nan",
+        "what is left out of a loss gets 0, not NaN",
+    ),
     ("", "value|gradient", r"(var|std)", "nan", "the mean of an infinite row is infinite"),
     ("", "value|type", r"\.where\(", "", "of bools alone the first tensor is the condition"),
     ("", "refused", r"% 0|// 0|(remainder|fmod|divide)_?\(.*\b0\)", "by zero", "said at once"),
@@ -47,7 +65,8 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
 
 def is_known(program: Program, difference: Difference) -> bool:
     """Whether a row of KNOWN fits."""
-    lines = program.lines[difference.line :][:1] if difference.kind == "refused" else program.lines
+    at = difference.line if difference.kind == "refused" else -1
+    lines = [program.lines[at]] if at >= 0 else program.source().split("\n")
     return any(
         mode in ("", difference.mode)
         and (not kind or difference.kind in kind.split("|"))

@@ -111,7 +111,7 @@ def _extend(d: Draft) -> bool:
         quietly(f"found = {line.text}" if not line.target else line.text, names)
     except REFUSALS:
         if d.lines and d.chance(0.08):
-            d.lines.append(line.text)
+            d.lines.append(line.text if line.target else f"{d.name()} = {line.text}")
             return True
         return _dropped(d, count)
     results = [] if line.target else _results(names["found"])

@@ -44,6 +44,23 @@ FOUND = {
         v1.unsqueeze_(0)
         v2 = v0[:]
         v2.unsqueeze_(0)""",
+    "a shape that is changed in place": """
+        v0 = m.tensor([[1.0, 2.0], [3.0, 4.0]]).requires_grad_(); v1 = v0 * 2
+        v2 = v1[0]; v3 = v1[:, 1:]
+        v1.t_()
+        v2.mul_(3)
+        v4 = v1.unsqueeze(0)
+        v5 = v4[0][m.tensor([1])]
+        v4.transpose_(0, 1)
+        v6, = m.autograd.grad(v1.sum() + v3.sum() + (v4 * v4).sum() + v5.sum(), [v0])""",
+    "a mask of another shape is no mask": """
+        v0 = m.ones(2); v0[[True]] = 2.0""",
+    "no gradient comes from where none comes": """
+        v0 = m.tensor([7.0, 0.0, 1.0]).requires_grad_(); v1 = m.tensor([-2.25, -0.5, 2.0])
+        v2 = m.special.xlogy(v0, v1) * m.tensor([0.0, 0.0, 1.0])
+        v3, = m.autograd.grad(v2.sum(), [v0])""",
+    "integers to negative powers": """
+        v0 = m.tensor([1, -1, 2, 0, 3, -1]) ** m.tensor([-1, -2, -1, 3, 2, -3])""",
     "x @= y may have another shape": """
         v0 = m.ones(4)
         v0 @= m.ones(4)""",

@@ -100,5 +100,6 @@ def _of_bags(rows: Tensor, counted: Tensor, bags: Tensor, count: int, mode: str)
     summed = index_add(blank, 0, bags, rows * wide)
     if mode == "sum":
         return summed
+    where = layout_of(rows, no_partial=True, ndim=1)
     lengths = index_add(zeros((count,), dtype=rows.meta.dtype, **where), 0, bags, counted)
     return summed / clamp(reshape(lengths, (count, 1)), min=1.0)

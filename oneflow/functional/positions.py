@@ -319,14 +319,7 @@ def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     """A copy of `input` with `src` on a diagonal of two dims."""
-    line = diagonal(input, offset, dim1, dim2)
-    if line.meta.shape != src.meta.shape:
-        raise ShapeError(
-            f"diagonal_scatter: expected src to have the shape of {line.meta}, got {src.meta}"
-        )
-    places = reshape(diagonal(row_major_places(input), offset, dim1, dim2), (-1,))
-    values = reshape(as_type(src, input.meta.dtype), (-1,))
-    return reshape(scatter(reshape(input, (-1,)), 0, places, values), input.meta.shape)
+    return _with(input, lambda x: diagonal(x, offset, dim1, dim2), src, "diagonal_scatter")
 
 
 # ---- index tuples --------------------------------------------------------------------------------

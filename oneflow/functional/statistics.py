@@ -15,6 +15,7 @@ from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import DimLike
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.complex_numbers import conj
+from oneflow.functional.creation import full
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
 from oneflow.functional.from_data import beside
@@ -26,6 +27,7 @@ from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import median, median_result, searchsorted, shared, sort
 from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops import scan, unary
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
 aminmax_result = namedtuple("aminmax_result", ("min", "max"))
@@ -231,9 +233,8 @@ def _slope(x: Tensor, dim: int, step: float | Tensor, edge_order: int) -> Tensor
         shape = tuple(-1 if i == dim else 1 for i in range(x.ndim))
         gaps = reshape(sub(step[1:], step[:-1]), shape)
     else:
-        gaps = reshape(
-            x.new_full((size - 1,), 1.0) * step, tuple(-1 if i == dim else 1 for i in range(x.ndim))
-        )
+        ones = full((size - 1,), 1.0, dtype=x.meta.dtype, **layout_of(x, no_partial=True, ndim=1))
+        gaps = reshape(ones * step, tuple(-1 if i == dim else 1 for i in range(x.ndim)))
     first = div(sub(at(1, size - 1), at(0, size - 1)), gaps)
     left, right = narrow(gaps, dim, 0, size - 2), narrow(gaps, dim, 1, size - 2)
     share = div(left, add(left, right))

@@ -1,0 +1,77 @@
+"""Global tensors on two ranks beside PyTorch: who changes when a result is written to, and what is
+read and written at positions, in every layout. Prints "done" on each rank."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import oneflow as flow
+from tests.support.launching import play
+from tests.unit.functional.test_positions import LABELS, READS, UPSTREAM, WRITES
+from tests.unit.tensor.alias_calls import CALLS
+
+warnings.simplefilter("ignore")  # PyTorch's, of functions that may change
+PLACE = flow.placement("cpu", [0, 1])
+BROADCAST = flow.sbp.broadcast
+DATA = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+MAKERS = ("tensor", "zeros", "ones", "eye", "arange")
+LOCAL_ONLY = {"x.view(f.int32)", "x.view(f.uint8)", "x.cpu()", "x.to('cpu')"}
+REFUSED_WHERE_SPLIT = {"x.unfold(2, 2, 2)", "x.unfold(2, 4, 1)"}
+"""Windows over parts that lie on several ranks: an error says so."""
+
+
+def laid_out(array: Any, layout: Any) -> Any:
+    return flow.tensor(array).to_global(PLACE, BROADCAST).to_global(PLACE, layout)
+
+
+def same(what: object, ours: Any, theirs: Any) -> None:
+    got, want = np.asarray(ours).astype(complex), np.asarray(theirs).astype(complex)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3, err_msg=str(what))
+
+
+def written(f: Any, x: Any, call: Callable[[Any, Any], Any]) -> list[Any]:
+    """A computed tensor, and what a call made of it, after a write to the second."""
+    h = x * 1
+    y = call(f, h)
+    if y.dtype is f.bool:
+        y.logical_not_()
+    else:
+        y.add_(1)
+    return [v.detach().numpy() for v in (h, y.clone())]
+
+
+def writes() -> None:
+    layouts = (*map(flow.sbp.split, range(3)), BROADCAST)
+    for name, call in CALLS.items():
+        if name in LOCAL_ONLY or any(f"f.{maker}(" in name for maker in MAKERS):
+            continue
+        try:
+            theirs = written(torch, torch.tensor(DATA), call)
+        except RuntimeError:
+            continue  # an expanded tensor: refused in every layout, too
+        for layout in layouts:
+            if name in REFUSED_WHERE_SPLIT and layout == flow.sbp.split(2):
+                continue
+            ours = written(flow, laid_out(DATA, layout), call)
+            for got, want in zip(ours, theirs, strict=True):
+                same((name, layout), got, want)
+
+
+def positions() -> None:
+    x, i = DATA[0], np.array([0, 2])
+    for name, call in {**READS, **WRITES, **LABELS, **UPSTREAM}.items():
+        beside = flow if name in UPSTREAM else torch
+        want = call(beside, beside.tensor(x), beside.tensor(i)).numpy()
+        for layout in (flow.sbp.split(0), flow.sbp.split(1), BROADCAST):
+            for other in (flow.sbp.split(0), BROADCAST):
+                got = call(flow, laid_out(x, layout), laid_out(i, other)).numpy()
+                same((name, layout, other), got, want)
+
+
+if __name__ == "__main__":
+    play((writes, positions))

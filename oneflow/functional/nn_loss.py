@@ -42,7 +42,7 @@ def smooth_l1_loss(
     """
     if not isinstance(reduction, str):
         reduction, beta = (beta if isinstance(beta, str) else "mean"), reduction
-    if beta < 0:  # type: ignore[operator]
+    if float(beta) < 0:
         raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     input, target = together(input, target)
     return reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)

@@ -361,7 +361,7 @@ def repeat_interleave(
 
 
 def _repeats(repeats: Tensor, size: int, dim: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How often to repeat each of `size` slices."""
+    """The count of repetitions of each of `size` slices."""
     if repeats.meta.dtype not in (int32, int64):
         raise DTypeError(
             f"repeat_interleave: repeats has to be Long or Int tensor, got {repeats.meta}"

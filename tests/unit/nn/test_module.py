@@ -508,7 +508,7 @@ def test_compile_is_taken_and_says_that_it_changes_nothing() -> None:
 
 
 def _cleared(x: Any, prepare: Any, clear: Any) -> tuple[list[float], bool]:
-    """What the gradient that a program holds is after `clear`, and whether it still is `.grad`."""
+    """The gradient that a program holds, after `clear`, and whether it still is `.grad`."""
     prepare(x)
     held = x.grad
     clear(x)

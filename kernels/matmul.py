@@ -9,6 +9,7 @@ from math import pi, prod
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.cuda_products import fits, product, product_with_epilogue
 from oneflow.kernels.registry import HALVES, compute_in_float32, kernel
+from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 from oneflow.ops.matmul import Product
 
 # There is no BLAS of half floats on a CPU; a GPU's adds them up in float32.
@@ -139,8 +140,11 @@ def product_by_library(
 
 @kernel("sum_rows")
 def sum_rows(xp: ArrayModule, out: Array, x: Array) -> None:
-    axes = 0 if x.ndim == 2 else tuple(range(x.ndim - 1))
-    if x.dtype.itemsize == 2:
+    axes = tuple(range(x.ndim - 1))
+    if is_long_chain(xp, x, axes):
+        wide = xp.float32 if x.dtype.itemsize == 2 else x.dtype
+        out[...] = sum_in_blocks(x, axes, wide).reshape(out.shape)
+    elif x.dtype.itemsize == 2:
         out[...] = x.sum(axis=axes, dtype=xp.float32)
     else:
         x.sum(axis=axes, out=out)

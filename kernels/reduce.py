@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from oneflow.core.dtype import bfloat16, float16, float32
+import math
+
+from oneflow.core.dtype import bfloat16, complex128, float16, float32, float64
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.registry import KernelFunction, kernel
+from oneflow.kernels.registry import HALVES, KernelFunction, compute_in_float32, kernel
+from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 
 
 def _wide_result(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -29,8 +32,7 @@ def _fold(name: str, function: str) -> None:
         getattr(x, function)(axis=dims, keepdims=keepdim, out=out)
 
 
-def _wide_fold(name: str, function: str) -> KernelFunction:
-    @kernel(name, workspace=_wide_result)
+def _wide_fold(function: str) -> KernelFunction:
     def run(
         xp: ArrayModule,
         out: Array,
@@ -48,12 +50,27 @@ def _wide_fold(name: str, function: str) -> KernelFunction:
     return run
 
 
+def _sum(
+    xp: ArrayModule, out: Array, x: Array, *wide: Array, dims: tuple[int, ...], keepdim: bool
+) -> None:
+    if is_long_chain(xp, x, dims):
+        total = sum_in_blocks(x, dims, wide[0].dtype if wide else x.dtype)
+        out[...] = total.reshape(out.shape)
+    else:
+        _plain_sum(xp, out, x, *wide, dims=dims, keepdim=keepdim)
+
+
 _fold("reduce_max", "max")
 _fold("reduce_min", "min")
 _fold("reduce_any", "any")
 _fold("reduce_all", "all")
-_wide_sum = _wide_fold("reduce_sum", "sum")
-_wide_fold("reduce_prod", "prod")
+_plain_sum = _wide_fold("sum")
+kernel("reduce_sum", workspace=_wide_result)(_sum)
+kernel("reduce_prod", workspace=_wide_result)(_wide_fold("prod"))
+
+
+MOST_ADDED = 1 << 16
+"""Terms of a channel that compiled loops add up in float32, in chains of as many a lane."""
 
 
 @kernel("reduce_sum", device="cpu", dtypes=("float32",), min_elements=8192)
@@ -64,8 +81,9 @@ def reduce_sum_channels(
     runs one by one (48 us for 96 x 32 x 16, fused 8); other sums go to NumPy.
     """
     others = (0, *range(2, x.ndim))
-    if x.ndim < 3 or tuple(sorted(d % x.ndim for d in dims)) != others or not x.flags.c_contiguous:
-        return _wide_sum(xp, out, x, dims=dims, keepdim=keepdim)
+    is_fit = x.ndim > 2 and tuple(sorted(d % x.ndim for d in dims)) == others
+    if not is_fit or not x.flags.c_contiguous or x.size > MOST_ADDED * x.shape[1]:
+        return _sum(xp, out, x, dims=dims, keepdim=keepdim)
     from oneflow.kernels.expressions.columns import channel_sums
 
     channel_sums(out.reshape(-1), x.reshape(*x.shape[:2], -1))
@@ -81,21 +99,53 @@ _position("argmax")
 _position("argmin")
 
 
-def _wide_running(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Running results of half floats are of float32, too."""
+_BLOCK = 1 << 14
+"""Elements of a running sum that are added up at once in float64."""
+
+
+def _block(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """(samples, rows, columns) of what is added up at once: whole samples if they are small."""
     (x,) = types
-    return (x.with_dtype(float32),) if x.dtype in (float16, bfloat16) else ()
+    size, columns = x.shape[attrs["dim"]], math.prod(x.shape[attrs["dim"] + 1 :])
+    samples = min(math.prod(x.shape[: attrs["dim"]]), max(_BLOCK // max(size * columns, 1), 1))
+    rows = min(size, max(_BLOCK // max(columns, 1), 1))
+    wide = complex128 if x.dtype.is_complex else float64
+    return (TensorType((samples, rows, columns), wide),)
 
 
 def _running(name: str) -> None:
-    @kernel(name, workspace=_wide_running)
-    def run(xp: ArrayModule, out: Array, x: Array, *wide: Array, dim: int) -> None:
-        if wide:
-            wide[0][...] = x  # in place: with `dtype` NumPy would make a copy of that type
-            getattr(xp, name)(wide[0], axis=dim, out=wide[0])
-            out[...] = wide[0]
-        else:
-            getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)
+    join = "add" if name == "cumsum" else "multiply"
+
+    @kernel(name)
+    def run(xp: ArrayModule, out: Array, x: Array, *, dim: int) -> None:
+        getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)
+
+    def run_block(xp: ArrayModule, target: Array, source: Array, block: Array) -> None:
+        """Of some samples, (samples, size, columns)."""
+        last = None
+        for start in range(0, source.shape[1], block.shape[1]):
+            some = source[:, start : start + block.shape[1]]
+            own = block[: some.shape[0], : some.shape[1]]
+            own[...] = some
+            if last is not None:
+                getattr(xp, join)(own[:, :1], last, out=own[:, :1])
+            getattr(xp, name)(own, axis=1, out=own)
+            last = own[:, -1:].copy()
+            target[:, start : start + block.shape[1]] = own
+
+    @kernel(name, device="cpu", dtypes=("float32", *HALVES, "complex64"), workspace=_block)
+    def run_in_blocks(xp: ArrayModule, out: Array, x: Array, block: Array, *, dim: int) -> None:
+        """In float64: float32 terms that are added one by one drift by percents in millions."""
+        if not x.size:
+            return
+        shape = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))
+        source, target = x.reshape(shape), out.reshape(shape)
+        for first in range(0, shape[0], block.shape[0]):
+            some = slice(first, first + block.shape[0])
+            run_block(xp, target[some], source[some], block)
+
+
+compute_in_float32("cumsum", "cumprod", device="cuda")
 
 
 _running("cumsum")

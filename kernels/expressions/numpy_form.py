@@ -40,6 +40,7 @@ from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.normal import erfc_of, erfcx_of
+from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 
 Scalar: TypeAlias = float | Array
 """A number of a call, or a 0-d array, which stays on its device."""
@@ -162,7 +163,11 @@ def _sum_over_rows(lead: int) -> Callable[..., None]:
     """The sum over the dims before a row's."""
 
     def run(xp: ArrayModule, out: Array, x: Array) -> None:
-        x.sum(axis=tuple(range(lead)), dtype=out.dtype, out=out)
+        dims = tuple(range(lead))
+        if is_long_chain(xp, x, dims):
+            out[...] = sum_in_blocks(x, dims, out.dtype).reshape(out.shape)
+        else:
+            x.sum(axis=dims, dtype=out.dtype, out=out)
 
     return run
 
@@ -174,6 +179,9 @@ _OWN: dict[str, Callable[..., None]] = {
 }  # fmt: skip
 _READS_AFTER_WRITING = ("where", "total", "largest", COLUMN_TOTAL, "erf", "erfc", "erfcx", "round",
                          "floor", "ceil", "trunc", CAST)  # fmt: skip
+
+
+_SEVERAL_STEPS = (*REDUCTIONS, COLUMN_TOTAL, "rsqrt", "sigmoid", "gauss", "normal_tail")
 
 
 def _copy(xp: ArrayModule, out: Array, x: Array) -> None:
@@ -241,9 +249,9 @@ class Planner:
         self.wide = self._is_widened()
 
     def _is_widened(self) -> bool:
-        """Is half precision computed in float32? One function rounds once anyway."""
-        count = sum(1 for n in self.order if n.args and n not in self.numbers)
-        return count > 1
+        """Is half precision computed in float32? One function of NumPy's rounds once anyway."""
+        found = [n.function for n in self.order if n.args and n not in self.numbers]
+        return len(found) > 1 or any(name in _SEVERAL_STEPS for name in found)
 
     def _dtype(self, node: Expression) -> DType:
         kind = self.types[node]

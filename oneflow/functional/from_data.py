@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.core import dtype as dtypes
 from oneflow.core.device import Device, DeviceLike, chosen_device
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.placement import Placement
@@ -134,7 +133,7 @@ def legacy_tensor(
     """Make what `Tensor(...)` means: a tensor of sizes (zeros), of data, or of nothing (an empty
     one).
 
-    dtype: None: as a given tensor, else float32.
+    dtype: None: as a given tensor, else the default one.
     """
     if len(args) == 1 and isinstance(args[0], Tensor):
         if not where and dtype in (None, args[0].meta.dtype):
@@ -144,7 +143,7 @@ def legacy_tensor(
     if not args or (sizes and args) or _is_size(args):
         x = empty(*(args or (0,)), dtype=dtype, **where)
     else:
-        x = tensor(args[0], dtype=dtype or dtypes.float32, **where)
+        x = tensor(args[0], dtype=dtype or get_default_dtype(), **where)
     if requires_grad:
         x.requires_grad = True
     return x

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from oneflow.core.dtype import uint8
 from oneflow.core.errors import ArgumentError
 from oneflow.functional import nn_layers
 from oneflow.functional.arithmetic import add, div, mul, sub
@@ -436,9 +437,11 @@ def groupwise_dequantize(
     group_size: int | None = None,
 ) -> Tensor:
     """input * scale, or input * scale + zero, where each `group_size` elements along group_dim have
-    one scale and one zero.
+    one scale and one zero. The zero of symmetric unsigned numbers is 2^(num_bits - 1) - 1.
     """
     values = as_type(_unpacked(input, num_bits), scale.meta.dtype)
+    if symmetric and input.meta.dtype is uint8:
+        values = sub(values, float(2 ** (num_bits - 1) - 1))
     dim = group_dim % values.ndim
     size = group_size or values.meta.shape[dim]
     found = mul(values, repeat_interleave(scale, size, dim))

@@ -90,9 +90,10 @@ def rms_norm(
     if normalized_shape is None:
         normalized_shape = input.meta.shape[-1:] if weight is None else weight.meta.shape
     begin = _begin_axis(input, normalized_shape, "rms_norm")
-    return norm_ops.rms_norm(
-        input, *(() if weight is None else (weight,)), begin_axis=begin, eps=float(eps)
-    )[0]
+    if weight is None:
+        return norm_ops.rms_norm(input, begin_axis=begin, eps=float(eps))[0]
+    both = together(input, weight)
+    return norm_ops.rms_norm(*both, begin_axis=begin, eps=float(eps))[0]
 
 
 def group_norm(

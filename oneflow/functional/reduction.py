@@ -21,7 +21,7 @@ from oneflow.ops.complex_numbers import complex_abs
 from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape as reshape_op
 from oneflow.ops.unary import abs, exp, isnan, log, nonzero_steps, sqrt, square
-from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.tensor import Tensor, device_type
 
 max_result = namedtuple("max_result", ("values", "indices"))
 min_result = namedtuple("min_result", ("values", "indices"))
@@ -245,7 +245,12 @@ def std(
     correction: int | None = None,
 ) -> Tensor:
     """The standard deviation: the root of `var`."""
-    return root(var(input, dim, unbiased, keepdim, correction=correction))
+    # The variance may be no number of the dtype, though its root is.
+    x = widened(input)
+    if x.meta.dtype is dtypes.float32 and device_type(input) == "cpu":
+        x = as_type(x, dtypes.float64)
+    found = root(var(x, dim, unbiased, keepdim, correction=correction))
+    return found if x is input else as_type(found, input.meta.dtype)
 
 
 def root(x: Tensor) -> Tensor:
@@ -343,10 +348,14 @@ def allclose(
 
 
 def reduce_sum_like(input: Tensor, like: Tensor, axis: DimLike = ()) -> Tensor:
-    """Sums over the dims along which `like` would be broadcast to `input`."""
+    """Sums over `axis`, in the shape of `like`; without an axis over the dims along which `like`
+    would be broadcast to `input`.
+    """
     if input.meta.dtype is not like.meta.dtype:
         raise DTypeError(f"reduce_sum_like: {input.meta} and {like.meta} must have one dtype")
-    return reduce.sum_to_shape(input, like.meta.shape)
+    if axis is None or axis == ():
+        return reduce.sum_to_shape(input, like.meta.shape)
+    return reshape_op(sum(input, axis), shape=like.meta.shape)
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:

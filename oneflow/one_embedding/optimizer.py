@@ -39,7 +39,8 @@ class Ftrl(Base):
     """Follow the regularised leader (McMahan and others, KDD 2013), of rows and of parameters.
 
     lambda1, lambda2: factors of the L1 and L2 terms.  beta: added to the root of the accumulator.
-    initial_accumulator_value: the accumulator's first value.  lr_power: at most 0.
+    initial_accumulator_value: the accumulator's first value.  lr_power: the power of
+    the accumulator; its sign is upstream's, so that 0.5 is the paper's root.
     """
 
     state_names = ("accumulate", "z")
@@ -71,8 +72,6 @@ class Ftrl(Base):
         for name in ("initial_accumulator_value", "lambda1", "lambda2"):
             if not group[name] >= 0.0:
                 raise ValueError(f"Invalid {name}: {group[name]}; it must be at least 0")
-        if group["lr_power"] > 0.0:
-            raise ValueError(f"Invalid lr_power: {group['lr_power']}; it must be at most 0")
 
     def initial_value(self, group: ParamGroup, name: str) -> float:
         value: float = group["initial_accumulator_value"] if name == "accumulate" else 0.0

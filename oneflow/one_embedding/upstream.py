@@ -352,8 +352,8 @@ def one_embedding_ftrl_update(
 ) -> Tensor:
     """Rows with their accumulator and z after a step of FTRL.
 
-    lr_power: the power of the accumulator as it stands, also where it is negative: so upstream's
-    function does; `one_embedding.Ftrl` takes its opposite.  The rest: `one_embedding_sgd_update`.
+    lr_power: the power of the accumulator as it stands, also where it is negative.  The rest:
+    `one_embedding_sgd_update`.
     """
     row, sums, z = _columns(unique_embeddings, 3, embedding_size, embedding_grad)
     grad = _scaled(embedding_grad, scale, down_scale_by_tensor)

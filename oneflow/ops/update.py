@@ -507,7 +507,7 @@ rprop_update = declare(RpropUpdate)
 class FtrlUpdate(Update):
     """Follow the regularised leader (McMahan et al., KDD 2013): sparse weights through an L1 term.
 
-    With n the accumulator and p = -lr_power:
+    With n the accumulator and p = lr_power, as it stands in upstream:
     z += g - ((n + g^2)^p - n^p) / lr * param;  n += g^2;
     param = 0 where |z| <= l1, else (sign(z) l1 - z) / ((beta + n^p) / lr + l2).
     """
@@ -538,8 +538,8 @@ class FtrlUpdate(Update):
         n, z = symbols("accumulator z")
         g = with_decay(attrs)
         new_n = n + g * g
-        power = -scalar("lr_power")
-        is_root = attrs["lr_power"] == -0.5
+        power = scalar("lr_power")
+        is_root = attrs["lr_power"] == 0.5
         old_root, root = (sqrt(n), sqrt(new_n)) if is_root else (n**power, new_n**power)
         new_z = z + g - (root - old_root) / LR * PARAM
         # -(z - clip(z, -l1, l1)) is 0 exactly where |z| <= l1.

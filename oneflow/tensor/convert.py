@@ -150,7 +150,7 @@ def _default_kind(array: np.ndarray[Any, Any], default: DType) -> np.ndarray[Any
     if array.size == 0 or array.dtype.kind == "f":
         return array.astype(default.np)
     if array.dtype.kind == "c":
-        return array.astype(np.complex64)
+        return array.astype(np.complex128 if default.bytes == 8 else np.complex64)
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     if array.dtype.kind == "b":

@@ -135,7 +135,7 @@ class finfo:
         self.dtype, self.bits = found.name, int(limits.bits)
         self.eps, self.max, self.min = float(limits.eps), float(limits.max), float(limits.min)
         self.tiny = self.smallest_normal = float(limits.tiny)
-        self.resolution = float(limits.resolution)
+        self.resolution = float(f"{float(limits.resolution):.0e}")  # the decimal number
 
     def __repr__(self) -> str:
         return (

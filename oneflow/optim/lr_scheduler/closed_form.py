@@ -277,7 +277,8 @@ class PolynomialLR(LRScheduler):
     def get_lr(self, base_lr: float, step: float) -> float:
         length = self.decay_batch
         if self.cycle:
-            length *= max(1, math.ceil(step / length))
+            step = step or 1  # as upstream takes it, so that the first two rates are equal
+            length *= math.ceil(step / length)
         left = 1.0 - min(step, length) / length
         return (base_lr - self.end_learning_rate) * float(left**self.power) + self.end_learning_rate
 

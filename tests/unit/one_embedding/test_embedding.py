@@ -164,7 +164,7 @@ RULES: dict[str, tuple[Callable[..., Any], Callable[..., Array], tuple[float, ..
         (0.1,),
     ),
     "ftrl": (
-        lambda p: one.Ftrl(p, lr=0.05, lambda1=0.1, lambda2=0.2, beta=1.0),
+        lambda p: one.Ftrl(p, lr=0.05, lr_power=0.5, lambda1=0.1, lambda2=0.2, beta=1.0),
         ftrl,
         (0.1, 0.0),
     ),

@@ -52,7 +52,6 @@ CALLS: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     ("reduce_all", (MASK,), {"dims": (0,)}),
     ("argmax", (X,), {"dim": 1}),
     ("argmin", (X,), {"dim": 1}),
-    ("cumsum", (X,), {"dim": 0}),
     ("cumprod", (X,), {"dim": 1}),
     ("reshape", (X,), {"shape": (ROWS * COLUMNS,)}),
     ("reshape", (X.T,), {"shape": (ROWS * COLUMNS,)}),
@@ -82,6 +81,7 @@ BUFFERED: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     ("cast", (X,), {"dtype": dtypes.int32}),
     ("cast", (X,), {"dtype": dtypes.bfloat16}),
     ("reduce_sum", (X.astype(np.float16),), {"dims": (0,)}),
+    ("cumsum", (X,), {"dim": 0}),
     ("cumsum", (X.astype(np.float16),), {"dim": 0}),
     ("avg_pool", (X.astype(np.float16).reshape(64, 4, 16, 16),), POOL),
 ]

@@ -164,7 +164,7 @@ def _rprop(p: Array, g: Array, prev: Array, size: Array, **a: Any) -> Any:
 
 def _ftrl(p: Array, g: Array, n: Array, z: Array, lr: Array, **a: Any) -> tuple[Array, ...]:
     g = _gradient(p, g, a["weight_decay"], a["maximize"])
-    power = -a["lr_power"]
+    power = a["lr_power"]
     z = z + g - ((n + g * g) ** power - n**power) / lr * p
     n = n + g * g
     scale = (a["beta"] + n**power) / lr + a["l2"]
@@ -233,8 +233,9 @@ def update_samples() -> list[Sample]:
     one = next(s for s in result if s.op == "adam_update")
     result += [_with_copy(one, wanted) for wanted in (True, False)]
     result += _kin_samples(p, g, m, v)
-    attrs = {"lr_power": -0.5, "l1": 0.7, "l2": 0.1, "beta": 1.0, **common}
-    result.append(Sample("ftrl_update", (p, g, v, m, lr), attrs, _ftrl))
+    for power in (-0.5, 0.5, 0.3):
+        attrs = {"lr_power": power, "l1": 0.7, "l2": 0.1, "beta": 1.0, **common}
+        result.append(Sample("ftrl_update", (p, g, v, m, lr), attrs, _ftrl))
     result.append(Sample("square_sum", (p,), {}, lambda x: np.square(x).sum()))
     result.append(Sample("square_sum", (normal(3, 5, 2),), {}, lambda x: np.square(x).sum()))
     return result

@@ -50,6 +50,8 @@ def run(scheduler: Any, steps: int = STEPS) -> list[float]:
 
 
 def poly(step: int, length: int, end: float, power: float, cycle: bool) -> float:
+    if cycle and step == 0:
+        step = 1  # as in upstream
     if cycle:
         length *= max(1, -(-step // length))
     return (BASE - end) * (1 - min(step, length) / length) ** power + end

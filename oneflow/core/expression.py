@@ -129,7 +129,8 @@ def scalar(name: str) -> Expression:
 
 
 def constant(value: float | int | bool) -> Expression:
-    return _node(CONSTANT, (), value)
+    plain = getattr(value, "item", None)  # of NumPy, whose repr is no number
+    return _node(CONSTANT, (), value if plain is None else plain())
 
 
 def word() -> Expression:

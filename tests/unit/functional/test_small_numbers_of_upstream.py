@@ -53,3 +53,15 @@ def test_sums_like_a_tensor_take_an_axis() -> None:
     y = flow._C.reduce_sum_like(flow.ones(1, 5, 6, 1, 6), flow.ones(1, 5, 6), axis=(3, 4))
     assert tuple(y.shape) == (1, 5, 6)
     assert (y == 6).all()
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["hardtanh", "leaky_relu", "softplus", "hardshrink", "elu"])
+def test_numpy_scalars_are_numbers_in_gradients(name: str, kind: type) -> None:
+    def grad(number: float) -> list[float]:
+        x = flow.tensor([-1.0, 2.0], requires_grad=True)
+        bounds = (-number, number) if name == "hardtanh" else (number,)
+        getattr(flow.nn.functional, name)(x, *bounds).sum().backward()
+        return x.grad.tolist()
+
+    assert grad(kind(0.25)) == grad(0.25)

@@ -94,7 +94,7 @@ def grad(
         work = Pass(targets, keep, create_graph)
         with current_mode().backward_pass():
             work.run(roots, _root_grads(roots, grad_outputs))
-        found = tuple(work.found.get(_key(t)) for t in targets)
+        found = tuple(_found(work, t) for t in targets)
     if not may_be_unused and any(g is None for g in found):
         raise AutogradError(
             "One of the differentiated Tensors appears to not have been used in the graph. "
@@ -105,6 +105,14 @@ def grad(
             filled_like(t, 0) if g is None else g for t, g in zip(targets, found, strict=True)
         )
     return found
+
+
+def _found(work: Pass, target: Tensor) -> Tensor | None:
+    """The gradient of a target; zeros where it was used by ops of slope zero alone, as the second
+    derivative of relu is.
+    """
+    found = work.found.get(_key(target))
+    return filled_like(target, 0) if found is None and work.has_met(target) else found
 
 
 def _batched_grad(

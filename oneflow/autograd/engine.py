@@ -40,6 +40,7 @@ class Pass:
         self.leaf_uses: dict[int, int] = {}
         self.awaited: dict[tuple[GradNode, int], int] = {}
         self.leads: dict[GradNode, bool] = {}
+        self.met: set[GradNode] = set()
         # Arrays that somebody else holds or may hold: a leaf that gets one of them gets a copy.
         self.held: set[int] = set()
 
@@ -82,11 +83,17 @@ class Pass:
                 if target not in seen:
                     seen.add(target)
                     stack.append(target)
+        self.met = seen
         nodes = sorted(seen, key=_number, reverse=True)
         if self.targets is not None:
             for node in reversed(nodes):
                 self.leads[node] = any(e is not None and self._is_wanted(e) for e in node.edges)
         return nodes
+
+    def has_met(self, target: Tensor) -> bool:
+        """Was the target among what the roots were computed of?"""
+        node = target._grad_fn
+        return id(target) in self.leaf_uses if node is None else node in self.met
 
     def _await(self, node: GradNode, index: int) -> None:
         """Counts one more gradient that will come for an output, where the node wants to know."""

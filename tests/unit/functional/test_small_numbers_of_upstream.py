@@ -65,3 +65,13 @@ def test_numpy_scalars_are_numbers_in_gradients(name: str, kind: type) -> None:
         return x.grad.tolist()
 
     assert grad(kind(0.25)) == grad(0.25)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "prelu", "relu6", "hardtanh"])
+def test_the_second_derivative_of_piecewise_linear_ops_is_zero(name: str) -> None:
+    x = flow.tensor([-1.0, 2.0, 0.5], requires_grad=True)
+    more = (flow.tensor([0.25]),) if name == "prelu" else ()
+    y = getattr(flow.nn.functional, name)(x, *more)
+    d_y = flow.ones_like(y).requires_grad_()
+    (d_x,) = flow.autograd.grad(y, x, d_y, create_graph=True)
+    assert flow.autograd.grad(d_x, [x, d_y], flow.ones_like(d_x))[0].tolist() == [0.0] * 3

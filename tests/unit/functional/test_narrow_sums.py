@@ -56,3 +56,46 @@ def test_a_label_that_is_no_class_is_refused() -> None:
 def test_a_recurrent_layer_without_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="num_layers must be greater than zero"):
         flow.nn.LSTM(3, 4, num_layers=0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("mode", ["eager", "autocast", "graph"])
+def test_the_gradient_of_a_bias_does_not_stop_growing(mode: str, dtype: str) -> None:
+    kind, rows = getattr(flow, dtype), 5000
+    layer = flow.nn.Linear(2, 3)
+    flow.nn.init.zeros_(layer.bias)
+    if mode == "eager":
+        layer.to(kind)(flow.ones(rows, 2, dtype=kind)).sum().backward()
+        found = layer.bias.grad
+    elif mode == "autocast":
+        with flow.autocast("cpu", dtype=kind):
+            out = layer(flow.ones(rows, 2))
+        out.float().sum().backward()
+        found = layer.bias.grad
+    else:
+
+        class Train(flow.nn.Graph):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer = layer
+                self.add_optimizer(flow.optim.SGD(layer.parameters(), lr=1.0))
+                self.config.enable_amp(True, dtype=kind)
+
+            def build(self, x: Any) -> Any:
+                loss = self.layer(x).float().sum()
+                loss.backward()
+                return loss
+
+        Train()(flow.ones(rows, 2))
+        found = -layer.bias
+    np.testing.assert_allclose(found.float().detach().numpy(), rows, rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5000,), (56, 56), (300, 300), (20, 20, 20)])
+def test_adaptive_averages_of_equal_numbers_are_that_number(
+    shape: tuple[int, ...], dtype: str
+) -> None:
+    x = flow.full((1, 1, *shape), 3.0, dtype=getattr(flow, dtype))
+    pool = getattr(flow.nn.functional, f"adaptive_avg_pool{len(shape)}d")
+    assert float(pool(x, 1)) == 3.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import overload
 
 from oneflow.autograd.engine import Pass, _key, run_post_hooks
@@ -30,7 +30,7 @@ def backward(
     inputs: the tensors whose `.grad` is added to, instead of all leaves. Raises AutogradError for
     one that needs no gradient, and for none at all.
     """
-    roots = _as_list(tensors)
+    roots = _roots(tensors)
     grads = _root_grads(roots, grad_tensors)
     targets = None if inputs is None else _targets(inputs)
     if targets is not None and not targets:
@@ -51,7 +51,7 @@ def backward(
 
 
 def _targets(inputs: Tensors) -> list[Tensor]:
-    targets = _as_list(inputs)
+    targets = _roots(inputs)
     for t in targets:
         t._renew()
         if not t._requires_grad:
@@ -90,7 +90,7 @@ def grad(
         found = _batched_grad(outputs, targets, grad_outputs, create_graph, may_be_unused)
     else:
         keep = create_graph if retain_graph is None else bool(retain_graph) or create_graph
-        roots = _as_list(outputs)
+        roots = _roots(outputs)
         work = Pass(targets, keep, create_graph)
         with current_mode().backward_pass():
             work.run(roots, _root_grads(roots, grad_outputs))
@@ -156,7 +156,20 @@ def _as_list(tensors: Tensors) -> list[Tensor]: ...
 @overload
 def _as_list(tensors: Tensor | Sequence[Tensor | None]) -> list[Tensor | None]: ...
 def _as_list(tensors: Tensor | Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    if isinstance(tensors, str) or not isinstance(tensors, Iterable):
+        raise CallError(f"expected a Tensor or a tuple of Tensors, got {type(tensors).__name__}")
+    return list(tensors)
+
+
+def _roots(tensors: Tensors) -> list[Tensor]:
+    """The tensors to go back from, or to. Raises CallError for what is none."""
+    found = _as_list(tensors)
+    for place, x in enumerate(found):
+        if not isinstance(x, Tensor):
+            raise CallError(f"expected Tensor as element {place}, but got {type(x).__name__}")
+    return found
 
 
 def _root_grads(

@@ -125,7 +125,7 @@ class Pass:
                 self._send(edge, results[i] if wanted[i] and i < count else None)
 
     def _gradients(self, node: GradNode, grads: list[Any], wanted: list[bool]) -> Sequence[Any]:
-        if node.released:
+        if node.released and not node.can_run_again():
             raise AutogradError(
                 f"Trying to backward through the graph a second time at {node.name()}, but the "
                 "buffers have already been freed. Please specify retain_graph=True when calling "

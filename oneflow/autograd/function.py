@@ -15,6 +15,7 @@ from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias
+from oneflow.tensor.unread import kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +29,7 @@ class FunctionCtx:
         self._non_differentiable: tuple[int, ...] = ()
         self._dirty: tuple[int, ...] = ()
         self._materializes = True
+        self._is_released = False
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -46,7 +48,17 @@ class FunctionCtx:
         """The tensors given to `save_for_backward`. Raises AutogradError if one has been written to
         since.
         """
+        if self._is_released:
+            raise AutogradError(
+                "Trying to backward through the graph a second time, but the buffers have already "
+                "been freed: saved_tensors of a Function. Please specify retain_graph=True when "
+                "calling backward or autograd.grad the first time."
+            )
         return tuple(None if s is None else _unpack(s) for s in self._saved)
+
+    def _release(self) -> None:
+        """Forget the saved tensors: a backward pass is over."""
+        self._is_released, self._saved = bool(self._saved), ()
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """These outputs of forward do not require a gradient."""
@@ -132,7 +144,13 @@ class Function:
             return _backward(cls, ctx, types, given)
 
         types = [a.meta if isinstance(a, Tensor) else None for a in args]
-        record_call(cls.__name__, inputs, live, backward)
+
+        def release() -> None:
+            ctx._release()
+            for _, y in places.values():
+                y._array = kept(y).stand_in()._array
+
+        record_call(cls.__name__, inputs, live, backward, on_release=release)
         for k, result in enumerate(results):
             if id(result) in ctx._dirty and outs[k] is not result:
                 outs[k] = overwrite(result, outs[k])

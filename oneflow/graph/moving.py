@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, SbpLike, as_nd_sbp, without_sums
-from oneflow.tensor.tape import record_call
+from oneflow.tensor.tape import nothing_saved, record_call
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def lay_out_traced(
     def backward(grads: list[Any]) -> list[Any]:
         return [_back(trace, x, source, grads[0], wanted)]
 
-    record_call("to_global", (x,), (out,), backward)
+    record_call("to_global", (x,), (out,), backward, on_release=nothing_saved)
     if x.value is not None:
         trace.note_stage(out, x.value.node.stage)
     return out

@@ -17,7 +17,7 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.tensor import on_ranks
 from oneflow.tensor.devices import array_on, check_has_values, to_host
-from oneflow.tensor.tape import record_call
+from oneflow.tensor.tape import nothing_saved, record_call
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def move(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
     source = x._device
     check_has_values(x._device.type, x.meta)
     out = raw(x.meta, array_on(x._array, device, non_blocking), device)
-    record_call("copy", (x,), (out,), lambda grads: [move(grads[0], source)])
+    record_call(
+        "copy", (x,), (out,), lambda grads: [move(grads[0], source)], on_release=nothing_saved
+    )
     return out
 
 

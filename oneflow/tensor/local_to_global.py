@@ -25,7 +25,7 @@ from oneflow.tensor.eager_global import check_placement, empty_shard, to_device,
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.relaying import dual, relaid
-from oneflow.tensor.tape import record_call
+from oneflow.tensor.tape import nothing_saved, record_call
 from oneflow.tensor.tensor import Tensor, device_type, raw, wrap_global
 
 _MAX_LINE_NBYTES = 60  # of a source line told to the others: their beginnings are all alike
@@ -94,7 +94,7 @@ def _record(x: Tensor, out: Tensor) -> None:
         data = grad._array if kind == placement.type else to_device(to_host(grad._array), kind)
         return [raw(TensorType(tuple(data.shape), grad.meta.dtype), data, device)]
 
-    record_call("local_to_global", (source,), (out,), backward)
+    record_call("local_to_global", (source,), (out,), backward, on_release=nothing_saved)
 
 
 def _checks(check_meta: bool) -> bool:

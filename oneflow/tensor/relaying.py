@@ -8,7 +8,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, without_sums
 from oneflow.tensor import on_ranks
 from oneflow.tensor.layout import check_layout
-from oneflow.tensor.tape import record_call
+from oneflow.tensor.tape import nothing_saved, record_call
 from oneflow.tensor.tensor import Tensor, wrap_global
 from oneflow.tensor.views import refresh
 
@@ -43,7 +43,7 @@ def relaid(
         kept = grad.sbp if grad.placement.ndim == source.ndim else without_sums(own)
         return [relaid(grad, source, kept if grad_sbp is None else grad_sbp)]
 
-    record_call("global_to_global", (x,), (out,), backward)
+    record_call("global_to_global", (x,), (out,), backward, on_release=nothing_saved)
     return out
 
 

@@ -19,6 +19,7 @@ from oneflow.core.operand import Attrs, Gradient
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.modified import modified_tensor
 from oneflow.tensor.tensor import Tensor, alias, raw
+from oneflow.tensor.unread import Kept, kept, reads
 
 _number = itertools.count()
 
@@ -58,6 +59,12 @@ class GradNode:
     def release(self) -> None:
         """Forgets what was saved for the backward pass."""
         self.released = True
+
+    def can_run_again(self) -> bool:
+        """Whether the gradient can be computed again after `release`; then it is made ready for
+        that.
+        """
+        return False
 
     def hooks_of(self, index: int) -> dict[int, Any]:
         if self._hooks is None:
@@ -102,7 +109,7 @@ class OpNode(GradNode):
     gradients (oneflow/autograd/replay.py).
     """
 
-    __slots__ = ("attrs", "call", "inputs", "op", "outputs")
+    __slots__ = ("attrs", "call", "inputs", "kept", "op", "outputs")
 
     def __init__(
         self,
@@ -116,10 +123,12 @@ class OpNode(GradNode):
         self.op = op
         self.call = call
         self.attrs = attrs
+        self.kept: Any = None
         hooks = state.saved_hooks
         if hooks:
-            self.inputs: list[Any] = [_packed(x, hooks[-1]) for x in inputs]
-            self.outputs: list[Any] = [_packed(_history_free(x), hooks[-1]) for x in outputs]
+            self.inputs: list[Any]
+            self.outputs: list[Any]
+            self._pack(inputs, outputs, hooks[-1])
             return
         self.inputs = [(x, x._version[0]) for x in inputs]
         # An output must not be held itself: it holds this node.
@@ -127,6 +136,22 @@ class OpNode(GradNode):
             (x.meta, x._array, x._device, x.value, x._placement, x._sbp, x._version, x._version[0])
             for x in outputs
         ]
+
+    def _pack(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], hooks: Any) -> None:
+        """Save what the gradient reads through hooks, and of all else the type."""
+        types = [x.meta for x in inputs], [y.meta for y in outputs]
+        wanted = [edge is not None for edge in self.edges]
+        saved: list[Any] = [
+            _packed(_history_free(x) if i >= len(inputs) else x, hooks) if is_read else _blank(x, i)
+            for i, (x, is_read) in enumerate(
+                zip((*inputs, *outputs), reads(self.op, *types, self.attrs, wanted), strict=True)
+            )
+        ]
+        self.call = None
+        self.inputs, self.outputs = saved[: len(inputs)], saved[len(inputs) :]
+        for i, y in enumerate(self.outputs):
+            if y.__class__ is tuple:
+                self.outputs[i] = _saved_output(y[0])
 
     def name(self) -> str:
         return f"{self.op.name}_backward"
@@ -150,7 +175,32 @@ class OpNode(GradNode):
 
     def release(self) -> None:
         self.released = True
+        if self.call is not None:  # it knows the types, which are local
+            self.kept = self.outputs[0][2]
+        elif self.inputs and not any(s.__class__ is _Packed for s in self.inputs + self.outputs):
+            outputs = [_output_of(saved) for saved in self.outputs]
+            self.kept = [kept(x) for x, _ in self.inputs], [kept(y) for y in outputs]
         self.inputs = self.outputs = []
+
+    def can_run_again(self) -> bool:
+        call = self.call
+        if self.kept is None:
+            return False
+        if call is not None:
+            given = [
+                [Kept(t, t.shape, self.kept, None, None, None) for t in types]
+                for types in (call.in_types, call.out_types)
+            ]
+        else:
+            given = list(self.kept)
+        wanted = [edge is not None for edge in self.edges]
+        types = [[k.meta for k in some] for some in given]
+        if any(reads(self.op, types[0], types[1], self.attrs, wanted)):
+            return False
+        self.inputs = [(x, x._version[0]) for x in (k.stand_in() for k in given[0])]
+        self.outputs = [_saved_output(k.stand_in()) for k in given[1]]
+        self.call, self.released = None, False
+        return True
 
 
 class ComplexOpNode(OpNode):
@@ -198,9 +248,13 @@ class CutNode(GradNode):
 
 
 class CallNode(GradNode):
-    """A call whose backward is a Python function: `backward(grads) -> input gradients`."""
+    """A call whose backward is a Python function: `backward(grads) -> input gradients`.
 
-    __slots__ = ("_backward", "_name", "on_arrival")
+    on_release: forgets the values that the function has kept; it can be called again then. None:
+    the function itself goes.
+    """
+
+    __slots__ = ("_backward", "_name", "_on_release", "on_arrival")
 
     def __init__(
         self,
@@ -209,9 +263,10 @@ class CallNode(GradNode):
         num_outputs: int,
         backward: Callable[[list[Any]], Sequence[Gradient]],
         on_arrival: Callable[[int, Any], None] | None = None,
+        on_release: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(inputs, num_outputs)
-        self._name = name
+        self._name, self._on_release = name, on_release
         self._backward: Any = backward
         self.on_arrival = on_arrival
 
@@ -223,6 +278,9 @@ class CallNode(GradNode):
         return results
 
     def release(self) -> None:
+        if self._on_release is not None:
+            self._on_release()
+            return
         self.released = True
         self._backward = self.on_arrival = None
 
@@ -237,6 +295,21 @@ class _Packed:
 
 def _packed(x: Tensor, hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]]) -> _Packed:
     return _Packed(hooks[0](x), hooks[1])
+
+
+def _blank(x: Tensor, _: int) -> tuple[Tensor, int]:
+    y = kept(x).stand_in()
+    return y, y._version[0]
+
+
+def _saved_output(x: Tensor) -> tuple[Any, ...]:
+    return x.meta, x._array, x._device, x.value, x._placement, x._sbp, x._version, x._version[0]
+
+
+def _output_of(saved: tuple[Any, ...]) -> Tensor:
+    y = raw(saved[0], saved[1], saved[2])
+    y.value, y._placement, y._sbp = saved[3], saved[4], saved[5]
+    return y
 
 
 def _history_free(x: Tensor) -> Tensor:
@@ -303,9 +376,11 @@ def record_call(
     outputs: Sequence[Tensor],
     backward: Callable[[list[Any]], Sequence[Gradient]],
     on_arrival: Callable[[int, Any], None] | None = None,
+    on_release: Callable[[], object] | None = None,
 ) -> None:
     """Record, as `record` does, what is no declared op. `backward(output grads)` returns one
-    gradient or None per input. on_arrival: see GradNode.
+    gradient or None per input. on_arrival: see GradNode. on_release: see CallNode;
+    `nothing_saved` for a function that has kept no values.
     """
     if not state.enabled:
         return
@@ -313,7 +388,12 @@ def record_call(
         if x._extra is not None and x._extra.view is not None:
             x._extra.view.renew(x)
     if any(x._requires_grad for x in inputs):
-        _attach(CallNode(name, inputs, len(outputs), backward, on_arrival), inputs, outputs)
+        node = CallNode(name, inputs, len(outputs), backward, on_arrival, on_release)
+        _attach(node, inputs, outputs)
+
+
+def nothing_saved() -> None:
+    """Forget nothing: the function can be called again as it is."""
 
 
 def _attach(node: GradNode, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:

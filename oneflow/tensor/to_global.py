@@ -13,7 +13,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.tensor.local_to_global import from_local
 from oneflow.tensor.relaying import dual, relaid
-from oneflow.tensor.tape import record_call
+from oneflow.tensor.tape import nothing_saved, record_call
 from oneflow.tensor.tensor import Tensor, raw, wrap_global
 from oneflow.tensor.views import refresh
 
@@ -83,7 +83,7 @@ def to_local(x: Tensor, copy: bool = False) -> Tensor:
         grad = grads[0]
         return [None if grad is None else wrap_global(grad._array, type_, placement, nd_sbp)]
 
-    record_call("to_local", (x,), (out,), backward)
+    record_call("to_local", (x,), (out,), backward, on_release=nothing_saved)
     return out
 
 

@@ -29,9 +29,6 @@ WITH_OUT = frozenset(("flow", "linalg", "special", "fft"))
 FUNCTIONS = ("oneflow.functional.", "oneflow.ops.")
 """Beginnings of the homes of functions of tensors."""
 
-WRONG_TYPES = (AttributeError, TypeError, ValueError)
-"""Errors in which a call may end inside, because an argument has a wrong type."""
-
 CHECKED_INSIDE = ("add", "sub", "mul", "div", "matmul", "relu", "sigmoid", "tanh", "gelu", "silu")
 """Functions of every training step that look at their operands themselves: one call less."""
 
@@ -170,33 +167,35 @@ def _taking(
                 keywords[ours] = keywords.pop(theirs)
         try:
             return function(*args, **keywords)
-        except WRONG_TYPES as error:
-            _explain(function, args, keywords, error)
-            raise
+        except Exception as error:
+            if (plain := _misuse().plain(args, keywords)) is None:
+                _misuse().explain(function, args, keywords, error)
+                raise
+        return apply(*plain[0], **plain[1])
 
     return _named_as(apply, function)
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, whose errors inside name the argument that is to blame."""
+    """`function`, whose errors inside name the argument that is to blame.
+
+    NumPy's numbers are numbers: a call that fails with some is made again with Python's.
+    """
 
     def apply(*args: object, **keywords: object) -> Any:
         try:
             return function(*args, **keywords)
-        except WRONG_TYPES as error:
-            _explain(function, args, keywords, error)
-            raise
+        except Exception as error:
+            if (plain := _misuse().plain(args, keywords)) is None:
+                _misuse().explain(function, args, keywords, error)
+                raise
+        return apply(*plain[0], **plain[1])
 
     return _named_as(apply, function)
 
 
-def _explain(
-    function: Callable[..., Any],
-    args: tuple[object, ...],
-    keywords: dict[str, object],
-    error: Exception,
-) -> None:
-    importlib.import_module("oneflow.functional.misuse").explain(function, args, keywords, error)
+def _misuse() -> Any:
+    return importlib.import_module("oneflow.functional.misuse")
 
 
 def _named_as(apply: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

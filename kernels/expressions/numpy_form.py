@@ -18,6 +18,7 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import ArgumentError
 from oneflow.core.expression import (
     CAST,
     COLUMN,
@@ -522,7 +523,12 @@ def _wide(value: float) -> np.generic:
     if isinstance(value, bool):
         wide = np.bool_(value)
     elif isinstance(value, int):
-        wide = np.int64(value)
+        try:
+            wide = np.int64(value)
+        except OverflowError:
+            raise ArgumentError(
+                f"Overflow when unpacking long: {value} has more than 64 bits"
+            ) from None
     else:
         wide = np.float64(value)
     return wide

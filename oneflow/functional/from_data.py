@@ -8,6 +8,7 @@ import numpy as np
 
 from oneflow.core.device import Device, DeviceLike, chosen_device
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
+from oneflow.core.errors import CallError, OneFlowError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
 from oneflow.core.size import Size
@@ -143,7 +144,15 @@ def legacy_tensor(
     if not args or (sizes and args) or _is_size(args):
         x = empty(*(args or (0,)), dtype=dtype, **where)
     else:
-        x = tensor(args[0], dtype=dtype or get_default_dtype(), **where)
+        dtype = dtype or get_default_dtype()
+        try:
+            x = tensor(args[0], dtype=dtype, **where)
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, OneFlowError):
+                raise
+            raise CallError(
+                f"Tensor(): a tensor of {dtype} cannot be made of {args[0]!r}"
+            ) from None
     if requires_grad:
         x.requires_grad = True
     return x

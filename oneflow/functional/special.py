@@ -50,10 +50,13 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
     return polygamma(n, input)
 
 
+_MOST_DIMS = 1 << 16  # each is a term of its own
+
+
 def multigammaln(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
-    if p < 1:
-        raise ArgumentError(f"mvlgamma: p has to be at least 1, got {p}")
+    if not 1 <= p <= _MOST_DIMS:
+        raise ArgumentError(f"mvlgamma: p has to be at least 1, and at most {_MOST_DIMS}, got {p}")
     if input.meta.dtype.name == "bool":
         raise DTypeError(f"mvlgamma needs numbers, got {input.meta}")
     x = as_float(input)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, Union
+import operator
+from collections.abc import Iterable
+from typing import SupportsIndex, TypeVar, Union
+
+from oneflow.core.errors import CallError
 
 T = TypeVar("T")
 
@@ -25,11 +29,24 @@ _ratio_3_t = _scalar_or_tuple_3_t[float]
 _ratio_any_t = _scalar_or_tuple_any_t[float]
 
 
+def one_or_more(value: object, what: str) -> tuple[int, ...]:
+    """One whole number, NumPy's among them, or a sequence of them, as a tuple. Raises CallError."""
+    given = (value,) if isinstance(value, SupportsIndex) else value
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise CallError(f"{what} must be an int or a tuple of ints, got {value!r}")
+    try:
+        return tuple(map(operator.index, given))
+    except TypeError:
+        raise CallError(f"{what} must be an int or a tuple of ints, got {value!r}") from None
+
+
 def per_dim(value: int | tuple[int, ...] | list[int], dims: int, what: str) -> tuple[int, ...]:
     """One number for all spatial dims, or a sequence of them, as a tuple of `dims` numbers. Raises
     ValueError.
     """
-    values = (value,) * dims if isinstance(value, int) else tuple(int(v) for v in value)
+    values = one_or_more(value, what)
+    if isinstance(value, SupportsIndex):
+        values *= dims
     if len(values) != dims:
         raise ValueError(f"{what} must be one number or {dims} of them, got {value!r}")
     return values

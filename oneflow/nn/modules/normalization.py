@@ -13,6 +13,7 @@ from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.creation import empty, ones, zeros
 from oneflow.nn import functional as F
 from oneflow.nn import init
+from oneflow.nn.common_types import one_or_more
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.alike import Kind
@@ -21,7 +22,7 @@ from oneflow.tensor.tensor import Tensor
 
 
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    return one_or_more(normalized_shape, "normalized_shape")
 
 
 class LayerNorm(Module):

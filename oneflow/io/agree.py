@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from oneflow.core.errors import CheckpointError, DesyncError, OneFlowError
 from oneflow.core.json_values import Json
 from oneflow.core.sbp import nd_sbp_str
@@ -50,12 +52,12 @@ def agree(pact: Pact, tree: Encoder, said: Json = None) -> Named:
 def _named(tree: Encoder, owners: list[int], said: list[Any]) -> Named:
     """owners: of each global tensor the first one that is the same."""
     place = {id(f): i for i, f in enumerate(f for f in tree.found if f.is_global)}
-    local: dict[int, str] = {}
+    local: dict[object, str] = {}
 
     def name_of(_: int, one: Found) -> str:
         if one.is_global:
             return f"t{owners[place[id(one)]]}"
-        return local.setdefault(id(one.array), f"local{len(local)}")
+        return local.setdefault(_memory_of(one.array), f"local{len(local)}")
 
     everything = tree.name(name_of)
     chosen = {name: found for name, found in everything.items() if found.is_global}
@@ -64,8 +66,15 @@ def _named(tree: Encoder, owners: list[int], said: list[Any]) -> Named:
 
 def named_locally(tree: Encoder) -> dict[str, Found]:
     """Names for a tree without global tensors: what shares memory is stored once."""
-    known: dict[int, str] = {}
-    return tree.name(lambda _, one: known.setdefault(id(one.array), f"t{len(known)}"))
+    known: dict[object, str] = {}
+    return tree.name(lambda _, one: known.setdefault(_memory_of(one.array), f"t{len(known)}"))
+
+
+def _memory_of(array: Any) -> object:
+    """Equal for arrays that are the same part of the same memory, which a file holds once."""
+    if not isinstance(array, np.ndarray) or not array.size:
+        return id(array)
+    return array.ctypes.data, array.shape, array.strides, array.dtype
 
 
 def _check_places(found: list[Found]) -> None:

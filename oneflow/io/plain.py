@@ -73,6 +73,7 @@ KINDS: dict[str, Kind] = {
         lambda v: [v.days, v.seconds, v.microseconds],
         lambda parts: datetime.timedelta(*parts),
     ),
+    "frozenset": Kind(_of(frozenset), lambda v: sorted(v, key=repr), frozenset),
     "range": Kind(_of(range), lambda v: [v.start, v.stop, v.step], lambda parts: range(*parts)),
     "slice": Kind(_of(slice), lambda v: [v.start, v.stop, v.step], lambda parts: slice(*parts)),
     "deque": Kind(_of(deque), lambda v: [list(v), v.maxlen], lambda parts: deque(*parts)),

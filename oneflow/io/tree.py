@@ -189,7 +189,7 @@ _SEQUENCES: tuple[tuple[Any, str], ...] = (
     (Size, "size"),
     (tuple, "tuple"),
     (list, "list"),
-    ((set, frozenset), "set"),
+    (set, "set"),
 )
 _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     (float, "float", str),

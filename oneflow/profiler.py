@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from oneflow.core.decorating import run_inside
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, current_mode, swap_mode
 from oneflow.core.no_effect import without_effect
@@ -26,6 +25,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, SbpLike
 from oneflow.core.whole_files import write_whole
 from oneflow.surfaces import accept_paths
+from oneflow.tensor.grad_mode import run_inside
 from oneflow.tensor.tensor import Tensor
 
 __all__ = [

@@ -21,13 +21,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from oneflow.core.decorating import run_inside
 from oneflow.core.dispatch import Mode, ModeAbove, current_mode, swap_mode, use_mode
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
 from oneflow.ops.cast import cast
-from oneflow.tensor.grad_mode import is_grad_enabled
+from oneflow.tensor.grad_mode import is_grad_enabled, run_inside
 from oneflow.tensor.tensor import Tensor, device_type
 
 __all__ = [

@@ -12,10 +12,9 @@ from oneflow.core.dispatch import call, current_mode, is_default_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
 from oneflow.ops.shape import reshape
-from oneflow.tensor.grad_checks import check_replaced
 from oneflow.tensor.grad_mode import set_grad_enabled, state
 from oneflow.tensor.tape import GradNode, OpNode
-from oneflow.tensor.tensor import Tensor, alias
+from oneflow.tensor.tensor import Tensor, alias, check_replaced
 
 _number = attrgetter("number")
 

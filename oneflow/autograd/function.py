@@ -13,9 +13,8 @@ from oneflow.ops.reduce import sum_to_shape
 from oneflow.tensor.alike import filled_like
 from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.inplace import overwrite
-from oneflow.tensor.tape import record_call
+from oneflow.tensor.tape import kept, record_call
 from oneflow.tensor.tensor import Tensor, alias
-from oneflow.tensor.unread import kept
 
 P = ParamSpec("P")
 R = TypeVar("R")

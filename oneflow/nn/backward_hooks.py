@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.autograd.function import Function, FunctionCtx
 from oneflow.core.errors import AutogradError
-from oneflow.tensor.grad_checks import check_replaced
-from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.tensor import Tensor, check_replaced
 
 if TYPE_CHECKING:
     from oneflow.nn.module import Module

@@ -4,11 +4,12 @@ How often tensors and modules were switched, in all threads.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
-
-from oneflow.core.decorating import run_inside
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,3 +136,50 @@ class inference_mode(_Mode):
 
     def _again(self) -> _Mode:
         return inference_mode(self._wanted)
+
+
+# ---- decorated functions -------------------------------------------------------------------------
+
+
+def run_inside(
+    make: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]
+) -> Callable[P, R]:
+    """`function`, each call of which (each step, of a generator) runs inside what `make` gives.
+
+    A call of a generator function only makes the generator: its body runs when values are asked
+    for. So each step of it is taken inside a new context, and between steps the caller's own holds.
+    """
+    if inspect.isgeneratorfunction(function):
+        return _stepped(make, function)
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with make():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _stepped(
+    make: Callable[[], AbstractContextManager[Any]], function: Callable[P, Any]
+) -> Callable[P, Any]:
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
+        inner = function(*args, **kwargs)
+        step, given = inner.send, None
+        while True:
+            try:
+                with make():
+                    found = step(given)
+            except StopIteration as end:
+                return end.value
+            try:
+                given, step = (yield found), inner.send
+            except GeneratorExit:
+                with make():
+                    inner.close()
+                raise
+            except BaseException as error:
+                given, step = error, inner.throw
+
+    return wrapped

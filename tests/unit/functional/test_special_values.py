@@ -90,7 +90,7 @@ def _calls(dtype: str) -> Iterator[Call]:
 
 def _functions() -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
     """name: (ours, PyTorch's)."""
-    found = {}
+    found: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
     for row in ROWS:
         name = row.names[0]
         if name.startswith(RANDOM) or row.torch is None:

@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check format types test slow gpu gpu-emulated clients bench protos stubs layout ci simulate faults
+.PHONY: check format types test slow gpu gpu-emulated clients bench protos stubs layout ci simulate faults fuzz
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -40,6 +40,12 @@ faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz
 	$(PYTHON) -m tests.faults.fault_network
 	$(PYTHON) -m tests.faults.fault_rpc
 	$(PYTHON) -m tests.faults.fault_resources
+
+FUZZ_SECONDS ?= 200
+fuzz: ## new random programs beside PyTorch: eager and graphs, global tensors on two ranks; ten minutes
+	$(PYTHON) -m tests.fuzz --programs 1000000 --seconds $(FUZZ_SECONDS) --seed $$(date +%s)
+	if test -e tests/fuzz/loader.py; then $(PYTHON) -m tests.fuzz.loader --programs 2000; fi
+	if test -e tests/fuzz/files.py; then $(PYTHON) -m tests.fuzz.files --programs 2000; fi
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
 	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped

@@ -112,6 +112,9 @@ def dot(input: Tensor, other: Tensor) -> Tensor:
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """out[i, j] = input[i] * vec2[j]."""
+    for name, x in (("self", input), ("vec2", vec2)):
+        if x.ndim != 1:
+            raise ShapeError(f"outer: Expected 1-D argument {name}, but got {x.ndim}-D: {x.meta}")
     return mul(unsqueeze(input, 1), unsqueeze(vec2, 0))
 
 

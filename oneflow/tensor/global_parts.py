@@ -13,7 +13,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
-from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.array import Array, ArrayModule, at
 from oneflow.ops.slicing import SliceUpdate
 
 
@@ -55,7 +55,7 @@ class BoundParts:
 
     def fill(self, out: Array, shards: Sequence[Array], xp: ArrayModule) -> None:
         """Makes the moves into `out`, this rank's part of the result."""
-        target = out[(*self._into, ...)]  # with dots also without dims a view
+        target = out[at(*self._into, ...)]  # with dots also without dims a view
         filled = target if target.flags.c_contiguous else target.copy()
         for i, (source, cut) in enumerate(self._cuts):
             self._move(i, shards[source][cut], filled, xp)

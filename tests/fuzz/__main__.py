@@ -12,7 +12,7 @@ from collections import Counter
 
 from .drawing import Program
 from .programs import draw
-from .running import GLOBAL, MODES, RANKS, Difference, differences
+from .running import GLOBAL, MODES, RANKS, Difference, differences, said_by_ranks
 from .shrinking import shrunk
 
 
@@ -37,9 +37,8 @@ def main() -> int:
     if alone == modes or os.environ.get("WORLD_SIZE") == str(RANKS):
         return 1 if _tried(given, modes) else 0
     failed = bool(_tried(given, alone)) if alone else False
-    words = [
-        w for name in ("programs", "seed", "most") for w in (f"--{name}", str(vars(given)[name]))
-    ]
+    names = ("programs", "seconds", "seed", "most")
+    words = [w for name in names for w in (f"--{name}", str(vars(given)[name]))]
     launch = "-m oneflow.distributed.launch --standalone --nproc_per_node 2 --module tests.fuzz"
     ranks = [sys.executable, *launch.split(), *words, "--modes", GLOBAL]
     return subprocess.run(ranks, check=False).returncode or int(failed)
@@ -52,7 +51,8 @@ def _tried(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
     kinds: Counter[str] = Counter()
     shown: set[tuple[str, ...]] = set()
     for seed in range(given.seed, given.seed + given.programs):
-        if time.monotonic() - start > given.seconds:
+        is_late = time.monotonic() - start > given.seconds
+        if any(said_by_ranks(is_late)) if modes == (GLOBAL,) else is_late:
             break
         tried += 1
         program = draw(seed)

@@ -104,13 +104,16 @@ def _extend(d: Draft) -> bool:
     count = len(d.leaves)
     line = _line(d)
     operands = NAMES.findall(line.text)
-    if "jumps" in line.traits and not all(_holds(d, n) for n in operands):
+    if line.traits & {"jumps", "edges"} and not all(_holds(d, n) for n in operands):
+        return _dropped(d, count)
+    if "spread" in line.traits and not _is_spread(d.values[operands[0]]):
         return _dropped(d, count)
     names = {"m": torch, **d.values}
     try:
         quietly(f"found = {line.text}" if not line.target else line.text, names)
-    except REFUSALS:
-        if d.lines and d.chance(0.08):
+    except REFUSALS as error:
+        # A zero divisor ends the rank that has it, and only then the others.
+        if d.lines and d.chance(0.08) and "ZeroDivision" not in str(error):
             d.lines.append(line.text if line.target else f"{d.name()} = {line.text}")
             return True
         return _dropped(d, count)
@@ -132,6 +135,14 @@ def _extend(d: Draft) -> bool:
 
 def _holds(d: Draft, name: str) -> bool:
     return name in d.exact or not d.values[name].is_floating_point()
+
+
+def _is_spread(x: torch.Tensor) -> bool:
+    """Do the numbers of each row differ well?"""
+    if not x.ndim or x.shape[-1] < 2 or not x.numel():
+        return False
+    rows = x.detach().double()
+    return bool((rows.amax(-1) - rows.amin(-1)).min() > 0.25)
 
 
 def _dropped(d: Draft, count: int) -> bool:
@@ -248,14 +259,17 @@ def _source_of(d: Draft, x: str, index: str) -> str:
     except REFUSALS:
         return d.any()
     shape = tuple(map(int, names["found"].shape))
-    return d.leaf(shape, name_of(d.values[x]) if d.chance(0.8) else None)
+    wants_grad = None if d.values[x].is_floating_point() else False
+    return d.leaf(shape, name_of(d.values[x]) if d.chance(0.8) else None, grad=wants_grad)
 
 
 def _call(d: Draft) -> Line:
     name = d.pick(CALLED)
     made: Recipe = RECIPES[name]
     surface, name = d.pick(FORMS[name])
-    x = d.any(floats=made.floats, exact="jumps" in made.traits, min_dims=made.min_dims)
+    x = d.any(
+        floats=made.floats, exact=bool(made.traits & {"jumps", "edges"}), min_dims=made.min_dims
+    )
     arguments = made.arguments(d, x)
     if surface == "tensor_" and "compares" in made.traits:
         surface = "tensor"  # PyTorch lets comparisons overwrite leaves, and forgets their history

@@ -6,6 +6,8 @@ A recipe is drawn for a value x and gives texts of arguments. Traits say what ma
     algebra  sums and products: exact where the numbers are few and small
     jumps    a last bit may decide, so that operands must be exact
     compares what is written in place has no history
+    edges    the same at the ends of its domain, and the result is rounded
+    spread   ill-conditioned where the rows of the operand are nearly constant
     ties     PyTorch leaves open which of equal elements is named: the first result alone counts
 """
 
@@ -542,24 +544,26 @@ def axes_of_product(d: Draft, x: str) -> list[str]:
 recipe("neg negative positive conj abs absolute relu clone detach", nothing, "moves")
 recipe("contiguous alias_copy resolve_conj resolve_neg conj_physical real", nothing, "moves")
 recipe(
-    "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tan asin arcsin acos arccos "
-    "atan arctan sinh cosh tanh asinh arcsinh acosh arccosh atanh arctanh erf erfc erfinv lgamma "
-    "sigmoid expit gelu silu mish selu softsign softplus logsigmoid tanhshrink elu celu "
-    "hardsigmoid hardswish i0 i0e digamma psi gammaln sinc entr ndtr log_ndtr deg2rad "
-    "rad2deg angle",
+    "exp exp2 expm1 sin cos atan arctan sinh cosh tanh asinh arcsinh erf erfc sigmoid expit "
+    "gelu silu mish selu softsign softplus logsigmoid tanhshrink elu celu hardsigmoid "
+    "hardswish i0 i0e sinc ndtr log_ndtr deg2rad rad2deg angle",
     nothing,
 )
-recipe("square", nothing, "algebra")
 recipe(
-    "floor ceil trunc fix frac sign sgn logical_not isnan isinf isfinite signbit", nothing, "jumps"
+    "tan log log1p log2 log10 rsqrt sqrt reciprocal asin arcsin acos arccos acosh arccosh "
+    "atanh arctanh erfinv lgamma digamma psi gammaln entr",
+    nothing,
+    "edges",
 )
+recipe("square", nothing, "algebra")
+recipe("floor ceil trunc fix frac sign sgn isnan isinf isfinite signbit", nothing, "jumps")
 recipe("isposinf isneginf isreal relu6 hardtanh hardshrink softshrink", nothing, "jumps")
 recipe("round", decimals, "jumps")
 recipe("bitwise_not", nothing, "moves")
 recipe("leaky_relu", nothing, "jumps")
 recipe("threshold", lambda d, x: ["0.5", "2.0"], "jumps")
 recipe("nan_to_num", numbers_for_nan, "moves")
-recipe("logit", lambda d, x: d.optional("0.25"))
+recipe("logit", lambda d, x: d.optional("0.25"), "edges")
 recipe("add sub subtract", with_alpha, "algebra")
 recipe("mul multiply", partner_or_number, "algebra")
 recipe("div divide true_divide", partner_or_number)
@@ -571,6 +575,7 @@ recipe(
     "jumps compares",
 )
 recipe("logical_and logical_or logical_xor", exact_partner, "jumps compares")
+recipe("logical_not", nothing, "jumps compares")
 recipe("isclose heaviside", exact_partner, "jumps")
 recipe("bitwise_and bitwise_or bitwise_xor gcd lcm", partner, "moves")
 recipe("bitwise_left_shift bitwise_right_shift", shift, "moves")
@@ -704,8 +709,8 @@ recipe("linear", linear_arguments, "algebra", floats=True, min_dims=1)
 
 # -- of neural networks
 
-recipe("layer_norm rms_norm", row_shape, floats=True, min_dims=1)
-recipe("group_norm", groups, floats=True, min_dims=2)
+recipe("layer_norm rms_norm", row_shape, "spread", floats=True, min_dims=1)
+recipe("group_norm", groups, "spread", floats=True, min_dims=2)
 recipe("pad", padding, "moves", min_dims=1)
 recipe("avg_pool1d avg_pool2d", window, floats=True, min_dims=3)
 recipe("max_pool1d max_pool2d", window, "moves jumps", floats=True, min_dims=3)

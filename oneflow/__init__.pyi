@@ -210,9 +210,11 @@ from oneflow.functional.elementwise import nan_to_num as nan_to_num
 from oneflow.functional.elementwise import round as round
 from oneflow.functional.elementwise import rsub as rsub
 from oneflow.functional.extras import _assert as _assert
+from oneflow.functional.extras import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from oneflow.functional.extras import contiguous as contiguous
 from oneflow.functional.extras import from_dlpack as from_dlpack
 from oneflow.functional.extras import get_default_device as get_default_device
+from oneflow.functional.extras import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from oneflow.functional.extras import is_floating_point as is_floating_point
 from oneflow.functional.extras import is_nonzero as is_nonzero
 from oneflow.functional.extras import numel as numel

@@ -35,7 +35,7 @@ def guarded(
         return function
     allowed = [(num_outputs + i, r) for i, r in op.positions(*types, **attrs).items()]
 
-    def run(xp: ArrayModule, *arrays: Array, **keywords: Any) -> None:
+    def run(xp: ArrayModule, *arrays: Array, **keywords: object) -> None:
         for i, wanted in allowed:
             if device != "cpu" or not _lies_within(arrays[i], wanted):
                 require_positions(op.name, arrays[i], wanted, attrs)

@@ -121,7 +121,7 @@ def _running(name: str) -> None:
         getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)
 
     def run_block(xp: ArrayModule, target: Array, source: Array, block: Array) -> None:
-        """Of some samples, (samples, size, columns)."""
+        """Products of some samples, (samples, size, columns)."""
         last = None
         for start in range(0, source.shape[1], block.shape[1]):
             some = source[:, start : start + block.shape[1]]
@@ -135,7 +135,7 @@ def _running(name: str) -> None:
 
     @kernel(name, device="cpu", dtypes=("float32", *HALVES, "complex64"), workspace=_block)
     def run_in_blocks(xp: ArrayModule, out: Array, x: Array, block: Array, *, dim: int) -> None:
-        """In float64: float32 terms that are added one by one drift by percents in millions."""
+        """Running sums in float64: float32 terms added one by one drift by percents in millions."""
         if not x.size:
             return
         shape = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))

@@ -8,7 +8,8 @@ into blocks, whose sums are cut into blocks again.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+
+import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule, at
 
@@ -25,7 +26,7 @@ def is_long_chain(xp: ArrayModule, x: Array, dims: tuple[int, ...]) -> bool:
     return outer >= LEAST
 
 
-def sum_in_blocks(x: Array, dims: tuple[int, ...], dtype: Any) -> Array:
+def sum_in_blocks(x: Array, dims: tuple[int, ...], dtype: type[np.generic]) -> Array:
     """The sum over `dims`, which stay as dims of 1."""
     dim = max(dims, key=lambda d: x.shape[d])
     size, before = x.shape[dim], (slice(None),) * dim

@@ -62,6 +62,16 @@ def _table(name: str) -> Callable[..., Any]:
     return function
 
 
+def _later(name: str) -> Callable[..., Any]:
+    """The function of the table, found when it is first called: its module is rarely needed."""
+
+    def function(*args: object) -> Any:
+        return _table(name)(*args)
+
+    function.__name__ = name
+    return function
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": arithmetic.add,
     "sub": arithmetic.sub,
@@ -71,8 +81,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mod": arithmetic.remainder,
     "pow": arithmetic.pow,
     "and": _table("bitwise_and"),
-    "lshift": _table("bitwise_left_shift"),
-    "rshift": _table("bitwise_right_shift"),
+    "lshift": _later("bitwise_left_shift"),
+    "rshift": _later("bitwise_right_shift"),
     "or": _table("bitwise_or"),
     "xor": _table("bitwise_xor"),
     "matmul": linear_algebra.matmul,

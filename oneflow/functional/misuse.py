@@ -70,11 +70,12 @@ def plain(
     return (new_args, new_keywords) if any(a is not b for a, b in pairs) else None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, np.generic) and not isinstance(value, np.void | np.object_):
         return value.item()
-    if type(value) in (list, tuple) and any(isinstance(v, np.generic) for v in value):
-        return type(value)(map(_plain, value))
+    if isinstance(value, list | tuple) and any(isinstance(v, np.generic) for v in value):
+        kind = type(value)
+        return kind(map(_plain, value)) if kind in (list, tuple) else value
     return value
 
 

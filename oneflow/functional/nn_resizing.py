@@ -92,7 +92,9 @@ def _wanted(
 
 
 def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float) -> Tensor:
-    """middle: 0.5 looks from the middle of each place, 0.0 from its beginning."""
+    """Pick the nearest elements along a dim.  middle: 0.5 looks from the middle of each place, 0.0
+    from its beginning.
+    """
     old = x.meta.shape[dim]
     if size == old and factor in (None, 1):
         return x

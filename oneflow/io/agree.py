@@ -70,7 +70,7 @@ def named_locally(tree: Encoder) -> dict[str, Found]:
     return tree.name(lambda _, one: known.setdefault(_memory_of(one.array), f"t{len(known)}"))
 
 
-def _memory_of(array: Any) -> object:
+def _memory_of(array: object) -> object:
     """Equal for arrays that are the same part of the same memory, which a file holds once."""
     if not isinstance(array, np.ndarray) or not array.size:
         return id(array)

@@ -10,7 +10,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from oneflow.tensor.modified import modified_tensor
 from oneflow.tensor.tensor import Tensor, alias, cpu_device, raw
 
 _number = itertools.count()
+
+SavedHooks: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""The function that packs a saved tensor, and the one that unpacks it."""
 
 
 class GradNode:
@@ -144,7 +147,7 @@ class OpNode(GradNode):
             for x in outputs
         ]
 
-    def _pack(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], hooks: Any) -> None:
+    def _pack(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], hooks: SavedHooks) -> None:
         """Save what the gradient reads through hooks, and of all else the type."""
         types = [x.meta for x in inputs], [y.meta for y in outputs]
         wanted = [edge is not None for edge in self.edges]
@@ -300,7 +303,7 @@ class _Packed:
         self.unpack = unpack
 
 
-def _packed(x: Tensor, hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]]) -> _Packed:
+def _packed(x: Tensor, hooks: SavedHooks) -> _Packed:
     return _Packed(hooks[0](x), hooks[1])
 
 
@@ -395,7 +398,7 @@ def reads(
     attrs: Attrs,
     wanted: Sequence[bool],
 ) -> list[bool]:
-    """For each input, then each output: whether the gradient by the wanted inputs reads its values.
+    """Tell for each input, then each output, whether the gradient by the wanted inputs reads it.
 
     A gradient that cannot be watched may read all of them.
     """

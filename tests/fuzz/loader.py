@@ -248,7 +248,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def difference(program: Program) -> str:
-    """What differs, "" if nothing does."""
+    """The text of a difference, "" if there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wanted = compared(program, outcome(theirs, program))

@@ -1,4 +1,4 @@
-"""How the functions of the public table are called: the arguments after the first operand.
+"""Recipes for calls of the functions of the public table: the arguments after the first operand.
 
 A recipe is drawn for a value x and gives texts of arguments. Traits say what may become of it:
 
@@ -25,7 +25,7 @@ Arguments = Callable[[Draft, str], list[str]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to call one function of a value."""
+    """A recipe for calls of one function of a value."""
 
     arguments: Arguments
     traits: frozenset[str] = frozenset()

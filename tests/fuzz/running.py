@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two libraries part. kind: "value", "dtype", "error", "gradient" ..."""
+    """A place where two libraries part. kind: "value", "dtype", "error", "gradient" ..."""
 
     mode: str
     kind: str
@@ -60,7 +60,7 @@ class Difference:
 
 
 def differences(program: Program, modes: tuple[str, ...] = MODES) -> list[Difference]:
-    """What the modes answer otherwise than PyTorch, at most one difference a mode."""
+    """Answers of the modes that are not PyTorch's, at most one a mode."""
     wanted = run_torch(program)
     found = []
     for mode in modes:
@@ -253,7 +253,7 @@ def _shown(value: Any) -> tuple[np.ndarray[Any, Any], str, tuple[int, ...]]:
 
 
 def _touched(m: Any, values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Who else changes when a value is written: names, by the name that is written."""
+    """Names of the values that change, too, by the name of the one that is written."""
     views = {k: v.detach() for k, v in values.items() if v.numel()}
     found: dict[str, tuple[str, ...]] = {}
     for name, view in views.items():
@@ -356,7 +356,7 @@ def _gradient_difference(
 
 
 def _unlike(program: Program, wanted: Any, got: Any, dtype: str) -> str:
-    """What is unlike in two arrays of one shape, or nothing."""
+    """The first unlike numbers of two arrays of one shape, or nothing."""
     if dtype not in TOLERANCES:
         if np.array_equal(wanted, got):
             return ""

@@ -25,6 +25,6 @@ def test_programs_are_answered_as_by_pytorch(part: int) -> None:
 
 
 def test_most_functions_of_tensors_are_drawn() -> None:
-    """Of the public table; what is not drawn yet is listed, so that the list can shrink."""
+    """A function with a recipe is not among those without."""
     assert len(FORMS) > 350
     assert not set(FORMS) & set(unknown(list(api.ROWS)))

@@ -66,7 +66,7 @@ class LRScheduler(ABC):
 
     # ---- parameter groups ------------------------------------------------------------------------
 
-    def _set_per_group(self, name: str, value: Any, optimizer: Optimizer) -> None:
+    def _set_per_group(self, name: str, value: object, optimizer: Optimizer) -> None:
         """Set the attribute `name` to a list with a value per group: the same for all, or those of
         a list. Raises ValueError for a list of another length.
         """

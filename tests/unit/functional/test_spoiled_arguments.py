@@ -1,4 +1,4 @@
-"""What public functions say to arguments that are systematically wrong."""
+"""Errors of public functions for arguments that are systematically wrong."""
 
 from __future__ import annotations
 

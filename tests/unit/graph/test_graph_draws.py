@@ -218,16 +218,21 @@ def test_a_generator_cannot_be_seeded_in_build() -> None:
 
 
 RANDOM = "System-Train-RandomState"
-OWN = flow.Generator()
+
+
+class Own:
+    """A generator that is not the default one."""
+
+    generator = flow.Generator()
 
 
 @pytest.mark.parametrize(
     ("draws", "holds"),
     [
         (lambda x: x * 2, False),
-        (lambda x: x + flow.randn(3, generator=OWN), False),
+        (lambda x: x + flow.randn(3, generator=Own.generator), False),
         (lambda x: x + flow.randn(3), True),
-        (lambda x: x + flow.randn(3, generator=OWN) + flow.rand(3), True),
+        (lambda x: x + flow.randn(3, generator=Own.generator) + flow.rand(3), True),
         (lambda x: x[flow.randperm(3)], True),
     ],
 )

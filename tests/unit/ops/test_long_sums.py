@@ -167,7 +167,7 @@ def _has_gradient(sample: Sample) -> bool:
 
 @pytest.mark.parametrize("sample", named([s for s in ASKED if _has_gradient(s)]))
 def test_gradients_add_up_half_floats(sample: Sample) -> None:
-    """Of outputs rounded alike; the ops that a gradient is made of round once each."""
+    """Gradients of outputs rounded alike; the ops that a gradient is made of round once each."""
     rng = np.random.default_rng(0)
     for inputs, attrs in _lengthened(sample):
         narrow = _narrowed(inputs, ml_dtypes.bfloat16, _with_a_mean)

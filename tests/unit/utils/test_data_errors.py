@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -177,9 +178,7 @@ def test_no_sample_is_read_by_a_worker_whose_init_function_raises() -> None:
 class Slow(Rows):
     def __getitem__(self, index: int) -> int:
         if index == 0:
-            import time
-
-            time.sleep(1.5)
+            threading.Event().wait(1.5)
         return index
 
 

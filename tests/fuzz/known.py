@@ -51,7 +51,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "",
         "gradient",
-        r"quantile|_reduce|kthvalue|topk|median|mode|msort|sort",
+        r"(quantile|_reduce|kthvalue|topk|median|\bmode|sort)\(",
         "",
         "which of equal ones",
     ),
@@ -75,7 +75,13 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
         "nan",
         "what is left out of a loss gets 0, not NaN",
     ),
-    ("", "value|gradient", r"(var|std)", "nan", "the mean of an infinite row is infinite"),
+    (
+        "",
+        "value|gradient",
+        r"\b(var|std)(_mean)?\(",
+        "nan",
+        "the mean of an infinite row is infinite",
+    ),
     ("", "value|type", r"\.where\(", "", "of bools alone the first tensor is the condition"),
     ("", "refused", r"% 0|// 0|(remainder|fmod|divide)_?\(.*\b0\)", "by zero", "said at once"),
 )

@@ -349,14 +349,16 @@ def _gradient_difference(
                 return Difference(mode, "gradient", last, text)
             continue
         text = "" if value[1:] == mine[1:] else f"is {mine[1:]}, not {value[1:]}"
-        text = text or _unlike(program, value[0], mine[0], value[1])
+        text = text or _unlike(program, value[0], mine[0], value[1], lost=3.0)
         if text:
             return Difference(mode, "gradient", last, f"of {name} {text}")
     return None
 
 
-def _unlike(program: Program, wanted: Any, got: Any, dtype: str) -> str:
-    """The first unlike numbers of two arrays of one shape, or nothing."""
+def _unlike(program: Program, wanted: Any, got: Any, dtype: str, lost: float = 0.3) -> str:
+    """The first unlike numbers of two arrays of one shape, or nothing.  lost: the part of the
+    largest number by which sums may be wrong, in units of the tolerance.
+    """
     if dtype not in TOLERANCES:
         if np.array_equal(wanted, got):
             return ""
@@ -367,7 +369,7 @@ def _unlike(program: Program, wanted: Any, got: Any, dtype: str) -> str:
             finite = np.abs(a[np.isfinite(a)])
             scale = max(1.0, float(finite.max())) if finite.size else 1.0
             rate = _rate(program, dtype)
-            near = np.isclose(b, a, rate, rate * scale * 0.3, equal_nan=True)
+            near = np.isclose(b, a, rate, rate * scale * lost, equal_nan=True)
         if near.all():
             return ""
     at = tuple(int(i) for i in np.argwhere(~near)[0])

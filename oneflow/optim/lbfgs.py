@@ -8,16 +8,21 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
+from oneflow.core.dtype import float64
+from oneflow.functional.from_data import tensor
 from oneflow.functional.joining import cat, narrow
-from oneflow.functional.linear_algebra import dot
-from oneflow.functional.shaping import reshape
+from oneflow.functional.linear_algebra import dot, mv
+from oneflow.functional.shaping import reshape, transpose
 from oneflow.ops.unary import abs as absolute
 from oneflow.optim.optimizer import Optimizer
-from oneflow.tensor.alike import filled_like
+from oneflow.tensor.alike import filled_like, layout_of
 from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import Tensor
 
 Closure = Callable[[], Any]
+Array = np.ndarray[Any, Any]
 
 
 class LBFGS(Optimizer):
@@ -148,34 +153,90 @@ class _Memory:
     def __init__(self) -> None:
         self.turns = 0
         self.length = 0.0
-        self.pairs: list[tuple[Tensor, Tensor, float]] = []
-        self.scale = 1.0
+        # One row for each update, the newest last.
+        self.steps: Tensor | None = None
+        self.changes: Tensor | None = None
+        # steps[i] @ changes[j] for i <= j, zeros elsewhere; changes[i] @ changes[j] for all.
+        self.crossed: Array = np.zeros((0, 0))
+        self.squares: Array = np.zeros((0, 0))
         self.previous: tuple[Tensor, Tensor] | None = None
 
     def direction(self, gradient: Tensor, limit: int) -> Tensor:
-        """The two-loop recursion of Nocedal and Wright, algorithm 7.4."""
+        """The two-loop recursion of Nocedal and Wright, algorithm 7.4.
+
+        Each loop is a substitution in a triangular system of inner products (Byrd, Nocedal and
+        Schnabel, Mathematical Programming 63, 1994). Four products with a matrix read and combine
+        the vectors, however long the history is.
+        """
         self.turns += 1
         if self.previous is not None:
             self._remember(gradient, limit)
         found: Tensor = -gradient
-        shares = []
-        for s, y, inverse in reversed(self.pairs):
-            shares.append(float(dot(s, found)) * inverse)
-            found = found - y * shares[-1]
-        found = found * self.scale
-        for (s, y, inverse), share in zip(self.pairs, reversed(shares), strict=True):
-            found = found + s * (share - float(dot(y, found)) * inverse)
+        if self.steps is not None and self.changes is not None:
+            along_s, along_y = _read(mv(self.steps, found)), _read(mv(self.changes, found))
+            diagonal = self.crossed.diagonal()
+            scale = diagonal[-1] / self.squares[-1, -1]
+            first = _substituted(self.crossed[::-1, ::-1], along_s[::-1])[::-1]
+            rest = along_y - (self.squares * first).sum(1)
+            second = _substituted(self.crossed.T, diagonal * first - scale * rest)
+            found = (found - _combined(first, self.changes)) * float(scale)
+            found = found + _combined(second, self.steps)
         self.previous = (gradient, found)
         return found
 
     def _remember(self, gradient: Tensor, limit: int) -> None:
+        """Add the last update to the history, unless the function curves down along it."""
         old, direction = self.previous or (gradient, gradient)
         y: Tensor = gradient - old
         s: Tensor = direction * self.length
-        product = float(dot(y, s))
-        if product > 1e-10:
-            self.pairs = [*self.pairs, (s, y, 1.0 / product)][-limit:]
-            self.scale = product / float(dot(y, y))
+        if float(dot(y, s)) <= 1e-10:
+            return
+        self.steps = steps = _appended(self.steps, s, limit)
+        self.changes = changes = _appended(self.changes, y, limit)
+        self.crossed = _grown(self.crossed, _read(mv(steps, y)))
+        self.squares = _grown(self.squares, _read(mv(changes, y)))
+        self.squares[-1] = self.squares[:, -1]
+
+
+def _read(x: Tensor) -> Array:
+    """Inner products in float64."""
+    return x.to(float64).numpy()
+
+
+def _appended(rows: Tensor | None, row: Tensor, limit: int) -> Tensor:
+    """The last rows, at most `limit` with the new one."""
+    row = reshape(row, (1, -1))
+    if rows is None:
+        return row
+    count = rows.shape[0]
+    kept = min(count, limit - 1)
+    return cat([narrow(rows, 0, count - kept, kept), row], 0)
+
+
+def _grown(matrix: Array, column: Array) -> Array:
+    """The last rows and columns, a new column beside them and a row of zeros below."""
+    kept = len(column) - 1
+    grown = np.zeros((kept + 1, kept + 1))
+    grown[:kept, :kept] = matrix[len(matrix) - kept :, len(matrix) - kept :]
+    grown[:, -1] = column
+    return grown
+
+
+def _substituted(lower: Array, b: Array) -> Array:
+    """The solution of a lower triangular system. A call of LAPACK may wake threads, which take
+    longer than this.
+    """
+    x = np.zeros_like(b)
+    for i, row in enumerate(lower):
+        x[i] = (b[i] - row[:i] @ x[:i]) / row[i]
+    return x
+
+
+def _combined(weights: Array, rows: Tensor) -> Tensor:
+    """The sum of rows, each by its weight."""
+    where = layout_of(rows, no_partial=True, ndim=0)
+    found: Tensor = mv(transpose(rows, 0, 1), tensor(weights, dtype=rows.dtype, **where))
+    return found
 
 
 Point = tuple[float, float, Tensor, float]  # length, loss, gradient, slope

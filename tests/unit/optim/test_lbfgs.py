@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,17 @@ import pytest
 import torch
 
 import oneflow as flow
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, Sbp, Split
+from tests.unit.test_call_counts import calls_of
 
 OPTIONS = [
     {"lr": 0.1, "max_iter": 6},
     {"lr": 1.0, "max_iter": 8, "line_search_fn": "strong_wolfe"},
     {"lr": 0.5, "max_iter": 5, "history_size": 2},
     {"lr": 0.05, "max_iter": 20, "max_eval": 7, "line_search_fn": "strong_wolfe"},
+    {"lr": 0.02, "max_iter": 30},  # as many pairs as updates, far more than there are numbers
+    {"lr": 0.02, "max_iter": 30, "history_size": 20},
 ]
 
 
@@ -41,6 +47,44 @@ def path(m: Any, options: dict[str, Any], steps: int) -> list[Any]:
 def test_the_path_is_that_of_pytorch(options: dict[str, Any]) -> None:
     for a, b in zip(path(flow, options, 3), path(torch, options, 3), strict=True):
         np.testing.assert_allclose(a, b, 1e-6, 1e-9)
+
+
+def quadratic(x: Any, weights: Any, **options: Any) -> Any:
+    """One step of an optimizer of the weighted sum of squares of x."""
+    optimizer = flow.optim.LBFGS([x], **options)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (x * x * weights).sum()
+        loss.backward()
+        return loss
+
+    return lambda: optimizer.step(closure)
+
+
+def test_a_long_history_costs_no_more_ops_than_a_short_one() -> None:
+    counts = []
+    for size in (3, 40):
+        x = flow.ones(6, dtype=flow.float64, requires_grad=True)
+        step = quadratic(x, flow.arange(1.0, 7.0), lr=1e-3, max_iter=10, history_size=size)
+        counts.append(calls_of(step))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("sbp", [BROADCAST, Split(0)])
+def test_global_parameters_go_the_same_path(sbp: Sbp) -> None:
+    found = []
+    lays: list[Callable[[Any], Any]] = [
+        lambda t: t,
+        lambda t: t.to_global(Placement("cpu", [0]), sbp),
+    ]
+    for lay in lays:
+        x = flow.nn.Parameter(lay(flow.ones(6)))
+        step = quadratic(x, lay(flow.arange(1.0, 7.0)), lr=0.05, max_iter=15)
+        step()
+        step()
+        found.append(x.detach().numpy())
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_it_finds_the_minimum() -> None:

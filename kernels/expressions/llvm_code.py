@@ -10,6 +10,7 @@ import struct
 from typing import TypeAlias
 
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
+BITS |= {"i2": 2, "i4": 4}  # one bit for each of a few lanes
 FLOATS = ("half", "float", "double")
 
 

@@ -132,7 +132,7 @@ def _is_inner(error: Exception) -> bool:
     """Whether an error came of our own code or of a library below, with no code of a user's in
     between, and is not one that a check of ours raised.
     """
-    if isinstance(error, MemoryError | NotImplementedError | RuntimeError):
+    if isinstance(error, MemoryError | NotImplementedError | OSError | RuntimeError):
         return False
     trace: TracebackType | None = error.__traceback__
     last = trace

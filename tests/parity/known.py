@@ -25,7 +25,6 @@ _OTHERS = {
         "nn.functional.ctc_loss",
         "function",
     ): "one gradient in 16,000 is the difference of nearly equal float32 numbers",
-    ("operators", "__rpow__", "function"): "tensors of integers have no negative powers",
     ("operators", "scatter", "method"): "there is no reduce='multiply'",
     ("operators", "scatter", "in place"): "there is no reduce='multiply'",
     ("operators", "linalg.eigh", "function"): "the signs of eigenvectors are LAPACK's",
@@ -46,6 +45,10 @@ _OTHERS = {
     **{
         ("operators", "as_strided.partial_views", surface): "the samples are views, ours copies"
         for surface in ("function", "method", "in place")
+    },
+    **{
+        ("operators", entry, "function"): "the number of numbers has the gradient 0, not none"
+        for entry in ("norm", "linalg.norm", "linalg.norm.subgradients_at_zero")
     },
     (
         "operators",

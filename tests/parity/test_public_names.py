@@ -125,6 +125,9 @@ NEEDED = {"threshold": (0.5, -1.0)}
 FINITE_ONLY = {"gelu", "hardswish", "mish"}
 """Functions for which PyTorch says nan at an infinity that has a limit."""
 
+NUMBERS_ONLY = {"elu", "celu", "selu", "relu6", "hardshrink", "hardtanh", "softshrink"}
+"""Functions whose gradient at NaN depends, in PyTorch, on the length of the vector."""
+
 TAKES_BOOL = {"softsign", "tanhshrink"}
 """Functions that take bools here, and not in PyTorch."""
 
@@ -136,6 +139,10 @@ def test_a_function_of_one_operand_equals_torch(row: Row) -> None:
         for x in unary_inputs(row):
             if row.names[0] in FINITE_ONLY and x.isinf().any():
                 x = x[x.isfinite()]
+            if row.names[0] in NUMBERS_ONLY and x.isnan().any():
+                x = x[~x.isnan()]
+            if row.names[0] == "logit":  # nor does it agree with itself on the slope at -0.0
+                x = x[x != 0] if x.is_floating_point() else x
             if row.names[0] in TAKES_BOOL and x.dtype is torch.bool:
                 continue
             both(lambda x, f=theirs: f(x, *more), lambda x, f=ours: f(x, *more), x)

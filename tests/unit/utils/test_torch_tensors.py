@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import oneflow as flow
-from oneflow.core.errors import PlacementError
 
 FLOATS = ["float32", "float64", "float16", "bfloat16", "complex64", "complex128"]
 KINDS = [*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool"]
@@ -82,9 +81,10 @@ def test_arrays_that_may_not_be_written_are_shared() -> None:
     assert flow.from_dlpack(array).data_ptr() == array.ctypes.data
 
 
-def test_history_stays_and_global_tensors_are_refused() -> None:
+def test_history_stays_and_global_tensors_are_copied() -> None:
     ours = flow.ones(2).requires_grad_()
     assert not flow.utils.tensor.to_torch(ours * 2).requires_grad
     where = flow.placement("cpu", [0])
-    with pytest.raises(PlacementError, match="to_local"):
-        flow.utils.tensor.to_torch(flow.ones(2, placement=where, sbp=flow.sbp.broadcast))
+    with pytest.warns(UserWarning, match="copy of the whole"):
+        whole = flow.utils.tensor.to_torch(flow.ones(2, placement=where, sbp=flow.sbp.broadcast))
+    assert whole.tolist() == [1.0, 1.0]

@@ -25,7 +25,7 @@ from oneflow.ops import layer_norm as norm_ops
 from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
 from oneflow.ops.compare import logical_and
-from oneflow.ops.unary import full_like, reciprocal
+from oneflow.ops.unary import full_like, piecewise_linear, reciprocal
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import finfo
@@ -365,5 +365,7 @@ def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Te
         raise ArgumentError(
             f"pad: mode must be constant, reflect, replicate or circular, got {mode!r}"
         )
+    if mode != "circular":  # PyTorch copies slices there, but has ops for the others
+        left, right = (piecewise_linear(left), right) if before else (left, piecewise_linear(right))
     parts = [p for p, n in ((left, before), (x, 1), (right, after)) if n]
     return cat(parts, dim)

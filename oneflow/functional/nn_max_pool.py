@@ -17,6 +17,7 @@ from oneflow.functional.searching import gather, scatter
 from oneflow.functional.shaping import expand, permute, reshape
 from oneflow.functional.windows import adaptive_sizes, batched, over_dims, unbatched, window_strides
 from oneflow.ops import gather as gather_ops
+from oneflow.ops.unary import piecewise_linear
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor
 
@@ -59,7 +60,7 @@ def _adaptive_max_pool(
     shape = x.meta.shape[:2]
     x = reshape(x, (*shape, math.prod(counts), places.meta.shape[1]))
     values, chosen = largest(x, 3)
-    values = unbatched(reshape(values, (*shape, *counts)), single)
+    values = piecewise_linear(unbatched(reshape(values, (*shape, *counts)), single))
     if not return_indices:
         return values
     wide = expand(places, x.meta.shape)

@@ -20,7 +20,7 @@ from oneflow.functional.reduction import max as largest
 from oneflow.functional.searching import gather
 from oneflow.functional.shaping import expand, permute, reshape
 from oneflow.functional.windows import batched, over_dims, unbatched, window_strides
-from oneflow.ops.unary import floor, full_like, relu
+from oneflow.ops.unary import floor, full_like, piecewise_linear, relu
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor
 
@@ -101,7 +101,7 @@ def _fractional_max_pool(
     rows = reshape(x, (*lead, math.prod(spatial)))
     windows = reshape(gather(rows, 2, reshape(index, (*lead, shape[2] * shape[3]))), shape)
     values, chosen = largest(windows, 3)
-    values = unbatched(reshape(values, (*lead, *counts)), single)
+    values = piecewise_linear(unbatched(reshape(values, (*lead, *counts)), single))
     if not return_indices:
         return values
     found = gather(index, 3, reshape(chosen, (*chosen.meta.shape, 1)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from oneflow.core.dtype import int64
 from oneflow.core.errors import DTypeError, ShapeError
@@ -32,7 +32,7 @@ from oneflow.ops.formulated import Formulated
 from oneflow.ops.reduce import reduce_sum
 from oneflow.ops.scalar import scalar_mul
 from oneflow.ops.softmax import log_softmax
-from oneflow.ops.where import masked_fill
+from oneflow.ops.where import flat_in_first, masked_fill
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -207,6 +207,12 @@ class NllLoss(Op):
             lambda: nll_loss_grad(d_loss, labels, num_classes=classes, ignore_index=ignore_index),
             None,
         )
+
+    @staticmethod
+    def recorded_grad(
+        d_loss: Tensor, log_probs: Tensor, labels: Tensor, loss: Tensor, **attrs: Any
+    ) -> Gradients:
+        return flat_in_first(NllLoss.grad(d_loss, log_probs, labels, loss, **attrs), log_probs)
 
 
 nll_loss = declare(NllLoss)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
@@ -15,6 +15,7 @@ from oneflow.ops.checks import require_float
 from oneflow.ops.conv import Sizes, check_spatial
 from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape
+from oneflow.ops.where import flat_in_first
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -133,6 +134,12 @@ class MaxPool(Op):
             return (None,)
         return (lambda: max_pool_grad(d_out, indices, spatial=x.meta.shape[2:], **window),)
 
+    @staticmethod
+    def recorded_grad(
+        d_out: Tensor | None, d_indices: Tensor | None, x: Tensor, *rest: Tensor, **attrs: Any
+    ) -> Gradients:
+        return flat_in_first(MaxPool.grad(d_out, d_indices, x, *rest, **attrs), x)
+
 
 max_pool = declare(MaxPool)
 
@@ -194,6 +201,10 @@ class AvgPool(_Linear):
     def grad(d_out: Tensor, x: Tensor, out: Tensor, **window: Unpack[AvgWindow]) -> Gradients:
         return (lambda: avg_pool_grad(d_out, spatial=x.meta.shape[2:], **window),)
 
+    @staticmethod
+    def recorded_grad(d_out: Tensor, x: Tensor, out: Tensor, **attrs: Any) -> Gradients:
+        return flat_in_first(AvgPool.grad(d_out, x, out, **attrs), x)
+
 
 avg_pool = declare(AvgPool)
 
@@ -234,6 +245,10 @@ class AdaptiveAvgPool(_Linear):
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
         return (lambda: adaptive_avg_pool_grad(d_out, spatial=x.meta.shape[2:]),)
+
+    @staticmethod
+    def recorded_grad(d_out: Tensor, x: Tensor, out: Tensor, **attrs: Any) -> Gradients:
+        return flat_in_first(AdaptiveAvgPool.grad(d_out, x, out, **attrs), x)
 
 
 adaptive_avg_pool = declare(AdaptiveAvgPool)

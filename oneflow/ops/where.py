@@ -77,3 +77,22 @@ class MaskedFill(Op):
 
 where = declare(Where)
 masked_fill = declare(MaskedFill)
+
+
+def flat_in(d_x: Tensor, x: Tensor) -> Tensor:
+    """The gradient of a piecewise linear op, as a function of x too: its derivative is 0, where
+    the ops that made it do not read x at all.
+    """
+    never = unary.logical_not(unary.full_like(d_x, value=1))
+    return where(never, x, d_x)
+
+
+def flat_in_first(gradients: Gradients, x: Tensor) -> Gradients:
+    """The gradients of an op, that by its first input x as `flat_in` makes it."""
+    first, *others = gradients
+
+    def made() -> Tensor | None:
+        d_x = first() if callable(first) else first
+        return None if d_x is None else flat_in(d_x, x)
+
+    return made, *others

@@ -17,6 +17,8 @@ import oneflow as flow
 from oneflow.core.dispatch import call
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, Sbp, Split
 from oneflow.tensor.tensor import Tensor, wrap
 from tests.parity.values import compare, to_flow
 from tests.unit.ops.sample import Sample, named
@@ -216,7 +218,13 @@ class Penalty(flow.nn.Graph):
 
 def test_second_derivatives_in_a_graph(rng: np.random.Generator) -> None:
     flow.manual_seed(0)
-    parts = [flow.nn.BatchNorm2d(2), flow.nn.MaxPool2d(2), flow.nn.LayerNorm(2)]
+    parts = [
+        flow.nn.BatchNorm2d(2),
+        flow.nn.MaxPool2d(2),
+        flow.nn.ReflectionPad2d(1),
+        flow.nn.AvgPool2d(2),
+        flow.nn.LayerNorm(2),
+    ]
     model = flow.nn.Sequential(*parts).double()
     again = copy.deepcopy(model)
     graph, optimizer = Penalty(model), flow.optim.SGD(again.parameters(), lr=0.1)
@@ -281,3 +289,67 @@ def test_a_product_with_zeros_has_second_derivatives() -> None:
         flow.autograd.functional.hessian(flow.prod, x),
         where="hessian",
     )
+
+
+# ---- piecewise linear functions: their second derivative is 0, and there -------------------------
+
+_PADS = {f"pad {m}": m for m in ("reflect", "replicate", "circular", "constant")}
+_POOLS = [n for n in dir(torch.nn.functional) if "_pool" in n and "indices" not in n]
+_POOLS = [n for n in _POOLS if hasattr(flow.nn.functional, n) and n[0] not in "_b"]
+
+
+def _piecewise(lib: Any, name: str, x: Any) -> Any:
+    F = lib.nn.functional
+    if name in _PADS:
+        return F.pad(x, (1, 2), mode=_PADS[name])
+    if name in ("nll_loss", "area"):
+        labels = lib.tensor([[1, 0, 1, 1]])
+        return F.nll_loss(x, labels) if name == "nll_loss" else F.interpolate(x, 2, mode="area")
+    ndim = x.ndim - 2
+    if "unpool" in name:
+        return getattr(F, name)(*getattr(F, f"max_pool{ndim}d")(x, 2, return_indices=True), 2)
+    if "fractional" in name:
+        samples = lib.full((1, 2, ndim), 0.3, dtype=x.dtype)
+        return getattr(F, name)(x, 2, output_size=(2,) * ndim, _random_samples=samples)
+    return getattr(F, name)(x, *((2, 2) if name.startswith("lp") else (2,)))
+
+
+@pytest.mark.parametrize("name", [*_POOLS, *_PADS, "nll_loss", "area"])
+def test_second_derivatives_of_piecewise_linear_functions(
+    name: str, rng: np.random.Generator
+) -> None:
+    ndim = next((n for n in (2, 3) if f"{n}d" in name), 1)
+    array, found = rng.normal(size=(1, 2, *(4,) * ndim)), []
+    libraries: tuple[Any, ...] = (torch, flow)
+    for lib in libraries:
+        x = lib.tensor(array).requires_grad_()
+        y = _piecewise(lib, name, x)
+        d = lib.ones_like(y).requires_grad_()
+        (first,) = lib.autograd.grad(y, x, d, create_graph=True)
+        seconds = lib.autograd.grad((first * first).sum(), (x, d), allow_unused=True)
+        found.append([first.detach(), *seconds])
+    for theirs, ours in zip(*found, strict=True):
+        assert (theirs is None) == (ours is None)
+        if theirs is not None:
+            compare(theirs, ours, where=name)
+
+
+def first_and_second(y: Any, x: Any, weight: float) -> tuple[Any, Any]:
+    first: Any = flow.autograd.grad(y.sum(), x, create_graph=True)[0]
+    return first, flow.autograd.grad((first * weight).sum(), x)[0]
+
+
+def test_infinite_inputs_do_not_reach_gradients_of_pools() -> None:
+    x = flow.tensor([[[np.inf, -np.inf, np.nan, 1.0]]], requires_grad=True)
+    y = flow.nn.functional.avg_pool1d(x, 2)
+    first, second = first_and_second(y, x, np.inf)
+    assert first.tolist() == [[[0.5] * 4]]
+    assert second.tolist() == [[[0.0] * 4]]
+
+
+@pytest.mark.parametrize("sbp", [BROADCAST, Split(0), Split(1)])
+def test_second_derivatives_of_pools_of_global_tensors(sbp: Sbp) -> None:
+    x = flow.ones(2, 2, 4, 4).to_global(Placement("cpu", [0]), sbp).requires_grad_()
+    y = flow.nn.functional.pad(flow.nn.functional.max_pool2d(x, 2), (1, 1), mode="reflect")
+    _, second = first_and_second(y, x, 1.0)
+    np.testing.assert_array_equal(second.numpy(), np.zeros((2, 2, 4, 4)))

@@ -78,6 +78,7 @@ UNARY: dict[str, tuple[Array, Any]] = {
     "copy": (_ANY, lambda x: x),
     "amp_white_identity": (_ANY, lambda x: x),
     "amp_black_identity": (_ANY, lambda x: x),
+    "piecewise_linear": (_ANY, lambda x: x),
 }
 
 

@@ -39,16 +39,19 @@ def add(
     if out is not None:
         return into(add(input, other, alpha=alpha), out, (input, other))
     if alpha != 1:
-        other = _scaled(other, alpha) if isinstance(other, Tensor) else other * alpha
+        other = _scaled(other, alpha, input) if isinstance(other, Tensor) else other * alpha
     if inplace:
         return _in_place(input, _add(input, other))
     return _add(input, other)
 
 
-def _scaled(x: Tensor, alpha: Number) -> Tensor:
-    """alpha * x, which an integer alpha leaves in the dtype of `x`, bool included."""
+def _scaled(x: Tensor, alpha: Number, beside: TensorLike) -> Tensor:
+    """alpha * x. A bool alpha leaves bools, and so does an integer one beside other bools."""
     scaled = mul(x, alpha)
-    return as_type(scaled, x.meta.dtype) if isinstance(alpha, int) else scaled
+    is_between_bools = isinstance(beside, Tensor) and beside.meta.dtype is dtypes.bool_
+    if isinstance(alpha, bool) or (isinstance(alpha, int) and is_between_bools):
+        return as_type(scaled, x.meta.dtype)
+    return scaled
 
 
 def _add(a: TensorLike, b: TensorLike) -> Tensor:

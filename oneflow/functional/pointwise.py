@@ -45,6 +45,8 @@ def positive(input: Tensor) -> Tensor:
 
 
 def _floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Tensor]:
+    if isinstance(input, Tensor) and not isinstance(other, Tensor):
+        input = as_float(input)  # first: unsigned integers have no negative numbers
     a, b = same_type(name, input, other)
     return as_float(a), as_float(b)
 

@@ -61,6 +61,11 @@ FOUND = {
         v3, = m.autograd.grad(v2.sum(), [v0])""",
     "integers to negative powers": """
         v0 = m.tensor([1, -1, 2, 0, 3, -1]) ** m.tensor([-1, -2, -1, 3, 2, -3])""",
+    "an integer alpha between bools, and beside floats": """
+        v0 = m.tensor([True, False]); v1 = m.ones(2).addcmul(v0, v0, value=2)
+        v2 = m.add(v0, v0, alpha=2); v3 = m.tensor([1, 2]).add(v0, alpha=3)""",
+    "unsigned integers have signs to copy": """
+        v0 = m.tensor([1, 2], dtype=m.uint8).copysign(-1)""",
     "x @= y may have another shape": """
         v0 = m.ones(4)
         v0 @= m.ones(4)""",

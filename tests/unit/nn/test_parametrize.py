@@ -170,3 +170,29 @@ def test_a_graph_learns_what_is_stored() -> None:
         np.testing.assert_allclose(found.numpy(), loss.detach().numpy(), rtol=1e-5)
     for a, b in zip(model.parameters(), again.parameters(), strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm"])
+def test_norms_of_weights_in_narrow_dtypes(
+    name: str, dtype: torch.dtype, rng: np.random.Generator
+) -> None:
+    """Beside PyTorch's in float64, of the same numbers."""
+    torch.manual_seed(0)
+    wide = torch.nn.Linear(3, 4).to(dtype).double()
+    exact, ours = copy.deepcopy(wide), flow.nn.Linear(3, 4)
+    getattr(torch.nn.utils.parametrizations, name)(exact)
+    getattr(parametrizations, name)(ours)
+    ours.load_state_dict(to_flow(exact.float().state_dict()))
+    ours, exact = ours.to(to_flow(wide.weight.to(dtype)).dtype).eval(), exact.double().eval()
+    x = torch.tensor(rng.normal(size=(5, 3))).to(dtype)
+    exact(x.double()).sum().backward()
+    ours(to_flow(x)).sum().backward()
+    atol = 8 * torch.finfo(dtype).eps
+    pairs: list[tuple[Any, Any]] = [(exact.weight, ours.weight)]
+    pairs += [(a.grad, b.grad) for a, b in zip(exact.parameters(), ours.parameters(), strict=True)]
+    for wanted, got in pairs:
+        scale = 4 * float(wanted.detach().abs().max())
+        np.testing.assert_allclose(
+            got.detach().float().numpy(), wanted.detach().numpy(), rtol=0, atol=atol * scale
+        )

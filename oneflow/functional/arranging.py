@@ -350,7 +350,7 @@ def conjugate_transpose(input: Tensor) -> Tensor:
     return conj(matrix_transpose(input))
 
 
-def vander(x: Tensor, N: int | None = None, *, increasing: bool = False) -> Tensor:
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of each element of a vector as rows, the highest first."""
     out = vandermonde(x, N=N)
     return out if increasing else flip(out, -1)

@@ -59,7 +59,11 @@ class PendingFile:
         self._beside = self._target.with_name(f".{prefix}.{secrets.token_hex(8)}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = 0o666 if self._mode is None else self._mode & 0o600
-        self.file: BinaryIO = os.fdopen(os.open(self._beside, flags, mode), "wb")
+        try:
+            self.file: BinaryIO = os.fdopen(os.open(self._beside, flags, mode), "wb")
+        except FileNotFoundError as error:
+            missing = f"Parent directory {self._target.parent} does not exist"
+            raise FileNotFoundError(error.errno, missing, str(path)) from None
 
     def __enter__(self) -> BinaryIO:
         return self.file

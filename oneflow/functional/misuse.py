@@ -58,6 +58,17 @@ _HERE = f"{Path(__file__).resolve().parents[2]}/"
 _LIBRARIES = ("/numpy/", "/numba/", "/scipy/", "/ml_dtypes/", "<__array_function__")
 _MOST_TEXT = 60
 
+_MADE_BY_ARGUMENTS = (
+    TypeError,
+    AttributeError,
+    LookupError,
+    ValueError,
+    ArithmeticError,
+    AssertionError,
+)
+"""Errors that a wrong argument causes inside. Others are news of the machine (of files, of memory,
+a warning that is to be an error), which are passed on as they are."""
+
 
 def plain(
     args: tuple[Any, ...], keywords: Mapping[str, Any]
@@ -132,7 +143,7 @@ def _is_inner(error: Exception) -> bool:
     """Whether an error came of our own code or of a library below, with no code of a user's in
     between, and is not one that a check of ours raised.
     """
-    if isinstance(error, MemoryError | NotImplementedError | OSError | RuntimeError):
+    if not isinstance(error, _MADE_BY_ARGUMENTS) or isinstance(error, UnicodeError):
         return False
     trace: TracebackType | None = error.__traceback__
     last = trace

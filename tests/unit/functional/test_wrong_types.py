@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import oneflow as flow
+from oneflow.core import no_effect
 from oneflow.core.errors import CallError
+from oneflow.core.no_effect import NoEffectWarning
 from oneflow.functional.misuse import explain
 
 Call = Callable[[Any], Any]
@@ -128,3 +132,25 @@ def test_integers_are_refused_where_torch_refuses_them(name: str) -> None:
         x = m.tensor([1, 2, 3])
         with pytest.raises(RuntimeError):
             getattr(m, name)(x, second(m, x))
+
+
+def test_errors_of_files_are_passed_on(tmp_path: Path) -> None:
+    x = {"a": flow.ones(1)}
+    with pytest.raises(FileNotFoundError, match=r"Parent directory .* does not exist"):
+        flow.save(x, tmp_path / "none" / "file")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        flow.save(x, tmp_path / "file" / "file")
+    with pytest.raises(OSError, match="name too long"):
+        flow.save(x, tmp_path / ("x" * 300))
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="symbolic links"):
+        flow.save(x, tmp_path / "circle")
+
+
+def test_warnings_that_are_errors_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(no_effect, "_said", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(NoEffectWarning, match="no other algorithms"):
+            flow.use_deterministic_algorithms(False)

@@ -44,8 +44,8 @@ faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz
 FUZZ_SECONDS ?= 200
 fuzz: ## new random programs beside PyTorch: eager and graphs, global tensors on two ranks; ten minutes
 	$(PYTHON) -m tests.fuzz --programs 1000000 --seconds $(FUZZ_SECONDS) --seed $$(date +%s)
-	if test -e tests/fuzz/loader.py; then $(PYTHON) -m tests.fuzz.loader --programs 2000; fi
-	if test -e tests/fuzz/files.py; then $(PYTHON) -m tests.fuzz.files --programs 2000; fi
+	$(PYTHON) -m tests.fuzz.loader --programs 2000
+	$(PYTHON) -m tests.fuzz.files --programs 2000
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
 	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from oneflow.core.dtype import int64
 from oneflow.core.errors import DTypeError, ShapeError
@@ -210,9 +210,16 @@ class NllLoss(Op):
 
     @staticmethod
     def recorded_grad(
-        d_loss: Tensor, log_probs: Tensor, labels: Tensor, loss: Tensor, **attrs: Any
+        d_loss: Tensor,
+        log_probs: Tensor,
+        labels: Tensor,
+        loss: Tensor,
+        *,
+        ignore_index: int,
+        **_: object,
     ) -> Gradients:
-        return flat_in_first(NllLoss.grad(d_loss, log_probs, labels, loss, **attrs), log_probs)
+        found = NllLoss.grad(d_loss, log_probs, labels, loss, ignore_index=ignore_index)
+        return flat_in_first(found, log_probs)
 
 
 nll_loss = declare(NllLoss)

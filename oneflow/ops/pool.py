@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
@@ -136,9 +136,17 @@ class MaxPool(Op):
 
     @staticmethod
     def recorded_grad(
-        d_out: Tensor | None, d_indices: Tensor | None, x: Tensor, *rest: Tensor, **attrs: Any
+        d_out: Tensor | None,
+        d_indices: Tensor | None,
+        x: Tensor,
+        out: Tensor,
+        indices: Tensor,
+        *,
+        ceil_mode: bool,
+        **window: Unpack[MaxWindow],
     ) -> Gradients:
-        return flat_in_first(MaxPool.grad(d_out, d_indices, x, *rest, **attrs), x)
+        found = MaxPool.grad(d_out, d_indices, x, out, indices, ceil_mode=ceil_mode, **window)
+        return flat_in_first(found, x)
 
 
 max_pool = declare(MaxPool)
@@ -202,8 +210,10 @@ class AvgPool(_Linear):
         return (lambda: avg_pool_grad(d_out, spatial=x.meta.shape[2:], **window),)
 
     @staticmethod
-    def recorded_grad(d_out: Tensor, x: Tensor, out: Tensor, **attrs: Any) -> Gradients:
-        return flat_in_first(AvgPool.grad(d_out, x, out, **attrs), x)
+    def recorded_grad(
+        d_out: Tensor, x: Tensor, out: Tensor, **window: Unpack[AvgWindow]
+    ) -> Gradients:
+        return flat_in_first(AvgPool.grad(d_out, x, out, **window), x)
 
 
 avg_pool = declare(AvgPool)
@@ -247,7 +257,7 @@ class AdaptiveAvgPool(_Linear):
         return (lambda: adaptive_avg_pool_grad(d_out, spatial=x.meta.shape[2:]),)
 
     @staticmethod
-    def recorded_grad(d_out: Tensor, x: Tensor, out: Tensor, **attrs: Any) -> Gradients:
+    def recorded_grad(d_out: Tensor, x: Tensor, out: Tensor, **attrs: object) -> Gradients:
         return flat_in_first(AdaptiveAvgPool.grad(d_out, x, out, **attrs), x)
 
 

@@ -80,15 +80,22 @@ def _function(key: int) -> Any:
     program.
     """
     row = _BY_ID[key]
+    if not row.autocast:
+        return _written(key)
+    from oneflow.functional.promotion import recast
+
+    return recast(_written(key), row.autocast)
+
+
+@cache
+def _written(key: int) -> Any:
+    """The function of a row outside of `autocast`."""
+    row = _BY_ID[key]
     own = getattr(importlib.import_module(row.home), row.own)
     if row.promote is not None:
         from oneflow.functional.promotion import promoted
 
         own = promoted(own, row.own, row.promote, inplace=row.inplace)
-    if row.widens:
-        from oneflow.functional.promotion import widened
-
-        own = widened(own, row.widens)
     renames, order = _spellings(row, own)
     name = row.names[0]
     takes_out = name in spellings.WRITTEN and not WITH_OUT.isdisjoint(row.surfaces)
@@ -104,7 +111,7 @@ def _function(key: int) -> Any:
 def _made(key: int, in_place: bool) -> Any:
     from oneflow.tensor.inplace import in_place as writing
 
-    return writing(_function(key))
+    return writing(_written(key))  # which autocast leaves alone, as PyTorch's does
 
 
 def _parameters(function: object) -> tuple[str, ...]:

@@ -2,14 +2,11 @@
 
 An execution mode above the one that runs ops: it casts their inputs and hands them on, so that
 gradients, traced graphs and global tensors see casts like any other op, and code outside of such a
-block pays nothing. Each op belongs to one of three kinds, by its name and the device:
+block pays nothing. An op that lowers (core/precision.py) runs in the block's dtype, one that widens
+on the device in float32, any other in the dtype of its inputs, the widest of them if they differ.
 
-    lower      in the block's dtype: matmul, linear, conv
-    float32    in float32: losses; on GPUs also exponentials, powers, norms and sums
-    all other  in the dtype of their inputs, the widest of them if they differ
-
-Functions that are made of several ops, such as most losses, say in the public table whether they
-run in float32 (`widens=`): their tensors are cast before the first op.
+Functions that are made of several ops, such as most losses, say in the public table what is done to
+their tensors before the first op (`autocast=`).
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from oneflow.core.dispatch import Mode, ModeAbove, current_mode, swap_mode, use_
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
+from oneflow.core.precision import precision_of
 from oneflow.ops.cast import cast
 from oneflow.tensor.grad_mode import is_grad_enabled, run_inside
 from oneflow.tensor.tensor import Tensor, device_type
@@ -45,25 +43,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-LOWER = frozenset(("matmul", "linear", "attention", "conv", "conv_data_grad"))
-_LOSSES = (
-    *("bce_loss", "bce_with_logits_loss", "nll_loss", "smooth_l1_loss"),
-    *("sparse_softmax_cross_entropy", "reduce_prod"),
-)
-FLOAT32: dict[str, frozenset[str]] = {
-    "cpu": frozenset(_LOSSES),
-    "cuda": frozenset(
-        (
-            *_LOSSES,
-            *("acos", "asin", "cosh", "erfinv", "exp", "exp2", "expm1", "log", "log10", "log1p"),
-            *("log2", "reciprocal", "rsqrt", "sinh", "tan", "softplus", "scalar_pow", "pow"),
-            *("layer_norm", "rms_norm", "softmax", "log_softmax", "cumsum", "cumprod"),
-            *("reduce_sum", "square_sum"),
-        )
-    ),
-}
-"""PyTorch's lists of its two back ends, as far as an entry is one op here."""
 
 WIDTHS = {float16: 0, bfloat16: 0, float32: 1}
 """The dtypes that are cast; all others stay."""
@@ -93,26 +72,25 @@ class Autocasting(ModeAbove):
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run an op on cast inputs."""
-        wanted = self._wanted(op.name, inputs)
+        wanted = self._wanted(op, inputs, attrs)
         if wanted is not None:
             inputs = tuple(self._as(x, wanted) for x in inputs)
         return self.inner.run(op, inputs, attrs)
 
-    def _wanted(self, name: str, inputs: tuple[Any, ...]) -> DType | None:
+    def _wanted(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> DType | None:
         """The dtype in which an op is to run; None to leave its inputs as they are."""
         found = [x for x in inputs if isinstance(x, Tensor) and x.meta.dtype in WIDTHS]
         where = device_type(found[0]) if found else ""
         lower = self.dtypes.get(where)
-        if lower is None or name == "cast" or name.endswith(("_update", "assign", "_grad")):
+        if lower is None or op.mutates:
             return None
-        if name in LOWER:
+        part = precision_of(op, tuple([x.meta for x in inputs]), op.defaults | attrs)
+        if part == "lower":
             return lower
-        if name in FLOAT32[where]:
+        if where in (op.widens if op.widens is not None else ("cuda",) if part == "keep" else ()):
             return float32
         kinds = {x.meta.dtype for x in found}
-        if len(kinds) == 1:
-            return None
-        return next(iter(kinds)) if len(kinds) == 1 else float32
+        return None if len(kinds) == 1 else float32
 
     def _as(self, x: object, dtype: DType) -> Any:
         if not isinstance(x, Tensor) or x.meta.dtype is dtype or x.meta.dtype not in WIDTHS:
@@ -125,13 +103,28 @@ class Autocasting(ModeAbove):
             self.cache[key] = (x, cast(x, dtype=dtype))  # x stays, so that its id stays its own
         return self.cache[key][1]
 
-    def widen(self, x: object, devices: tuple[str, ...]) -> Any:
-        """`x` in float32 where a block lowers the precision of its device, if that is one of
-        `devices`.
+    def run_cast(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        how: tuple[str, ...],
+    ) -> Any:
+        """Run a function of several ops, which are as if outside of the block once its tensors are
+        cast. how: see `Row.autocast`.
         """
-        if isinstance(x, Tensor) and (kind := device_type(x)) in devices and kind in self.dtypes:
-            return self._as(x, float32)
-        return x
+        given = *args, *kwargs.values()
+        found = [x for x in given if isinstance(x, Tensor) and x.meta.dtype in WIDTHS]
+        where = device_type(found[0]) if found else ""
+        lower = self.dtypes.get(where)
+        if lower is None or not (where in how or "lower" in how or "widest" in how):
+            return function(*args, **kwargs)
+        wanted = lower if "lower" in how else float32
+        if "widest" not in how or len({x.meta.dtype for x in found}) > 1:
+            args = tuple(self._as(x, wanted) for x in args)
+            kwargs = {name: self._as(x, wanted) for name, x in kwargs.items()}
+        with use_mode(self.inner):
+            return function(*args, **kwargs)
 
     @contextmanager
     def backward_pass(self) -> Iterator[None]:

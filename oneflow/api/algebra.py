@@ -9,24 +9,24 @@ ROWS: tuple[Row, ...] = (
         row("mm", "flow tensor"),
         row("bmm", "flow tensor"),
         row("mv", "flow tensor"),
-        row("dot", "flow tensor"),
+        row("dot", "flow tensor", autocast="widest"),
         row("outer ger", "flow tensor"),
         row("vector_outer", "linalg", own="outer", torch=None),
-        row("addmm", "flow tensor tensor_"),
-        row("baddbmm", "flow tensor tensor_"),
-        row("tensordot", "flow"),
+        row("addmm", "flow tensor tensor_", autocast="lower"),
+        row("baddbmm", "flow tensor tensor_", autocast="lower"),
+        row("tensordot", "flow", autocast="widest"),
         row("cross", "flow tensor linalg"),
         row("einsum", "flow"),
     ),
     *at(
         "functional.fft",
         *(
-            row(kind + dims, "fft", widens="cpu")
+            row(kind + dims, "fft", autocast="cpu")
             for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
             for dims in ("", "2", "n")
         ),
         *(row(name, "fft") for name in ("fftshift", "ifftshift", "fftfreq", "rfftfreq")),
-        row("stft", "flow tensor", widens="cpu"),
+        row("stft", "flow tensor", autocast="cpu"),
         row("istft", "flow tensor"),
     ),
     *at(
@@ -54,8 +54,8 @@ ROWS: tuple[Row, ...] = (
     ),
     *at(
         "functional.matrices",
-        row("inv", "linalg", widens="cpu"),
-        row("inverse", "flow tensor", own="inv", widens="cpu"),
+        row("inv", "linalg"),
+        row("inverse", "flow tensor", own="inv"),
         row("det", "flow tensor linalg"),
         row("slogdet", "flow tensor linalg"),
         row("logdet", "flow tensor"),
@@ -84,7 +84,7 @@ ROWS: tuple[Row, ...] = (
         row("matrix_power", "flow tensor linalg"),
         row("lstsq", "linalg"),
         row("diagonal", "linalg"),
-        row("vecdot", "linalg"),
+        row("vecdot", "linalg", autocast="lower"),
     ),
     *at(
         "functional.factoring",
@@ -111,9 +111,9 @@ ROWS: tuple[Row, ...] = (
     *at(
         "functional.linalg",
         row("cond", "linalg"),
-        row("matrix_norm", "linalg"),
-        row("norm", "linalg"),
-        row("norm", "flow tensor", own="tensor_norm"),
-        row("vector_norm", "linalg"),
+        row("matrix_norm", "linalg", autocast="cuda"),
+        row("norm", "linalg", autocast="cuda"),
+        row("norm", "flow tensor", own="tensor_norm", autocast="cuda"),
+        row("vector_norm", "linalg", autocast="cuda"),
     ),
 )

@@ -5,7 +5,7 @@ from oneflow.api.row import Row, at, row
 ROWS: tuple[Row, ...] = (
     *at(
         "functional.reduction",
-        row("trace", "flow tensor", widens="cpu"),
+        row("trace", "flow tensor", autocast="cpu"),
         row("sum", "flow tensor"),
         row("mean", "flow tensor"),
         row("prod", "flow tensor"),
@@ -25,14 +25,14 @@ ROWS: tuple[Row, ...] = (
         row("cumprod", "flow tensor tensor_"),
         row("equal", "flow tensor"),
         row("allclose", "flow tensor"),
-        row("dist", "flow"),
+        row("dist", "flow", autocast="cuda"),
         row("reduce_sum_like", "_C", torch=None),
     ),
     *at(
         "functional.statistics",
         row("nanmean", "flow tensor"),
         row("nanmedian", "flow tensor"),
-        row("nanquantile", "flow tensor", widens="cpu"),
+        row("nanquantile", "flow tensor", autocast="cpu"),
         row("var_mean", "flow"),
         row("std_mean", "flow"),
         row("aminmax", "flow tensor"),
@@ -50,9 +50,9 @@ ROWS: tuple[Row, ...] = (
         row("histogram", "flow tensor"),
         row("bucketize", "flow"),
         row("unique_consecutive", "flow tensor"),
-        row("cdist", "flow", widens="cpu"),
-        row("pdist", "F flow"),
-        row("renorm", "flow tensor tensor_"),
+        row("cdist", "flow", autocast="cpu cuda"),
+        row("pdist", "F flow", autocast="cuda"),
+        row("renorm", "flow tensor tensor_", autocast="cuda"),
     ),
     *at("functional.metrics", row("roc_auc_score", "flow", torch=None)),
 )

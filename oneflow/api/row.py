@@ -47,7 +47,9 @@ class Row:
     keywords: spellings of keywords that callers may use besides the function's own ones.
     order: positional order of the arguments where users expect another than the function has.
     inplace: does the function that is made of an op take `inplace=`?
-    widens: kinds of devices on which `autocast` has the function run in float32.
+    autocast: what `autocast` does to a function of several ops before the first: the kinds of
+        devices on which it runs in float32, or `lower`: in the block's dtype, or `widest`: in
+        that of its widest operand.
     layer: name of the layer that is made of the function, "" for none.
     """
 
@@ -60,7 +62,7 @@ class Row:
     keywords: dict[str, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     inplace: bool = False
-    widens: tuple[str, ...] = ()
+    autocast: tuple[str, ...] = ()
     layer: str = ""
 
 
@@ -74,7 +76,7 @@ class _Entry:
     keywords: str
     order: str
     inplace: bool
-    widens: str
+    autocast: str
     layer: str
 
 
@@ -88,16 +90,16 @@ def row(
     keywords: str = "",
     order: str = "",
     inplace: bool = False,
-    widens: str = "",
+    autocast: str = "",
     layer: str = "",
 ) -> _Entry:
     """A row as it is written in the table; `at` completes it.
 
-    names, surfaces, order, widens: separated by blanks.  own: the name in the home; None: the
+    names, surfaces, order, autocast: separated by blanks.  own: the name in the home; None: the
     first name.
     keywords: "their_name=own_name" pairs, separated by blanks.
     """
-    return _Entry(names, surfaces, own, torch, promote, keywords, order, inplace, widens, layer)
+    return _Entry(names, surfaces, own, torch, promote, keywords, order, inplace, autocast, layer)
 
 
 def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
@@ -113,7 +115,7 @@ def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
             keywords=dict(pair.split("=") for pair in e.keywords.split()),
             order=tuple(e.order.split()),
             inplace=e.inplace,
-            widens=tuple(e.widens.split()),
+            autocast=tuple(e.autocast.split()),
             layer=e.layer,
         )
         for e in entries

@@ -33,9 +33,9 @@ class Mode:
     call_module: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None
     """`call_module(module, args, kwargs)`, in a mode that calls modules in a way of its own."""
 
-    widen: Callable[[Any, tuple[str, ...]], Any] | None = None
-    """`widen(x, devices)`: the operand of a function that needs full precision on these kinds of
-    devices, in a mode that lowers precision."""
+    run_cast: Callable[..., Any] | None = None
+    """`run_cast(function, args, kwargs, how)`: runs a function of several ops, in a mode that
+    chooses their precision. how: see `Row.autocast` (api/row.py)."""
 
     reads_later: bool = False
     """Whether input pipelines are to be remembered for each step, in a mode that reads nothing."""

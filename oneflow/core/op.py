@@ -42,6 +42,7 @@ from oneflow.core.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from oneflow.core.parts import Parts
+    from oneflow.core.precision import Precision
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -211,6 +212,21 @@ class Op(metaclass=OpClass):
     """`positions(*types, **attrs)`, of whole tensors: by the number of an operand that holds
     positions (indices, labels), the values that it may have; `ignore_index` is allowed besides.
     Checked before every call, whole or on a shard."""
+
+    precision: ClassVar[Precision | None] = None
+    """The part it plays in mixed precision; None: derived from the formula. See
+    core/precision.py."""
+
+    widens: ClassVar[tuple[str, ...] | None] = None
+    """Kinds of devices on which `autocast` has the op run in float32, as PyTorch's lists have it;
+    None: GPUs, if it keeps float32."""
+
+    stays_wide: ClassVar[Collection[int]] = ()
+    """Operands that are not lowered with the others: statistics, and weights that may be wider."""
+
+    reads_half: ClassVar[Collection[int]] = ()
+    """Operands that come in half floats as they are where the op is not lowered, because the dtype
+    of its results does not depend on theirs."""
 
     uniform: ClassVar[Callable[..., Collection[int]] | None] = None
     """`uniform(*types, **attrs)`: the dims of the output along which all elements are equal,

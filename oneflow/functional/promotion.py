@@ -254,15 +254,15 @@ def _widened(x: object) -> object:
     return as_type(x, dtypes.float32) if isinstance(x, Tensor) else x
 
 
-def widened(function: Callable[..., R], devices: tuple[str, ...]) -> Callable[..., R]:
-    """`function`, given float32 where `autocast` lowers the precision of these kinds of devices."""
+def recast(function: Callable[..., R], how: tuple[str, ...]) -> Callable[..., R]:
+    """`function`, whose tensors `autocast` casts before its first op.  how: see `Row.autocast`."""
 
     @wraps(function)
     def apply(*args: object, **keywords: object) -> R:
-        widen = current_mode().widen
-        if widen is None:
+        run_cast = current_mode().run_cast
+        if run_cast is None:
             return function(*args, **keywords)
-        wide = {name: widen(x, devices) for name, x in keywords.items()}
-        return function(*[widen(x, devices) for x in args], **wide)
+        result: R = run_cast(function, args, keywords, how)
+        return result
 
     return apply

@@ -15,7 +15,7 @@ from oneflow.core.dispatch import call, swap_mode
 from oneflow.core.dtype import DType, float32, int64
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
-from oneflow.graph.precision import KEPT
+from oneflow.graph.precision import kept_operands
 from oneflow.ops.assign import assign
 from oneflow.ops.cast import cast
 from oneflow.ops.update import AND_CAST, with_copy
@@ -103,7 +103,7 @@ def _read_by(trace: Trace, lowered: set[int]) -> set[int]:
         for node in trace.graph
         if node.id in lowered
         for i, value in enumerate(node.inputs)
-        if i not in KEPT.get(node.op, ())
+        if i not in kept_operands(node)
     }
 
 

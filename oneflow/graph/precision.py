@@ -1,24 +1,24 @@
 """Mixed precision of a graph: which of its ops run in a half dtype, and the casts between them.
 
-`build` is traced in the dtypes that it says. Then the ops of the forward pass are coloured as
-upstream does, by lists of their names:
+`build` is traced in the dtypes that it says. Then each op of the forward pass has the precision
+that it declares (core/precision.py):
 
-    white   run in the half dtype: products and convolutions
-    black   run in float32: losses, sums, powers and exponentials
-    gray    half between white ops: on a path from one to another without a black op
-    clear   half where a neighbour is, before or behind: they only move numbers
+    lower    half
+    keep     float32
+    follow   half between ops that lower: on a path from one to another without one that keeps
+    either   half where a neighbour is, before or behind
 
-and so what lies between black ops is black. At an output of the graph gray and clear ops count as
-if a white op followed. All other ops stay as they are. An op of the backward pass has the precision
-of the op whose gradient it is part of; one that adds up gradients has that of its inputs. A value
-is cast once for all its readers on the other side of a border, so a parameter is cast once a step;
-outputs of the graph and all that updates parameters are float32 as before.
+and so all that lies between two ops that keep float32 does, too. At an output of the graph ops that
+follow or take either count as if one that lowers came next. An op of the backward pass has the
+precision of the op whose gradient it is part of; one that adds up gradients has that of its inputs.
+A value is cast once for all its readers on the other side of a border, so a parameter is cast once
+a step; outputs of the graph and all that updates parameters are float32 as before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,56 +28,13 @@ from oneflow.core.dtype import DType, float16, float32
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.op import Op, find_op, infer_types
 from oneflow.core.operand import Attrs
+from oneflow.core.precision import Precision, precision_of
 from oneflow.core.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from oneflow.graph.trace import Trace
 
-WHITE = frozenset(
-    (
-        *("matmul", "linear", "matmul_weight_grad", "attention", "amp_white_identity"),
-        *("conv", "conv_data_grad", "conv_filter_grad"),
-    )
-)
-BLACK = frozenset(
-    (
-        *("amp_black_identity", "bce_loss", "bce_with_logits_loss", "nll_loss", "smooth_l1_loss"),
-        *("sparse_softmax_cross_entropy", "ctc_loss", "log_softmax", "reduce_prod", "reduce_sum"),
-        *("square_sum", "cumsum", "cumprod", "logcumsumexp", "exp", "exp2", "expm1", "log"),
-        *("log10", "log1p", "log2", "pow", "scalar_pow", "reciprocal", "rsqrt", "square"),
-        *("acos", "asin", "cosh", "sinh", "tan", "erfinv", "softplus"),
-    )
-)
-GRAY = frozenset(
-    (
-        *("add", "sub", "mul", "div", "scalar_add", "scalar_mul", "scalar_div", "neg", "where"),
-        *("sqrt", "sigmoid", "tanh", "gelu", "quick_gelu", "silu", "mish", "elu", "celu", "selu"),
-        *("leaky_relu", "hardsigmoid", "hardswish", "softsign", "square_relu", "dropout"),
-        *("softmax", "causal_softmax", "layer_norm", "rms_norm", "batch_norm_apply"),
-        *("avg_pool", "adaptive_avg_pool", "abs", "maximum", "minimum"),
-    )
-)
-CLEAR = frozenset(
-    (
-        *("reshape", "transpose", "expand", "slice", "split", "concat", "pad", "copy", "flip"),
-        *("roll", "tril", "triu", "diagonal", "unfold", "slice_scatter", "slice_update"),
-        *("masked_fill", "relu", "relu6", "hardtanh", "clamp", "threshold", "max_pool"),
-        *("depend", "to_global"),
-    )
-)
-KEPT: dict[str, range] = {
-    "attention_grad": range(5, 6),
-    "layer_norm_grad": range(2, 4),
-    "rms_norm_grad": range(2, 3),
-    "batch_norm_apply": range(1, 5),
-    "batch_norm_grad_sums": range(2, 4),
-    "batch_norm_grad_apply": range(2, 7),
-    "depend": range(1, 2),
-}
-"""Operands that are not cast with the others: statistics, and weights that may be wider."""
 FLOAT16_MAX = 65504.0
-READS = frozenset(("cast", "batch_sums"))
-"""Ops that are not lowered, and read half floats as they are."""
 
 
 class Lowering(Autocasting):
@@ -93,6 +50,16 @@ class Lowering(Autocasting):
             return self.inner.run(op, inputs, attrs)
         finally:
             self.marks.is_inside = before
+
+    def run_cast(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        how: tuple[str, ...],
+    ) -> Any:
+        """Run a function as it is: nothing is cast before the whole graph is known."""
+        return function(*args, **kwargs)
 
     def afresh(self) -> Lowering:
         return self
@@ -137,7 +104,7 @@ def lowered_nodes(graph: LogicalGraph, marks: Marks, dtype: DType, results: set[
 
     results: ids of the values that `build` returned.
     """
-    return _colour([n for n in graph if n.id in marks.inside and _can(n, dtype)], results)
+    return _colour([n for n in graph if n.id in marks.inside], dtype, results)
 
 
 def lower(graph: LogicalGraph, marks: Marks, dtype: DType, lowered: set[int]) -> None:
@@ -148,33 +115,42 @@ def lower(graph: LogicalGraph, marks: Marks, dtype: DType, lowered: set[int]) ->
         editor.convert(node, node.id in lowered or following(node))
 
 
-# ---- colours -------------------------------------------------------------------------------------
+# ---- the forward pass ----------------------------------------------------------------------------
 
 
-def _can(node: Node, dtype: DType) -> bool:
-    """Whether a node has a colour: it is in a list, and its numbers are float32 or less, that of
-    its attributes too, so that -1e9 for what is masked does not become infinite.
+def _part(node: Node, dtype: DType) -> Precision | None:
+    """The part that a node of the forward pass plays; None: it stays as it is, because it is none
+    of numbers in float32, or a number among its attributes does not fit: -1e9 for what is masked
+    would become infinite.
     """
-    if node.op not in WHITE | BLACK | GRAY | CLEAR:
-        return False
-    if not node.is_structural and find_op(node.op).mutates:
-        return False
-    if _is_too_large(node.attrs.get("value"), dtype):
-        return False
-    kinds = {v.type.dtype for v in node.inputs if v.type.dtype.is_floating_point}
-    return float32 in kinds and all(kind.bytes <= float32.bytes for kind in kinds)
+    floats = [v.type.dtype for v in node.inputs if v.type.dtype.is_floating_point]
+    if float32 not in floats or any(kind.bytes > float32.bytes for kind in floats):
+        return None
+    if dtype is float16 and any(_is_too_large(value) for value in node.attrs.values()):
+        return None
+    if node.is_structural:
+        return "either" if node.op == "to_global" else None
+    op = find_op(node.op)
+    if op.mutates or 0 in op.reads_half or not any(_is_float(v) for v in node.outputs):
+        return None
+    return precision_of(op, tuple([v.type for v in node.inputs]), node.attrs)
 
 
-def _is_too_large(value: object, dtype: DType) -> bool:
-    if dtype is not float16 or not isinstance(value, float) or math.isinf(value):
-        return False
-    return abs(value) > FLOAT16_MAX
+def _is_too_large(value: object) -> bool:
+    return isinstance(value, float) and FLOAT16_MAX < abs(value) < math.inf
 
 
-def _colour(nodes: list[Node], results: set[int]) -> set[int]:
-    """Ids of the nodes that run in half precision, of those that have a colour."""
-    known = {node.id for node in nodes}
-    before = {n.id: [v.node.id for v in n.inputs if v.node.id in known] for n in nodes}
+def _is_float(value: Value) -> bool:
+    return value.type.dtype.is_floating_point
+
+
+def _colour(nodes: list[Node], dtype: DType, results: set[int]) -> set[int]:
+    """Ids of the nodes that run in half precision, of those of the forward pass."""
+    parts = {node.id: part for node in nodes if (part := _part(node, dtype)) is not None}
+    nodes = [node for node in nodes if node.id in parts]
+    before = {
+        n.id: [v.node.id for v in n.inputs if v.node.id in parts and _is_float(v)] for n in nodes
+    }
     after: dict[int, list[int]] = {n.id: [] for n in nodes}
     for i, makers in before.items():
         for maker in makers:
@@ -194,28 +170,26 @@ def _colour(nodes: list[Node], results: set[int]) -> set[int]:
                 found.add(n.id)
         return found
 
-    is_white, is_black = _among(WHITE), _among(BLACK)
-    is_soft, is_clear = _among(GRAY | CLEAR), _among(CLEAR)
-    dark = spread(back, after, _among(BLACK | GRAY), is_clear, set())
-    black = spread(nodes, before, is_black, lambda n: n.id in dark, set())
+    def plays(*which: Precision) -> Callable[[Node], bool]:
+        return lambda node: parts[node.id] in which
+
+    lowers, takes_either, is_soft = plays("lower"), plays("either"), plays("follow", "either")
+    dark = spread(back, after, plays("keep", "follow"), takes_either, set())
+    wide = spread(nodes, before, plays("keep"), lambda n: n.id in dark and is_soft(n), set())
 
     def is_free(node: Node) -> bool:
-        return node.id not in black
+        return node.id not in wide
 
     def ends(node: Node) -> bool:
-        if is_white(node):
+        if lowers(node):
             return True
         first = node.outputs[0]
         return is_soft(node) and is_free(node) and first.id in results and not first.users
 
     leading = spread(back, after, ends, lambda n: is_soft(n) and is_free(n), set())
-    white = spread(nodes, before, is_white, lambda n: n.id in leading, set())
-    white = spread(nodes, before, _never, lambda n: is_clear(n) and is_free(n), white)
-    return spread(back, after, _never, lambda n: is_clear(n) and is_free(n), white)
-
-
-def _among(names: frozenset[str]) -> Callable[[Node], bool]:
-    return lambda node: node.op in names
+    half = spread(nodes, before, lowers, lambda n: n.id in leading, set())
+    half = spread(nodes, before, _never, lambda n: takes_either(n) and is_free(n), half)
+    return spread(back, after, _never, lambda n: takes_either(n) and is_free(n), half)
 
 
 def _never(_: Node) -> bool:
@@ -244,7 +218,7 @@ class _Following:
             maker = None
         else:
             return False
-        kept = KEPT.get(node.op, ())
+        kept = kept_operands(node)
         dtypes = {v.type.dtype for i, v in enumerate(node.inputs) if i not in kept}
         floats = {dtype for dtype in dtypes if dtype.is_floating_point}
         if not floats or not floats <= self._kinds or not self._may(node):
@@ -281,8 +255,9 @@ class _Following:
 # ---- editing -------------------------------------------------------------------------------------
 
 
-def _reads_any(node: Node, index: int) -> bool:
-    return node.op in READS or (node.op == "depend" and index > 0)
+def kept_operands(node: Node) -> Collection[int]:
+    """Numbers of the operands that are not lowered with the others."""
+    return () if node.is_structural else find_op(node.op).stays_wide
 
 
 class _Editor:
@@ -299,16 +274,29 @@ class _Editor:
         """Let a node run in half precision, or in the dtypes in which it was traced. Everything
         before it is done.
         """
-        kept = KEPT.get(node.op, ())
+        kept = kept_operands(node)
+        readable = () if is_half else self._readable(node)
         for i, value in enumerate(node.inputs):
             is_lowered = is_half and i not in kept
             if is_lowered and value.type.dtype is float32:
                 self._graph.set_input(node, i, self._cast(node, value, self._dtype))
-            elif not is_lowered and value.id in self._types and not _reads_any(node, i):
+            elif not is_lowered and value.id in self._types and i not in readable:
                 before = self._types[value.id]
                 self._graph.set_input(node, i, self._cast(node, value, before.dtype))
         if is_half:
             self._retype(node)
+
+    def _readable(self, node: Node) -> Collection[int]:
+        """Operands that come in half floats although the node is not lowered: those that its op
+        says, or all if they do so and it makes no floats of them.
+        """
+        if node.is_structural:
+            return ()
+        op = find_op(node.op)
+        if op.mutates or op.has_effect or any(_is_float(v) for v in node.outputs):
+            return op.reads_half
+        floats = [v for v in node.inputs if _is_float(v)]
+        return range(len(node.inputs)) if all(v.id in self._types for v in floats) else ()
 
     def _retype(self, node: Node) -> None:
         if node.is_structural:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.core.expression import (
@@ -40,6 +40,9 @@ from oneflow.core.operand import Attr, Gradients, Number, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import FLOAT, NUMBER, require, require_float, require_same
 from oneflow.ops.elementwise import Elementwise
+
+if TYPE_CHECKING:
+    from oneflow.core.precision import Precision
 
 P = ParamSpec("P")
 _Declared = Declared[Concatenate[Operand, P], Tensor]
@@ -137,11 +140,12 @@ def activation(
     *,
     derivative: Callable[..., Expression] | None = None,
     check: Callable[..., None] | None = None,
+    precision: Precision | None = None,
 ) -> Callable[[Callable[Concatenate[Expression, P], Expression]], _Declared[P]]:
     """Declare the function of expressions below as an op of one tensor.
 
     accepts: the kind of its elements (ops/checks.py).  derivative: of (d_out, x, attrs), where the
-    formula's own would be inexact or costly.  check: see `Op.check`.
+    formula's own would be inexact or costly.  check, precision: see `Op`.
     """
 
     def made(function: Callable[Concatenate[Expression, P], Expression]) -> _Declared[P]:
@@ -155,6 +159,7 @@ def activation(
             "name": function.__name__,
             "__doc__": function.__doc__,
             "accepts": accepts,
+            "precision": precision,
             "declared_by": staticmethod(function),
             "formula": staticmethod(of_scalars(function, _X)),
         }
@@ -260,7 +265,7 @@ def _logsigmoid_slope(d: Expression, x: Expression) -> Expression:
     return d * sigmoid(-x)
 
 
-@activation(derivative=_logsigmoid_slope)
+@activation(derivative=_logsigmoid_slope, precision="follow")
 def logsigmoid(x: Expression) -> Expression:
     """log(sigmoid(x)), without overflow."""
     return minimum(x, 0) - log1p(exp(-absolute(x)))
@@ -292,7 +297,7 @@ def _mish_slope(d: Expression, x: Expression) -> Expression:
     return d * ((n + minimum(x, 20) * w * ((w + 1) * 4 / (n + 2))) / (n + 2))
 
 
-@activation(derivative=_mish_slope)
+@activation(derivative=_mish_slope, precision="follow")
 def mish(x: Expression) -> Expression:
     """x * tanh(softplus(x))."""
     _, n = _mish_parts(x)
@@ -305,7 +310,7 @@ def quick_gelu(x: Expression) -> Expression:
     return x * sigmoid(x * 1.702)
 
 
-@activation(NUMBER)
+@activation(NUMBER, precision="follow")
 def square_relu(x: Expression) -> Expression:
     """max(x, 0) squared."""
     return apply("square", apply("relu", x))
@@ -330,7 +335,7 @@ def _elu_slope(d: Expression, x: Expression, *, alpha: float, steep: float = 1.0
     return where(x > 0, d, d * exp(where(x > 0, 0, x) * steep) * (alpha * steep))  # NaN for NaN
 
 
-@activation(derivative=_elu_slope)
+@activation(derivative=_elu_slope, precision="follow")
 def elu(x: Expression, *, alpha: float = 1.0) -> Expression:
     """x where x > 0, else alpha (exp(x) - 1)."""
     return _elu(x, alpha)
@@ -340,7 +345,7 @@ def _celu_slope(d: Expression, x: Expression, *, alpha: float) -> Expression:
     return _elu_slope(d, x, alpha=alpha, steep=1 / alpha)
 
 
-@activation(derivative=_celu_slope)
+@activation(derivative=_celu_slope, precision="follow")
 def celu(x: Expression, *, alpha: float = 1.0) -> Expression:
     """x where x > 0, else alpha (exp(x / alpha) - 1)."""
     return _elu(x, alpha, 1 / alpha)
@@ -353,7 +358,7 @@ def _selu_slope(d: Expression, x: Expression) -> Expression:
     return _elu_slope(d * _SELU_SCALE, x, alpha=_SELU_ALPHA)
 
 
-@activation(derivative=_selu_slope)
+@activation(derivative=_selu_slope, precision="follow")
 def selu(x: Expression) -> Expression:
     """The self-normalising elu, scale elu(x, alpha): Klambauer et al., 2017."""
     return _elu(x, _SELU_ALPHA) * _SELU_SCALE

@@ -40,6 +40,7 @@ class Attention(Op):
     """
 
     name = "attention"
+    precision = "lower"
 
     @staticmethod
     def infer(
@@ -111,6 +112,7 @@ class AttentionGrad(Op):
     """(d_q, d_k, d_v) of attention, from its inputs and outputs and the gradient of `out`."""
 
     name = "attention_grad"
+    stays_wide = range(5, 6)
 
     @staticmethod
     def infer(

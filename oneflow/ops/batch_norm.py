@@ -59,6 +59,8 @@ class BatchSums(Op):
     """
 
     name = "batch_sums"
+    precision = "keep"
+    reads_half = range(1)
     is_flat = True
 
     @staticmethod
@@ -82,6 +84,7 @@ class BatchMoments(Op):
     """
 
     name = "batch_moments"
+    precision = "keep"
     is_flat = True
 
     @staticmethod
@@ -178,6 +181,8 @@ class BatchNormApply(Op):
     """
 
     name = "batch_norm_apply"
+    precision = "follow"
+    stays_wide = range(1, 5)
 
     @staticmethod
     def infer(x: Operand, *per_channel: Operand, count: int = 0) -> TensorType:
@@ -247,6 +252,7 @@ class BatchNormGradSums(Op):
     """(sum of d_y, sum of d_y * (x - mean) * inv_std) per channel, float64: d_beta and d_gamma."""
 
     name = "batch_norm_grad_sums"
+    stays_wide = range(2, 4)
 
     @staticmethod
     def infer(
@@ -275,6 +281,7 @@ class BatchNormGradApply(Op):
     """
 
     name = "batch_norm_grad_apply"
+    stays_wide = range(2, 7)
 
     @staticmethod
     def infer(d_y: Operand, x: Operand, *per_channel: Operand, count: int) -> TensorType:

@@ -27,8 +27,8 @@ def _function(name: str, doc: str, grad: Rule | None = None) -> Callable[[Operan
         return elementwise_signatures(x)
 
     if grad is None:
-        return row(name, infer, doc=doc, sbp=sbp)
-    return row(name, infer, doc=doc, sbp=sbp, grad=grad)
+        return row(name, infer, doc=doc, sbp=sbp, precision="follow")
+    return row(name, infer, doc=doc, sbp=sbp, grad=grad, precision="follow")
 
 
 def _over(x: Tensor, value: Tensor, at_zero: float) -> Tensor:
@@ -85,6 +85,7 @@ class Gammainc(Op):
     """
 
     name = "gammainc"
+    precision = "follow"
 
     @staticmethod
     def infer(a: Operand, x: Operand, log_gamma: Operand, *, is_upper: bool = False) -> TensorType:
@@ -127,6 +128,7 @@ class Polynomial(Op):
     """The polynomial of degree n, one of `KINDS`, at x; 0 for negative n."""
 
     name = "polynomial"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand, n: Operand, *, kind: str) -> TensorType:

@@ -15,6 +15,7 @@ class Frexp(Op):
     """(mantissa, exponent: int32): x = mantissa * 2^exponent, 1/2 <= |mantissa| < 1."""
 
     name = "frexp"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:

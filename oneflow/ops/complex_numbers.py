@@ -32,6 +32,7 @@ class Conj(Op):
     """The complex conjugate of each element."""
 
     name = "conj"
+    precision = "follow"
     is_conjugating = False
 
     @staticmethod
@@ -109,6 +110,7 @@ class MakeComplex(Op):
     """real + i imag."""
 
     name = "complex"
+    precision = "keep"
     is_conjugating = False
 
     @staticmethod
@@ -139,6 +141,7 @@ class ComplexAbs(Op):
     """The distance of each element from 0."""
 
     name = "complex_abs"
+    precision = "follow"
     is_conjugating = False
 
     @staticmethod
@@ -169,6 +172,7 @@ class ComplexAngle(Op):
     """The angle of each element, from -pi to pi."""
 
     name = "complex_angle"
+    precision = "follow"
     is_conjugating = False
 
     @staticmethod
@@ -224,6 +228,8 @@ class ViewAsComplex(Op):
     """The two elements of the last dim as one complex number."""
 
     name = "view_as_complex"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     is_view = True
     is_conjugating = False
 

@@ -88,6 +88,7 @@ class SplitOp(Op):
     """x cut along `dim` into parts of the given sizes, one output each."""
 
     name = "split"
+    precision = "either"
 
     @staticmethod
     def infer(x: Operand, *, sizes: tuple[int, ...], dim: int) -> tuple[TensorType, ...]:

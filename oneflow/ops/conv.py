@@ -69,6 +69,7 @@ class Conv(Op):
     """
 
     name = "conv"
+    precision = "lower"
 
     @staticmethod
     def infer(x: Operand, w: Operand, **geometry: Unpack[Geometry]) -> TensorType:
@@ -110,6 +111,7 @@ class ConvDataGrad(Op):
     """
 
     name = "conv_data_grad"
+    precision = "lower"
 
     @staticmethod
     def infer(
@@ -151,6 +153,7 @@ class ConvFilterGrad(Op):
     """d_w of conv: (O, C / groups, *kernel) of d_out (N, O, *positions) and x (N, C, *spatial)."""
 
     name = "conv_filter_grad"
+    precision = "lower"
 
     @staticmethod
     def infer(

@@ -70,6 +70,7 @@ class SparseSoftmaxCrossEntropy(Formulated):
     """
 
     name = "sparse_softmax_cross_entropy"
+    widens = ("cpu", "cuda")
     defaults = _NO_SMOOTHING
     per_row = frozenset({"labels"})
     positions = staticmethod(_classes)
@@ -175,6 +176,8 @@ class NllLoss(Op):
     """
 
     name = "nll_loss"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     localize = staticmethod(_class_start)
     positions = staticmethod(_classes)
 

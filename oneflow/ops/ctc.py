@@ -27,6 +27,7 @@ class CtcLoss(Op):
     """
 
     name = "ctc_loss"
+    precision = "keep"
 
     @staticmethod
     def infer(

@@ -20,6 +20,8 @@ class Depend(Op):
     """
 
     name = "depend"
+    stays_wide = reads_half = range(1, 2)
+    precision = "either"
     is_alias = True
 
     @staticmethod

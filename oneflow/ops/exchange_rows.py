@@ -53,6 +53,7 @@ class ExchangeRows(Op):
     """
 
     name = "exchange_rows"
+    precision = "either"
     moves_rows = True
 
     @staticmethod
@@ -97,6 +98,7 @@ class PackRows(Op):
     """
 
     name = "pack_rows"
+    precision = "either"
 
     @staticmethod
     def infer(

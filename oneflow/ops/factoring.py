@@ -29,6 +29,8 @@ class Lu(Op):
     u is 0, counted from 1, else 0."""
 
     name = "lu_factor"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 3
 
     @staticmethod
@@ -142,6 +144,8 @@ class Ldl(Op):
     """
 
     name = "ldl_factor"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 3
 
     @staticmethod
@@ -163,6 +167,8 @@ class LdlSolve(Op):
     """The x with a @ x = b, a given by its factors ld and pivots; all have the same batch dims."""
 
     name = "ldl_solve"
+    precision = "keep"
+    widens = ("cpu", "cuda")
 
     @staticmethod
     def infer(
@@ -193,6 +199,8 @@ class Geqrf(Op):
     """
 
     name = "geqrf"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 2
 
     @staticmethod
@@ -213,6 +221,8 @@ class MatrixExp(Op):
     """The exponential of each square matrix: the sum of x^k / k!."""
 
     name = "matrix_exp"
+    precision = "keep"
+    widens = ("cpu", "cuda")
 
     @staticmethod
     def infer(x: Operand) -> TensorType:

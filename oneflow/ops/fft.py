@@ -31,6 +31,8 @@ class FftC2c(Op):
     exponent."""
 
     name = "fft_c2c"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     is_conjugating = False
 
     @staticmethod
@@ -61,6 +63,8 @@ class FftR2c(Op):
     the second is the mirror image."""
 
     name = "fft_r2c"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     is_conjugating = False
 
     @staticmethod
@@ -93,6 +97,8 @@ class FftC2r(Op):
     holds the first half."""
 
     name = "fft_c2r"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     is_conjugating = False
 
     @staticmethod

@@ -46,6 +46,7 @@ class Gather(Op):
     """
 
     name = "gather"
+    precision = "follow"
     positions = staticmethod(_along_dim)
 
     @staticmethod
@@ -165,6 +166,7 @@ class DimGather(Op):
     `dim` only. size, offset: as of `gather`."""
 
     name = "dim_gather"
+    precision = "follow"
     positions = staticmethod(_along_dim)
 
     @staticmethod
@@ -223,6 +225,7 @@ class DimScatter(Op):
     indices that lie on other shards are left out."""
 
     name = "dim_scatter"
+    precision = "follow"
     positions = staticmethod(_along_dim)
 
     @staticmethod
@@ -264,6 +267,7 @@ class DimScatterAdd(Op):
     """A scatter as dim_scatter, but adding to what is there; equal indices add up."""
 
     name = "dim_scatter_add"
+    precision = "follow"
     positions = staticmethod(_along_dim)
 
     @staticmethod

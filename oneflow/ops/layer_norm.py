@@ -93,6 +93,8 @@ class LayerNorm(_Norm):
     """
 
     name = "layer_norm"
+    precision = "follow"
+    widens = ("cuda",)
 
     @staticmethod
     def infer(
@@ -150,6 +152,7 @@ class LayerNormGrad(_Norm):
     """
 
     name = "layer_norm_grad"
+    stays_wide = range(2, 4)
     per_row = frozenset(("mean", "inv_std"))
 
     @staticmethod
@@ -185,6 +188,8 @@ class RmsNorm(_Norm):
     """
 
     name = "rms_norm"
+    precision = "follow"
+    widens = ("cuda",)
 
     @staticmethod
     def infer(
@@ -227,6 +232,7 @@ class RmsNormGrad(_Norm):
     """
 
     name = "rms_norm_grad"
+    stays_wide = range(2, 3)
     per_row = frozenset(("inv_rms",))
 
     @staticmethod

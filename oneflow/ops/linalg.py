@@ -87,6 +87,8 @@ class Inv(Op):
     """The inverse of each matrix."""
 
     name = "inv"
+    precision = "keep"
+    widens = ("cpu", "cuda")
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
@@ -110,6 +112,8 @@ class Solve(Op):
     """The x with a @ x = b, both with the same batch dims."""
 
     name = "solve"
+    precision = "keep"
+    widens = ("cpu", "cuda")
 
     @staticmethod
     def infer(a: Operand, b: Operand) -> TensorType:
@@ -137,6 +141,8 @@ class Slogdet(Op):
     number of size 1 with its angle."""
 
     name = "slogdet"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 2
     is_conjugating = False
 
@@ -177,6 +183,8 @@ class Det(Op):
     """The determinant of each matrix."""
 
     name = "det"
+    precision = "keep"
+    widens = ("cpu", "cuda")
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
@@ -215,6 +223,8 @@ class Cholesky(Op):
     numbers: the Hermitian l @ l.H), of which the lower triangle is read."""
 
     name = "cholesky"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     is_conjugating = False
 
     @staticmethod
@@ -249,6 +259,8 @@ class CholeskyEx(Op):
     of the first leading minor that is not, and l holds the columns before it; else 0."""
 
     name = "cholesky_ex"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 2
     is_conjugating = False
 
@@ -276,6 +288,8 @@ class Qr(Op):
     """
 
     name = "qr"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 2
     is_conjugating = False
 
@@ -346,6 +360,8 @@ class Eigh(Op):
     which the lower triangle is read."""
 
     name = "eigh"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 2
     is_conjugating = False
 
@@ -389,6 +405,8 @@ class Eig(Op):
     """(eigenvalues, eigenvectors as columns of length 1) of each matrix, as complex numbers."""
 
     name = "eig"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 2
     is_conjugating = False
 
@@ -434,6 +452,8 @@ class Eigvals(Op):
     """The eigenvalues of each matrix, as complex numbers."""
 
     name = "eigvals"
+    precision = "keep"
+    widens = ("cpu", "cuda")
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
@@ -455,6 +475,8 @@ class Svd(Op):
     """
 
     name = "svd"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     num_outputs = 3
     is_conjugating = False
 
@@ -529,6 +551,8 @@ class Pinv(Op):
     count as 0. is_hermitian: only the lower triangles are read."""
 
     name = "pinv"
+    precision = "keep"
+    widens = ("cpu", "cuda")
     is_conjugating = False
 
     @staticmethod

@@ -49,6 +49,8 @@ class SmoothL1Loss(_Loss):
     """
 
     name = "smooth_l1_loss"
+    precision = "keep"
+    widens = ("cpu", "cuda")
 
     @classmethod
     def infer(cls, x: Operand, target: Operand, *, beta: float = 1.0) -> TensorType:
@@ -96,6 +98,7 @@ class BceWithLogitsLoss(_Loss):
     """
 
     name = "bce_with_logits_loss"
+    widens = ("cpu", "cuda")
 
     @classmethod
     def infer(cls, x: Operand, target: Operand, *, pos_weight: float = 1.0) -> TensorType:
@@ -145,6 +148,7 @@ class BceLoss(_Loss):
     """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logs are kept above -100."""
 
     name = "bce_loss"
+    widens = ("cpu", "cuda")
 
     @classmethod
     def infer(cls, x: Operand, target: Operand) -> TensorType:

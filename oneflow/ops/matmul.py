@@ -25,6 +25,7 @@ class Matmul(Op):
     """
 
     name = "matmul"
+    precision = "lower"
 
     @staticmethod
     def infer(
@@ -71,6 +72,7 @@ class MatmulWeightGrad(Op):
     """
 
     name = "matmul_weight_grad"
+    precision = "lower"
 
     @staticmethod
     def infer(a: Operand, d: Operand, *, transpose: bool = False) -> TensorType:
@@ -100,6 +102,7 @@ class Linear(Op):
     """out = x @ w^T + b.   x: (..., in); w: (out, in); b: (out,); out: (..., out)."""
 
     name = "linear"
+    precision = "lower"
 
     @staticmethod
     def infer(x: Operand, w: Operand, b: Operand) -> TensorType:
@@ -143,6 +146,7 @@ class SumRows(Op):
     """
 
     name = "sum_rows"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
@@ -176,6 +180,7 @@ class Product(Op):
     """
 
     name = "product"
+    precision = "lower"
     EPILOGUE = (
         "bias", "added", "relu", "gelu", "gelu_grad", "saved", "sum_out", "sum_a", "sum_b",
     )  # fmt: skip

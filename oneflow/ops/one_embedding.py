@@ -63,6 +63,7 @@ class OneEmbeddingFusedLookup(_OfOwnRows):
     """
 
     name = "one_embedding_fused_lookup"
+    precision = "keep"
 
     @staticmethod
     def infer(
@@ -259,6 +260,7 @@ class OneEmbeddingUnique(_OfParts):
     """
 
     name = "one_embedding_unique"
+    precision = "keep"
 
     @staticmethod
     def infer(
@@ -288,6 +290,7 @@ class OneEmbeddingRecall(_OfOwnRows):
     """(shadow, came, keys, tables) -> (came, keys, tables), digests replaced by ids that came."""
 
     name = "one_embedding_recall"
+    precision = "keep"
 
     @staticmethod
     def infer(
@@ -331,6 +334,7 @@ class OneEmbeddingLookup(_OfOwnRows):
     """
 
     name = "one_embedding_lookup"
+    precision = "keep"
 
     @staticmethod
     def infer(
@@ -379,6 +383,7 @@ class OneEmbeddingGather(_OfParts):
     """
 
     name = "one_embedding_gather"
+    precision = "keep"
 
     @staticmethod
     def infer(
@@ -448,6 +453,7 @@ class OneEmbeddingSums(_OfParts):
     which they travel)."""
 
     name = "one_embedding_sums"
+    precision = "keep"
 
     @staticmethod
     def infer(
@@ -475,6 +481,7 @@ class OneEmbeddingKeep(_OfOwnRows):
     the sums are kept for the update. sums: of keys, in the form in which they travelled."""
 
     name = "one_embedding_keep"
+    precision = "keep"
 
     @staticmethod
     def infer(
@@ -514,6 +521,7 @@ class OneEmbeddingPrefetch(_OfOwnRows):
     """
 
     name = "one_embedding_prefetch"
+    precision = "keep"
     has_effect = True
 
     @staticmethod

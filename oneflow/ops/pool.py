@@ -107,6 +107,7 @@ class MaxPool(Op):
     """
 
     name = "max_pool"
+    precision = "either"
 
     @staticmethod
     def infer(
@@ -189,6 +190,7 @@ class AvgPool(_Linear):
     """Average of each window of x (N, C, *spatial), padded with zeros."""
 
     name = "avg_pool"
+    precision = "follow"
     defaults = _AVG_DEFAULTS
 
     @staticmethod
@@ -245,6 +247,7 @@ class AdaptiveAvgPool(_Linear):
     """
 
     name = "adaptive_avg_pool"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand, *, output_size: Sizes) -> TensorType:

@@ -103,6 +103,7 @@ class Bernoulli(_Drawn):
     """1 with probability p[...], else 0, element by element; of the type of p."""
 
     name = "bernoulli"
+    precision = "follow"
 
 
 bernoulli = declare(Bernoulli)
@@ -112,6 +113,7 @@ class StandardGamma(_Drawn):
     """A number of the gamma distribution with shape p[...] and rate 1; of the type of p."""
 
     name = "standard_gamma"
+    precision = "follow"
 
 
 standard_gamma = declare(StandardGamma)
@@ -143,6 +145,7 @@ class Poisson(_Drawn):
     """A whole number of the Poisson distribution with mean p[...]; of the type of p."""
 
     name = "poisson"
+    precision = "follow"
 
 
 poisson = declare(Poisson)

@@ -33,6 +33,7 @@ class Recurrent(Op):
     """
 
     name = "recurrent"
+    precision = "lower"
 
     @staticmethod
     def infer(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from oneflow.core.dtype import DType, bool_, float32, int64
 from oneflow.core.errors import PositionError, ShapeError
@@ -17,6 +17,9 @@ from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, cast, compare, shape, slicing, unary, where
 from oneflow.ops.checks import ANY, BOOL, NUMBER, require, require_dim
+
+if TYPE_CHECKING:
+    from oneflow.core.precision import Precision
 
 Dims = tuple[int, ...]
 Rule = Callable[[Tensor, Tensor, Tensor, Dims, bool], Tensor]
@@ -63,6 +66,8 @@ def _reduction(
     is_sum: bool = False,
     has_identity: bool = True,
     written: Callable[..., Tensor] | None = None,
+    precision: Precision = "follow",
+    widens: tuple[str, ...] | None = None,
 ) -> Reduction:
     """Declares one row of the table. has_identity: an empty reduction has a value."""
 
@@ -82,13 +87,22 @@ def _reduction(
 
     doc = f"{name[7:]} over dims."
     if rule is None:
-        return row(name, infer, sbp=sbp, doc=doc)
+        return row(name, infer, sbp=sbp, doc=doc, precision=precision)
     known = rule
 
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims, keepdim: bool) -> Gradients:
         return (known(d, x, out, dims, keepdim),)
 
-    return row(name, infer, sbp=sbp, grad=grad, written=written, doc=doc)
+    return row(
+        name,
+        infer,
+        sbp=sbp,
+        grad=grad,
+        written=written,
+        doc=doc,
+        precision=precision,
+        widens=widens,
+    )
 
 
 def _kept(t: Tensor, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
@@ -157,8 +171,10 @@ def _written_prod(x: Tensor, *, dims: Dims, keepdim: bool) -> Tensor:
     return shape.reshape(rows, shape=_reduced_shape(x.meta, dims, keepdim))
 
 
-reduce_sum = _reduction("reduce_sum", _sum_grad, is_sum=True)
-reduce_prod = _reduction("reduce_prod", _prod_grad, written=_written_prod)
+reduce_sum = _reduction("reduce_sum", _sum_grad, is_sum=True, precision="keep")
+reduce_prod = _reduction(
+    "reduce_prod", _prod_grad, written=_written_prod, precision="keep", widens=("cpu", "cuda")
+)
 reduce_max = _reduction("reduce_max", _extreme_grad, accepts=ANY, has_identity=False)
 reduce_min = _reduction("reduce_min", _extreme_grad, accepts=ANY, has_identity=False)
 reduce_any = _reduction("reduce_any", accepts=BOOL, result=bool_)
@@ -192,7 +208,13 @@ def _position(name: str) -> Position:
     def sbp(x: TensorType, *, dim: int, keepdim: bool) -> list[SbpSignature]:
         return kept_signatures(x, (dim,), keepdim)
 
-    return row(name, infer, sbp=sbp, doc=f"int64: the first {name} along `dim`.")
+    return row(
+        name,
+        infer,
+        sbp=sbp,
+        doc=f"int64: the first {name} along `dim`.",
+        precision="follow",
+    )
 
 
 argmax = _position("argmax")
@@ -206,6 +228,7 @@ class Cumsum(Op):
     """Running sums along `dim`."""
 
     name = "cumsum"
+    precision = "keep"
 
     @staticmethod
     def infer(x: Operand, *, dim: int) -> TensorType:
@@ -229,6 +252,7 @@ class Cumprod(Op):
     """Running products along `dim`."""
 
     name = "cumprod"
+    precision = "keep"
 
     @staticmethod
     def infer(x: Operand, *, dim: int) -> TensorType:

@@ -18,6 +18,7 @@ class Cumextreme(Op):
     """
 
     name = "cumextreme"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand, *, dim: int, largest: bool) -> tuple[TensorType, TensorType]:
@@ -51,6 +52,7 @@ class Logcumsumexp(Op):
     """log of the running sums of exp(x) along `dim`."""
 
     name = "logcumsumexp"
+    precision = "keep"
 
     @staticmethod
     def infer(x: Operand, *, dim: int) -> TensorType:

@@ -362,6 +362,7 @@ class Tril(Op):
     """Elements [..., i, j] with j <= i + diagonal; zeros elsewhere."""
 
     name = "tril"
+    precision = "either"
 
     @staticmethod
     def infer(x: Operand, *, diagonal: int = 0) -> TensorType:
@@ -383,6 +384,7 @@ class Triu(Op):
     """Elements [..., i, j] with j >= i + diagonal; zeros elsewhere."""
 
     name = "triu"
+    precision = "either"
 
     @staticmethod
     def infer(x: Operand, *, diagonal: int = 0) -> TensorType:
@@ -443,6 +445,7 @@ class DiagEmbed(Op):
     `diagonal`."""
 
     name = "diag_embed"
+    precision = "either"
 
     @staticmethod
     def infer(x: Operand, *, offset: int, rows: int, columns: int) -> TensorType:

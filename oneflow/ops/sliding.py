@@ -146,6 +146,7 @@ class AsStridedUpdate(Op):
     """A copy of x with `part` written where `as_strided` reads; the last of equal places wins."""
 
     name = "as_strided_update"
+    precision = "either"
 
     @staticmethod
     def infer(x: Operand, part: Operand, *, stride: Dims, offset: int) -> TensorType:

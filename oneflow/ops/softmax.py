@@ -39,6 +39,8 @@ class Softmax(Formulated):
     """out = exp(x) / sum of exp(x) over the last dim."""
 
     name = "softmax"
+    precision = "follow"
+    widens = ("cuda",)
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
@@ -131,6 +133,7 @@ class CausalSoftmax(Formulated):
     """
 
     name = "causal_softmax"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand, *, scale: float = 1.0) -> TensorType:

@@ -28,6 +28,7 @@ class Sort(Op):
     largest."""
 
     name = "sort"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand, *, dim: int, descending: bool = False) -> tuple[TensorType, TensorType]:
@@ -60,6 +61,7 @@ class Topk(Op):
     equals is taken."""
 
     name = "topk"
+    precision = "follow"
 
     @staticmethod
     def infer(

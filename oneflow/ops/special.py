@@ -232,6 +232,7 @@ class Logit(Elementwise):
     """log(x / (1 - x)).  eps: keeps x within [eps, 1 - eps]."""
 
     name = "logit"
+    precision = "follow"
     formula = staticmethod(_logit)
     derivative = staticmethod(_logit_slope)
 
@@ -273,7 +274,17 @@ def _times_log(name: str, plus: int) -> Callable[[Operand, Operand], Tensor]:
         return d_a, d_b
 
     doc = f"a * {function}(b), which is 0 where a is 0 and b is no NaN."
-    made_of = (row(name, infer, doc=doc, base=Formulated, formula=lambda *_: made, grad=grad),)
+    made_of = (
+        row(
+            name,
+            infer,
+            doc=doc,
+            base=Formulated,
+            precision="follow",
+            formula=lambda *_: made,
+            grad=grad,
+        ),
+    )
     return made_of[0]
 
 
@@ -285,6 +296,7 @@ class Entr(Elementwise):
     """-x log(x), 0 at 0 and -inf below; its slope at 0 is infinite."""
 
     name = "entr"
+    precision = "follow"
 
     @staticmethod
     def infer(x: Operand) -> TensorType:
@@ -309,6 +321,7 @@ erfinv = row(
     _one("erfinv"),
     doc="The number whose erf is x; infinite at 1 and -1, NaN beyond.",
     base=Formulated,
+    precision="keep",
     formula=_formula(_erfinv(_X)),
     grad=_erfinv_grad,
 )

@@ -9,6 +9,7 @@ alone as a compiled loop, which calls a library for each element, computes the w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from oneflow.core import expression as expressions
 from oneflow.core.dtype import DType, bool_
@@ -31,6 +32,9 @@ from oneflow.ops.checks import (
     require_scalar,
 )
 from oneflow.ops.formulated import Formulated
+
+if TYPE_CHECKING:
+    from oneflow.core.precision import Precision
 
 UnaryFunction = Callable[[Operand], Tensor]
 BinaryFunction = Callable[[Operand, Operand], Tensor]
@@ -56,6 +60,7 @@ def _unary(
     result: DType | None = None,
     derived: bool = False,
     formula: Callable[[TensorType], Expression] | None = None,
+    precision: Precision | None = None,
 ) -> UnaryFunction:
     """Declares one row of the table and returns its function.
 
@@ -69,7 +74,7 @@ def _unary(
         require(name, x, accepts)
         return x.meta.with_dtype(result) if result else x.meta
 
-    members: dict[str, object] = {"formula": formula or (lambda *_: plain)}
+    members: dict[str, object] = {"formula": formula or (lambda *_: plain), "precision": precision}
     members["is_named_formula"] = formula is None
     if derived:
         members["grad"] = lambda d, x, out: elementwise.formula_gradients(
@@ -165,10 +170,18 @@ isfinite: UnaryFunction = _unary("isfinite", accepts=ANY, result=bool_)
 copy: UnaryFunction = _unary("copy", lambda d, x, y: d, accepts=ANY, formula=lambda x: _X)
 # Copies that a graph in mixed precision makes in half precision, or in float32.
 amp_white_identity: UnaryFunction = _unary(
-    "amp_white_identity", lambda d, x, y: d, accepts=ANY, formula=lambda x: _X
+    "amp_white_identity",
+    lambda d, x, y: d,
+    accepts=ANY,
+    formula=lambda x: _X,
+    precision="lower",
 )
 amp_black_identity: UnaryFunction = _unary(
-    "amp_black_identity", lambda d, x, y: d, accepts=ANY, formula=lambda x: _X
+    "amp_black_identity",
+    lambda d, x, y: d,
+    accepts=ANY,
+    formula=lambda x: _X,
+    precision="keep",
 )
 
 
@@ -272,6 +285,7 @@ class FullLike(Op):
     """A tensor of the type of x, filled with `value`. The values of x are not read."""
 
     name = "full_like"
+    precision = "follow"
     is_flat = True
 
     @staticmethod

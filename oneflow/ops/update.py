@@ -557,6 +557,7 @@ class SquareSum(Op):
     """
 
     name = "square_sum"
+    precision = "keep"
 
     @staticmethod
     def infer(x: Operand) -> TensorType:

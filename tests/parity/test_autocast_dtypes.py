@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.testing._internal import autocast_test_lists as lists
 
 import oneflow as flow
+from oneflow.amp import autocasting
 
 from .values import compare
 
@@ -87,3 +89,68 @@ def test_a_widened_loss_has_gradients_in_the_dtypes_of_its_inputs() -> None:
     assert x.grad.dtype == flow.bfloat16
     wanted = 2 * x.detach().float().numpy() / 12
     np.testing.assert_allclose(x.grad.float().numpy(), wanted, rtol=8e-3)
+
+
+# ---- PyTorch's own lists of what its autocast does to functions ----------------------------------
+
+DTYPES = {"fp16": "float16", "16": "bfloat16", "fp32": "float32"}
+HERE = {"nll_loss2d": "nll_loss", "linalg_vecdot": "vecdot"}
+UNNAMED = {
+    *("_convolution", "convolution", "cudnn_convolution", "cudnn_convolution_transpose"),
+    *("_addmm_activation", "_native_multi_head_attention", "grid_sampler", "rnn_relu_cell"),
+    *("rnn_tanh_cell", "lstm_cell", "gru_cell", "linalg_multi_dot", "conv_tbc", "poisson_nll_loss"),
+    *("reflection_pad1d", "einsum"),
+}
+"""Entries that have no public name here, or another signature; that of einsum lacks operands."""
+
+
+def entries(device: str) -> list[Any]:
+    """(name, list, arguments, keywords, dtype of the result) of PyTorch's tests of autocast."""
+    kinds = lists.AutocastTestLists if device == "cuda" else lists.AutocastCPUTestLists
+    found = []
+    for kind, rows in vars(kinds("cpu")).items():
+        for name, args, *rest in rows if not kind.startswith(("methods", "banned")) else ():
+            if name not in UNNAMED and (name, device) != ("linear", "cuda"):  # a bias of two dims
+                keywords = next((x for x in rest if isinstance(x, dict)), {})
+                told = next((x for x in rest if isinstance(x, torch.dtype)), None)
+                found.append((name, kind, args, keywords, told))
+    return found
+
+
+def ours(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(ours(v) for v in value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    whole = flow.tensor(value.float().numpy() if value.is_floating_point() else value.numpy())
+    return whole.to(getattr(flow, str(value.dtype).removeprefix("torch.")))
+
+
+@pytest.mark.parametrize(
+    ("device", "entry"),
+    [
+        pytest.param(device, entry, id=f"{device}-{i}-{entry[0]}")
+        for device in ("cpu", "cuda")
+        for i, entry in enumerate(entries(device))
+    ],
+)
+def test_autocast_does_to_functions_what_pytorchs_lists_say(
+    device: str, entry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of the CPU are taken for those of a GPU where its lists are asked."""
+    name, kind, args, keywords, told = entry
+    monkeypatch.setattr(autocasting, "device_type", lambda _: device)
+    name = HERE.get(name, name)
+    homes = (flow.nn.functional, flow, flow.linalg)
+    function = next(getattr(home, name) for home in homes if hasattr(home, name))
+    kinds = {x.dtype for x in torch.utils._pytree.tree_leaves(args) if hasattr(x, "dtype")}
+    wanted = DTYPES.get(kind.rpartition("_")[2])
+    if wanted is None:
+        wide = told or (torch.float32 if torch.float32 in kinds else torch.float16)
+        wanted = str(wide).removeprefix("torch.")
+    dtype = flow.float16 if device == "cuda" else flow.bfloat16
+    with warnings.catch_warnings(), flow.autocast(device, dtype):
+        warnings.simplefilter("ignore")
+        made = function(*ours(args), **keywords)
+    if name != "equal":
+        assert str(made.dtype).removeprefix("oneflow.") == wanted

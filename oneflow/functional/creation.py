@@ -422,13 +422,12 @@ def _new(maker: Callable[P, Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]
     def method(input: Tensor, /, *args: P.args, **keywords: P.kwargs) -> Tensor:
         if keywords.get("dtype") is None:
             keywords["dtype"] = input.meta.dtype
+        if maker is not full and not args and keywords.get("size") is None:
+            keywords["size"] = input.meta.shape
         given = {k: v for k in PLACES if (v := keywords.pop(k, None)) is not None}
         sizes: Any = keywords.get("size", args)
         first = sizes[0] if len(sizes) and isinstance(sizes[0], Sequence) else sizes
-        placed = _placed_as(input, cast(Place, given), no_partial=True, ndim=len(first))
-        keywords.update(placed)
-        if maker is not full and not args and "size" not in keywords:
-            keywords["size"] = input.meta.shape
+        keywords.update(_placed_as(input, cast(Place, given), no_partial=True, ndim=len(first)))
         return maker(*args, **keywords)
 
     method.__name__ = method.__qualname__ = f"new_{maker.__name__}"

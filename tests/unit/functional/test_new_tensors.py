@@ -18,6 +18,7 @@ def test_new_tensors_without_a_size_have_the_shape_of_the_given_one(name: str) -
     for x in (flow.ones(2, 3, dtype=flow.int32), flow.rand(2, 3, **place)):
         for made in (getattr(x, f"new_{name}")(), getattr(flow, f"new_{name}")(x)):
             assert (made.shape, made.dtype, made.is_global) == (x.shape, x.dtype, x.is_global)
+            assert not x.is_global or made.sbp == x.sbp
     assert getattr(flow.ones(2), f"new_{name}")(()).shape == ()
 
 

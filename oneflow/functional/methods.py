@@ -36,6 +36,7 @@ from oneflow.functional import (
 from oneflow.functional.arithmetic import operator
 from oneflow.functional.creation import full_like
 from oneflow.functional.from_data import as_tensor, legacy_tensor, tensor
+from oneflow.functional.pointwise import fill
 from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import expand
 from oneflow.kernels.array import is_pinned as lies_pinned
@@ -46,6 +47,7 @@ from oneflow.tensor import on_ranks
 from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
 from oneflow.tensor.formats import memory_format
+from oneflow.tensor.grad_mode import is_grad_enabled, no_grad
 from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
@@ -172,8 +174,13 @@ def copy_(self: Tensor, source: ArrayLike) -> Tensor:
     """Copies the values of `source`, broadcast and cast, into this tensor.
 
     A global tensor takes a global one, through its own placement and sbp, or a number or an array
-    that is the same on every rank.
+    that is the same on every rank. Arrays may also be written to a leaf that requires a gradient,
+    outside of its history, as in OneFlow.
     """
+    is_parameter = self._requires_grad and self._grad_fn is None
+    if isinstance(source, np.ndarray) and is_parameter and is_grad_enabled():
+        with no_grad():
+            return copy_(self, source)
     check_writable(self)
     new = _source_of_copy(self, source)
     if self._placement is None and new._device != self._device:
@@ -198,7 +205,9 @@ def _source_of_copy(x: Tensor, source: ArrayLike) -> Tensor:
 
 
 def fill_(self: Tensor, value: Number | Tensor) -> Tensor:
-    """Sets every element to `value`."""
+    """Sets every element to `value`, a number or a 0-d tensor, to which gradients go."""
+    if isinstance(value, Tensor):
+        return in_place(fill)(self, value)
     return overwrite(self, full_like(self, value))
 
 

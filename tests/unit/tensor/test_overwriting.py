@@ -109,3 +109,50 @@ def test_a_view_that_is_written_to_after_its_base_has_the_history_of_both(
     loss, grad = (Compute() if in_graph else build)(flow.ones(3, 2, **layout))
     assert loss.item() == 32.0
     np.testing.assert_array_equal(grad.numpy(), [[12.0, 12.0], [2.0, 2.0], [2.0, 2.0]])
+
+
+@BOTH
+def test_an_array_is_copied_to_a_leaf_outside_of_its_history(layout: dict[str, Any]) -> None:
+    w = flow.ones(3, requires_grad=True, **layout)
+    w.copy_(np.array([1.0, 2.0, 3.0]))
+    assert w.is_leaf and w.requires_grad and w.tolist() == [1.0, 2.0, 3.0]
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [2.0, 4.0, 6.0]
+    with pytest.raises(RuntimeError, match="a leaf Tensor"):
+        w.copy_(flow.zeros(3, **layout))
+
+
+@BOTH
+def test_an_array_that_is_copied_over_a_result_ends_its_gradient(layout: dict[str, Any]) -> None:
+    x = flow.ones(3, requires_grad=True, **layout)
+    y = x * 2
+    y.copy_(np.array([1.0, 2.0, 3.0]))
+    (y * y).sum().backward()
+    assert y.tolist() == [1.0, 2.0, 3.0] and x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+@BOTH
+@pytest.mark.parametrize("part", [(), (0,)], ids=["whole", "view"])
+def test_a_tensor_that_fills_gets_the_sum_of_gradients(
+    layout: dict[str, Any], part: tuple[int, ...]
+) -> None:
+    x = flow.ones(4, 2, requires_grad=True, **layout)
+    where = {"placement": HERE, "sbp": flow.sbp.broadcast} if layout else {}
+    v = flow.tensor(3.0, requires_grad=True, **where)
+    y = x * 1.5
+    y[part].fill_(v)
+    (y * y).sum().backward()
+    kept = 0.0 if part == () else 1.5 * 2 * 1.5
+    filled = 8 if part == () else 2
+    assert v.grad.item() == filled * 2 * 3.0
+    np.testing.assert_array_equal(x.grad.numpy()[1:], np.full((3, 2), kept))
+    np.testing.assert_array_equal(x.grad.numpy()[0], [0.0, 0.0])
+
+
+def test_a_graph_fills_with_the_value_of_each_call() -> None:
+    class Filling(flow.nn.Graph):
+        def build(self, x: flow.Tensor, v: flow.Tensor) -> flow.Tensor:
+            return (x * 2).fill_(v)
+
+    graph, x = Filling(), flow.ones(3)
+    assert [graph(x, flow.tensor(v)).tolist() for v in (2.0, 5.0)] == [[2.0] * 3, [5.0] * 3]

@@ -178,8 +178,9 @@ cast_too(AmsgradUpdate)
 class LambUpdate(Update):
     """Adam's step, scaled by |param| / |step| where both are positive (You et al., ICLR 2020).
 
-    decoupled: weight decay is added to Adam's step, before scaling; else to the gradient. The norms
-    are of the whole parameter, so it runs on whole parameters only.
+    decoupled: weight decay is added to Adam's step and scaled with it, but is no part of |step|, as
+    in OneFlow; else it is added to the gradient. The norms are of the whole parameter, so it runs
+    on whole parameters only.
     """
 
     name = "lamb_update"
@@ -216,9 +217,9 @@ class LambUpdate(Update):
     @staticmethod
     def formula(*types: TensorType, **attrs: Attr) -> Formulas:
         move, *states = _adam(attrs)
+        own, other = _square_norm(PARAM), _square_norm(move)
         if attrs["decoupled"] and attrs["weight_decay"]:
             move = move + scalar("weight_decay") * PARAM
-        own, other = _square_norm(PARAM), _square_norm(move)
         both = apply("logical_and", own > 0, other > 0)
         trust = sqrt(where(both, own / where(both, other, 1), 1)) * LR
         dtype = types[0].dtype if types[0].dtype.bytes >= 4 else float32

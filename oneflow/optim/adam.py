@@ -108,7 +108,8 @@ class LAMB(Optimizer):
     """Adam's step, scaled by ‖w‖ / ‖step‖ of each parameter where both are positive (You et al.,
     ICLR 2020).
 
-    adam_w_mode: weight decay is added to the step, else to the gradient.
+    adam_w_mode: weight decay is added to the step, whose norm is taken without it; else to the
+    gradient.
     """
 
     state_names = ("exp_avg", "exp_avg_sq")
@@ -176,8 +177,8 @@ class LAMB(Optimizer):
             eps=group["eps"],
             do_bias_correction=group["do_bias_correction"],
         )
+        trust = cast(_trust(param, below), dtype=param.dtype)
         move = sub(decay, below) if decays_step else neg(below)
-        trust = cast(_trust(param, move), dtype=param.dtype)
         sgd_update(param, mul(move, trust), lr)
 
 

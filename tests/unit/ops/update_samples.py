@@ -56,8 +56,8 @@ def _adam(p: Array, *rest: Array, **a: Any) -> tuple[Array, ...]:
 
 def _lamb(p: Array, *rest: Array, **a: Any) -> tuple[Array, ...]:
     step, *states = _adam_parts(p, *rest, **a)
-    step = step + a["weight_decay"] * p if a["decoupled"] else step
     trust = np.linalg.norm(p) / np.linalg.norm(step)
+    step = step + a["weight_decay"] * p if a["decoupled"] else step
     return p - rest[-2] * trust * step, *states
 
 

@@ -49,13 +49,15 @@ NAMES = sorted(
 
 
 def lamb(w: Array, weight: Array) -> Array:
-    """You et al., Large Batch Optimization for Deep Learning, 2020."""
+    """You et al., Large Batch Optimization for Deep Learning, 2020; the norm of the step without
+    its weight decay, as in OneFlow.
+    """
     m, v = np.zeros_like(w), np.zeros_like(w)
     for t in range(1, STEPS + 1):
         g = 2 * weight * w
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        step = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8) + 0.1 * w
-        w = w - 0.1 * np.linalg.norm(w) / np.linalg.norm(step) * step
+        step = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        w = w - 0.1 * np.linalg.norm(w) / np.linalg.norm(step) * (step + 0.1 * w)
     return w
 
 

@@ -59,8 +59,8 @@ def adam_step(g: Array, m: list[Array], t: int, correct: bool = True) -> Array:
 
 
 def lamb(w: Array, g: Array, m: list[Array], t: int) -> Array:
-    step = adam_step(g, m, t) + 0.1 * w
-    return w - 0.05 * np.linalg.norm(w) / np.linalg.norm(step) * step
+    step = adam_step(g, m, t)
+    return w - 0.05 * np.linalg.norm(w) / np.linalg.norm(step) * (step + 0.1 * w)
 
 
 def lamb_l2(w: Array, g: Array, m: list[Array], t: int) -> Array:

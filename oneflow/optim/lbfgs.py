@@ -12,6 +12,7 @@ import numpy as np
 
 from oneflow.core.dtype import float64
 from oneflow.functional.from_data import tensor
+from oneflow.functional.initial import assign
 from oneflow.functional.joining import cat, narrow
 from oneflow.functional.linear_algebra import dot, mv
 from oneflow.functional.shaping import reshape, transpose
@@ -70,11 +71,25 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Tensor:
         """All gradients as one vector; zeros where there is none."""
-        parts = [
-            reshape(filled_like(p, 0) if p.grad is None else p.grad, (-1,))
-            for p in self._parameters
-        ]
-        return cat(parts, 0)
+        grads = [filled_like(p, 0) if p.grad is None else p.grad for p in self._parameters]
+        return cat([reshape(g, (-1,)) for g in grads], 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `Optimizer.state_dict`; the state of the first parameter is the history of all, in
+        PyTorch's form.
+        """
+        if self._memory.previous is not None:
+            self.state[self._parameters[0]] = self._memory.saved()
+        return super().state_dict()
+
+    def _load_states(self, param: Tensor, saved: dict[str, Any], whole: int | None) -> None:
+        def vector(values: Any) -> Tensor:
+            made = cat([reshape(filled_like(p, 0), (-1,)) for p in self._parameters], 0)
+            assign(made, values)
+            return made
+
+        self._memory = _Memory.of(saved, vector, self.param_groups[0]["history_size"])
+        self.state[param] = dict(saved)
 
     def _move(self, length: float, direction: Tensor) -> None:
         """Add `length` times a direction to the parameters."""
@@ -134,6 +149,8 @@ class LBFGS(Optimizer):
             still = _largest(direction) * abs(length) <= tiny or abs(loss - before) < tiny
             if calls >= options["max_eval"] or still:
                 break
+        memory.calls += calls
+        memory.loss = loss
         self.state["step"] += 1
         return first
 
@@ -152,7 +169,9 @@ class _Memory:
 
     def __init__(self) -> None:
         self.turns = 0
+        self.calls = 0
         self.length = 0.0
+        self.loss = 0.0
         # One row for each update, the newest last.
         self.steps: Tensor | None = None
         self.changes: Tensor | None = None
@@ -160,6 +179,37 @@ class _Memory:
         self.crossed: Array = np.zeros((0, 0))
         self.squares: Array = np.zeros((0, 0))
         self.previous: tuple[Tensor, Tensor] | None = None
+
+    def saved(self) -> dict[str, Any]:
+        """The history as PyTorch's state dicts have it."""
+        gradient, direction = self.previous or (None, None)
+        products = self.crossed.diagonal()
+        found: dict[str, Any] = {
+            "func_evals": self.calls,
+            "n_iter": self.turns,
+            "d": direction,
+            "t": self.length,
+            "old_dirs": [] if self.changes is None else list(self.changes),
+            "old_stps": [] if self.steps is None else list(self.steps),
+            "ro": [tensor(1 / x) for x in products],
+            "H_diag": tensor(products[-1] / self.squares[-1, -1]) if products.size else 1,
+            "prev_flat_grad": gradient,
+            "prev_loss": self.loss,
+        }
+        return found
+
+    @classmethod
+    def of(cls, saved: dict[str, Any], vector: Callable[[Any], Tensor], limit: int) -> _Memory:
+        """Inverse of `saved`. vector: lays values out as a gradient of all parameters."""
+        memory = cls()
+        memory.turns, memory.calls = int(saved["n_iter"]), int(saved["func_evals"])
+        if not memory.turns:
+            return memory
+        memory.length, memory.loss = float(saved["t"]), float(saved["prev_loss"])
+        memory.previous = vector(saved["prev_flat_grad"]), vector(saved["d"])
+        for s, y in zip(saved["old_stps"], saved["old_dirs"], strict=True):
+            memory._append(vector(s), vector(y), limit)
+        return memory
 
     def direction(self, gradient: Tensor, limit: int) -> Tensor:
         """The two-loop recursion of Nocedal and Wright, algorithm 7.4.
@@ -189,8 +239,10 @@ class _Memory:
         old, direction = self.previous or (gradient, gradient)
         y: Tensor = gradient - old
         s: Tensor = direction * self.length
-        if float(dot(y, s)) <= 1e-10:
-            return
+        if float(dot(y, s)) > 1e-10:
+            self._append(s, y, limit)
+
+    def _append(self, s: Tensor, y: Tensor, limit: int) -> None:
         self.steps = steps = _appended(self.steps, s, limit)
         self.changes = changes = _appended(self.changes, y, limit)
         self.crossed = _grown(self.crossed, _read(mv(steps, y)))

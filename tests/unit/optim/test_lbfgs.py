@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import oneflow as flow
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Sbp, Split
+from tests.unit.optim.test_as_torch import to_ours, to_torch
 from tests.unit.test_call_counts import calls_of
 
 OPTIONS = [
@@ -49,8 +51,66 @@ def test_the_path_is_that_of_pytorch(options: dict[str, Any]) -> None:
         np.testing.assert_allclose(a, b, 1e-6, 1e-9)
 
 
+def resumed(first: Any, second: Any, options: dict[str, Any], sbp: Sbp | None) -> list[Any]:
+    """Parameters of the library `second` after 2 steps of `first`, a state dict and 2 more steps
+    with the options that it holds; sbp: of the parameters in oneflow.
+    """
+    rng = np.random.default_rng(3)
+    values, weights = rng.random((2, 3, 4)), rng.random((2, 3, 4)) + 0.1
+    state: Any = None
+    for library in (first, second):
+        placed = sbp is not None and library is flow
+
+        def of(x: Any, m: Any = library, placed: bool = placed) -> Any:
+            made = m.tensor(np.array(x), dtype=m.float64)
+            return made.to_global(Placement("cpu", [0]), sbp) if placed else made
+
+        params = [of(x).requires_grad_() for x in values]
+        factors = [of(w) for w in weights]
+        optimizer = library.optim.LBFGS(params, **(options if state is None else {}))
+        if state is not None:
+            optimizer.load_state_dict(to_torch(state) if library is torch else to_ours(state))
+
+        def closure(
+            optimizer: Any = optimizer, params: list[Any] = params, factors: list[Any] = factors
+        ) -> Any:
+            optimizer.zero_grad()
+            loss = sum((p * p * w).sum() for p, w in zip(params, factors, strict=True))
+            loss.backward()
+            return loss
+
+        for _ in range(2):
+            optimizer.step(closure)
+        values = [p.detach().numpy().copy() for p in params]
+        state = optimizer.state_dict()
+    return [values, {k: type(v) for k, v in state["state"][0].items()}]
+
+
+@pytest.mark.parametrize("sbp", [None, BROADCAST, Split(0)])
+@pytest.mark.parametrize("options", OPTIONS[:4])
+def test_state_dicts_hold_the_history(options: dict[str, Any], sbp: Sbp | None) -> None:
+    wanted, _ = resumed(torch, torch, options, sbp)
+    for first, second in ((flow, flow), (torch, flow), (flow, torch)):
+        found, kept = resumed(first, second, options, sbp)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
+        assert {"n_iter", "func_evals", "old_dirs", "old_stps", "H_diag"} <= set(kept)
+
+
+def test_a_saved_history_is_read_from_a_file(tmp_path: Path) -> None:
+    x = flow.tensor([1.0, 2.0, 3.0], dtype=flow.float64, requires_grad=True)
+    weights = flow.arange(1.0, 4.0)
+    optimizer, step = quadratic(x, weights, lr=0.1, max_iter=3)
+    step()
+    flow.save(optimizer.state_dict(), tmp_path / "optimizer")
+    y = x.detach().clone().requires_grad_()
+    other, again = quadratic(y, weights)
+    other.load_state_dict(flow.load(tmp_path / "optimizer"))
+    step(), again()
+    np.testing.assert_allclose(y.detach().numpy(), x.detach().numpy(), rtol=1e-12)
+
+
 def quadratic(x: Any, weights: Any, **options: Any) -> Any:
-    """One step of an optimizer of the weighted sum of squares of x."""
+    """An optimizer of the weighted sum of squares of x, and a step of it."""
     optimizer = flow.optim.LBFGS([x], **options)
 
     def closure() -> Any:
@@ -59,14 +119,14 @@ def quadratic(x: Any, weights: Any, **options: Any) -> Any:
         loss.backward()
         return loss
 
-    return lambda: optimizer.step(closure)
+    return optimizer, lambda: optimizer.step(closure)
 
 
 def test_a_long_history_costs_no_more_ops_than_a_short_one() -> None:
     counts = []
     for size in (3, 40):
         x = flow.ones(6, dtype=flow.float64, requires_grad=True)
-        step = quadratic(x, flow.arange(1.0, 7.0), lr=1e-3, max_iter=10, history_size=size)
+        _, step = quadratic(x, flow.arange(1.0, 7.0), lr=1e-3, max_iter=10, history_size=size)
         counts.append(calls_of(step))
     assert counts[0] == counts[1]
 
@@ -80,7 +140,7 @@ def test_global_parameters_go_the_same_path(sbp: Sbp) -> None:
     ]
     for lay in lays:
         x = flow.nn.Parameter(lay(flow.ones(6)))
-        step = quadratic(x, lay(flow.arange(1.0, 7.0)), lr=0.05, max_iter=15)
+        _, step = quadratic(x, lay(flow.arange(1.0, 7.0)), lr=0.05, max_iter=15)
         step()
         step()
         found.append(x.detach().numpy())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from oneflow.functional.dims import one_dim
 from oneflow.functional.linalg import vector_norm
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
@@ -21,7 +22,8 @@ def norm_except_dim(v: Tensor, dim: int) -> Tensor:
     """The length of each slice along `dim`, or of the whole (-1), in a shape that broadcasts."""
     if dim == -1:
         return vector_norm(v)
-    return vector_norm(v, dim=tuple(d for d in range(v.ndim) if d != dim), keepdim=True)
+    kept = one_dim(dim, v.ndim, "weight_norm")
+    return vector_norm(v, dim=tuple(d for d in range(v.ndim) if d != kept), keepdim=True)
 
 
 class WeightNorm:

@@ -127,7 +127,7 @@ def test_pruning_by_chance_prunes_the_asked_amount() -> None:
         prune.remove(flow.nn.Linear(2, 1), "weight")
 
 
-@pytest.mark.parametrize("dim", [0, 1, None])
+@pytest.mark.parametrize("dim", [0, 1, -2, None])
 def test_weight_norm(dim: int | None) -> None:
     found = []
     for m in (flow, torch):
@@ -146,6 +146,18 @@ def test_weight_norm(dim: int | None) -> None:
         assert sorted(n for n, _ in module.named_parameters()) == ["bias", "weight"]
     for a, b in zip(*found, strict=True):
         close(a, b, 1e-5)
+
+
+@pytest.mark.parametrize("dim", [-3, -2, 1, 2])
+def test_weight_norm_along_dims_from_the_end(dim: int) -> None:
+    weight = np.random.default_rng(1).normal(size=(4, 2, 3))
+    found = []
+    for m in (flow, torch):
+        module = m.nn.Conv1d(2, 4, 3).double()
+        module.weight.data = m.tensor(weight)
+        module = m.nn.utils.weight_norm(module, dim=dim)
+        found.append(module.weight_g)
+    close(*found, 1e-12)
 
 
 def test_weight_norm_is_applied_and_removed_once() -> None:

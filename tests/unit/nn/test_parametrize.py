@@ -103,7 +103,7 @@ def test_mistakes_are_refused() -> None:
         parametrize.register_parametrization(layer, "weight", Turned())
 
 
-@pytest.mark.parametrize("dim", [0, 1, None])
+@pytest.mark.parametrize("dim", [0, 1, -2, None])
 def test_weight_norm(dim: int | None, rng: np.random.Generator) -> None:
     theirs, ours = (lib.nn.Linear(3, 4).double() for lib in LIBRARIES)
     ours.load_state_dict(to_flow(theirs.state_dict()))

@@ -12,7 +12,7 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dispatch import current_mode
-from oneflow.core.errors import GraphError, PositionError
+from oneflow.core.errors import ArgumentError, GraphError, PositionError
 from oneflow.core.operand import Index, IndexItem, Number
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.from_data import place
@@ -179,6 +179,8 @@ class _Basic:
 
     def add(self, item: int | slice, size: int) -> None:
         if isinstance(item, slice):
+            if item.step == 0:
+                raise ArgumentError(f"slice step cannot be zero, got x[{item.start}:{item.stop}:0]")
             start, stop, step = item.indices(size)
             count = len(range(start, stop, step))
             if step < 0:

@@ -117,3 +117,17 @@ def test_a_mask_takes_what_numpy_takes() -> None:
         ours[flow.tensor(mask)] = value
         theirs[mask] = value
         assert ours.tolist() == theirs.tolist()
+
+
+def test_a_slice_of_step_zero_is_refused() -> None:
+    class Sliced(flow.nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return x[::0]
+
+    x = flow.arange(6)
+    whole = x.to_global(flow.placement("cpu", [0]), flow.sbp.broadcast)
+    calls = [lambda: x[1:4:0], lambda: x.__setitem__(slice(0, 2, 0), 1), lambda: whole[::0]]
+    for call in [*calls, lambda: Sliced()(x)]:
+        for kind in (RuntimeError, ValueError):
+            with pytest.raises(kind, match="slice step cannot be zero"):
+                call()

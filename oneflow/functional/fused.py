@@ -22,6 +22,7 @@ from oneflow.functional.nn_layers import linear
 from oneflow.functional.promotion import as_type
 from oneflow.functional.random_state import Generator
 from oneflow.functional.reduction import sum as total
+from oneflow.functional.reduction import widened
 from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import permute, repeat_interleave, reshape, tril, unsqueeze
 from oneflow.functional.upstream import fused_scale_mask_softmax_dropout
@@ -292,8 +293,9 @@ def fused_dot_feature_interaction(
                 "fused_dot_feature_interaction: pooling 'sum' gives one number; it takes neither "
                 "output_concat nor self_interaction nor output_padding"
             )
-        every = sub(unary.square(total(rows, 1)), total(unary.square(rows), 1))
-        return mul(total(every, 1, keepdim=True), 0.5)
+        wide = widened(rows)  # differences of sums of squares, rounded once
+        every = sub(unary.square(total(wide, 1)), total(unary.square(wide), 1))
+        return as_type(mul(total(every, 1, keepdim=True), 0.5), rows.meta.dtype)
     batch, count, _ = rows.meta.shape
     first, second = np.tril_indices(count, 0 if self_interaction else -1)
     places = beside(rows, first * count + second)

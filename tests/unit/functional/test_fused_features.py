@@ -102,6 +102,18 @@ def test_the_sum_over_pairs_is_one_number_of_a_sample(is_graph: bool) -> None:
     check(is_graph, ours, theirs, (BATCH, 3, SIZE), (BATCH, SIZE))
 
 
+@pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
+def test_sums_of_products_of_half_floats_are_rounded_once(dtype: Any) -> None:
+    rows = np.random.default_rng(0).uniform(-1, 1, (20, 39, 16))
+    x = flow.tensor(rows, dtype=dtype)
+    held = x.to(flow.float64).numpy()
+    wanted = ((held.sum(1) ** 2 - (held**2).sum(1)) / 2).sum(1, keepdims=True)
+    found = C.fused_dot_feature_interaction([x], pooling="sum")
+    assert found.dtype is dtype
+    step = 2.0**-10 if dtype is flow.float16 else 2.0**-7
+    np.testing.assert_allclose(found.to(flow.float64).numpy(), wanted, rtol=step, atol=1e-4)
+
+
 def test_features_that_do_not_fit_are_refused() -> None:
     x, wide = flow.ones(BATCH, 2, SIZE), flow.ones(BATCH, 2, SIZE + 1)
     with pytest.raises(ArgumentError, match="pooling is 'none' or 'sum', not 'max'"):

@@ -36,7 +36,6 @@ from oneflow.functional import (
 from oneflow.functional.arithmetic import operator
 from oneflow.functional.creation import full_like
 from oneflow.functional.from_data import as_tensor, legacy_tensor, tensor
-from oneflow.functional.pointwise import fill
 from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import expand
 from oneflow.kernels.array import is_pinned as lies_pinned
@@ -207,7 +206,7 @@ def _source_of_copy(x: Tensor, source: ArrayLike) -> Tensor:
 def fill_(self: Tensor, value: Number | Tensor) -> Tensor:
     """Sets every element to `value`, a number or a 0-d tensor, to which gradients go."""
     if isinstance(value, Tensor):
-        return in_place(fill)(self, value)
+        return in_place(_table("fill"))(self, value)
     return overwrite(self, full_like(self, value))
 
 

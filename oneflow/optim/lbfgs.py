@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import float64
+from oneflow.core.operand import TensorLike
 from oneflow.functional.from_data import tensor
 from oneflow.functional.initial import assign
 from oneflow.functional.joining import cat, narrow
@@ -75,7 +76,7 @@ class LBFGS(Optimizer):
         return cat([reshape(g, (-1,)) for g in grads], 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """As `Optimizer.state_dict`; the state of the first parameter is the history of all, in
+        """Return that of `Optimizer`; the state of the first parameter is the history of all, in
         PyTorch's form.
         """
         if self._memory.previous is not None:
@@ -83,7 +84,7 @@ class LBFGS(Optimizer):
         return super().state_dict()
 
     def _load_states(self, param: Tensor, saved: dict[str, Any], whole: int | None) -> None:
-        def vector(values: Any) -> Tensor:
+        def vector(values: TensorLike) -> Tensor:
             made = cat([reshape(filled_like(p, 0), (-1,)) for p in self._parameters], 0)
             assign(made, values)
             return made
@@ -199,7 +200,9 @@ class _Memory:
         return found
 
     @classmethod
-    def of(cls, saved: dict[str, Any], vector: Callable[[Any], Tensor], limit: int) -> _Memory:
+    def of(
+        cls, saved: dict[str, Any], vector: Callable[[TensorLike], Tensor], limit: int
+    ) -> _Memory:
         """Inverse of `saved`. vector: lays values out as a gradient of all parameters."""
         memory = cls()
         memory.turns, memory.calls = int(saved["n_iter"]), int(saved["func_evals"])

@@ -24,6 +24,7 @@ from oneflow.actors.registers import (
     slot_layout,
 )
 from oneflow.boxing.boxes import Pull
+from oneflow.boxing.collectives.exchange import combine_all, is_half
 from oneflow.boxing.parts import node_plan
 from oneflow.boxing.row_moves import RowMove, span
 from oneflow.boxing.transitions import (
@@ -273,6 +274,10 @@ class Boxing:
             return
         if len(parts) == 2:
             calls.append(_Add(self._xp, target, *parts))
+            return
+        if is_half(target.dtype):
+            pieces = [([p[at] for p in parts], target[at]) for at in self._chunks(target)]
+            calls += [partial(combine_all, np.add, of, into) for of, into in pieces]
             return
         # In place, a summand that is not the first would be overwritten before its turn.
         is_later = target.size and any(_address(p) == _address(target) for p in parts[2:])

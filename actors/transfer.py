@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from oneflow.actors.device import Hardware
 from oneflow.actors.registers import RegisterMemory
+from oneflow.boxing.collectives.exchange import is_half
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import Node
 from oneflow.core.plan import ActorSpec
@@ -94,12 +98,12 @@ class _Piecewise(ABC):
         for memory, slot in zip(self._outputs, out_slots, strict=True):
             targets.update(memory.arrays[slot])
         for source, target in self._pairs:
-            self._act(sources[source], targets[target], self._piece)
+            self._act(sources[source], targets[target], self._piece, target)
         self._piece = (self._piece + 1) % self._num_pieces
 
     @abstractmethod
-    def _act(self, source: Array, target: Array, piece: int) -> None:
-        """Takes piece number `piece` from source to target."""
+    def _act(self, source: Array, target: Array, piece: int, value: int) -> None:
+        """Takes piece number `piece` from source to target. value: the id of the target's."""
 
 
 def _is_read(node: Node, outputs: Sequence[RegisterMemory]) -> bool:
@@ -109,7 +113,7 @@ def _is_read(node: Node, outputs: Sequence[RegisterMemory]) -> bool:
 class Unpack(_Piecewise):
     """Piece k is rows [k*m, (k+1)*m) of the step's value on this rank."""
 
-    def _act(self, source: Array, target: Array, piece: int) -> None:
+    def _act(self, source: Array, target: Array, piece: int, value: int) -> None:
         rows = target.shape[0]
         self._xp.copyto(target, source[piece * rows : (piece + 1) * rows])
 
@@ -117,7 +121,7 @@ class Unpack(_Piecewise):
 class Pack(_Piecewise):
     """Scalars are stacked, other pieces concatenated along dim 0."""
 
-    def _act(self, source: Array, target: Array, piece: int) -> None:
+    def _act(self, source: Array, target: Array, piece: int, value: int) -> None:
         if source.ndim == 0:
             target[piece] = source
         else:
@@ -126,12 +130,24 @@ class Pack(_Piecewise):
 
 
 class Accumulate(_Piecewise):
-    """Mean over the pieces of a step, in the order of the pieces."""
+    """Mean over the pieces of a step, in the order of the pieces; of 16-bit floats made in float32
+    and rounded once."""
 
-    def _act(self, source: Array, target: Array, piece: int) -> None:
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._totals: dict[int, Array] = {}  # value of 16-bit floats -> its sum
+
+    def _act(self, source: Array, target: Array, piece: int, value: int) -> None:
+        total = target
+        if is_half(target.dtype):
+            total = self._totals.get(value, target)
+            if total is target:
+                total = self._totals[value] = self._xp.empty(target.shape, np.float32)
         if piece == 0:
-            self._xp.copyto(target, source)
+            self._xp.copyto(total, source)
         else:
-            self._xp.add(target, source, out=target)
+            self._xp.add(total, source, out=total)
         if piece == self._num_pieces - 1:
-            self._xp.multiply(target, 1.0 / self._num_pieces, out=target)
+            self._xp.multiply(total, 1.0 / self._num_pieces, out=total)
+            if total is not target:
+                self._xp.copyto(target, total, casting="same_kind")

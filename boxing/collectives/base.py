@@ -28,7 +28,8 @@ from oneflow.boxing.collectives.exchange import (
     Exchange,
     Packed,
     all_to_all_exchange,
-    combine,
+    chains,
+    combine_all,
     gather_exchange,
     need_source,
     scatter_exchange,
@@ -502,14 +503,13 @@ def unpack(
     """Does the reads of `rank`. packed_of: rank -> its packed flat array."""
     if rank in exchange.zero_filled:
         target[...] = 0
-    for read in exchange.reads(rank):
-        into = view_of(target, read.target_slices)
-        if read.source_rank == rank:
-            piece = view_of(need_source(rank, source), read.source_slices)
-        else:
-            data = packed_of(read.source_rank)
-            piece = data[read.offset : read.offset + read.numel].reshape(into.shape)
-        if read.add:
-            combine(reduce, into, piece, into)
-        else:
-            np.copyto(into, piece)
+    for chain in chains(exchange.reads(rank)):
+        into = view_of(target, chain[0].target_slices)
+        pieces = [into] if chain[0].add else []
+        for read in chain:
+            if read.source_rank == rank:
+                pieces.append(view_of(need_source(rank, source), read.source_slices))
+            else:
+                data = packed_of(read.source_rank)
+                pieces.append(data[read.offset : read.offset + read.numel].reshape(into.shape))
+        combine_all(reduce, pieces, into)

@@ -7,7 +7,7 @@ begins, and no lengths or offsets are ever sent.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -29,6 +29,33 @@ def combine(reduce: np.ufunc, a: Array, b: Array, out: Array) -> None:
     """
     with np.errstate(all="ignore"):
         reduce(a, b, out=out)
+
+
+def combine_all(reduce: np.ufunc, pieces: Sequence[Array], into: Array) -> None:
+    """into = the reduction of all pieces, first to last; it may be the first of them.
+
+    16-bit floats of three or more ranks are added in float32 and rounded once, as in every kernel:
+    with a rounding a rank, the later ranks hardly count. They travel as 16 bits, so a sum of sums
+    (of several hosts, of several axes of a hierarchy, of NCCL's rings) is rounded once a hop.
+    """
+    if len(pieces) == 1:
+        if pieces[0] is not into:
+            np.copyto(into, pieces[0])
+    elif len(pieces) > 2 and is_half(into.dtype):
+        with np.errstate(all="ignore"):
+            total = pieces[0].astype(np.float32)
+            for piece in pieces[1:]:
+                reduce(total, piece, out=total)
+            into[...] = total
+    else:
+        combine(reduce, pieces[0], pieces[1], into)
+        for piece in pieces[2:]:
+            combine(reduce, into, piece, into)
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Is it float16 or bfloat16?"""
+    return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
 def view_of(array: Array, slices: Slices) -> Array:
@@ -64,6 +91,20 @@ class Read:
     numel: int
     target_slices: tuple[slice, ...]
     add: bool
+
+
+def chains(reads: Sequence[Read]) -> Iterator[list[Read]]:
+    """The reads in order; those that add to what the one before them wrote stay together."""
+    chain: list[Read] = []
+    for read in reads:
+        if chain and read.add and read.target_slices == chain[0].target_slices:
+            chain.append(read)
+            continue
+        if chain:
+            yield chain
+        chain = [read]
+    if chain:
+        yield chain
 
 
 class Exchange:

@@ -25,7 +25,14 @@ from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives
 from oneflow.boxing.collectives.call_log import CallLog
 from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.boxing.collectives.device_watch import DeviceWatch, add_watch, remove_watch
-from oneflow.boxing.collectives.exchange import Exchange, Read, need_source, view_of
+from oneflow.boxing.collectives.exchange import (
+    Exchange,
+    Read,
+    chains,
+    combine_all,
+    need_source,
+    view_of,
+)
 from oneflow.boxing.collectives.patterns import blocks_of, pattern
 from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
 from oneflow.core.errors import HangError, OneFlowError, TransportError
@@ -354,20 +361,16 @@ class NcclCollectives(DeviceCollectives):
     ) -> None:
         """Own parts, and what has arrived beside the target, in the order of the reads."""
         arrived = iter(arriving)
-        for read in exchange.reads(self.rank):
-            if not read.numel:
-                continue
-            into = view_of(target, read.target_slices)
-            if read.source_rank == self.rank:
-                piece = view_of(need_source(self.rank, source), read.source_slices)
-            else:
-                _, piece = next(arrived)
-                if not read.add and into.flags.c_contiguous:
-                    continue  # it arrived in its place
-            if read.add:
-                reduce(into, piece, out=into)
-            else:
-                self._cupy.copyto(into, piece)
+        for chain in chains([read for read in exchange.reads(self.rank) if read.numel]):
+            into = view_of(target, chain[0].target_slices)
+            pieces = [into] if chain[0].add else []
+            for read in chain:
+                if read.source_rank == self.rank:
+                    pieces.append(view_of(need_source(self.rank, source), read.source_slices))
+                else:
+                    pieces.append(next(arrived)[1])
+            if len(pieces) > 1 or address(pieces[0]) != address(into):
+                combine_all(reduce, pieces, into)
 
     # ---- starting a call -------------------------------------------------------------------------
 

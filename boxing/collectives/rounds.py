@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.exchange import Exchange, Packed, Read, Slices, combine, view_of
+from oneflow.boxing.collectives.exchange import (
+    Exchange,
+    Packed,
+    Slices,
+    chains,
+    combine_all,
+    view_of,
+)
 from oneflow.core.errors import DesyncError, InternalError
 from oneflow.kernels.array import Array
 
@@ -121,7 +128,7 @@ def _round(exchange: Exchange, rank: int, k: int, count: int) -> Round:
             at += n
     own: list[Take] = []
     takes: list[Take] = []
-    for chain in _chains(exchange, rank):
+    for chain in chains(exchange.reads(rank)):
         local = len(chain) == 1 and chain[0].source_rank == rank and not chain[0].add
         done = 0
         for box, n in _piece(_extent(chain[0].target_slices), k, count):
@@ -137,20 +144,6 @@ def _round(exchange: Exchange, rank: int, k: int, count: int) -> Round:
             (own if local else takes).append(take)
             done += n
     return Round(tuple(puts), tuple(own), tuple(takes))
-
-
-def _chains(exchange: Exchange, rank: int) -> Iterator[Sequence[Read]]:
-    """The reads in order; those that add to what the one before them wrote stay together."""
-    chain: list[Read] = []
-    for read in exchange.reads(rank):
-        if chain and read.add and read.target_slices == chain[0].target_slices:
-            chain.append(read)
-            continue
-        if chain:
-            yield chain
-        chain = [read]
-    if chain:
-        yield chain
 
 
 def _starts(parts: Sequence[Packed], k: int, count: int) -> dict[int, int]:
@@ -247,15 +240,7 @@ def take(
     for t in takes:
         into = view_of(target, t.slices)
         pieces = [_operand(a, t.shape, source, slots) for a in t.addends]
-        if t.onto:
-            combine(reduce, into, pieces[0], into)
-        elif len(pieces) == 1:
-            np.copyto(into, pieces[0])
-            continue
-        else:
-            combine(reduce, pieces[0], pieces[1], into)
-        for piece in pieces[1 if t.onto else 2 :]:
-            combine(reduce, into, piece, into)
+        combine_all(reduce, [into, *pieces] if t.onto else pieces, into)
 
 
 def _operand(

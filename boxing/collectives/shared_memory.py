@@ -38,7 +38,7 @@ from oneflow.boxing.collectives.base import (
     Collectives,
     call_info,
 )
-from oneflow.boxing.collectives.exchange import Exchange, combine, sum_exchange
+from oneflow.boxing.collectives.exchange import Exchange, combine_all, sum_exchange
 from oneflow.boxing.collectives.rounds import Put, put, rounds_of, take
 from oneflow.boxing.transport.rank_pages import (
     EVENT,
@@ -227,9 +227,7 @@ class SharedMemoryCollectives(Collectives):
         at = slice(self.index * part, self.index * part + b - a)
         pieces = [flat[a:b] if r == self.rank else slots[r][at] for r in self.ranks]
         result = slots[self.rank][at]
-        combine(reduce, pieces[0], pieces[1], result)
-        for piece in pieces[2:]:
-            combine(reduce, result, piece, result)
+        combine_all(reduce, pieces, result)
         out[a:b] = result
 
     def _copy_out(self, out: Array, block: _Block, slots: dict[int, Array], part: int) -> None:

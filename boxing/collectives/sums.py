@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oneflow.boxing.collectives.exchange import combine, view_of
+from oneflow.boxing.collectives.exchange import combine, combine_all, is_half, view_of
 from oneflow.boxing.collectives.streams import (
     BLOCK_NBYTES,
     Incoming,
@@ -92,6 +92,9 @@ class Sums:
         operands = [self._slot(o, number) if isinstance(o, int) else o for o in block.operands]
         slot = next((i for i, o in enumerate(block.operands) if isinstance(o, int)), 0)
         total = operands[0]
+        if is_half(total.dtype):  # in memory of its own
+            combine_all(reduce, operands, block.target)
+            operands.clear()
         for i, operand in enumerate(operands[1:], 1):
             is_last = i == len(operands) - 1
             into = block.target if is_last else self._partial(operands, slot, i, total)

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from oneflow.actors.in_process import InProcessCluster
 from oneflow.core.actor_kinds import ActorKind
+from oneflow.core.dtype import dtype_of
 
 from .programs import compile_text, reference, run, shards, two_layers
 
@@ -171,3 +173,48 @@ def test_an_update_waits_for_every_reader_of_its_variable(seed):
     outputs = cluster.step(shards(plan, "input", arrays))
     np.testing.assert_allclose(outputs[0][0], x @ w, rtol=1e-6)
     np.testing.assert_allclose(variables[1]["w"], w - g, rtol=1e-6)
+
+
+HALVES = {"float16": 2048.0, "bfloat16": 256.0}
+"""The number from which on the dtype skips odd ones."""
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("sbp", ["B", "S(0)"])
+@pytest.mark.parametrize("rows", [8, 80_000])
+def test_plans_add_up_ranks_in_float32(dtype: str, sbp: str, rows: int) -> None:
+    place = "cpu[0, 1, 2, 3]"
+    plan = compile_text(
+        f"""graph sums pieces=1 {{
+          %0: {dtype}[{rows}] P = input(; name='x') @{place}
+          %1: {dtype}[{rows}] {sbp} = to_global(%0) @{place}
+          output(%1; index=0) @{place}
+        }}""",
+        4,
+    )
+    kind = dtype_of(dtype).np
+    given = [{"x": np.full(rows, HALVES[dtype] if r == 0 else 1, kind)} for r in range(4)]
+    for found in InProcessCluster(plan, [{}] * 4).step(given):
+        np.testing.assert_allclose(found[0].astype(float), HALVES[dtype] + 3, atol=1)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_pieces_are_accumulated_in_float32(dtype: str) -> None:
+    pieces, place, kind = 4096, "cpu[0]", dtype_of(dtype).np
+    plan = compile_text(
+        f"""graph pieces pieces={pieces} {{
+          %0: {dtype}[{pieces}] B = input(; name='x') @{place}
+          %1: {dtype}[1] B = unpack(%0) @{place}
+          %2: {dtype}[1] B = relu(%1) @{place}
+          %3: {dtype}[1] B = accumulate(%2) @{place}
+          %4: {dtype}[1] B = variable(; name='w') @{place}
+          %5: float64[] B = input(; name='lr') @{place}
+          %6: {dtype}[1] B = sgd_update(%4, %3, %5; weight_decay=0.0, maximize=False) @{place}
+        }}""",
+        1,
+    )
+    variables = [{"w": np.zeros(1, kind)}]
+    cluster = InProcessCluster(plan, variables)
+    for step in (1, 2):
+        cluster.step([{"x": np.ones(pieces, kind), "lr": np.array(1.0)}])
+        np.testing.assert_array_equal(variables[0]["w"].astype(float), [-step])

@@ -20,9 +20,10 @@ from oneflow.boxing.collectives.tcp import TcpCollectives
 from oneflow.boxing.execute import run_route
 from oneflow.boxing.route import boxing_bytes, choose_route
 from oneflow.boxing.row_moves import exchange_rows
-from oneflow.core.dtype import float32
+from oneflow.core.dtype import dtype_of, float32
 from oneflow.core.errors import DesyncError, HangError, PositionError
 from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.core.tensor_type import TensorType
 from tests.support.waiting import CALL_S
 
@@ -346,3 +347,26 @@ def test_received_bytes_are_counted(run: Any) -> None:
             return c.received_nbytes
 
         assert sum(run(3, work)) == boxing_bytes(type, a, line, b, line), (a, b)
+
+
+HALVES = {np.float16: 2048.0, ml_dtypes.bfloat16: 256.0}
+"""The number from which on the dtype skips odd ones."""
+
+
+@pytest.mark.parametrize("numel", [4, 150_000])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_ranks_are_added_up_in_float32(run: Any, dtype: Any, numel: int) -> None:
+    """One by one the others would be lost: 2048 + 1 is 2048. A host's sum is rounded, too."""
+    first, grid = HALVES[dtype], Placement("cpu", [0, 1, 2, 3])
+    type = TensorType((numel,), dtype_of(np.dtype(dtype)))
+
+    def work(end: Any) -> list[Any]:
+        rank, of = end
+        x, c = np.full(numel, first if rank == 0 else 1.0, dtype), of((0, 1, 2, 3))
+        routes = [choose_route(type, (PARTIAL,), grid, (to,), grid) for to in (BROADCAST, Split(0))]
+        boxed = [run_route(type, route, rank, x, of) for route in routes]
+        return [c.all_reduce(x), c.reduce_scatter(x), *boxed]
+
+    for found in run(4, work, sets=True):
+        for one in found:
+            np.testing.assert_allclose(one.astype(float), first + 3, atol=1)

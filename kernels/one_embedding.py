@@ -38,6 +38,7 @@ def fused_lookup(
     **part: int | None,
 ) -> None:
     rows = open_table(table, **part)
+    rows.check_width(size)
     if (there := rows.on_device(xp)) is not None:
         there.look_up(out, ids, table_ids, padding_idx, makes_rows=makes_rows)
         return
@@ -65,6 +66,7 @@ def fused_lookup_grad(
     **part: int | None,
 ) -> None:
     rows = open_table(table, **part)
+    rows.check_width(d.shape[-1])
     if (there := rows.on_device(xp)) is not None:
         there.keep(out, d, ids, table_ids, padding_idx)
         return

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import DType, float32, float64, int64
-from oneflow.core.errors import ArgumentError, OneFlowError, RowStoreError
+from oneflow.core.errors import ArgumentError, OneFlowError, RowStoreError, ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.core.op import find_op
 from oneflow.core.operand import Attrs
@@ -204,6 +204,7 @@ class OpenTable:
 
     def keep_sums(self, request: Request, sums: Array) -> Array:
         """Keep gradients, float32[n, size], of the distinct ids: see `keep`."""
+        self.check_width(sums.shape[-1])
         squares = np.zeros(self.last - self.first)
         loops().add_squares(sums, request.buckets, self.first, squares)
         norms = np.sqrt(squares).astype(np.float32)
@@ -216,6 +217,11 @@ class OpenTable:
                 )
             self._waiting.append(Waiting(request, sums, norms))
         return norms
+
+    def check_width(self, size: int) -> None:
+        """Raise ShapeError unless rows have `size` elements: loops do not look."""
+        if size != self.size:
+            raise ShapeError(f"embedding {self.name!r}: rows have {self.size} elements, not {size}")
 
     def forget(self) -> None:
         """Forget the gradients that wait."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from oneflow.core.config import current_config
-from oneflow.core.dtype import bool_
+from oneflow.core.dtype import bool_, float32
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, gt, mul
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.nn_activation import dropout, softmax
 from oneflow.functional.promotion import as_type
-from oneflow.functional.reduction import any
+from oneflow.functional.reduction import any as any_of
 from oneflow.functional.shaping import repeat_interleave, tril
 from oneflow.ops.attention import attention
 from oneflow.ops.matmul import matmul
@@ -58,6 +59,8 @@ def scaled_dot_product_attention(
     if dropout_p <= 0.0 and _is_fused(query, key, value, attn_mask, enable_gqa):
         masks = () if attn_mask is None else (attn_mask,)
         return attention(query, key, value, *masks, scale=factor, is_causal=is_causal)[0]
+    if query.dtype.bytes == 2 and not query.is_cuda:
+        return _in_float32(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     if enable_gqa:
         key, value = (_for_each_head(query, x) for x in (key, value))
     scores = matmul(query, key, transpose_b=True)
@@ -73,6 +76,16 @@ def scaled_dot_product_attention(
     if attn_mask is None or is_causal:
         return out
     return pick(_sees_any(attn_mask), out, 0.0)
+
+
+def _in_float32(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *options: Any
+) -> Tensor:
+    """The several ops on half floats, rounded once: as halves the weights do not sum to 1."""
+    wide = [as_type(x, float32) for x in (query, key, value)]
+    if mask is not None and mask.dtype is not bool_:
+        mask = as_type(mask, float32)
+    return as_type(scaled_dot_product_attention(*wide, mask, *options), query.dtype)
 
 
 def _is_fused(
@@ -129,4 +142,4 @@ def _hidden(scores: Tensor) -> float:
 def _sees_any(mask: Tensor) -> Tensor:
     """True for each row of a mask, (..., rows, 1), that has something to see."""
     seen = mask if mask.dtype.name == "bool" else gt(mask, -math.inf)
-    return any(seen, dim=-1, keepdim=True)
+    return any_of(seen, dim=-1, keepdim=True)

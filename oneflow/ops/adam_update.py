@@ -23,7 +23,7 @@ from oneflow.core.op import declare
 from oneflow.core.operand import Attr, Operand
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.update import (
     LR,
     PARAM,
@@ -289,6 +289,7 @@ class NadamProduct(Update):
         product: Operand, step: Operand, *, beta1: float = 0.9, momentum_decay: float = 4e-3
     ) -> TensorType:
         require_float("nadam_product", product)
+        require_shape("nadam_product", (), product=product, step=step)
         return product.meta
 
     @staticmethod

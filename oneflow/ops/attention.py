@@ -12,7 +12,7 @@ from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.compare import scalar_compare
 from oneflow.ops.matmul import matmul
 from oneflow.ops.reduce import sum_to_shape
@@ -129,8 +129,9 @@ class AttentionGrad(Op):
     ) -> tuple[TensorType, TensorType, TensorType]:
         _check("attention_grad", q, k, v, mask, is_causal)
         require_float("attention_grad", q, d_out, out)
-        if d_out.shape != out.shape:
-            raise ShapeError(f"attention_grad: d_out {d_out} and out {out} must have one shape")
+        rows = q.shape[:-1]
+        require_shape("attention_grad", (*rows, v.shape[-1]), d_out=d_out, out=out)
+        require_shape("attention_grad", rows, lse=lse)
         return q.meta, k.meta, v.meta
 
     @staticmethod

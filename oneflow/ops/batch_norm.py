@@ -15,7 +15,7 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
 from oneflow.ops.cast import cast
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.reduce import reduce_sum
 from oneflow.ops.scalar import scalar_add, scalar_mul
 from oneflow.ops.shape import reshape
@@ -31,6 +31,11 @@ def _check(who: str, x: Operand, *per_channel: Operand) -> None:
     for t in per_channel:
         if t.shape != x.shape[1:2]:
             raise ShapeError(f"{who}: {t} does not fit the {x.shape[1]} channels of {x}")
+
+
+def _check_count(who: str, per_channel: tuple[Operand, ...], known: tuple[int, int]) -> None:
+    if len(per_channel) not in known:
+        raise ShapeError(f"{who}: needs {known} numbers per channel, got {len(per_channel)}")
 
 
 def _channel_signatures(
@@ -91,6 +96,7 @@ class BatchMoments(Op):
     def infer(
         total: Operand, squares: Operand, *, count: int, eps: float, wide: bool = False
     ) -> tuple[TensorType, TensorType]:
+        require_shape("batch_moments", total.shape, squares=squares)
         out = total.meta.with_dtype(float64 if wide else float32)
         return out, out
 
@@ -123,8 +129,9 @@ class BatchNormTrack(Op):
         count: int,
         momentum: float,
     ) -> tuple[TensorType, TensorType]:
-        if not mean.shape == variance.shape == total.shape:
-            raise ShapeError(f"batch_norm_track: {mean}, {variance} and {total} differ in shape")
+        require_shape(
+            "batch_norm_track", mean.shape, variance=variance, total=total, squares=squares
+        )
         return mean.meta, variance.meta
 
     @staticmethod
@@ -156,11 +163,9 @@ class BatchNormAverage(Op):
         *,
         count: int,
     ) -> tuple[TensorType, TensorType, TensorType]:
-        if not mean.shape == variance.shape == total.shape or batches.shape != ():
-            raise ShapeError(
-                f"batch_norm_average: {mean}, {variance} and {total} differ in shape, or the "
-                f"number of batches {batches} is no scalar"
-            )
+        sums = {"total": total, "squares": squares}
+        require_shape("batch_norm_average", mean.shape, variance=variance, **sums)
+        require_shape("batch_norm_average", (), batches=batches)
         return mean.meta, variance.meta, batches.meta
 
     @staticmethod
@@ -186,6 +191,7 @@ class BatchNormApply(Op):
 
     @staticmethod
     def infer(x: Operand, *per_channel: Operand, count: int = 0) -> TensorType:
+        _check_count("batch_norm_apply", per_channel, (2, 4))
         _check("batch_norm_apply", x, *per_channel)
         return x.meta
 
@@ -259,6 +265,7 @@ class BatchNormGradSums(Op):
         d_y: Operand, x: Operand, mean: Operand, inv_std: Operand
     ) -> tuple[TensorType, TensorType]:
         _check("batch_norm_grad_sums", x, mean, inv_std)
+        require_shape("batch_norm_grad_sums", x.shape, d_y=d_y)
         sums = TensorType(x.shape[1:2], float64)
         return sums, sums
 
@@ -285,7 +292,9 @@ class BatchNormGradApply(Op):
 
     @staticmethod
     def infer(d_y: Operand, x: Operand, *per_channel: Operand, count: int) -> TensorType:
+        _check_count("batch_norm_grad_apply", per_channel, (4, 5))
         _check("batch_norm_grad_apply", x, *per_channel)
+        require_shape("batch_norm_grad_apply", x.shape, d_y=d_y)
         return x.meta
 
     @staticmethod

@@ -55,6 +55,13 @@ def require_same(name: str, *types: Operand) -> None:
             raise ShapeError(f"{name}: {types[0]} and {other} must have one shape")
 
 
+def require_shape(name: str, shape: tuple[int, ...], **operands: Operand | None) -> None:
+    """Raises ShapeError unless each operand that is there has this shape."""
+    for what, x in operands.items():
+        if x is not None and x.shape != shape:
+            raise ShapeError(f"{name}: {what} must have the shape {list(shape)}, got {x}")
+
+
 def require_dtype(name: str, what: str, x: Operand, dtype: DType) -> None:
     """Raises DTypeError unless `x`, called `what` in the message, has exactly `dtype`."""
     if x.dtype is not dtype:

@@ -40,10 +40,9 @@ class Concat(Op):
         require_same_dtype("concat", *xs)
         require_dim("concat", first, dim)
         for x in xs[1:]:
-            if (*x.shape[:dim], *x.shape[dim + 1 :]) != (
-                *first.shape[:dim],
-                *first.shape[dim + 1 :],
-            ):
+            if x.shape[:dim] != first.shape[:dim] or x.shape[dim + 1 :] != first.shape[dim + 1 :]:
+                raise ShapeError(f"concat along dim {dim}: {x} does not fit {first}")
+            if x.ndim != first.ndim:
                 raise ShapeError(f"concat along dim {dim}: {x} does not fit {first}")
         total = sum(x.shape[dim] for x in xs)
         return first.meta.with_shape((*first.shape[:dim], total, *first.shape[dim + 1 :]))

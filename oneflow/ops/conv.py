@@ -11,7 +11,7 @@ from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -161,6 +161,8 @@ class ConvFilterGrad(Op):
     ) -> TensorType:
         require_float("conv_filter_grad", d_out, x)
         _check_geometry("conv_filter_grad", x, geometry, kernel=kernel)
+        positions = _positions(x.shape[2:], kernel, geometry)
+        require_shape("conv_filter_grad", (x.shape[0], *d_out.shape[1:2], *positions), d_out=d_out)
         return x.meta.with_shape((d_out.shape[1], x.shape[1] // geometry["groups"], *kernel))
 
     @staticmethod

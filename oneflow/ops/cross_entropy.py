@@ -26,7 +26,7 @@ from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.compare import scalar_compare
 from oneflow.ops.formulated import Formulated
 from oneflow.ops.reduce import reduce_sum
@@ -244,6 +244,7 @@ class NllLossGrad(Op):
         num_classes: int,
         ignore_index: int = -100,
     ) -> TensorType:
+        require_shape("nll_loss_grad", labels.shape, d_loss=d_loss)
         return d_loss.meta.with_shape((*d_loss.shape, num_classes))
 
     @staticmethod

@@ -13,7 +13,7 @@ from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 
 
 class CtcLoss(Op):
@@ -121,6 +121,9 @@ class CtcLossGrad(Op):
         *,
         blank: int,
     ) -> TensorType:
+        made = CtcLoss.infer(log_probs, targets, input_lengths, target_lengths, blank=blank)
+        require_shape("ctc_loss_grad", made[0].shape, d_loss=d_loss, loss=loss)
+        require_shape("ctc_loss_grad", made[1].shape, alpha=alpha)
         return log_probs.meta
 
     @staticmethod

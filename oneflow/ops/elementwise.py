@@ -18,8 +18,6 @@ from functools import cache, lru_cache
 from string import ascii_lowercase
 from typing import Any
 
-import numpy as np
-
 from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType
 from oneflow.core.errors import DTypeError
@@ -288,8 +286,10 @@ class Fused(_Program):
         if unknown:
             raise DTypeError(f"fused: {sorted(unknown)[0]} is neither an operand nor a step")
         named = zip(names, operands, strict=True)
-        shapes = [(*x.shape, 1) if n in per_row else x.shape for n, x in named]
-        whole = np.broadcast_shapes(*shapes)
+        whole = broadcast(
+            "fused",
+            *(x.meta.with_shape((*x.shape, 1)) if n in per_row else x.meta for n, x in named),
+        )
         single = row_values(per_row, *roots)
         result = []
         for root, dtype in zip(roots, dtypes, strict=True):

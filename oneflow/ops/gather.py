@@ -106,7 +106,7 @@ class GatherGrad(Op):
     @staticmethod
     def infer(d: Operand, index: Operand, *, dim: int, size: int) -> TensorType:
         _check_index("gather_grad", index)
-        if d.shape[dim : dim + index.ndim] != index.shape:
+        if dim > d.ndim or d.shape[dim : dim + index.ndim] != index.shape:
             raise ShapeError(
                 f"gather_grad: dims {dim} to {dim + index.ndim - 1} of {d} must be those of {index}"
             )

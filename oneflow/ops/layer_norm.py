@@ -12,7 +12,7 @@ from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
 from oneflow.ops.cast import cast
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.formulated import Formulated
 from oneflow.ops.reduce import reduce_sum
 from oneflow.ops.scalar import scalar_add, scalar_mul
@@ -166,6 +166,8 @@ class LayerNormGrad(_Norm):
         begin_axis: int,
     ) -> tuple[TensorType, ...]:
         _check("layer_norm_grad", x, _given(gamma), begin_axis)
+        require_shape("layer_norm_grad", x.shape, d_y=d_y)
+        require_shape("layer_norm_grad", x.shape[:begin_axis], mean=mean, inv_std=inv_std)
         return (x.meta,) if gamma is None else (x.meta, gamma.meta, gamma.meta)
 
     @staticmethod
@@ -240,6 +242,8 @@ class RmsNormGrad(_Norm):
         d_y: Operand, x: Operand, inv_rms: Operand, gamma: Operand | None = None, *, begin_axis: int
     ) -> tuple[TensorType, ...]:
         _check("rms_norm_grad", x, _given(gamma), begin_axis)
+        require_shape("rms_norm_grad", x.shape, d_y=d_y)
+        require_shape("rms_norm_grad", x.shape[:begin_axis], inv_rms=inv_rms)
         return (x.meta,) if gamma is None else (x.meta, gamma.meta)
 
     @staticmethod

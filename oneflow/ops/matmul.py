@@ -201,6 +201,8 @@ class Product(Op):
         scale: float = 1.0,
         epilogue: tuple[str, ...] = (),
     ) -> tuple[TensorType, ...]:
+        if len(operands) < 2:
+            raise ShapeError(f"product: needs two matrices, got {len(operands)}")
         a, b, *others = operands
         _check_operands("product", a, b)
         rows, inner = _flat(a, transpose_a)

@@ -11,7 +11,7 @@ from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.conv import Sizes, check_spatial
 from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape
@@ -165,6 +165,7 @@ class MaxPoolGrad(Op):
     def infer(
         d_out: Operand, indices: Operand, *, spatial: Sizes, **window: Unpack[MaxWindow]
     ) -> TensorType:
+        require_shape("max_pool_grad", d_out.shape, indices=indices)
         return _unpooled(d_out, spatial)
 
     @staticmethod
@@ -229,6 +230,8 @@ class AvgPoolGrad(_Linear):
 
     @staticmethod
     def infer(d_out: Operand, *, spatial: Sizes, **window: Unpack[AvgWindow]) -> TensorType:
+        made = AvgPool.infer(_unpooled(d_out, spatial), **window)
+        require_shape("avg_pool_grad", made.shape, d_out=d_out)
         return _unpooled(d_out, spatial)
 
     @staticmethod
@@ -274,6 +277,7 @@ class AdaptiveAvgPoolGrad(_Linear):
 
     @staticmethod
     def infer(d_out: Operand, *, spatial: Sizes) -> TensorType:
+        check_spatial("adaptive_avg_pool_grad", d_out, spatial=spatial)
         return _unpooled(d_out, spatial)
 
     @staticmethod

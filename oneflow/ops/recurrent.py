@@ -8,12 +8,15 @@ products. A graph of a layer has one node whatever the length of the sequence.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.recurrent_step import CELLS
 from oneflow.ops.recurrent_written import written_gradients
 from oneflow.ops.unary import full_like
@@ -48,14 +51,14 @@ class Recurrent(Op):
         cell, lead = CELLS[mode], x.shape[:-1]
         require_float("recurrent", x, h, weight, *rest)
         columns = x.shape[-1]
-        if x.ndim != (2 if sizes else 3) or not lead[0]:
-            raise ShapeError(
-                f"recurrent: expected a sequence of at least one step, (length, n, {columns}) or "
-                f"packed rows with their sizes, got {x}"
-            )
         if columns % cell.gates or weight.shape != (columns, *h.shape[1:]):
             raise ShapeError(f"recurrent: {x}, state {h} and weight {weight} do not fit")
         hidden = columns // cell.gates
+        _check_sequence("recurrent", x, h, hidden, mode, sizes)
+        count = int(cell.has_cell)
+        if len(rest) < count:
+            raise ShapeError(f"recurrent: {mode} needs a state c beside {h}")
+        _check_rest("recurrent", h, hidden, mode, rest[0] if count else None, rest[count:])
         made = [x.meta.with_shape((*lead, h.shape[1])), h.meta]
         if cell.has_cell:
             made.append(rest[0].meta)
@@ -127,6 +130,37 @@ class Recurrent(Op):
 recurrent = declare(Recurrent)
 
 
+def _check_sequence(
+    name: str, x: Operand, h: Operand, hidden: int, mode: str, sizes: tuple[int, ...]
+) -> None:
+    """x: anything that has a row for every step of each of the sequences."""
+    falls = all(a >= b for a, b in pairwise(sizes))
+    if x.ndim != (2 if sizes else 3) or not x.shape[0]:
+        raise ShapeError(
+            f"{name}: expected a sequence of at least one step, (length, n, {x.shape[-1]}) or "
+            f"packed rows with their sizes, got {x}"
+        )
+    if h.ndim != 2 or h.shape[0] != (sizes or x.shape[1:])[0]:
+        raise ShapeError(f"{name}: {x} and the state {h} differ in the number of sequences")
+    if sizes and (sum(sizes) != x.shape[0] or not falls):
+        raise ShapeError(f"{name}: the sizes {sizes} do not fall, or are not those of {x}")
+    if not CELLS[mode].has_cell and h.shape[1] != hidden:
+        raise ShapeError(f"{name}: the state {h} must have {hidden} columns")
+
+
+def _check_rest(
+    name: str, h: Operand, hidden: int, mode: str, c: Operand | None, weights: Sequence[Operand]
+) -> None:
+    """weights: a projection of an LSTM, or the bias of a GRU, if there is one."""
+    require_shape(name, (h.shape[0], hidden), c=c)
+    is_plain = mode != "GRU" and h.shape[1] == hidden
+    shape = (CELLS[mode].gates * hidden,) if mode == "GRU" else (h.shape[1], hidden)
+    if len(weights) > (mode in ("GRU", "LSTM")) or not (weights or is_plain or mode == "GRU"):
+        raise ShapeError(f"{name}: {len(weights)} weights more are not those of {mode}, state {h}")
+    for weight in weights:
+        require_shape(name, shape, weight=weight)
+
+
 class RecurrentGrad(Op):
     """Gradients of the inputs of `recurrent`, in their order.
 
@@ -149,8 +183,28 @@ class RecurrentGrad(Op):
         reverse: bool = False,
     ) -> tuple[TensorType, ...]:
         require_float("recurrent_grad", d_out, d_h, h, weight, out, *rest)
-        d_x = out.meta.with_shape((*out.shape[:-1], weight.shape[0]))
-        more = rest[3:] if CELLS[mode].has_cell else rest[1:]
+        cell = CELLS[mode]
+        hidden = weight.shape[0] // cell.gates
+        _check_sequence("recurrent_grad", out, h, hidden, mode, sizes)
+        count = int(cell.saved > 0) + 3 * cell.has_cell
+        if len(rest) < count:
+            raise ShapeError(
+                f"recurrent_grad: {mode} needs {5 + count} inputs, not {5 + len(rest)}"
+            )
+        lead, kept, more = out.shape[:-1], rest[: cell.saved > 0], rest[cell.saved > 0 :]
+        require_shape("recurrent_grad", (*lead, h.shape[1]), d_out=d_out, out=out)
+        require_shape("recurrent_grad", h.shape, d_h=d_h)
+        require_shape("recurrent_grad", (cell.gates * hidden, h.shape[1]), weight=weight)
+        gates = kept[0] if kept else None
+        require_shape("recurrent_grad", (*lead, cell.saved * hidden), gates=gates)
+        c = None
+        if cell.has_cell:
+            cells, d_c, c = more[:3]
+            require_shape("recurrent_grad", (*lead, hidden), cells=cells)
+            require_shape("recurrent_grad", c.shape, d_c=d_c)
+        _check_rest("recurrent_grad", h, hidden, mode, c, more[3 * cell.has_cell :])
+        d_x = out.meta.with_shape((*lead, weight.shape[0]))
+        more = rest[3:] if cell.has_cell else rest[1:]
         return (d_x, h.meta, weight.meta, *(t.meta for t in more))
 
     @staticmethod

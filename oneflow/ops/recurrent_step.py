@@ -8,7 +8,7 @@ from oneflow.core.expression import Expression, apply, sigmoid, symbols, tanh, w
 from oneflow.core.op import Op, declare, find_op
 from oneflow.core.operand import Attrs, Operand
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_same
 from oneflow.ops.formulated import Formulated
 
 
@@ -70,7 +70,7 @@ class LstmStep(Formulated):
         ho: Operand,
         c: Operand,
     ) -> tuple[TensorType, ...]:
-        require_float("lstm_step", xi, c)
+        require_same("lstm_step", xi, xf, xg, xo, hi, hf, hg, ho, c)
         return (c.meta,) * 6
 
     @staticmethod
@@ -105,7 +105,7 @@ class LstmStepGrad(Formulated):
         c: Operand,
         before: Operand,
     ) -> tuple[TensorType, ...]:
-        require_float("lstm_step_grad", d_out, c)
+        require_same("lstm_step_grad", d_out, d_h, d_c, i, f, g, o, c, before)
         return (c.meta,) * 5
 
     @staticmethod
@@ -140,7 +140,7 @@ class GruStep(Formulated):
         bn: Operand,
         h: Operand,
     ) -> tuple[TensorType, ...]:
-        require_float("gru_step", xr, h)
+        require_same("gru_step", xr, xz, xn, hr, hz, hn, br, bz, bn, h)
         return (h.meta,) * 5
 
     @staticmethod
@@ -175,7 +175,7 @@ class GruStepGrad(Formulated):
         hn: Operand,
         h: Operand,
     ) -> tuple[TensorType, ...]:
-        require_float("gru_step_grad", d_out, h)
+        require_same("gru_step_grad", d_out, d_h, r, z, n, hn, h)
         return (h.meta,) * 7
 
     @staticmethod
@@ -196,7 +196,7 @@ class RnnStep(Formulated):
 
     @staticmethod
     def infer(x: Operand, h: Operand, *, relu: bool) -> TensorType:
-        require_float("rnn_step", x, h)
+        require_same("rnn_step", x, h)
         return h.meta
 
     @staticmethod
@@ -214,7 +214,7 @@ class RnnStepGrad(Formulated):
 
     @staticmethod
     def infer(d_out: Operand, d_h: Operand, out: Operand, *, relu: bool) -> TensorType:
-        require_float("rnn_step_grad", d_out, out)
+        require_same("rnn_step_grad", d_out, d_h, out)
         return out.meta
 
     @staticmethod

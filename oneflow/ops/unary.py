@@ -30,6 +30,7 @@ from oneflow.ops.checks import (
     require,
     require_same_dtype,
     require_scalar,
+    require_shape,
 )
 from oneflow.ops.formulated import Formulated
 
@@ -97,6 +98,7 @@ def _fused_gradient(
 
     def infer(d: Operand, saved: Operand) -> TensorType:
         require_same_dtype(name, d, saved)
+        require_shape(name, saved.shape, d=d)
         return d.meta
 
     doc = f"The gradient of {name[:-5]} at ({saved}) times d."

@@ -35,7 +35,7 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.binary import mul
 from oneflow.ops.cast import cast as to_dtype
-from oneflow.ops.checks import require_float
+from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.scalar import scalar_mul
 
 Formulas = tuple[Expression, ...]
@@ -110,6 +110,8 @@ def cast_too(base: type[Update]) -> None:
     def infer(*types: Operand, **attrs: Attr) -> tuple[TensorType, ...]:
         given, copy = split(types)
         require_float(made.name, copy)
+        require_shape(made.name, types[0].shape, copy=copy)
+        require_shape(made.name, (), is_wanted=dict(enumerate(types)).get(len(names) + 1))
         outputs = base.infer(*given, **attrs)
         listed = outputs if isinstance(outputs, tuple) else (outputs,)
         return (*listed, copy.meta)
@@ -448,6 +450,7 @@ class AsgdRates(Update):
         alpha: float = 0.75,
         t0: float = 1e6,
     ) -> tuple[TensorType, TensorType]:
+        require_shape("asgd_rates", (), old_eta=old_eta, old_mu=old_mu, lr=lr, step=step)
         return old_eta.meta, old_mu.meta
 
     @staticmethod

@@ -99,3 +99,20 @@ def test_adaptive_averages_of_equal_numbers_are_that_number(
     x = flow.full((1, 1, *shape), 3.0, dtype=getattr(flow, dtype))
     pool = getattr(flow.nn.functional, f"adaptive_avg_pool{len(shape)}d")
     assert float(pool(x, 1)) == 3.0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("value", [1.0, 1.7])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": 0.0}])
+def test_attention_to_equal_values_is_that_value(
+    options: dict[str, Any], value: float, dtype: str
+) -> None:
+    x = flow.full((2, 300, 32), value, dtype=getattr(flow, dtype))
+    mask = {k: flow.zeros(300, 300, dtype=x.dtype) for k in options if k == "attn_mask"}
+    v = x.clone().requires_grad_()
+    y = flow.nn.functional.scaled_dot_product_attention(x, x, v, **(options | mask))
+    assert y.dtype == x.dtype and bool((y == x).all())
+    y.sum().backward()
+    want = (1.0 / np.arange(1, 301))[::-1].cumsum()[::-1] if options.get("is_causal") else 1.0
+    got = v.grad.float().numpy()[0, :, 0]
+    np.testing.assert_allclose(got, np.broadcast_to(want, 300), rtol=0.005)

@@ -28,10 +28,8 @@ from .samples import SAMPLES
 
 LONG = 3000
 MOST_ELEMENTS = 300_000
-OWN = ("one_embedding", "recurrent", "batch_moments", "batch_norm_average", "batch_norm_track")
-"""Ops whose operands depend on each other in ways that `infer` does not check, or are float64 sums
-of another op. Functions see to both.
-"""
+OWN = ("one_embedding", "batch_moments", "batch_norm_average", "batch_norm_track")
+"""Ops that add up rows of open tables in float32, or take the float64 sums of another op."""
 TOLERANCE = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 LARGEST = {"bfloat16": 1e38, "float16": 6e4}
 

@@ -161,17 +161,26 @@ class BceLoss(_Loss):
 
     @staticmethod
     def grad(d_loss: Tensor, x: Tensor, target: Tensor, loss: Tensor) -> Gradients:
-        """(p - t) / (p (1 - p)), whose divisor is at least 1e-12: finite where p is 0 or 1."""
-        rest = scalar_add(unary.neg(x), value=1.0)
-
-        def d_x() -> Tensor:
-            spread = unary.clamp(binary.mul(x, rest), min=1e-12, max=None)
-            return binary.div(binary.mul(d_loss, binary.sub(x, target)), spread)
-
         def d_target() -> Tensor:
+            rest = scalar_add(unary.neg(x), value=1.0)
             return binary.mul(d_loss, binary.sub(unary.log(rest), unary.log(x)))
 
-        return d_x, d_target
+        return lambda: bce_loss_grad(d_loss, x, target), d_target
+
+
+class BceLossGrad(_Loss, Elementwise):
+    """d_x = d_loss * (p - t) / (p (1 - p)), whose divisor is at least 1e-12: finite where p is 0 or
+    1. One op, as float16 holds neither the divisor nor the product of small factors."""
+
+    name = "bce_loss_grad"
+
+    @classmethod
+    def infer(cls, d_loss: Operand, x: Operand, target: Operand) -> TensorType:
+        return cls.alike(d_loss, x, target)
+
+    @staticmethod
+    def formula(*_: TensorType) -> Expression:
+        return _D * ((_X - _TARGET) / maximum((1 - _X) * _X, 1e-12))
 
 
 smooth_l1_loss = declare(SmoothL1Loss)
@@ -179,3 +188,4 @@ smooth_l1_loss_grad = declare(SmoothL1LossGrad)
 bce_with_logits_loss = declare(BceWithLogitsLoss)
 bce_with_logits_loss_grad = declare(BceWithLogitsLossGrad)
 bce_loss = declare(BceLoss)
+bce_loss_grad = declare(BceLossGrad)

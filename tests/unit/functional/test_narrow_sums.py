@@ -116,3 +116,17 @@ def test_attention_to_equal_values_is_that_value(
     want = (1.0 / np.arange(1, 301))[::-1].cumsum()[::-1] if options.get("is_causal") else 1.0
     got = v.grad.float().numpy()[0, :, 0]
     np.testing.assert_allclose(got, np.broadcast_to(want, 300), rtol=0.005)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("target", [0.0, 0.3, 1.0])
+def test_gradients_of_small_probabilities_in_float16(target: float, reduction: str) -> None:
+    """Neither p (1 - p) nor d (p - t) of p = 1e-6 is a float16."""
+    p = np.concatenate([np.geomspace(6e-8, 0.5, 400), np.linspace(0.5, 0.999, 100)])
+    x = flow.tensor(p, dtype=flow.float16).requires_grad_()
+    y = flow.full_like(x, target).detach()
+    flow.nn.functional.binary_cross_entropy(x, y, reduction=reduction).backward()
+    wide = x.detach().numpy().astype(np.float64)
+    want = (wide - float(y[0])) / (wide * (1 - wide)) / (500 if reduction == "mean" else 1)
+    seen = np.abs(want) < 6e4
+    np.testing.assert_allclose(x.grad.numpy()[seen], want[seen], rtol=2e-3, atol=1e-7)

@@ -419,6 +419,9 @@ def _elementwise_samples() -> list[Sample]:
         result.append(Sample("bce_with_logits_loss_grad", (d, x, t), attrs, _bce_grad))
     likely = between(0.05, 0.95, 5, 4, seed=3)
     result.append(Sample("bce_loss", (likely, t), {}, _bce_of_probabilities))
+    result.append(
+        Sample("bce_loss_grad", (d, likely, t), {}, lambda d, p, t: d * (p - t) / (p * (1 - p)))
+    )
     text = "where(a > b, exp(a) * b, a / (b * b + 1.0))"
     row = normal(4, seed=7)
     result.append(Sample("map", (likely, row), {"expression": text}, _mapped))

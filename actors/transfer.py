@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -86,6 +85,7 @@ class _Piecewise(ABC):
         self._xp = hardware.xp
         self._num_pieces = spec.acts
         self._piece = 0
+        self._totals: dict[int, Array] = {}  # value of 16-bit floats -> its sum so far
         self._pairs: list[tuple[int, int]] = [
             (n.inputs[0].id, n.outputs[0].id) for n in spec.nodes if _is_read(n, outputs)
         ]
@@ -132,10 +132,6 @@ class Pack(_Piecewise):
 class Accumulate(_Piecewise):
     """Mean over the pieces of a step, in the order of the pieces; of 16-bit floats made in float32
     and rounded once."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._totals: dict[int, Array] = {}  # value of 16-bit floats -> its sum
 
     def _act(self, source: Array, target: Array, piece: int, value: int) -> None:
         total = target

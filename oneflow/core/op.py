@@ -345,6 +345,9 @@ def infer_types(
         attrs = op.defaults | attrs
         if op.attrs is not None and attrs.keys() != op.attrs:
             raise _wrong_attrs(op.name, op.attrs, attrs.keys())
+    for key, value in attrs.items():
+        if getattr(value, "ndim", 0):
+            raise CallError(f"{op.name}: {key} must be a number, got {value}")
     result = op.infer(*types, **attrs)
     return result if isinstance(result, tuple) else (result,)
 

@@ -16,8 +16,8 @@ from oneflow.functional.promotion import (
     operand,
     operands,
     rounded_once,
-    same_type,
     together,
+    two_floats,
     with_number,
 )
 from oneflow.functional.results import into
@@ -259,8 +259,7 @@ def _power(x: Tensor, exponent: Number) -> Tensor:
 def atan2(input: TensorLike, other: TensorLike) -> Tensor:
     """The angle of the point (other, input), in radians."""
     need_tensors("atan2", input=input, other=other)
-    a, b = same_type("atan2", input, other)
-    return binary.atan2(as_float(a), as_float(b))
+    return binary.atan2(*two_floats("atan2", input, other))
 
 
 def _compare(kind: str) -> Callable[[TensorLike, TensorLike], Tensor]:

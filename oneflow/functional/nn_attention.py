@@ -60,7 +60,9 @@ def scaled_dot_product_attention(
         masks = () if attn_mask is None else (attn_mask,)
         return attention(query, key, value, *masks, scale=factor, is_causal=is_causal)[0]
     if query.dtype.bytes == 2 and not query.is_cuda:
-        return _in_float32(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
+        q, k, v, mask = _in_float32(query, key, value, attn_mask)
+        wide = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa)
+        return as_type(wide, query.dtype)
     if enable_gqa:
         key, value = (_for_each_head(query, x) for x in (key, value))
     scores = matmul(query, key, transpose_b=True)
@@ -78,14 +80,9 @@ def scaled_dot_product_attention(
     return pick(_sees_any(attn_mask), out, 0.0)
 
 
-def _in_float32(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *options: Any
-) -> Tensor:
-    """The several ops on half floats, rounded once: as halves the weights do not sum to 1."""
-    wide = [as_type(x, float32) for x in (query, key, value)]
-    if mask is not None and mask.dtype is not bool_:
-        mask = as_type(mask, float32)
-    return as_type(scaled_dot_product_attention(*wide, mask, *options), query.dtype)
+def _in_float32(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Half floats and their mask, wide: as halves the weights do not sum to 1."""
+    return tuple([x if x is None or x.dtype is bool_ else as_type(x, float32) for x in tensors])
 
 
 def _is_fused(

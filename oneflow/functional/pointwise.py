@@ -17,7 +17,6 @@ from oneflow.functional.arithmetic import (
     pow,
     sub,
 )
-from oneflow.functional.creation import full_like
 from oneflow.functional.elementwise import masked_fill, pick
 from oneflow.functional.promotion import (
     as_float,
@@ -26,6 +25,7 @@ from oneflow.functional.promotion import (
     operands,
     rounded_once,
     same_type,
+    two_floats,
 )
 from oneflow.functional.reduction import any as some
 from oneflow.functional.shaping import reshape, unsqueeze
@@ -44,13 +44,6 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
-def _floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Tensor]:
-    if isinstance(input, Tensor) and not isinstance(other, Tensor):
-        input = as_float(input)  # first: unsigned integers have no negative numbers
-    a, b = same_type(name, input, other)
-    return as_float(a), as_float(b)
-
-
 def _only_floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tensor, Tensor]:
     """Two operands in one dtype. Raises DTypeError for integers, as PyTorch does."""
     a, b = same_type(name, input, other)
@@ -62,7 +55,7 @@ def _only_floats(name: str, input: TensorLike, other: TensorLike) -> tuple[Tenso
 def copysign(input: Tensor, other: TensorLike) -> Tensor:
     """The size of input with the sign of other; -0.0 has one."""
     need_tensors("copysign", input=input)
-    return binary.copysign(*_floats("copysign", input, other))
+    return binary.copysign(*two_floats("copysign", input, other))
 
 
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
@@ -197,9 +190,11 @@ def isin(
 ) -> Tensor:
     """Tell, as bools, which elements are among `test_elements`."""
     a, b = operands("isin", elements, test_elements)
-    known = reshape(b, (-1,)) if isinstance(b, Tensor) else full_like(reshape(a, (-1,))[:1], b)
-    asked = a if isinstance(a, Tensor) else reshape(full_like(known[:1], a), ())
-    found = some(eq(unsqueeze(asked, -1), known), -1)
+    if not isinstance(b, Tensor):  # compared as it is: it may be no number of the dtype
+        found = eq(a, b)
+    else:
+        known = reshape(b, (-1,))
+        found = some(eq(known, unsqueeze(a, -1) if isinstance(a, Tensor) else a), -1)
     return unary.logical_not(found) if invert else found
 
 

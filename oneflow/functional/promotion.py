@@ -186,6 +186,16 @@ def same_type(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
     return together(x, y)
 
 
+def two_floats(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
+    """`same_type` of a function that integers enter as floats. What is beside a number is made one
+    first: unsigned integers have no negative numbers, and none has halves."""
+    x, y = operands(name, a, b)
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        x, y = (as_float(t) if isinstance(t, Tensor) else t for t in (x, y))
+    x, y = same_type(name, x, y)
+    return as_float(x), as_float(y)
+
+
 def promoted(op: type[Op], name: str, kind: str, *, inplace: bool = False) -> Callable[..., Tensor]:
     """The function that users call for an op: it promotes its operands, then runs the op.
 

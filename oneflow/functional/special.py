@@ -10,7 +10,7 @@ from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.core.operand import TensorLike
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.elementwise import masked_fill, pick
-from oneflow.functional.promotion import as_float, as_type, need_tensors, rounded_once, same_type
+from oneflow.functional.promotion import as_float, as_type, need_tensors, rounded_once, two_floats
 from oneflow.ops import bessel, compare, unary
 from oneflow.ops import special as ops
 from oneflow.tensor.tensor import Tensor
@@ -33,8 +33,7 @@ def erfcx(input: Tensor) -> Tensor:
 
 def zeta(input: TensorLike, other: TensorLike) -> Tensor:
     """The Hurwitz zeta function: the sum of (other + k) ** -input over k = 0, 1, ..."""
-    a, b = same_type("zeta", input, other)
-    return ops.zeta(as_float(a), as_float(b))
+    return ops.zeta(*two_floats("zeta", input, other))
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
@@ -68,14 +67,12 @@ def multigammaln(input: Tensor, p: int) -> Tensor:
 
 def xlogy(input: TensorLike, other: TensorLike) -> Tensor:
     """input * log(other), and 0 where input is 0."""
-    a, b = same_type("xlogy", input, other)
-    return ops.xlogy(as_float(a), as_float(b))
+    return ops.xlogy(*two_floats("xlogy", input, other))
 
 
 def xlog1py(input: TensorLike, other: TensorLike) -> Tensor:
     """input * log(1 + other), and 0 where input is 0."""
-    a, b = same_type("xlog1py", input, other)
-    return ops.xlog1py(as_float(a), as_float(b))
+    return ops.xlog1py(*two_floats("xlog1py", input, other))
 
 
 def entr(input: Tensor) -> Tensor:
@@ -135,8 +132,7 @@ def igammac(input: Tensor, other: Tensor) -> Tensor:
 
 def _gammainc(name: str, input: TensorLike, other: TensorLike, is_upper: bool) -> Tensor:
     need_tensors(name, input=input, other=other)
-    a, x = same_type(name, input, other)
-    a, x = as_float(a), as_float(x)
+    a, x = two_floats(name, input, other)
     logs = ops.lgamma(as_type(a.detach(), dtypes.float64))
     return bessel.gammainc(a, x, as_type(logs, a.meta.dtype), is_upper=is_upper)
 
@@ -146,8 +142,7 @@ def _gammainc(name: str, input: TensorLike, other: TensorLike, is_upper: bool) -
 
 def _polynomial(name: str, kind: str, is_shifted: bool = False) -> Callable[..., Tensor]:
     def function(input: TensorLike, n: TensorLike) -> Tensor:
-        x, degree = same_type(name, input, n)
-        x, degree = as_float(x), as_float(degree)
+        x, degree = two_floats(name, input, n)
         if is_shifted:
             x = sub(mul(x, 2), 1)
         return bessel.polynomial(x.detach(), degree.detach(), kind=kind)

@@ -85,7 +85,8 @@ def _log_gamma(x: Expression) -> Expression:
     sine = absolute(apply("sin", (x - _floor(x)) * math.pi))
     value = where(is_low, math.log(math.pi) - log(sine) - value, value)
     value = where(apply("logical_or", eq(x, 1.0), eq(x, 2.0)), 0.0, value)
-    return where(apply("isinf", x), math.inf, value)
+    is_pole = apply("logical_and", is_low, eq(sine, 0.0))  # log(0) alone does not outweigh -inf
+    return where(apply("logical_or", apply("isinf", x), is_pole), math.inf, value)
 
 
 def _numbered(count: int) -> list[tuple[int, float]]:

@@ -1,5 +1,6 @@
 """NaN, infinities, signed zeros, ties and the ends of each dtype: every public function that takes
 one, two or three tensors, or a tensor and a dim, beside PyTorch on a CPU, forward and backward.
+Graphs and global tensors give what eager code gives of local ones.
 
 The functions are those of the public table that PyTorch has, too, and that it lets be called so.
 """
@@ -7,7 +8,7 @@ The functions are those of the public table that PyTorch has, too, and that it l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 import oneflow as flow
 from oneflow import surfaces
 from oneflow.api import ROWS
+from oneflow.core.errors import GraphError
 from tests.unit.test_public_table import counterpart
 
 SPACES = ("flow", "tensor", "F", "special")
@@ -27,14 +29,22 @@ TOPICS = (
 )  # fmt: skip
 """Modules whose functions are asked, besides all that are ops."""
 DTYPES = ("float32", "bfloat16")
-RTOL = {"float32": 2e-4, "bfloat16": 0.02}
+MORE_DTYPES = ("float64", "float16", "uint8", "int32")
+RTOL = {
+    "uint8": 2e-4,
+    "int32": 2e-4,
+    "float64": 1e-6,
+    "float32": 2e-4,
+    "float16": 4e-3,
+    "bfloat16": 0.02,
+}
 RANDOM = ("dropout", "gumbel_softmax", "multinomial", "rrelu", "alpha_dropout")
 ENDS = "a step between overflows in one library, next to the largest numbers"
 LIMIT = "the limit where PyTorch has NaN, or another of two conventions"
 TIES = "which of equal elements is first is PyTorch's implementation, not its contract"
 SHORT = "PyTorch's own answer depends on the length of the vector"
 _REASONS = {
-    ENDS: "div lerp addcmul addcdiv ldexp gradient glu hypot atan2 ndtri erfcx log_ndtr",
+    ENDS: "div frexp lerp addcmul addcdiv ldexp gradient glu hypot atan2 ndtri erfcx log_ndtr",
     LIMIT: (
         "remainder fmod pow logaddexp logaddexp2 logit i1 i1e bessel_j0 bessel_j1 bessel_y0 "
         "bessel_y1 modified_bessel_i0 modified_bessel_i1 airy_ai digamma mvlgamma multigammaln "
@@ -48,6 +58,12 @@ _REASONS = {
     TIES: "sort argsort topk kthvalue nanmedian mode bucketize searchsorted",
     SHORT: "elu celu hardshrink hardtanh softshrink signbit copysign",
 }
+_OF_INTEGERS = (
+    "argsort sort topk kthvalue nanmedian mode bucketize searchsorted all any trapezoid gcd lcm "
+    "where cumulative_trapezoid softsign logit airy_ai"
+)
+INTEGERS = frozenset(_OF_INTEGERS.split())
+"""Functions that answer otherwise of integers: ties, and what the page Differences names."""
 KNOWN = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Functions that answer otherwise somewhere, each with its reason; what users meet of it is on the
 page Differences."""
@@ -62,6 +78,10 @@ class Call:
 
 
 def _ends(dtype: str) -> list[float]:
+    if dtype.startswith(("int", "uint")):
+        last = int(np.iinfo(dtype).max)
+        signed = [-1, -2, -3, -7, -last] if dtype[0] == "i" else [4, 6, 254, 9, 10]
+        return [0, 1, 2, 3, 5, 7, last, last - 1, 11, 1, 2, 0, 12, 13, *signed]
     info = torch.finfo(getattr(torch, dtype))
     largest, least = info.max, info.tiny
     usual = [1.0, -1.0, 2.0, 0.5, -2.5, 3.0, -0.5, 1e-3, 4.0, -3.0]
@@ -84,6 +104,10 @@ def _calls(dtype: str) -> Iterator[Call]:
     yield Call((a, b))
     yield Call((a, b, a[::-1].copy()))
     yield Call((ends,), (2,))
+    if dtype.startswith(("int", "uint")):
+        yield Call((ends,), (-1,))
+        yield Call((ends,), (2.5,))
+        return
     yield Call((ends,), (math.nan,))
     yield Call((_rows(),), (1,))
 
@@ -117,19 +141,31 @@ def _numbers(x: Any) -> np.ndarray[Any, Any]:
     if not hasattr(x, "detach"):
         return np.asarray(x)
     x = x.detach()
+    x = x.to_local() if getattr(x, "is_global", False) else x
     return np.asarray((x.double() if "float" in str(x.dtype) else x).numpy())
 
 
-def _answers(lib: Any, function: Callable[..., Any], call: Call, dtype: str) -> list[Any]:
-    """Results and gradients; a gradient that is not there is zero."""
-    xs = [lib.tensor(a, dtype=getattr(lib, dtype)).requires_grad_() for a in call.arrays]
+def _answers(
+    lib: Any,
+    function: Callable[..., Any],
+    call: Call,
+    dtype: str,
+    place: Callable[[Any], Any] = lambda x: x,
+) -> list[Any]:
+    """Results and gradients; a gradient that is not there is zero. place: makes tensors global."""
+    xs = [place(lib.tensor(a, dtype=getattr(lib, dtype))) for a in call.arrays]
+    for x in xs if "int" not in dtype else ():
+        x.requires_grad_()
     leaves = _leaves(function(*xs, *call.rest))
     for y in leaves:
         if getattr(y, "requires_grad", False) and "complex" not in str(y.dtype):
             weight = np.resize(np.array([1.0, 2.0, 3.0]), tuple(y.shape))
-            y.backward(lib.tensor(weight, dtype=y.dtype), retain_graph=True)
+            y.backward(place(lib.tensor(weight, dtype=y.dtype)), retain_graph=True)
     grads = [np.zeros(x.shape) if x.grad is None else _numbers(x.grad) for x in xs]
     return [*map(_numbers, leaves), *grads]
+
+
+REFUSED = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
 
 
 def _differences(name: str, dtype: str) -> list[str]:
@@ -138,7 +174,7 @@ def _differences(name: str, dtype: str) -> list[str]:
     for call in _calls(dtype):
         try:
             want = _answers(torch, theirs, call, dtype)
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError):
+        except REFUSED:
             continue  # PyTorch is not called so
         got = _answers(flow, ours, call, dtype)
         assert len(got) == len(want)
@@ -161,6 +197,93 @@ def test_ends_are_pytorchs(name: str, dtype: str) -> None:
     assert not _differences(name, dtype)
 
 
+@pytest.mark.parametrize("dtype", MORE_DTYPES)
+def test_ends_of_other_dtypes_are_pytorchs(dtype: str) -> None:
+    known = KNOWN.keys() | (INTEGERS if "int" in dtype else set())
+    names = sorted(FUNCTIONS.keys() - known)
+    assert not {n: found for n in names if (found := _differences(n, dtype))}
+
+
+def _is_same(got: list[Any], want: list[Any]) -> bool:
+    with np.errstate(all="ignore"):
+        return len(got) == len(want) and all(
+            g.shape == w.shape and np.isclose(g, w, rtol=1e-5, atol=1e-6, equal_nan=True).all()
+            for g, w in zip(got, want, strict=True)
+        )
+
+
+@pytest.mark.slow
+def test_global_tensors_have_the_same_ends() -> None:
+    placement, sbp = flow.placement("cpu", [0]), flow.sbp.broadcast
+    others, asked = [], 0
+    for name, (function, _) in FUNCTIONS.items():
+        for call in _calls("float32"):
+            try:
+                want = _answers(flow, function, call, "float32")
+            except REFUSED:
+                continue
+            got = _answers(
+                flow, function, call, "float32", lambda x: x.to_global(placement, sbp).detach()
+            )
+            asked += 1
+            others += [] if _is_same(got, want) else [(name, call.rest)]
+            break  # the first call that it takes
+    assert asked > 180 and not others
+
+
+class _All(flow.nn.Graph):
+    """The results of functions of the same tensors, all in one graph."""
+
+    def __init__(self, names: Iterable[str], rest: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.names, self.rest = names, rest
+
+    def build(self, *xs: Any) -> Any:
+        found = {}
+        for name in self.names:
+            try:
+                found[name] = _leaves(FUNCTIONS[name][0](*(x.clone() for x in xs), *self.rest))
+            except GraphError:
+                continue  # needs the values of its tensors
+        return found
+
+
+@pytest.mark.slow
+def test_graphs_have_the_same_ends() -> None:
+    asked = 0
+    for call in _calls("float32"):
+        xs = [flow.tensor(a, dtype=flow.float32) for a in call.arrays]
+        want = {}
+        for name, (function, _) in FUNCTIONS.items():
+            try:
+                leaves = _leaves(function(*(x.clone() for x in xs), *call.rest))
+            except REFUSED:
+                continue
+            if all(hasattr(leaf, "detach") for leaf in leaves):
+                want[name] = list(map(_numbers, leaves))
+        got = _All(want, call.rest)(*xs)
+        others = [n for n in got if not _is_same(list(map(_numbers, got[n])), want[n])]
+        asked += len(got)
+        assert not others, call.rest
+    assert asked > 300
+
+
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_what_is_known_to_differ_still_does(name: str) -> None:
-    assert any(_differences(name, dtype) for dtype in DTYPES), f"take {name} off the list"
+    assert any(_differences(name, dtype) for dtype in (*DTYPES, "float64")), (
+        f"take {name} off the list"
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: flow.nn.functional.hardtanh(x, x, x),
+        lambda x: flow.nn.functional.gelu(x, x),
+        lambda x: flow.nan_to_num(x, x),
+        lambda x: flow.logit(x, x),
+    ],
+)
+def test_a_tensor_is_no_number_of_an_op(call: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="must be a number, got tensor"):
+        call(flow.ones(3))

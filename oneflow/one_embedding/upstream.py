@@ -253,11 +253,10 @@ def one_embedding_sgd_update(
     row, *states = _columns(unique_embeddings, 2 if momentum else 1, embedding_size, embedding_grad)
     grad = _scaled(embedding_grad, scale, down_scale_by_tensor)
     lr = _rate(learning_rate, learning_rate_val)
-    move = grad * -lr
     if momentum:
-        states = [states[0] * momentum + move]
-        move = states[0]
-    made = [row + move - row * (lr * weight_decay), *states]
+        grad = states[0] * momentum + grad
+        states = [grad]
+    made = [row - grad * lr - row * (lr * weight_decay), *states]
     return _chosen(num_unique_ids, skip_if, made, unique_embeddings)
 
 

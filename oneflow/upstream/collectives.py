@@ -28,7 +28,7 @@ def local_all_reduce(x: Tensor, inplace: bool = False) -> Tensor:
     return out
 
 
-def local_reduce(x: Tensor, dst: int = 0, inplace: bool = False) -> Tensor:
+def local_reduce(x: Tensor, dst: int = 0, inplace: bool = True) -> Tensor:
     """The sum of the tensors of all ranks, on rank dst."""
     out = x if inplace else clone(x)
     comm.reduce(out, dst)

@@ -239,6 +239,7 @@ def test_small_ones(rng: np.random.Generator) -> None:
     C.multi_tensor_yolov5_weight_update(ema, [flow.zeros(2)], 0.9)
     assert ema[0].tolist() == pytest.approx([0.9, 0.9])
     assert C.local_all_reduce(x).tolist() == [9, 8]
+    assert C.local_reduce(x) is x and C.local_reduce(x, inplace=False) is not x
     assert C.comm_broadcast([x])[0] is x
 
 

@@ -136,8 +136,8 @@ def sgd(x: Array, g: Array, momentum: float = 0.0) -> list[Array]:
     w, *rest = np.split(x, x.shape[1] // WIDTH, 1)
     if not momentum:
         return [w - LR * g - LR * DECAY * w, *rest]
-    m = momentum * rest[0] - LR * g
-    return [w + m - LR * DECAY * w, m, *rest[1:]]
+    m = momentum * rest[0] + g
+    return [w - LR * m - LR * DECAY * w, m, *rest[1:]]
 
 
 def adam(x: Array, g: Array, first: float, second: float) -> list[Array]:

@@ -148,17 +148,20 @@ class OpNode(GradNode):
         ]
 
     def _pack(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], hooks: SavedHooks) -> None:
-        """Save what the gradient reads through hooks, and of all else the type."""
+        """Save what the gradient reads through hooks, and of all else the type. The last operand
+        is packed first, as in PyTorch.
+        """
         types = [x.meta for x in inputs], [y.meta for y in outputs]
         wanted = [edge is not None for edge in self.edges]
-        saved: list[Any] = [
-            _packed(_history_free(x) if i >= len(inputs) else x, hooks) if is_read else _blank(x, i)
-            for i, (x, is_read) in enumerate(
-                zip((*inputs, *outputs), reads(self.op, *types, self.attrs, wanted), strict=True)
-            )
-        ]
+        are_read = reads(self.op, *types, self.attrs, wanted)
         self.call = None
-        self.inputs, self.outputs = saved[: len(inputs)], saved[len(inputs) :]
+        operands = list(zip(inputs, are_read[: len(inputs)], strict=True))
+        packed = [_packed(x, hooks) if is_read else _blank(x) for x, is_read in reversed(operands)]
+        self.inputs = packed[::-1]
+        self.outputs = [
+            _packed(_history_free(y), hooks) if is_read else _blank(y)
+            for y, is_read in zip(outputs, are_read[len(inputs) :], strict=True)
+        ]
         for i, y in enumerate(self.outputs):
             if y.__class__ is tuple:
                 self.outputs[i] = _saved_output(y[0])
@@ -307,7 +310,7 @@ def _packed(x: Tensor, hooks: SavedHooks) -> _Packed:
     return _Packed(hooks[0](x), hooks[1])
 
 
-def _blank(x: Tensor, _: int) -> tuple[Tensor, int]:
+def _blank(x: Tensor) -> tuple[Tensor, int]:
     y = kept(x).stand_in()
     return y, y._version[0]
 

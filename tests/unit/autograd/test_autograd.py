@@ -155,6 +155,22 @@ def test_saved_tensors_hooks() -> None:
     assert x.grad is not None and x.grad.tolist() == [6] and log
 
 
+@pytest.mark.parametrize("lib", [flow, torch])
+def test_the_last_operand_is_packed_first(lib: Any) -> None:
+    x, y = lib.ones(2, 2).requires_grad_(), lib.zeros(2, 2).requires_grad_()
+    for call in (lambda: x * y, lambda: x @ y):
+        sums: list[float] = []
+
+        def pack(t: Any, sums: list[float] = sums) -> Any:
+            sums.append(t.sum().item())
+            return t
+
+        with lib.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            made = call()
+        made.sum().backward()
+        assert sums == [0.0, 4.0]
+
+
 def test_jacobian_hessian_and_products() -> None:
     x = leaf(1, 2)
     f = flow.autograd.functional

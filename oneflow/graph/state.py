@@ -13,6 +13,7 @@ from oneflow.core.errors import GraphError
 from oneflow.distributed.world import world
 from oneflow.functional.random_state import STATE_NBYTES, get_rng_state, set_rng_state
 from oneflow.graph.names import states_by_name
+from oneflow.optim.optimizer import OLD_NAMES
 from oneflow.tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def load_state(graph: Graph, state: Mapping[str, Any], strict: bool) -> None:
     if graph.is_compiled:
         raise GraphError("load_state_dict must be called before the graph's first call")
     own = states_by_name(graph)
+    state = {_renamed(name): value for name, value in state.items()}
     for name, module in graph._modules.items():
         if name in state:
             module.load_state_dict(state[name], strict)
@@ -59,6 +61,12 @@ def load_state(graph: Graph, state: Mapping[str, Any], strict: bool) -> None:
             f"load_state_dict of {graph.name}: missing {sorted(missing)}, "
             f"unexpected {sorted(unexpected)}"
         )
+
+
+def _renamed(name: str) -> str:
+    """A name of OneFlow's graphs as ours: "w-m" of Adam is "w-exp_avg"."""
+    variable, dash, key = name.rpartition("-")
+    return f"{variable}{dash}{OLD_NAMES.get(key, key)}" if dash else name
 
 
 def _own_part(x: Tensor, size: int) -> np.ndarray[Any, Any]:

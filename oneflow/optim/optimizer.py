@@ -47,8 +47,14 @@ OLD_NAMES = {
     "momentum_buf": "momentum_buffer",
     "square_avgs": "square_avg",
     "acc_deltas": "acc_delta",
+    "momentum": "momentum_buffer",
+    "m": "exp_avg",
+    "v": "exp_avg_sq",
+    "max_v": "max_exp_avg_sq",
+    "mean_square": "square_avg",
+    "mean_gradient": "grad_avg",
 }
-"""Names of states in OneFlow's state dicts -> PyTorch's, which are ours."""
+"""Names of states of OneFlow's optimizers and graphs -> PyTorch's, which are ours."""
 
 
 class ParamGroup(dict[str, Any]):

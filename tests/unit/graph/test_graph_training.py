@@ -280,6 +280,38 @@ def test_a_resumed_training_gives_the_same_bits(kept: str, tmp_path: Path) -> No
         again.load_state_dict(state)
 
 
+OLD_NAMES = {
+    "Adam": {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "max_v"},
+    "SGD": {"momentum_buffer": "momentum"},
+    "Adadelta": {"square_avg": "square_avgs", "acc_delta": "acc_deltas"},
+    "RMSprop": {"square_avg": "mean_square", "grad_avg": "mean_gradient"},
+}
+OLD_OPTIONS: dict[str, dict[str, Any]] = {
+    "Adam": {"amsgrad": True},
+    "SGD": {"momentum": 0.9},
+    "RMSprop": {"centered": True},
+}
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_states_under_the_names_of_oneflow_are_read(name: str) -> None:
+    def make() -> Train:
+        model = make_model()
+        kind = getattr(flow.optim, name)
+        return Train(model, (kind(model.parameters(), **OLD_OPTIONS.get(name, {})), None))
+
+    first, second = make(), make()
+    graph_step(first, 0)
+    state = first.state_dict()
+    old = {}
+    for key, value in state.items():
+        variable, dash, kept = key.rpartition("-")
+        old[f"{variable}{dash}{OLD_NAMES[name].get(kept, kept)}"] = value
+    assert set(old) != set(state)
+    second.load_state_dict(old)
+    assert graph_step(second, 1) == graph_step(first, 1)
+
+
 def test_what_a_state_holds() -> None:
     model = make_model()
     graph = Train(model, (Adam(model.parameters(), lr=0.1), None))

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from oneflow import surfaces
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import (
@@ -221,12 +222,16 @@ def scatter(
     reduce: str | None = None,
     inplace: bool = False,
 ) -> Tensor:
-    """A copy of `input` with src[i, j] at [i, index[i, j]] for dim 1, and so on.  reduce: None or
-    "add".
+    """A copy of `input` with src[i, j] at [i, index[i, j]] for dim 1, and so on.  reduce: None,
+    "add" or "multiply".
     """
-    if reduce not in (None, "add"):
-        raise ArgumentError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+    if reduce not in (None, "add", "multiply"):
+        raise ArgumentError(f"scatter: reduce must be None, 'add' or 'multiply', got {reduce!r}")
     _require_source("scatter", input, src)
+    if reduce == "multiply":
+        source = src if isinstance(src, Tensor) else _source(input, index, src)
+        made: Tensor = surfaces.find("flow", "scatter_reduce")(input, dim, index, source, "prod")
+        return made
     op = ops.dim_scatter if reduce is None else ops.dim_scatter_add
     return _scatter(op, input, one_dim(dim, input.ndim, "scatter"), as_index(index), src)
 

@@ -47,6 +47,10 @@ WRITES: dict[str, Call] = {
     ),
     "scatter": lambda f, x, i: f.scatter(x, 0, i.reshape(1, 2), x),
     "scatter of a number": lambda f, x, i: f.scatter(x, 0, i.reshape(1, 2), 1.0),
+    "scatter of factors": lambda f, x, i: f.scatter(
+        x, 0, i.reshape(1, 2), x.detach(), reduce="multiply"
+    ),
+    "scatter of a factor": lambda f, x, i: f.scatter(x, 0, i.reshape(1, 2), 2.0, reduce="multiply"),
     "scatter_add": lambda f, x, i: f.scatter_add(x, 0, i.reshape(1, 2), x),
     **{
         f"scatter_reduce {kind}": lambda f, x, i, kind=kind: f.scatter_reduce(

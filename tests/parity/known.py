@@ -25,8 +25,6 @@ _OTHERS = {
         "nn.functional.ctc_loss",
         "function",
     ): "one gradient in 16,000 is the difference of nearly equal float32 numbers",
-    ("operators", "scatter", "method"): "there is no reduce='multiply'",
-    ("operators", "scatter", "in place"): "there is no reduce='multiply'",
     ("operators", "linalg.eigh", "function"): "the signs of eigenvectors are LAPACK's",
     **{
         ("operators", f"special.bessel_j{order}", "function"): "PyTorch has seven digits"

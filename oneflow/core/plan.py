@@ -1,7 +1,7 @@
 """The compiled plan: actors, registers and the graph they run. The same for every rank.
 
-The scheduler makes it (`scheduler/compiler/emit.py`); each rank derives its own part from (Plan,
-rank).
+The scheduler makes it (`scheduler/compiler/pipeline.py`); each rank derives its own part from
+(Plan, rank).
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ class Plan:
                 f"nodes={len(a.nodes)}: ({reads}) -> ({writes})"
             )
         for r in self.registers:
-            values = ", ".join(f"%{v.id}: {v.type}" for v in r.values)
+            values = ",".join(f" %{v.id}: {v.type}" for v in r.values)
             where = "" if r.storage is None else f" in r{r.storage.id}"
-            lines.append(f"  r{r.id} slots={r.num_slots} items={r.items}{where}: {values}")
+            lines.append(f"  r{r.id} slots={r.num_slots} items={r.items}{where}:{values}")
         for order in self.turns:
             lines.append("  turns " + " ".join(map(str, order)))
         return "\n".join(lines)

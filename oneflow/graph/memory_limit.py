@@ -34,7 +34,7 @@ from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import Tree
 from oneflow.scheduler.compiler.dedupe import live_nodes
-from oneflow.scheduler.compiler.phases import Phases, late_nodes
+from oneflow.scheduler.compiler.phases import Phases
 from oneflow.scheduler.compiler.signatures import compute_seconds, num_parts
 
 if TYPE_CHECKING:
@@ -200,8 +200,7 @@ def costs_in(plan: Plan, costs: Sequence[Recomputed], config: JobConfig) -> tupl
     """The same with the savings of all micro-batches that a stage has under way."""
     if not costs:
         return ()
-    late = late_nodes(plan.graph, config)
-    phases = Phases(plan.actors, plan.graph.num_pieces, late, config)
+    phases = Phases(plan, config)
     return tuple(
         replace(cost, saved_nbytes=cost.again_nbytes * phases.pieces_kept(cost.stage))
         for cost in costs

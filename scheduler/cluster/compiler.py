@@ -30,6 +30,7 @@ from oneflow.core.log import get_logger
 from oneflow.core.metrics import ALL_PASSES, METRICS
 from oneflow.core.reasons import one_line
 from oneflow.protos import compiler_pb2 as pb
+from oneflow.scheduler.compiler.passes import PASSES
 
 START_S = 60.0  # until its imports are done, on a machine that has much else to do
 END_S = 5.0
@@ -47,10 +48,6 @@ OWN_PREFIXES = (
 )
 FILE_REASONS = frozenset(("USER_ERROR", "CHECKPOINT_INVALID", "UNSATISFIABLE", "INTERNAL"))
 """Reasons to refuse a file: others would send a daemon away, or begin the job anew."""
-PASS_NAMES = frozenset(
-    ("dedupe", "infer_sbp", "insert_boxing", "split_stages", "micro_batch", "order", "emit")
-)
-"""Passes whose times may be on our page: a test compares them with the compiler's."""
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 FOLDER = "/"  # where it runs: `python -m` would import from the scheduler's own folder
@@ -396,7 +393,7 @@ def _count(seconds: Mapping[str, float], limit_s: float) -> None:
     for name, value in seconds.items():
         if not 0 <= value <= limit_s:  # NaN is neither
             continue
-        if name == ALL_PASSES or name in PASS_NAMES:
+        if name == ALL_PASSES or name in PASSES:
             METRICS.scheduler.passes[name].observe(value)
 
 

@@ -15,15 +15,18 @@ With one piece a step nothing overlaps, and one slot is enough. With more pieces
 from __future__ import annotations
 
 from oneflow.core.actor_kinds import ActorKind
-from oneflow.core.plan import RegisterSpec, in_place_of
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.plan import Plan, RegisterSpec, in_place_of
 from oneflow.scheduler.compiler.phases import Phases, holds_back
 
 
-def count_registers(registers: list[RegisterSpec], phases: Phases) -> None:
-    """Sets `num_slots` of every register."""
-    for register in registers:
+def count_registers(plan: Plan, config: JobConfig, cluster: Cluster) -> None:
+    """Set `num_slots` of every register, and the turns in which a rank's segments act."""
+    phases = Phases(plan, config)
+    plan.turns = phases.turns
+    for register in plan.registers:
         register.num_slots = _slots(register, phases)
-    for register in reversed(registers):  # in place: slot for slot the same
+    for register in reversed(plan.registers):  # in place: slot for slot the same
         source = in_place_of(register)
         if source is not None:
             source.num_slots = register.num_slots

@@ -24,11 +24,12 @@ from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
-from oneflow.core.plan import ActorSpec
+from oneflow.core.plan import ActorSpec, Plan
 from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.fusion import fused
 from oneflow.scheduler.compiler.order import is_reduction
 from oneflow.scheduler.compiler.order_memory import local_nbytes
+from oneflow.scheduler.compiler.phases import late_nodes
 from oneflow.scheduler.compiler.signatures import plan_network
 
 _KINDS = {
@@ -54,17 +55,11 @@ BUCKET_NBYTES = 64 * 1024
 """The least such bucket: smaller ones cost more time than they free memory."""
 
 
-def group_segments(
-    graph: LogicalGraph,
-    config: JobConfig,
-    cluster: Cluster,
-    late: frozenset[int] = frozenset(),
-) -> list[ActorSpec]:
-    """The actors of a graph, by level, without registers. Linear in the number of nodes.
-
-    late: ids of nodes that form segments of their own.
+def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
+    """Return a plan of the actors of a graph, by level, without registers. Linear in the number of
+    nodes.
     """
-    _copy_variables(graph)
+    late = late_nodes(graph, config)  # they form segments of their own
     levels: dict[int, int] = {}
     groups: dict[Hashable, list[Node]] = {}
     places: dict[int, int] = {}
@@ -87,7 +82,8 @@ def group_segments(
             parts += fused(nodes, config)
         else:
             parts.append(nodes)
-    return _number(graph, parts, levels, _Phases(config, cluster))
+    actors = _number(graph, parts, levels, _Phases(config, cluster))
+    return Plan(graph, actors, [], cluster.world_size)
 
 
 class _Buckets:
@@ -126,7 +122,7 @@ class _Buckets:
     def level(self, node: Node, level: int, is_late: bool) -> int:
         """The level of a node that can have `level`; called in the order of the graph. What only
         starts a gather keeps it, so that parameters are there before they are read.
-        is_late: see `group_segments`.
+        is_late: see `late_nodes`.
         """
         if node.is_structural or node.op == "depend":
             return level
@@ -171,20 +167,6 @@ def _is_sent_ahead(node: Node) -> bool:
     while node.op in ("depend", "cast"):
         node = node.inputs[0].node
     return node.op == "variable"
-
-
-def _copy_variables(graph: LogicalGraph) -> None:
-    """Peers and callers read registers, never a variable's own memory: what they want of one is
-    copied first.
-    """
-    for node in graph:
-        if not node.is_structural or node.op == "repeat":
-            continue
-        for i, value in enumerate(node.inputs):
-            if value.node.op == "variable":
-                sbp = [value.sbp]
-                copy = graph.insert(node, "copy", [value], [value.type], value.placement, sbp=sbp)
-                graph.set_input(node, i, copy.outputs[0])
 
 
 def _source_level(node: Node, levels: dict[int, int]) -> int:

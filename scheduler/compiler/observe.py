@@ -1,4 +1,4 @@
-"""Looks at the graph after each pass: timing, progress, text dumps, checks; here only."""
+"""Looks at what each pass leaves: timing, progress, text dumps, checks; here only."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Observer:
     """The actions that follow each pass: timing, dumps, checks.
 
     dump_dir: folder for one text file per pass, or None.  dump_after: only after this pass ("" or
-    "ALL": every one).  check: verify the graph.  progress: see Progress.  times: one entry per pass
-    that ran.  prefix: of the names of dumped files.
+    "ALL": every one).  check: verify what it left.  progress: see Progress.  times: one entry per
+    pass that ran.  prefix: of the names of dumped files.
     """
 
     dump_dir: Path | None = None
@@ -70,19 +70,13 @@ class Observer:
         """Marks the begin of a pass."""
         self._started = time.perf_counter()
 
-    def observe(self, name: str, graph: LogicalGraph, done: int, total: int) -> None:
-        """Look at the graph after pass `name`, the `done`-th of `total`."""
+    def observe(self, name: str, made: LogicalGraph | Plan, done: int, total: int) -> None:
+        """Look at what pass `name`, the `done`-th of `total`, has left."""
+        graph = made if isinstance(made, LogicalGraph) else made.graph
         self._count(name, len(graph))
-        self._dump(name, graph.name, graph, done)
+        self._dump(name, graph.name, made, done)
         if self.check:
-            verify(graph, after=name)
-        if self.progress is not None:
-            self.progress(name, done, total)
-
-    def observe_plan(self, name: str, plan: Plan, done: int, total: int) -> None:
-        """Look at the plan that the last step made."""
-        self._count(name, len(plan.graph))
-        self._dump(name, plan.graph.name, plan, done)
+            verify(made, after=name)
         if self.progress is not None:
             self.progress(name, done, total)
 

@@ -16,7 +16,7 @@ from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import JobConfig
 from oneflow.core.op import find_op
-from oneflow.core.plan import ActorSpec, RegisterSpec
+from oneflow.core.plan import ActorSpec, Plan, RegisterSpec
 from oneflow.scheduler.compiler.schedules import (
     Phase,
     Schedule,
@@ -85,18 +85,12 @@ def _is_written_again(value: Value) -> bool:
 class Phases:
     """The tasks of a plan's actors and the schedule by which devices run them.
 
-    actors, registers: of the plan.  late: see `late_nodes`.  Raises GraphError if the schedule that
-    was asked for does not fit the stages.
+    Raises GraphError if the schedule that was asked for does not fit the stages.
     """
 
-    def __init__(
-        self,
-        actors: Sequence[ActorSpec],
-        num_pieces: int,
-        late: frozenset[int],
-        config: JobConfig,
-    ) -> None:
-        self._actors = actors
+    def __init__(self, plan: Plan, config: JobConfig) -> None:
+        actors, num_pieces = plan.actors, plan.graph.num_pieces
+        self._actors: Sequence[ActorSpec] = actors
         self._segments = [a for a in actors if a.kind is ActorKind.SEGMENT and _is_piece(a)]
         stages = sorted({_stage(a) for a in self._segments})
         self._index = {stage: i for i, stage in enumerate(stages)}
@@ -106,6 +100,7 @@ class Phases:
         """Per device, the segments of its tasks, in the order in which they act in a step."""
         if num_pieces == 1 or len(stages) < 2:
             return
+        late = late_nodes(plan.graph, config)
         self._tasks = self._segment_tasks(late)
         self._schedule_tasks(num_pieces, bool(late))
         self._follow()

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from oneflow.core.actor_kinds import READS_PEERS, ActorKind
 from oneflow.core.graph import Value
-from oneflow.core.plan import ActorSpec, RegisterSpec, in_place_of
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.plan import Plan, RegisterSpec, in_place_of
 from oneflow.scheduler.compiler.phases import Phases
 
 SHORT_NBYTES = 4096
@@ -46,10 +47,11 @@ class _Memory:
         self.level = _last_level(register)
 
 
-def share_registers(actors: list[ActorSpec], phases: Phases) -> None:
-    """Sets `storage` and the one slot of registers that share."""
+def share_registers(plan: Plan, config: JobConfig, cluster: Cluster) -> None:
+    """Set `storage` and the one slot of registers that share."""
+    phases = Phases(plan, config)
     memories: dict[object, list[_Memory]] = {}
-    for actor in actors:
+    for actor in plan.actors:
         if actor.kind not in _MAKERS:
             continue
         task = phases.task_of(actor)

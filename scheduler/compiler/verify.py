@@ -1,4 +1,4 @@
-"""Checks that a graph is what it must be after a given pass; for tests and debugging."""
+"""Checks that a graph or a plan is what it must be after a given pass; for tests and debugging."""
 
 from __future__ import annotations
 
@@ -7,39 +7,47 @@ from collections.abc import Hashable
 
 from oneflow.boxing.parts import node_plan
 from oneflow.boxing.rows import has_rows_of_one_node, rows_layout
+from oneflow.core.actor_kinds import FIRST_HALVES
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, STRUCTURAL, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op, infer_types
+from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.micro_batch import packed_type
+from oneflow.scheduler.compiler.passes import PASSES
 from oneflow.scheduler.compiler.signatures import MOVES, Signatures, same_layout
 
-ORDER = ("", "dedupe", "infer_sbp", "insert_boxing", "split_stages", "micro_batch", "order")
-"""Names a check may run after; "" is the graph as traced."""
 
-
-def verify(graph: LogicalGraph, after: str = "") -> None:
-    """Raises InternalError saying what is wrong where. after: the last pass that ran."""
-    done = ORDER.index(after)
+def verify(made: LogicalGraph | Plan, after: str = "") -> None:
+    """Raises InternalError saying what is wrong where. after: the last pass that ran; "": the graph
+    is as traced.
+    """
+    done = PASSES[: PASSES.index(after) + 1] if after else ()
+    graph = made if isinstance(made, LogicalGraph) else made.graph
     check = _Checker(graph, after)
     for node in graph:
         check.definitions(node)
         check.types(node)
-        if done >= ORDER.index("infer_sbp"):
+        if "infer_sbp" in done:
             check.has_sbp(node)
-        if done >= ORDER.index("insert_boxing"):
+        if "insert_boxing" in done:
             check.agreement(node)
-        if done >= ORDER.index("micro_batch"):
+        if "micro_batch" in done:
             check.rates(node)
     check.links()
+    if isinstance(made, Plan):
+        check.actors(made)
+        if "connect" in done:
+            check.registers(made, has_slots="count_registers" in done)
 
 
 class _Checker:
     def __init__(self, graph: LogicalGraph, after: str) -> None:
         self._graph = graph
         self._after = after
+        self._is_ordered = after in PASSES[PASSES.index("order") :]
         self._defined: dict[int, Value] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
         self._overwritten: dict[int, Node] = {}
@@ -66,7 +74,7 @@ class _Checker:
             if value.id in self._defined:
                 raise self.fail(f"{value} of {node.describe()} is made twice")
             self._defined[value.id] = value
-        if self._after == "order" and not node.is_structural:
+        if self._is_ordered and not node.is_structural:
             for index in find_op(node.op).mutates.values():
                 self._overwritten[node.inputs[index].id] = node
 
@@ -169,6 +177,35 @@ class _Checker:
                     f"{node.describe()} runs once a {node.rate}, but its input {value} is made "
                     f"once a {value.node.rate}"
                 )
+
+    def actors(self, plan: Plan) -> None:
+        """Every node that runs is one actor's (of two halves, both), in the order of levels."""
+        owners: Counter[int] = Counter()
+        level = 0
+        for number, actor in enumerate(plan.actors):
+            if actor.id != number or actor.level < level:
+                raise self.fail(f"{actor.name} of level {actor.level} is out of order")
+            level = actor.level
+            if actor.kind not in FIRST_HALVES:
+                owners.update(node.id for node in actor.nodes)
+        for node in plan.graph:
+            wanted = 0 if node.op in ("variable", "repeat") else 1
+            if owners[node.id] != wanted:
+                raise self.fail(f"{node.describe()} is run by {owners[node.id]} actors")
+
+    def registers(self, plan: Plan, *, has_slots: bool) -> None:
+        """Producers and consumers know their registers, and values go to later actors."""
+        for register in plan.registers:
+            producer = register.producer
+            for consumer in register.consumers:
+                if register not in producer.outputs or register not in consumer.inputs:
+                    raise self.fail(f"r{register.id} is not known at both of its ends")
+                if register.values and consumer.id <= producer.id:
+                    raise self.fail(f"{consumer.name} reads r{register.id} of {producer.name}")
+                if consumer.acts % register.items:
+                    raise self.fail(f"{consumer.name} acts {consumer.acts} times")
+            if has_slots and not 1 <= register.num_slots <= max(register.items, 2):
+                raise self.fail(f"r{register.id} has {register.num_slots} slots")
 
 
 def _sbps(values: list[Value]) -> tuple[NdSbp, ...]:

@@ -170,7 +170,7 @@ def test_messages_and_registers_balance(run: Run) -> None:
 def test_the_scheduler_shows_on_the_rank_that_hosts_it(run: Run) -> None:
     host, other = run.late
     name = "oneflow_scheduler_compile_duration_seconds"
-    for one in ("all", "dedupe", "infer_sbp", "insert_boxing", "order", "emit"):
+    for one in ("all", "dedupe", "infer_sbp", "insert_boxing", "order", "share_registers"):
         assert host.value(f"{name}_count", **{"pass": one}) == 2  # Train and Predict
     assert host.value(f"{name}_sum", **{"pass": "all"}) > 0
     assert host.value("oneflow_scheduler_heartbeats_total") > 0

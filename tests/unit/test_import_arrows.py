@@ -278,8 +278,8 @@ def test_every_room_is_a_link_into_the_package() -> None:
     [
         ("scheduler.jobs", "from oneflow.actors.actor import Actor"),
         ("actors.bind", "def f():\n    import oneflow.scheduler.store"),
-        ("scheduler.compiler.emit", "from oneflow.boxing.collectives import shm"),
-        ("scheduler.compiler.emit", "from oneflow import boxing"),
+        ("scheduler.compiler.connect", "from oneflow.boxing.collectives import shm"),
+        ("scheduler.compiler.connect", "from oneflow import boxing"),
         ("core.graph", "from oneflow.ops import matmul"),
         ("kernels.matmul", "from ..actors import memory"),
         ("ops.matmul", "import importlib\nimportlib.import_module('oneflow.kernels.matmul')"),
@@ -296,7 +296,7 @@ def test_wrong_import_is_found(module: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("scheduler.compiler.emit", "from oneflow.boxing.route import route"),
+        ("scheduler.compiler.connect", "from oneflow.boxing.route import route"),
         ("scheduler.jobs", "from oneflow.boxing import route"),
         ("core.op", "def find():\n    import oneflow.ops"),
         ("nn.graph", "def run():\n    from oneflow.actors.daemon import Daemon"),

@@ -25,7 +25,6 @@ from oneflow.scheduler.cluster.compiler import (
     Compilers,
     FileRefusedError,
 )
-from oneflow.scheduler.compiler.pipeline import PASSES
 from tests.support.waiting import WAIT_S
 
 Answer = Callable[["Child", pb.CompileAsk], None]
@@ -160,7 +159,7 @@ def test_an_answer_that_is_too_long_is_none(start: Any) -> None:
 def test_only_times_that_can_be_true_are_counted(start: Any) -> None:
     def answer(child: Child, ask: pb.CompileAsk) -> None:
         seconds = {f"stranger{i}": 0.5 for i in range(1000)}
-        seconds |= {"dedupe": float("nan"), "order": float("inf"), "emit": -1.0, "all": 1e300}
+        seconds |= {"dedupe": float("nan"), "order": float("inf"), "connect": -1.0, "all": 1e300}
         child.frames.send(pb.CompileAnswer(done=pb.CompileDone(seconds={**seconds})))
 
     def shown() -> dict[str, float]:
@@ -246,7 +245,3 @@ def test_closed_ones_say_that_the_scheduler_stops(start: Any) -> None:
     compilers.close()
     with pytest.raises(CompilerLostError, match="the scheduler stops"):
         plan_of(compilers)
-
-
-def test_the_names_of_passes_are_the_compilers() -> None:
-    assert {made.__name__ for made in PASSES} | {"emit"} == compiler.PASS_NAMES

@@ -1,4 +1,6 @@
-"""The last step: actors and the registers between them."""
+"""Makes the registers through which the actors of a plan hand on values, or only wait for each
+other.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +10,26 @@ from oneflow.core.graph import LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
 from oneflow.core.plan import ActorSpec, Plan, RegisterSpec
-from oneflow.scheduler.compiler.count_registers import count_registers
-from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
+from oneflow.scheduler.compiler.group_segments import overtaken_readers
 from oneflow.scheduler.compiler.order import is_reduction
-from oneflow.scheduler.compiler.phases import Phases, late_nodes
-from oneflow.scheduler.compiler.share_registers import share_registers
 
 _ONE_REGISTER = SECOND_HALVES | {ActorKind.FLAT_REDUCE, ActorKind.ALL_REDUCE}
 """Kinds that work on the bytes of one register: so all they make is in it, and all readers hold
 it."""
 
 
-def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
-    """The plan of a graph that all passes have been over. Linear in the number of nodes."""
-    late = late_nodes(graph, config)
-    actors = group_segments(graph, config, cluster, late)
+def connect(plan: Plan, config: JobConfig, cluster: Cluster) -> None:
+    """Add the registers between the actors. Linear in the number of nodes."""
+    actors, registers = plan.actors, plan.registers
     makers = _makers(actors)
-    registers: list[RegisterSpec] = []
     for actor in actors:
         if actor.kind in FIRST_HALVES:
             _add(registers, actor, [n.outputs[0] for n in actor.nodes], [actors[actor.id + 1]])
             continue
         for consumers, values in _by_consumers(actor, actors, makers).items():
             _add(registers, actor, values, [actors[c] for c in consumers])
-    _add_control(graph, actors, makers, registers)
+    _add_control(plan.graph, actors, makers, registers)
     _chain_calls(actors, registers)
-    _sum_in_place(actors)
-    phases = Phases(actors, graph.num_pieces, late, config)
-    count_registers(registers, phases)
-    share_registers(actors, phases)
-    return Plan(graph, actors, registers, cluster.world_size, phases.turns)
 
 
 def _makers(actors: list[ActorSpec]) -> dict[int, int]:
@@ -157,22 +149,6 @@ def _chain_calls(actors: list[ActorSpec], registers: list[RegisterSpec]) -> None
             for first in before.values():
                 _add(registers, first, [], [actor])
             last.update(dict.fromkeys(ranks, actor))
-
-
-def _sum_in_place(actors: list[ActorSpec]) -> None:
-    """The first half of an all_reduce puts its share of the sum where its own summand was, if
-    nobody else reads that: a rank reads of its peers no share but its own. (On a GPU a summand of a
-    large sum cannot wait apart.)
-    """
-    for actor in actors:
-        sources = [r for r in actor.inputs if r.values]
-        is_first_half = actor.kind is ActorKind.FLAT_REDUCE_SCATTER
-        if not is_first_half or actor.placement.type != "cpu" or len(sources) != 1:
-            continue
-        (source,), (target,) = sources, [r for r in actor.outputs if r.values]
-        is_alone = len(source.consumers) == 1 and source.items == target.items
-        if is_alone and [v.id for v in source.values] == [n.inputs[0].id for n in actor.nodes]:
-            target.storage = source
 
 
 def _add(

@@ -1,0 +1,23 @@
+"""The names of the compiler's passes, in their order: the whole way from a traced graph to a plan.
+
+A pass is the function of that name in the module of that name. It edits the graph in place, or from
+`group_segments` on, which makes a plan of the graph, the plan; holds no state, and leaves what it
+edits valid.
+"""
+
+from __future__ import annotations
+
+PASSES = (  # order is meaning: a pass may rely on every line above it
+    "dedupe",
+    "infer_sbp",  # every value gets one SBP per hierarchy axis
+    "insert_boxing",  # producer and reader now agree on every edge
+    "split_stages",
+    "micro_batch",  # what runs once a step, what once a piece
+    "order",  # one order for all ranks
+    "copy_variables",  # peers and callers read no variable's own memory
+    "group_segments",  # nodes become actors
+    "connect",  # registers between the actors
+    "sum_in_place",
+    "count_registers",  # slots: how far anybody may run ahead
+    "share_registers",
+)

@@ -48,10 +48,9 @@ def test_a_hang_explains_itself(tmp_path: Path) -> None:
 
     # Rank 0 compiles for both: it alone tells how far it is and dumps, and no bar fills a file.
     other = (tmp_path / "log" / "local_rank_1" / "stderr").read_text()
-    assert "compiling: 7/7 passes" in said and "compiling:" not in other
+    assert f"compiling: {len(PASSES)}/{len(PASSES)} passes" in said and "compiling:" not in other
     dumped = sorted(path.name for path in (tmp_path / "dump").iterdir())
-    assert [name[:8] for name in dumped] == [f"Sum_0.{i:02d}" for i in range(1, 8)]
-    assert dumped[-1] == f"Sum_0.{len(PASSES):02d}_{PASSES[-1]}.txt"
+    assert dumped == [f"Sum_0.{i:02d}_{name}.txt" for i, name in enumerate(PASSES, 1)]
     assert "\r" not in said and "\x1b" not in said
 
 

@@ -75,17 +75,19 @@ class Turns(_message.Message):
     def __init__(self, actors: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "graph", "actors", "registers", "world_size", "turns")
+    __slots__ = ("version", "graph", "actors", "registers", "world_size", "turns", "sizes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     ACTORS_FIELD_NUMBER: _ClassVar[int]
     REGISTERS_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     version: int
     graph: _graph_pb2.Graph
     actors: _containers.RepeatedCompositeFieldContainer[ActorSpec]
     registers: _containers.RepeatedCompositeFieldContainer[RegisterSpec]
     world_size: int
     turns: _containers.RepeatedCompositeFieldContainer[Turns]
-    def __init__(self, version: _Optional[int] = ..., graph: _Optional[_Union[_graph_pb2.Graph, _Mapping]] = ..., actors: _Optional[_Iterable[_Union[ActorSpec, _Mapping]]] = ..., registers: _Optional[_Iterable[_Union[RegisterSpec, _Mapping]]] = ..., world_size: _Optional[int] = ..., turns: _Optional[_Iterable[_Union[Turns, _Mapping]]] = ...) -> None: ...
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., graph: _Optional[_Union[_graph_pb2.Graph, _Mapping]] = ..., actors: _Optional[_Iterable[_Union[ActorSpec, _Mapping]]] = ..., registers: _Optional[_Iterable[_Union[RegisterSpec, _Mapping]]] = ..., world_size: _Optional[int] = ..., turns: _Optional[_Iterable[_Union[Turns, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ...) -> None: ...

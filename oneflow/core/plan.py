@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oneflow.core.actor_kinds import SECOND_HALVES, ActorKind
 from oneflow.core.errors import ProtocolError
@@ -16,7 +16,7 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.placement import Placement
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 
 
 @dataclass
@@ -79,7 +79,8 @@ class Plan:
     """The compiled job.
 
     graph: after all passes. actors and registers: by id.  turns: lists of actors, by id, of which
-    those on a rank act one after another, in this order, in each step.
+    those on a rank act one after another, in this order, in each step.  sizes: nodes of the graph
+    as traced, and after each of the compiler's passes.
     """
 
     graph: LogicalGraph
@@ -87,6 +88,7 @@ class Plan:
     registers: list[RegisterSpec]
     world_size: int
     turns: list[list[int]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     _origin: Plan | None = None
 
     @property
@@ -100,13 +102,13 @@ class Plan:
             return self
         graph = copy(self.graph)
         graph.name = name
-        return Plan(graph, self.actors, self.registers, self.world_size, self.turns, self.origin)
+        return replace(self, graph=graph, _origin=self.origin)
 
     def to_bytes(self) -> bytes:
         from oneflow.protos import plan_pb2
 
         positions = {id(node): i for i, node in enumerate(self.graph)}
-        proto = plan_pb2.Plan(version=PLAN_VERSION, world_size=self.world_size)
+        proto = plan_pb2.Plan(version=PLAN_VERSION, world_size=self.world_size, sizes=self.sizes)
         proto.graph.CopyFrom(graph_to_proto(self.graph))
         for actor in self.actors:
             proto.actors.add(
@@ -148,6 +150,7 @@ class Plan:
         try:
             plan = _link(proto, graph_from_proto(proto.graph))
             plan.turns = [list(order.actors) for order in proto.turns]
+            plan.sizes = list(proto.sizes)
             if any(actor >= len(plan.actors) for order in plan.turns for actor in order):
                 raise IndexError("a turn of an actor that there is not")
             return plan

@@ -25,7 +25,7 @@ from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.choosing import choose
-from oneflow.graph.describe import describe, describe_module, input_names
+from oneflow.graph.describe import describe, describe_module, input_names, passes_done
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.half_copies import HalfCopies
 from oneflow.graph.laying_out import take_layouts
@@ -236,6 +236,7 @@ def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
         f"of this rank {bound.arena_nbytes} bytes (least possible: {bound.arena_bound})",
     )
     if graph._debug_v_level >= 1:
+        _say(graph, 1, "\n  ".join(("passes:", *passes_done(plan))))
         _say(graph, 1, describe(graph, with_ops=False))
     _say(graph, 2, text)
     if graph._debug_v_level >= 2:

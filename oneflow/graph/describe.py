@@ -10,9 +10,11 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.tree import Tree, flatten
+from oneflow.scheduler.compiler.passes import PASSES
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from oneflow.core.plan import Plan
     from oneflow.graph.compiling import Compiled
     from oneflow.graph.graph import Graph
     from oneflow.nn.module import Module
@@ -35,6 +37,16 @@ def input_names(graph_name: str, args: Tree, kwargs: Tree) -> list[str]:
     """A name for each input tensor, made of its place among the arguments."""
     leaves = [path for path, leaf in flatten((args, kwargs)) if isinstance(leaf, Tensor)]
     return [f"_{graph_name}_input{path}_{i + 2}" for i, path in enumerate(leaves)]
+
+
+def passes_done(plan: Plan) -> list[str]:
+    """A phrase for each of the compiler's passes that has changed how much there is."""
+    found = [f"traced {plan.sizes[0]} nodes"] if plan.sizes else []
+    for name, before, after in zip(PASSES, plan.sizes, plan.sizes[1:], strict=False):
+        if before != after:
+            found.append(f"{name} {before} -> {after}")
+    found.append(f"group_segments {len(plan.actors)} actors")
+    return [*found, f"connect {len(plan.registers)} registers"]
 
 
 def tensor_text(
@@ -66,6 +78,7 @@ class _Description:
         self._open(1, repr(graph.config))
         compiled = self._compiled
         if compiled is not None:
+            self._open(1, f"(PASSES:{', '.join(passes_done(compiled.job.bound.plan))})")
             for name, meta in zip(compiled.input_names, compiled.arguments.metas, strict=True):
                 self._open(1, f"(INPUT:{name}:{tensor_text(*meta)})")
         for path, module in graph._modules.items():

@@ -42,7 +42,10 @@ def compile_graph(
     Raises SbpError, PlacementError or GraphError with the user's source line.
     """
     started = time.perf_counter()
+    observer = observer or Observer.from_config()
+    size = len(graph)
     plan: Plan = run_passes(graph, config, cluster, observer=observer)
+    plan.sizes = [size, *(t.num_nodes for t in observer.times[-len(PASSES) :])]
     seconds = time.perf_counter() - started
     METRICS.scheduler.passes[ALL_PASSES].observe(seconds)
     log.info("compiled %s", graph.name, extra=facts(nodes=len(graph), seconds=seconds))

@@ -6,6 +6,8 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.plan import Plan
+from oneflow.scheduler.compiler.passes import PASSES
 
 
 class Model(nn.Module):
@@ -75,6 +77,18 @@ def test_each_level_of_debug_says_more(
     assert ("(MODULE:m:Model()): (" in out) == (level >= 1)
     assert (" = linear(" in out) == (level >= 2)
     assert ("segment.1(" in out) == (level >= 3)
+
+
+def test_the_passes_say_what_they_did(graph: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    graph.debug(1)
+    graph(flow.ones(4, 8), bias=flow.ones(5))
+    plan = graph._compiled.job.bound.plan
+    lines = capsys.readouterr().out.splitlines()
+    assert f"  traced {plan.sizes[0]} nodes" in lines
+    assert f"  group_segments {len(plan.actors)} actors" in lines
+    assert len(plan.sizes) == 1 + len(PASSES) and plan.sizes[-1] == len(plan.graph)
+    assert Plan.from_bytes(plan.to_bytes()).sizes == plan.sizes
+    assert f"(PASSES:traced {plan.sizes[0]} nodes, " in repr(graph)
 
 
 def test_other_ranks_do_not_print(graph: Shown, capsys: pytest.CaptureFixture[str]) -> None:

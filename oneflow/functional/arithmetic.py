@@ -148,8 +148,7 @@ def div(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = Non
         )
     a, b = operands("div", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        a, b = together(a, b)
-        return binary.div(as_float(a), as_float(b))
+        return binary.div(*two_floats("div", a, b))
     if isinstance(a, Tensor):
         return _div_number(as_float(a), b)
     return scalar.scalar_rdiv(as_float(b), value=a)

@@ -334,6 +334,8 @@ def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
     lead = len(own) - len(wanted)
     if lead < 0 or any(w not in (1, n) for w, n in zip(wanted, own[lead:], strict=True)):
         raise ShapeError(f"sum_to_size: size {list(wanted)} is not expandable to {input.meta}")
+    if not wanted:
+        return total(input)
     if wanted == own:
         return input
     dims = [i for i, n in enumerate(own) if i < lead or (n != 1 and wanted[i - lead] == 1)]

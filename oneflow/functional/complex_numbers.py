@@ -82,7 +82,7 @@ def angle(input: Tensor) -> Tensor:
         return ops.complex_angle(input)
     x = as_float(input)
     is_below = compare.scalar_compare(x, value=0, kind="lt")
-    return pick(unary.isnan(x), x, masked_fill(_zeros(x), is_below, math.pi))
+    return pick(unary.isnan(x), x.detach(), masked_fill(_zeros(x), is_below, math.pi))
 
 
 def _zeros(x: Tensor) -> Tensor:

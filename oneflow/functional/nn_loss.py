@@ -10,12 +10,13 @@ from oneflow.functional.promotion import as_type, together
 from oneflow.functional.reduction import norm, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_select
-from oneflow.functional.shaping import movedim, reshape
+from oneflow.functional.shaping import flatten, movedim, reshape
 from oneflow.ops import compare
 from oneflow.ops import cross_entropy as ops
 from oneflow.ops import loss as loss_ops
+from oneflow.ops.activation import logsigmoid
 from oneflow.ops.binary import minimum
-from oneflow.ops.unary import abs, exp, log, log1p, neg, square
+from oneflow.ops.unary import abs, exp, log, neg, square
 from oneflow.tensor.tensor import Tensor
 
 
@@ -72,12 +73,8 @@ def binary_cross_entropy_with_logits(
     else:
         # (1 - t) x + (1 + (w - 1) t) * softplus(-x)
         scale = add(mul(sub(pos_weight, 1), target), 1)
-        loss = add(mul(sub(1, target), input), mul(scale, _softplus_of_negative(input)))
+        loss = add(mul(sub(1, target), input), mul(scale, neg(logsigmoid(input))))
     return reduced(loss if weight is None else mul(loss, weight), reduction)
-
-
-def _softplus_of_negative(x: Tensor) -> Tensor:
-    return add(clamp(neg(x), min=0.0), log1p(exp(neg(abs(x)))))
 
 
 def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,8 +82,7 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if input.ndim == 1:
         return reshape(input, (1, -1)), reshape(target, (1,))
     if input.ndim > 2:
-        input = movedim(input, 1, -1)
-        input = reshape(input, (-1, input.meta.shape[-1]))
+        input = flatten(movedim(input, 1, -1), 0, -2)
     return input, target if target.ndim == 1 else reshape(target, (-1,))
 
 

@@ -150,7 +150,7 @@ def multi_margin_loss(
     x = reshape(input, (1, -1)) if input.ndim < 2 else input
     labels = reshape(target, (-1, 1))
     own = gather(x, 1, labels)
-    gap = clamp(add(sub(x, own), margin), min=0.0)
+    gap = unary.relu(add(sub(x, own), margin))
     gap = gap if p == 1 else unary.square(gap)
     if weight is not None:
         gap = mul(gap, unsqueeze(gather(weight, 0, reshape(labels, (-1,))), 1))
@@ -184,7 +184,7 @@ def multilabel_margin_loss(
     numbers = x.new_tensor(range(count), dtype=labels.meta.dtype)
     is_label = ((unsqueeze(safe, -1) == numbers) & unsqueeze(is_on, -1)).any(1)
     gap = sub(unsqueeze(x, 1), unsqueeze(gather(x, 1, safe), 2))
-    gap = clamp(add(gap, 1), min=0.0)
+    gap = unary.relu(add(gap, 1))
     kept = unsqueeze(is_on, 2) & unsqueeze(unary.logical_not(is_label), 1)
     loss = div(total(masked_fill(gap, unary.logical_not(kept), 0.0), (1, 2)), count)
     return reduced(loss if input.ndim > 1 else reshape(loss, ()), reduction)

@@ -187,13 +187,15 @@ def same_type(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
 
 
 def two_floats(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
-    """`same_type` of a function that integers enter as floats. What is beside a number is made one
-    first: unsigned integers have no negative numbers, and none has halves."""
+    """`same_type` of a function that integers enter as floats. Each is made one first, and once:
+    unsigned integers have no negative numbers, small ones no large numbers, and none has halves.
+    """
     x, y = operands(name, a, b)
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
-        x, y = (as_float(t) if isinstance(t, Tensor) else t for t in (x, y))
-    x, y = same_type(name, x, y)
-    return as_float(x), as_float(y)
+        return same_type(name, *(as_float(t) if isinstance(t, Tensor) else t for t in (x, y)))
+    dtype = meet(x, y)
+    dtype = dtype if category(dtype) >= 2 else _default
+    return as_type(x, dtype), as_type(y, dtype)
 
 
 def promoted(op: type[Op], name: str, kind: str, *, inplace: bool = False) -> Callable[..., Tensor]:

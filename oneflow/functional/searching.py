@@ -24,10 +24,10 @@ from oneflow.core.errors import (
 )
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.sbp import all_broadcast
-from oneflow.functional.arithmetic import add, ge, gt, mul
+from oneflow.functional.arithmetic import add, ge, gt, lerp, mul
 from oneflow.functional.creation import full_like, rand, zeros
 from oneflow.functional.dims import one_dim
-from oneflow.functional.elementwise import masked_fill, pick
+from oneflow.functional.elementwise import clone, masked_fill, pick
 from oneflow.functional.from_data import beside, place
 from oneflow.functional.promotion import as_type
 from oneflow.functional.random_state import Generator
@@ -108,7 +108,7 @@ def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) ->
     if not index.ndim and input.ndim == 1:
         return reshape(gather(input, at, reshape(index, (1,))), ())
     if not index.meta.numel:
-        return reshape(reshape(input, (-1,))[:0], index.meta.shape)
+        return clone(reshape(reshape(input, (-1,))[:0], index.meta.shape))
     if not input.meta.shape:
         return reshape(
             ops.dim_gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0),
@@ -678,4 +678,4 @@ def _between(ordered: Tensor, dim: int, spots: Tensor, interpolation: str) -> Te
     share = (spots - low) if interpolation != "midpoint" else (high - low) * 0.5
     share = reshape(share, tuple(-1 if i == dim else 1 for i in range(ordered.ndim)))
     below, above = (index_select(ordered, dim, as_type(s, dtypes.int64)) for s in (low, high))
-    return below + (above - below) * share
+    return lerp(below, above, share)

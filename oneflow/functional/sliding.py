@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oneflow.core.dtype import DType
 from oneflow.core.errors import ShapeError
 from oneflow.functional.dims import Size, one_dim, spatial_sizes
 from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
 from oneflow.ops import slicing
 from oneflow.ops import sliding as ops
+from oneflow.ops.complex_numbers import view_as_complex, view_as_real
 from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.views import apart, view_of
 
@@ -37,7 +39,18 @@ def _memory_of(x: Tensor) -> tuple[Tensor, int]:
     view = view_of(x)
     if view is None or x._placement is not None:
         return x, 0
-    return view.base, x.storage_offset()
+    return _shown_as(view.base, x.meta.dtype), x.storage_offset()
+
+
+def _shown_as(base: Tensor, dtype: DType) -> Tensor:
+    """The memory of `base` as numbers of another dtype, a view of it."""
+    if base.meta.dtype is dtype:
+        return base
+    if base.meta.dtype.is_complex and not dtype.is_complex:
+        return reshape(view_as_real(base), (-1,))
+    if dtype.is_complex:
+        return view_as_complex(reshape(base, (-1, 2)))
+    return reshape(base, (-1,)).view(dtype)
 
 
 def as_strided_scatter(

@@ -13,7 +13,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType, category, dtype_of
 from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.operand import DimLike
-from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.arithmetic import add, div, lerp, mul, sub
 from oneflow.functional.complex_numbers import conj
 from oneflow.functional.creation import full
 from oneflow.functional.dims import many_dims, one_dim
@@ -109,7 +109,7 @@ def nanquantile(
     wide = unsqueeze(ordered, 0).expand(shares.meta.shape[0], *ordered.meta.shape)
     below = wide.gather(at + 1, as_type(low, dtypes.int64))
     above = wide.gather(at + 1, as_type(high, dtypes.int64))
-    out = add(below, mul(sub(above, below), share))
+    out = lerp(below, above, share)
     kept = tuple(1 if dim is None or i == at else n for i, n in enumerate(input.meta.shape))
     rest = tuple(n for i, n in enumerate(input.meta.shape) if dim is not None and i != at)
     left = kept if keepdim else rest

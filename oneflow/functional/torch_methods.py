@@ -20,6 +20,7 @@ from oneflow.ops import unary
 from oneflow.tensor.alike import Where
 from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.tensor.views import view_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -132,9 +133,10 @@ def contiguous_(self: Tensor) -> Tensor:
 
 
 def detach_(self: Tensor) -> Tensor:
-    """Forgets the tensor's history. Raises RuntimeError for a view, which shares another's."""
-    if self._extra is not None and self._extra.view is not None:
-        raise RuntimeError("Can't detach views in-place. Use detach() instead")
+    """Forgets the tensor's history; that of the tensor whose view it is stays."""
+    view = view_of(self)
+    if view is not None:
+        view.is_detached = True
     self._grad_fn, self._requires_grad = None, False
     return self
 

@@ -282,6 +282,8 @@ class Cumprod(Op):
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:
         """Sums over the products that an element is a factor of, divided by it. The first zero of a
         row has that sum with itself left out, up to the second zero; what follows it has none."""
+        if x.meta.shape[dim] == 1:
+            return (d,)  # also of an infinity
         is_zero = compare.scalar_compare(x, value=0, kind="eq")
         zeros = cumsum(_as(is_zero, x), dim=dim)
         none = compare.scalar_compare(zeros, value=0, kind="ne")

@@ -104,6 +104,46 @@ FOUND = {
         v2 = m.nn.functional.poisson_nll_loss(v0, v1)
         v3 = m.nn.functional.smooth_l1_loss(m.ones(2), m.tensor([3.0, 1.5], dtype=m.float64))
         v4 = m.nn.functional.binary_cross_entropy_with_logits(v0, m.tensor([0.5, 1.0]))""",
+    "integers that meet as floats are converted once": """
+        v0 = m.tensor([1, 0], dtype=m.uint8); v1 = m.tensor(-4); v2 = v0 / v1
+        v3 = m.atan2(v0, v1); v4 = v0.copysign(v1); v5 = m.xlogy(v0, v1); v6 = v1 / (v0 + 1)
+        v7 = m.special.xlog1py(v0, v1); v8 = m.tensor([2], dtype=m.int8) / m.tensor(-300)
+        v9 = m.special.hermite_polynomial_h(m.tensor(-300), m.tensor([1], dtype=m.int8))""",
+    "quantiles between infinities": """
+        v0 = m.tensor([[1.5, float('-inf')], [1.0, float('inf')]]).requires_grad_()
+        v1 = v0.quantile(0.5, 1); v2 = v0.nanquantile(0.25, 1)
+        v3, = m.autograd.grad([v1, v2], [v0], [m.ones(2), m.ones(2)])""",
+    "the angle of what is no number has no slope": """
+        v0 = m.tensor([float('nan'), 1.0, -1.0]).requires_grad_()
+        v1, = m.autograd.grad(m.angle(v0).sum(), [v0])""",
+    "memory of complex numbers by strides": """
+        v0 = m.arange(6.).requires_grad_(); v1 = m.complex(v0, v0 * 2)
+        v2 = m.view_as_real(v1)[1].as_strided((2,), (1,)); v3 = v1.imag.as_strided((2,), (2,))
+        v4 = m.view_as_real(m.view_as_complex(v0.view(3, 2)).as_strided((2,), (1,)))
+        v5, = m.autograd.grad(v2.sum() + v3.sum() + v4.sum(), [v0])""",
+    "margins that are just met": """
+        v0 = m.tensor([[1.0, 2.0, 0.5]]).requires_grad_(); v6 = m.tensor([1])
+        v1 = m.nn.functional.multi_margin_loss(v0, v6)
+        v2 = m.nn.functional.multilabel_margin_loss(v0, m.tensor([[1, -1, 0]]))
+        v5 = m.nn.functional.binary_cross_entropy_with_logits
+        v3 = v5(v0 - 1, m.ones(1, 3), pos_weight=m.tensor(2.0))
+        v4, = m.autograd.grad(v1 + v2 + v3, [v0])""",
+    "nothing is divided by 0": """
+        v0 = m.ones(0, 2, dtype=m.int64) % m.zeros(1, 2, dtype=m.int64)
+        v1 = m.ones(0, dtype=m.int64) // m.zeros(1, dtype=m.int64)""",
+    "no classes to choose from": """
+        v0 = m.ones(1, 0, 4, 5); v1 = m.zeros(1, 4, 5, dtype=m.int64)
+        v2 = m.nn.functional.nll_loss(v0, v1, reduction='sum', ignore_index=0)""",
+    "running products over one element": """
+        v0 = m.tensor([[float('-inf')], [0.0]]).requires_grad_()
+        v1, = m.autograd.grad(v0.cumprod(1).sum(), [v0])""",
+    "results of several steps forget their history": """
+        v0 = m.tensor([[1.0, 2.0]]).requires_grad_(); v1 = v0 * 2
+        v2 = v1.max(-1)[0]; v3 = v1.mul(3).sum(1)
+        v2.detach_()
+        v4, = m.autograd.grad(v3.sum(), [v0])
+        v5 = v0.sum_to_size(()); v6 = v0.gather(0, m.zeros(0, 2, dtype=m.int64))
+        v6 *= 2""",
     "the transpose of a number": """
         v0 = m.tensor(2.0).mT; v1 = m.tensor(2.0).adjoint()""",
 }

@@ -52,13 +52,13 @@ class Leaf:
         """The line that makes it."""
         numbers = ", ".join(f"float('{n}')" if n in SPECIAL else repr(n) for n in self.numbers)
         made = f"{self.name} = m.tensor([{numbers}], dtype=m.{self.dtype}).reshape({self.shape})"
-        return made + (".detach().requires_grad_()" if self.requires_grad else "")
+        return made + ".detach()" + (".requires_grad_()" if self.requires_grad else "")
 
     def tensor(self, m: Any) -> Any:
         """The tensor itself. m: oneflow or torch."""
         numbers = [float(n) if n in SPECIAL else n for n in self.numbers]
-        made = m.tensor(numbers, dtype=getattr(m, self.dtype)).reshape(self.shape)
-        return made.detach().requires_grad_() if self.requires_grad else made
+        made = m.tensor(numbers, dtype=getattr(m, self.dtype)).reshape(self.shape).detach()
+        return made.requires_grad_() if self.requires_grad else made
 
 
 @dataclass(frozen=True)

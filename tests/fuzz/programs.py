@@ -12,15 +12,18 @@ import torch
 from oneflow import api
 from oneflow.api.row import Row
 
+from . import compound_recipes as compound_recipes
 from .drawing import FLOATS, INTEGERS, LARGEST, REFUSALS, Draft, Program, name_of, quietly
 from .recipes import IN_PLACE, RECIPES, Recipe
 
 NAMES = re.compile(r"\bv\d+\b")
+ZERO = re.compile(r"(?<![\w.])0(\.0)?(?![\w.])")
 PREFIXES = {
     "flow": "m.",
     "F": "m.nn.functional.",
     "special": "m.special.",
     "linalg": "m.linalg.",
+    "fft": "m.fft.",
 }
 FOLLOWED = (*FLOATS, *INTEGERS, "int16", "bool")
 MANY = 2048
@@ -33,10 +36,12 @@ INDICES = (
     ("[[0],[0]],[0]", 2), ("[0],:,[0]", 3), ("True", 0), ("[True]", 0), ("5", 1),
 )  # fmt: skip
 UNARY = ("-{}", "abs({})", "+{}", "{}.T", "{}.mT")
-OPERATORS = {"+": "algebra", "-": "algebra", "*": "algebra", "/": "", "**": "", "@": "algebra"}
+OPERATORS = {"+": "algebra", "-": "algebra", "*": "algebra", "/": "divides", "**": ""}
+OPERATORS["@"] = "algebra"
 JUMPING = {k: "jumps" for k in ("//", "%", "<", "<=", ">", ">=", "==", "!=")} | {
     k: "moves" for k in ("&", "|", "^")
 }
+JUMPING["%"] = "jumps slopes"
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,10 @@ def forms() -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {name: [] for name in RECIPES}
     for row in api.ROWS:
         for name in row.names if row.torch is not None else ():
-            for surface in row.surfaces if name in found else ():
-                if _is_there(surface, name):
-                    found[name].append((surface, name))
+            for surface in row.surfaces:
+                key = name if f"{surface}.{name}" not in found else f"{surface}.{name}"
+                if key in found and _is_there(surface, name):
+                    found[key].append((surface, name))
     for name, ways in found.items():
         if not ways and hasattr(torch.Tensor, name):
             ways.append(("tensor", name))
@@ -65,7 +71,8 @@ def forms() -> dict[str, list[tuple[str, str]]]:
 
 def unknown(rows: list[Row]) -> list[str]:
     """Names of functions of tensors that PyTorch has, and no recipe calls."""
-    return [r.names[0] for r in rows if r.torch is not None and r.names[0] not in RECIPES]
+    called = {name.split(".")[-1] for name in RECIPES}
+    return [r.names[0] for r in rows if r.torch is not None and r.names[0] not in called]
 
 
 def _is_there(surface: str, name: str) -> bool:
@@ -106,6 +113,14 @@ def _extend(d: Draft) -> bool:
     operands = NAMES.findall(line.text)
     if line.traits & {"jumps", "edges"} and not all(_holds(d, n) for n in operands):
         return _dropped(d, count)
+    if "divides" in line.traits and not all(_holds(d, n) for n in operands):
+        far = not ZERO.search(line.text) and all(_is_far(d.values[n]) for n in operands)
+        if not far:
+            return _dropped(d, count)
+    if line.target and any(_overlaps(d.values[line.target], d.values[n]) for n in operands):
+        return _dropped(d, count)  # PyTorch refuses some, and reads what it wrote of others
+    if line.traits & {"slopes", "order"} and not _is_plain([d.values[n] for n in operands], line):
+        return _dropped(d, count)
     if "spread" in line.traits and not _is_spread(d.values[operands[0]]):
         return _dropped(d, count)
     names = {"m": torch, **d.values}
@@ -120,6 +135,8 @@ def _extend(d: Draft) -> bool:
     results = [] if line.target else _results(names["found"])
     if results is None or not all(map(_is_followed, results)):
         return _dropped(d, count)
+    if line.target:
+        d.values[line.target] = names[line.target]  # `x @= y` gives another tensor
     if line.target and not _is_followed(d.values[line.target]):
         return _undone(d, count)
     if line.target:
@@ -135,6 +152,28 @@ def _extend(d: Draft) -> bool:
 
 def _holds(d: Draft, name: str) -> bool:
     return name in d.exact or not d.values[name].is_floating_point()
+
+
+def _is_far(x: torch.Tensor) -> bool:
+    """Is no number near 0?"""
+    return not x.numel() or not bool((x.detach().double().abs() < 1e-2).any())
+
+
+def _is_plain(operands: list[torch.Tensor], line: Line) -> bool:
+    """Is there no gradient, or are all numbers finite and, where their order counts, unlike?"""
+    if not any(x.requires_grad for x in operands):
+        return True
+    whole = torch.cat([x.detach().double().reshape(-1) for x in operands if x.is_floating_point()])
+    return bool(whole.isfinite().all()) and (
+        "order" not in line.traits or whole.unique().numel() == whole.numel()
+    )
+
+
+def _overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Do they share memory, but not element by element?"""
+    if x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
+        return False
+    return (x.shape, x.stride(), x.storage_offset()) != (y.shape, y.stride(), y.storage_offset())
 
 
 def _is_spread(x: torch.Tensor) -> bool:
@@ -218,26 +257,34 @@ def _line(d: Draft) -> Line:
         return _call(d)
     if kind == "operator":
         symbol, traits = d.pick((OPERATORS | JUMPING).items())
-        x = d.any(exact="jumps" in traits)
-        other = d.number(x) if d.chance(0.4) else d.partner(x, exact="jumps" in traits)
+        is_exact = "jumps" in traits or symbol == "**"  # a whole exponent is another
+        x = d.any(exact=is_exact)
+        other = d.number(x) if d.chance(0.4) else d.partner(x, exact=is_exact)
         pair = (x, other) if d.chance(0.7) else (other, x)
         return Line(f"{pair[0]} {symbol} {pair[1]}", frozenset(traits.split()))
     if kind == "augmented":
         symbol = d.pick(OPERATORS)
         x = d.any()
-        other = d.number(x) if d.chance(0.4) else d.partner(x)
+        other = d.number(x) if d.chance(0.4) else d.partner(x, exact=symbol == "**")
         return Line(f"{x} {symbol}= {other}", frozenset(OPERATORS[symbol].split()), x)
     if kind == "unary":
         return Line(d.pick(UNARY).format(d.any()), frozenset(("moves",)))
     if kind == "in place":
         name, made = d.pick(IN_PLACE.items())
         x = d.any(min_dims=made.min_dims)
+        if name in ("requires_grad_", "detach_") and _has_views(d, x):
+            name = "zero_"  # what becomes of views taken before is not specified
         return Line(f"{x}.{name}({', '.join(made.arguments(d, x))})", made.traits, x)
     x, index = _indexed(d)
     if kind == "getitem":
         return Line(f"{x}[{index}]", frozenset(("moves",)))
     value = d.number(x) if d.chance(0.5) else _source_of(d, x, index)
     return Line(f"{x}[{index}] = {value}", frozenset(("moves",)), x)
+
+
+def _has_views(d: Draft, x: str) -> bool:
+    place = d.values[x].untyped_storage().data_ptr()
+    return sum(v.untyped_storage().data_ptr() == place for v in d.values.values()) > 1
 
 
 def _indexed(d: Draft) -> tuple[str, str]:
@@ -265,20 +312,23 @@ def _source_of(d: Draft, x: str, index: str) -> str:
 
 def _call(d: Draft) -> Line:
     name = d.pick(CALLED)
-    made: Recipe = RECIPES[name]
+    made: Recipe = d.pick(RECIPES[name])
     surface, name = d.pick(FORMS[name])
-    x = d.any(
-        floats=made.floats, exact=bool(made.traits & {"jumps", "edges"}), min_dims=made.min_dims
-    )
+    if made.own is not None:
+        operand = made.own(d)
+        x = NAMES.findall(operand)[0]
+    else:
+        exact = bool(made.traits & {"jumps", "edges"})
+        x = operand = d.any(floats=made.floats, exact=exact, min_dims=made.min_dims)
     arguments = made.arguments(d, x)
-    if surface == "tensor_" and "compares" in made.traits:
+    if surface == "tensor_" and ("compares" in made.traits or operand != x):
         surface = "tensor"  # PyTorch lets comparisons overwrite leaves, and forgets their history
     if surface == "tensor_":
         return Line(f"{x}.{name}_({', '.join(arguments)})", made.traits, x)
-    if surface == "tensor":
-        text = f"{x}.{name}({', '.join(arguments)})"
-    elif made.listed:
-        text = f"{PREFIXES[surface]}{name}({', '.join(arguments)})"
+    if surface == "tensor" and not made.listed:
+        text = f"{operand}.{name}({', '.join(arguments)})"
     else:
-        text = f"{PREFIXES[surface]}{name}({', '.join((x, *arguments))})"
-    return Line(f"{text}[0]" if "ties" in made.traits else text, made.traits)
+        prefix = PREFIXES["flow" if surface == "tensor" else surface]
+        first = () if made.listed else (operand,)
+        text = f"{prefix}{name}({', '.join((*first, *arguments))})"
+    return Line(made.result.format(text), made.traits)

@@ -8,7 +8,11 @@ A recipe is drawn for a value x and gives texts of arguments. Traits say what ma
     compares what is written in place has no history
     edges    the same at the ends of its domain, and the result is rounded
     spread   ill-conditioned where the rows of the operand are nearly constant
+    divides  a divisor that is 0 but for rounding decides
+    slopes   the gradient at NaN and infinities is no rule in PyTorch: it depends on the length of
+             the vector, or on which of several formulas a shape takes
     ties     PyTorch leaves open which of equal elements is named: the first result alone counts
+    order    PyTorch leaves open which of equal elements gets the gradient
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import torch
 from .drawing import Draft, name_of
 
 Arguments = Callable[[Draft, str], list[str]]
+Operand = Callable[[Draft], str]
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,15 @@ class Recipe:
     floats: bool = False
     min_dims: int = 0
     listed: bool = False
-    """Is the first argument a list of tensors?"""
+    """Do the arguments hold the operand, as a list or not in the first place?"""
+    own: Operand | None = None
+    """Draws the operand, a leaf of its own or an expression of one, if not any value will do."""
+    result: str = "{}"
+    """What of the call's result is kept."""
 
 
-RECIPES: dict[str, Recipe] = {}
+RECIPES: dict[str, list[Recipe]] = {}
+"""Recipes by names; a name after `linalg.`, `fft.` or `F.` is that of this surface alone."""
 
 
 def recipe(
@@ -46,9 +56,14 @@ def recipe(
     floats: bool = False,
     min_dims: int = 0,
     listed: bool = False,
+    own: Operand | None = None,
+    result: str = "{}",
 ) -> None:
-    made = Recipe(arguments, frozenset(traits.split()), floats, min_dims, listed)
-    RECIPES.update(dict.fromkeys(names.split(), made))
+    kinds = frozenset(traits.split())
+    result = "{}[0]" if "ties" in kinds else result
+    made = Recipe(arguments, kinds, floats, min_dims, listed, own, result)
+    for name in names.split():
+        RECIPES.setdefault(name, []).append(made)
 
 
 def nothing(d: Draft, x: str) -> list[str]:
@@ -353,7 +368,11 @@ def sorted_along(d: Draft, x: str) -> list[str]:
 
 
 def power(d: Draft, x: str) -> list[str]:
-    return [d.pick(("2", "3", "0.5", "-1", "0", "2.0", "1")) if d.chance(0.7) else d.partner(x)]
+    return [
+        d.pick(("2", "3", "0.5", "-1", "0", "2.0", "1"))
+        if d.chance(0.7)
+        else d.partner(x, exact=True)
+    ]
 
 
 def bounds(d: Draft, x: str) -> list[str]:
@@ -545,10 +564,11 @@ recipe("neg negative positive conj abs absolute relu clone detach", nothing, "mo
 recipe("contiguous alias_copy resolve_conj resolve_neg conj_physical real", nothing, "moves")
 recipe(
     "exp exp2 expm1 sin cos atan arctan sinh cosh tanh asinh arcsinh erf erfc sigmoid expit "
-    "gelu silu mish selu softsign softplus logsigmoid tanhshrink elu celu hardsigmoid "
-    "hardswish i0 i0e sinc ndtr log_ndtr deg2rad rad2deg angle",
+    "silu softsign softplus logsigmoid tanhshrink hardsigmoid i0 i0e sinc ndtr log_ndtr "
+    "deg2rad rad2deg angle",
     nothing,
 )
+recipe("gelu mish elu celu selu hardswish", nothing, "slopes")
 recipe(
     "tan log log1p log2 log10 rsqrt sqrt reciprocal asin arcsin acos arccos acosh arccosh "
     "atanh arctanh erfinv lgamma digamma psi gammaln entr",
@@ -557,7 +577,8 @@ recipe(
 )
 recipe("square", nothing, "algebra")
 recipe("floor ceil trunc fix frac sign sgn isnan isinf isfinite signbit", nothing, "jumps")
-recipe("isposinf isneginf isreal relu6 hardtanh hardshrink softshrink", nothing, "jumps")
+recipe("isposinf isneginf isreal", nothing, "jumps")
+recipe("relu6 hardtanh hardshrink softshrink", nothing, "jumps slopes")
 recipe("round", decimals, "jumps")
 recipe("bitwise_not", nothing, "moves")
 recipe("leaky_relu", nothing, "jumps")
@@ -566,9 +587,9 @@ recipe("nan_to_num", numbers_for_nan, "moves")
 recipe("logit", lambda d, x: d.optional("0.25"), "edges")
 recipe("add sub subtract", with_alpha, "algebra")
 recipe("mul multiply", partner_or_number, "algebra")
-recipe("div divide true_divide", partner_or_number)
+recipe("div divide true_divide", partner_or_number, "divides")
 recipe("maximum minimum fmax fmin", exact_partner, "moves jumps")
-recipe("floor_divide remainder fmod", exact_partner_or_number, "jumps algebra")
+recipe("floor_divide remainder fmod", exact_partner_or_number, "jumps algebra slopes")
 recipe(
     "eq ne not_equal lt less le less_equal gt greater ge greater_equal",
     exact_partner_or_number,
@@ -583,11 +604,11 @@ recipe("pow", power, floats=False)
 recipe("float_power", power)
 recipe("ldexp", exponents, "algebra")
 recipe("copysign nextafter", exact_partner_or_number, "jumps moves")
-recipe("atan2 arctan2 hypot logaddexp logaddexp2 xlogy xlog1py", partner)
+recipe("atan2 arctan2 hypot logaddexp logaddexp2 xlogy xlog1py", partner, "slopes")
 recipe("rsub", partner_or_number, "algebra")
 recipe("lerp", weight)
 recipe("addcmul", two_partners_and_value, "algebra")
-recipe("addcdiv", two_partners_and_value)
+recipe("addcdiv", two_partners_and_value, "divides")
 recipe("clamp clip", bounds, "moves jumps")
 recipe("clamp_min clamp_max", one_bound, "moves jumps")
 recipe("masked_fill", mask_and_number, "moves")
@@ -596,24 +617,26 @@ recipe("isin", exact_partner, "jumps")
 
 # -- over dims
 
-recipe("sum nansum", sum_arguments, "algebra")
-recipe("mean nanmean", dims_and_keep, floats=True)
-recipe("prod", dim_and_keep, "algebra")
-recipe("amax amin", dims_and_keep, "moves jumps")
+recipe("sum", sum_arguments, "algebra")
+recipe("nansum", sum_arguments, "algebra slopes")
+recipe("mean", dims_and_keep, floats=True)
+recipe("nanmean", dims_and_keep, "slopes", floats=True)
+recipe("prod", dim_and_keep, "algebra slopes")
+recipe("amax amin", dims_and_keep, "moves jumps slopes")
 recipe("max min", dim_and_keep, "moves jumps")
 recipe("argmax argmin", dim_and_keep, "jumps")
 recipe("any all", dim_and_keep, "jumps")
-recipe("var std", var_arguments, floats=True)
-recipe("var_mean std_mean", var_arguments, floats=True)
+recipe("var std", var_arguments, "slopes", floats=True)
+recipe("var_mean std_mean", var_arguments, "slopes", floats=True)
 recipe("logsumexp", must_dim_and_keep)
 recipe("cumsum cumprod", a_dim, "algebra")
 recipe("logcumsumexp", a_dim, floats=True)
 recipe("cummax cummin", a_dim, "moves jumps")
 recipe("count_nonzero", perhaps_dim, "jumps")
 recipe("aminmax", lambda d, x: [f"dim={d.dim(x)}"] if d.chance(0.5) else [], "moves jumps")
-recipe("median nanmedian", must_dim_and_keep, "moves jumps ties")
-recipe("mode", a_dim, "moves jumps ties")
-recipe("quantile nanquantile", quantiles, "jumps", floats=True)
+recipe("median nanmedian", must_dim_and_keep, "moves jumps ties order")
+recipe("mode", a_dim, "moves jumps ties order")
+recipe("quantile nanquantile", quantiles, "jumps order", floats=True)
 recipe("norm", norm_order, floats=True)
 recipe("diff", nth_difference, "algebra", min_dims=1)
 recipe("trapezoid", nothing, min_dims=1)
@@ -625,12 +648,12 @@ recipe("dist", partner, floats=True)
 recipe("unique", nothing, "jumps moves")
 recipe("unique_consecutive", nothing, "jumps moves")
 recipe("nonzero argwhere", nothing, "jumps")
-recipe("msort", nothing, "moves jumps", min_dims=1)
+recipe("msort", nothing, "moves jumps order", min_dims=1)
 recipe("sort", sorted_along, "moves jumps")
 recipe("argsort", sorted_along, "jumps")
-recipe("topk kthvalue", how_many, "jumps moves ties", min_dims=1)
+recipe("topk kthvalue", how_many, "jumps moves ties order", min_dims=1)
 recipe("bucketize", edges, "jumps")
-recipe("renorm", lambda d, x: ["2", d.dim(x), "1.0"], floats=True, min_dims=2)
+recipe("renorm", lambda d, x: ["2", d.dim(x), "1.0"], "slopes", floats=True, min_dims=2)
 recipe("cov corrcoef", nothing, floats=True, min_dims=1)
 recipe("cdist", like_itself, floats=True, min_dims=2)
 
@@ -680,11 +703,11 @@ recipe("sum_to_size", lambda d, x: [str(tuple(map(int, d.values[x].shape)))], "a
 recipe("gather take_along_dim", lambda d, x: index_in(d, x), "moves", min_dims=1)
 recipe("index_select", rows, "moves", min_dims=1)
 recipe("scatter_add", index_and_source, "algebra", min_dims=1)
-recipe("scatter_reduce", index_and_reduced, "jumps", min_dims=1)
+recipe("scatter_reduce", index_and_reduced, "jumps order", min_dims=1)
 recipe("index_add", rows_and_source, "algebra", min_dims=1)
 recipe("index_copy", distinct_rows_and_source, "moves", min_dims=1)
 recipe("index_fill", rows_and_number, "moves", min_dims=1)
-recipe("index_reduce", rows_and_reduced, "jumps", floats=True, min_dims=1)
+recipe("index_reduce", rows_and_reduced, "jumps order", floats=True, min_dims=1)
 recipe("take", flat_index, "moves")
 recipe("put", flat_index_and_source, "algebra")
 recipe("masked_select", mask, "moves")
@@ -713,9 +736,15 @@ recipe("layer_norm rms_norm", row_shape, "spread", floats=True, min_dims=1)
 recipe("group_norm", groups, "spread", floats=True, min_dims=2)
 recipe("pad", padding, "moves", min_dims=1)
 recipe("avg_pool1d avg_pool2d", window, floats=True, min_dims=3)
-recipe("max_pool1d max_pool2d", window, "moves jumps", floats=True, min_dims=3)
+recipe("max_pool1d max_pool2d", window, "moves jumps slopes", floats=True, min_dims=3)
 recipe("adaptive_avg_pool1d adaptive_avg_pool2d", out_size, floats=True, min_dims=3)
-recipe("adaptive_max_pool1d adaptive_max_pool2d", out_size, "moves jumps", floats=True, min_dims=3)
+recipe(
+    "adaptive_max_pool1d adaptive_max_pool2d",
+    out_size,
+    "moves jumps slopes",
+    floats=True,
+    min_dims=3,
+)
 recipe("conv1d", filters(1), floats=True, min_dims=3)
 recipe("conv2d", filters(2), floats=True, min_dims=4)
 recipe("pixel_shuffle pixel_unshuffle channel_shuffle", factor, "moves", min_dims=4)

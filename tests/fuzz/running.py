@@ -245,8 +245,8 @@ def _shown(value: Any) -> tuple[np.ndarray[Any, Any], str, tuple[int, ...]]:
     """Numbers (a copy), dtype, shape."""
     dtype = str(value.dtype).split(".")[-1]
     plain = value.detach()
-    if isinstance(plain, torch.Tensor) and plain._is_zerotensor():
-        plain = plain.clone()
+    if isinstance(plain, torch.Tensor):
+        plain = plain.clone() if plain._is_zerotensor() else plain.resolve_neg()
     if dtype == "bfloat16":
         plain = plain.float()
     return np.array(plain.numpy()), dtype, tuple(map(int, value.shape))
@@ -286,7 +286,8 @@ def _compared(program: Program, mode: str, wanted: Outcome, got: Outcome) -> Dif
     last = len(program.lines) - 1
     if isinstance(got.error, InternalError):
         return Difference(mode, "internal", got.line, repr(got.error)[:300])
-    if wanted.error is None and got.error is not None:
+    last_wanted = wanted.line if wanted.error is not None else last + 1
+    if got.error is not None and got.line < last_wanted:
         text = f"{type(got.error).__name__}: {got.error}"
         return Difference(mode, "refused", got.line, text[:300])
     if wanted.error is not None:

@@ -571,7 +571,7 @@ def between(low: float, high: float, dtypes: tuple[str, ...] = WIDE) -> Operand:
 
 
 def detached(operand: Operand) -> Operand:
-    """For functions without a derivative in PyTorch."""
+    """An operand of functions without a derivative in PyTorch."""
     return lambda d: f"{operand(d)}.detach()"
 
 

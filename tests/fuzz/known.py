@@ -56,7 +56,6 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
         "",
         "of nothing nothing is read",
     ),
-    ("", "followed|aliasing|type", r"sum_to_size\(", "", "nothing to sum: the tensor itself"),
     ("", "followed", r"meshgrid\(", "", "views are other tensors, also of whole ones"),
     (
         "",
@@ -81,7 +80,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "value", r"\b(var|std)_mean\(", r"is np.\w+\(-?inf\), .*\(nan", "of an infinite row"),
     ("", "value", r"trapezoid\(", r"is np.\w+\(-?inf\), .*\(nan|int", "exact, or infinite"),
     ("", "gradient", r"dist\(.*inf|embedding_bag\(.*'max'", "", "ties share"),
-    ("", "gradient", r"(max|min|margin_loss)\(", r"\((?!nan).*\(nan", "only to extremes"),
+    ("", "gradient", r"(max|min|margin_loss|norm)\(", r"\((?!nan).*\(nan", "only to extremes"),
     ("", "gradient", r"a(rc)?tan2_?\(", r"PyTorch's np.\w+\(-?\d\d", "minus an unsigned integer"),
     ("", "gradient", r"psi|digamma", r"is np.\w+\((-?inf|nan)", "infinite at poles"),
     ("", "value|gradient", r"kl_div|cross_entropy", "nan", "left out: 0"),

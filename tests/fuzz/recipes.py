@@ -37,11 +37,11 @@ class Recipe:
     floats: bool = False
     min_dims: int = 0
     listed: bool = False
-    """Do the arguments hold the operand, as a list or not in the first place?"""
+    """Is the operand one of the arguments, in a list or not in the first place?"""
     own: Operand | None = None
     """Draws the operand, a leaf of its own or an expression of one, if not any value will do."""
     result: str = "{}"
-    """What of the call's result is kept."""
+    """The part of the result that is kept."""
 
 
 RECIPES: dict[str, list[Recipe]] = {}
@@ -637,7 +637,7 @@ recipe("aminmax", lambda d, x: [f"dim={d.dim(x)}"] if d.chance(0.5) else [], "mo
 recipe("median nanmedian", must_dim_and_keep, "moves jumps ties order")
 recipe("mode", a_dim, "moves jumps ties order")
 recipe("quantile nanquantile", quantiles, "jumps order", floats=True)
-recipe("norm", norm_order, floats=True)
+recipe("norm", norm_order, "slopes", floats=True)
 recipe("diff", nth_difference, "algebra", min_dims=1)
 recipe("trapezoid", nothing, min_dims=1)
 recipe("trace", nothing, "algebra", min_dims=2)

@@ -31,10 +31,6 @@ _OTHERS = {
         for order in (0, 1)
     },
     ("operators", "linalg.eig", "function"): "the angles of eigenvectors are LAPACK's",
-    **{
-        ("operators", "sum_to_size", surface): "a bool that is not summed stays one"
-        for surface in ("function", "method")
-    },
     (
         "operators",
         "nn.functional.triplet_margin_with_distance_loss",

@@ -67,7 +67,7 @@ def _resized(x: Tensor, dim: int, size: int) -> Tensor:
 
 def _places(x: Tensor, s: Dims, dim: Dims, who: str) -> tuple[tuple[int, ...], list[int]]:
     """The dims that are transformed, and their sizes; -1: its own."""
-    sizes = None if s is None else [s] if isinstance(s, int) else list(s)
+    sizes = None if s is None else [s] if isinstance(s, int) else [int(n) for n in s]
     if dim is None:
         count = x.ndim if sizes is None else len(sizes)
         if count > x.ndim:

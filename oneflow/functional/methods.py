@@ -186,6 +186,9 @@ def copy_(self: Tensor, source: ArrayLike) -> Tensor:
         new = moving.to(new, self._device)
     if new.meta.shape != self.meta.shape:
         new = expand(new, self.meta.shape)
+    if self._requires_grad and is_grad_enabled():  # what was here before has a gradient: zeros
+        everywhere = elementwise.cast(full_like(self.detach(), 1), bool_)
+        new = elementwise.pick(everywhere, elementwise.cast(new, self.meta.dtype), self)
     return overwrite(self, new)
 
 

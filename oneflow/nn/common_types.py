@@ -31,7 +31,7 @@ _ratio_any_t = _scalar_or_tuple_any_t[float]
 
 def one_or_more(value: object, what: str) -> tuple[int, ...]:
     """One whole number, NumPy's among them, or a sequence of them, as a tuple. Raises CallError."""
-    given = (value,) if isinstance(value, SupportsIndex) else value
+    given = (value,) if _is_one(value) else value
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise CallError(f"{what} must be an int or a tuple of ints, got {value!r}")
     try:
@@ -40,12 +40,17 @@ def one_or_more(value: object, what: str) -> tuple[int, ...]:
         raise CallError(f"{what} must be an int or a tuple of ints, got {value!r}") from None
 
 
+def _is_one(value: object) -> bool:
+    """Is it a number? An array of several has `__index__`, too."""
+    return isinstance(value, SupportsIndex) and not getattr(value, "ndim", 0)
+
+
 def per_dim(value: int | tuple[int, ...] | list[int], dims: int, what: str) -> tuple[int, ...]:
     """One number for all spatial dims, or a sequence of them, as a tuple of `dims` numbers. Raises
     ValueError.
     """
     values = one_or_more(value, what)
-    if isinstance(value, SupportsIndex):
+    if _is_one(value):
         values *= dims
     if len(values) != dims:
         raise ValueError(f"{what} must be one number or {dims} of them, got {value!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from oneflow.core.dtype import bfloat16, complex128, float16, float32, float64
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
@@ -120,7 +122,9 @@ def _running(name: str) -> None:
     def run(xp: ArrayModule, out: Array, x: Array, *, dim: int) -> None:
         getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)
 
-    def run_block(xp: ArrayModule, target: Array, source: Array, block: Array) -> None:
+    accumulate = getattr(np, join).accumulate
+
+    def run_block(target: Array, source: Array, block: Array) -> None:
         """Products of some samples, (samples, size, columns)."""
         last = None
         for start in range(0, source.shape[1], block.shape[1]):
@@ -128,21 +132,25 @@ def _running(name: str) -> None:
             own = block[: some.shape[0], : some.shape[1]]
             own[...] = some
             if last is not None:
-                getattr(xp, join)(own[:, :1], last, out=own[:, :1])
-            getattr(xp, name)(own, axis=1, out=own)
+                getattr(np, join)(own[:, :1], last, out=own[:, :1])
+            accumulate(own, 1, None, own)
             last = own[:, -1:].copy()
             target[:, start : start + block.shape[1]] = own
 
     @kernel(name, device="cpu", dtypes=("float32", *HALVES, "complex64"), workspace=_block)
     def run_in_blocks(xp: ArrayModule, out: Array, x: Array, block: Array, *, dim: int) -> None:
         """Running sums in float64: float32 terms added one by one drift by percents in millions."""
-        if not x.size:
+        if x.size <= block.size:
+            wide = block.reshape(-1)[: x.size].reshape(x.shape)
+            wide[...] = x
+            accumulate(wide, dim, None, wide)
+            out[...] = wide
             return
         shape = (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :]))
         source, target = x.reshape(shape), out.reshape(shape)
         for first in range(0, shape[0], block.shape[0]):
             some = slice(first, first + block.shape[0])
-            run_block(xp, target[some], source[some], block)
+            run_block(target[some], source[some], block)
 
 
 compute_in_float32("cumsum", "cumprod", device="cuda")

@@ -7,6 +7,8 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike, category, dtype_of
 from oneflow.core.errors import ArgumentError, DTypeError, PositionError, ShapeError
@@ -245,12 +247,24 @@ def std(
     correction: int | None = None,
 ) -> Tensor:
     """The standard deviation: the root of `var`."""
-    # The variance may be no number of the dtype, though its root is.
     x = widened(input)
     if x.meta.dtype is dtypes.float32 and device_type(input) == "cpu":
+        if x._array is not None and not x.is_global:
+            found = root(var(x, dim, unbiased, keepdim, correction=correction))
+            if _has_usual_squares(found):
+                return as_type(found, input.meta.dtype)
+        # Squares may be no numbers of the dtype, though their root is; a graph has to expect it.
         x = as_type(x, dtypes.float64)
     found = root(var(x, dim, unbiased, keepdim, correction=correction))
     return found if x is input else as_type(found, input.meta.dtype)
+
+
+def _has_usual_squares(found: Tensor) -> bool:
+    """Are all of these roots of float32 numbers far from its ends?"""
+    return bool(np.all((found._array > _LEAST_ROOT) & (found._array < math.inf)))
+
+
+_LEAST_ROOT = 1e-15
 
 
 def root(x: Tensor) -> Tensor:

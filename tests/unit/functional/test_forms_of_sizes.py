@@ -52,9 +52,17 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+NO_ARRAYS = ("MaxPool2d", "AvgPool2d", "zeros", "view", "sum", "randint")
+"""PyTorch takes none here, either."""
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CALLS)
 def test_sizes_are_taken_in_every_form(name: str, form: str) -> None:
+    if form == "array" and name in NO_ARRAYS:
+        with pytest.raises((TypeError, ValueError)):
+            CALLS[name](FORMS[form])
+        return
     made, wanted = (CALLS[name](kind) for kind in (FORMS[form], tuple))
     assert made.shape == wanted.shape
     assert all(type(n) is int for n in made.shape)

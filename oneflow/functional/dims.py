@@ -76,8 +76,9 @@ Size = int | Sequence[int]
 
 def spatial_sizes(value: Size, count: int) -> tuple[int, ...]:
     """A number for all dims, or one each."""
-    is_several = isinstance(value, (tuple, list)) or getattr(value, "ndim", 0)
-    items = tuple(value) if is_several else (value,)  # type: ignore[arg-type]
+    given: Any = value
+    is_several = isinstance(value, (tuple, list)) or getattr(value, "ndim", 0) > 0
+    items: tuple[Any, ...] = tuple(given) if is_several else (given,)
     items = items * count if len(items) == 1 else items
     if len(items) != count:
         raise ShapeError(f"expected 1 or {count} sizes, got {value}")

@@ -281,12 +281,12 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     piece.
     """
     array = stand_in(self) if self._placement is None else None
-    if array is None:
+    if array is None or not array.size:
         steps: list[int] = []
         step = 1
         for n in reversed(self.meta.shape):
             steps.insert(0, step)
-            step *= n
+            step *= max(n, 1)
         strides = tuple(steps)
     else:
         strides = tuple(s // array.itemsize for s in array.strides)

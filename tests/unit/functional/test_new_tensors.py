@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 from oneflow import nn
@@ -46,3 +47,11 @@ def test_a_condition_chooses_between_two_tensors(dtype: Any) -> None:
     np.testing.assert_array_equal(condition.where(2.0, 3.0).numpy(), [3.0, 2.0])
     whole = flow.tensor([4, 5])
     np.testing.assert_array_equal(whole.where(whole > 4, 0 * whole).numpy(), [0, 5])
+
+
+@pytest.mark.parametrize("shape", [(0,), (5, 0, 7), (2, 0), (0, 3)])
+def test_strides_of_empty_tensors_are_those_of_pytorch(shape: tuple[int, ...]) -> None:
+    wanted = torch.zeros(shape).stride()
+    place = {"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.broadcast}
+    for x in (flow.zeros(shape), flow.zeros(shape, **place), flow.zeros(shape, device="meta")):
+        assert x.stride() == wanted

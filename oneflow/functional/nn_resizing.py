@@ -96,9 +96,9 @@ def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float
     from its beginning.
     """
     old = x.meta.shape[dim]
-    if size == old and factor in (None, 1):
+    if size == old and (not middle or factor in (None, 1)):
         return x
-    scale = old / size if factor is None else 1 / factor
+    scale = _scale(old, size, None if size == 2 * old and not middle else factor, False)
     places = np.minimum(np.floor((np.arange(size) + middle) * scale).astype(np.int64), old - 1)
     return index_select(x, dim, beside(x, places))
 
@@ -106,8 +106,10 @@ def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float
 def _interpolated(
     old: int, size: int, factor: float | None, align_corners: bool, cubic: bool
 ) -> Array | None:
-    """Weights (old, size), of two places each, or of four if cubic; None: all stays as it is."""
-    if size == old and (align_corners or factor in (None, 1)):
+    """Weights (old, size), of two places each, or of four if cubic; None: all stays as it is. As
+    in PyTorch, lines between places do so for each dim that keeps its size, whatever its factor.
+    """
+    if size == old and (align_corners or not cubic or factor in (None, 1)):
         return None
     spots = np.arange(size) * _scale(old, size, factor, align_corners)
     if not align_corners:

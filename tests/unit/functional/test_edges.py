@@ -423,3 +423,18 @@ def test_a_bool_alpha_leaves_bools() -> None:
         assert flow.add(a, b, alpha=alpha).dtype is flow.bool
         a.add_(b, alpha=alpha)
         assert a.tolist() == [True, alpha]
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(
+    "mode", ["nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear"]
+)
+def test_factors_that_keep_or_double_the_size(mode: str, align_corners: bool) -> None:
+    ndim = {"linear": 1, "trilinear": 3}.get(mode, 2)
+    corners = {} if mode.startswith("nearest") else {"align_corners": align_corners}
+    x = np.random.default_rng(1).normal(size=(2, 1, *(4, 3, 2)[:ndim]))
+    for factor in (1.0, 1.001, 1.2453, 1.3417, 1.5, 2.0, 2.1, 2.4, 0.9):
+        given = {"scale_factor": factor, "mode": mode, **corners}
+        wanted = torch.nn.functional.interpolate(torch.tensor(x), **given)
+        found = flow.nn.functional.interpolate(flow.tensor(x), **given)
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-6, err_msg=str(factor))

@@ -41,6 +41,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "refused", "", "more than one element of the written-to", "said of all that is expanded"),
     ("", "refused", r"\*\*= True", "can't be cast", "a power of bools is a number"),
     ("", "refused", r"\.cum(sum|prod)_\(", "output type oneflow.bool", "sums of bools are numbers"),
+    ("", "refused", r"adaptive_avg_pool", "cannot be called", "a mean of more dims in PyTorch"),
     ("", "backward", "", "modified by an inplace", "compositions keep other values"),
     ("graph", "refused", "", "needs the values|depends on values", "a graph has fixed shapes"),
     ("graph", "refused", "", "has nothing to run", "a program without operands"),
@@ -68,6 +69,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "type", r"\*\* |pow\(", "int64.*bool", "a power of bools is a number"),
     ("", "type", r"(huber_loss|soft_margin_loss|with_logits)\(", "float", "the wider dtype"),
     ("", "value|type", r"\bv\d+\.where\(", "", "of bools alone the first is the condition"),
+    ("global", "value", r" /=? |div", r"is np.\w+\(nan.*\(-?inf", "part by part"),
     # -- values: infinities, NaN and ties
     ("", "value", r"atan2|arctan2", r"3.14", "the sign of a 0"),
     (

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from oneflow import api
@@ -22,6 +26,16 @@ def test_programs_are_answered_as_by_pytorch(part: int) -> None:
         for difference in differences(program, modes):
             least, last = shrunk(program, difference)
             pytest.fail(f"seed {seed}: {last}\n{least.source()}")
+
+
+def test_programs_on_two_ranks_are_answered_as_by_pytorch() -> None:
+    words = "-m tests.fuzz --modes global --programs 40 --seed 2000000"
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, *words.split()], cwd=root, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "40 programs" in done.stdout, done.stdout
 
 
 def test_most_functions_of_tensors_are_drawn() -> None:

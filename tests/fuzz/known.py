@@ -72,6 +72,9 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("global", "value", r" /=? |div", r"is np.\w+\(nan.*\(-?inf", "part by part"),
     # -- values: infinities, NaN and ties
     ("", "value", r"atan2|arctan2", r"3.14", "the sign of a 0"),
+    ("", "value|gradient", "", r"is np.\w+\(-?inf\), PyTorch's np.\w+\(-?inf", "the sign of a 0"),
+    ("", "value", r"cosine_similarity\(", r"is np.float16.*\(nan", "of rows without length"),
+    ("", "type", r"trapezoid\(", "int64", "single numbers have no trapezoid"),
     (
         "",
         "gradient",

@@ -43,6 +43,9 @@ STRUCTURAL = frozenset(
     }
 )
 STEP, PIECE = "step", "piece"
+FORWARD, AGAIN, BACKWARD, UPDATE = PHASES = "forward", "again", "backward", "update"
+"""Parts of a step as the program has them; again: ops of the forward pass that the backward pass
+computes a second time."""
 
 
 class Value:
@@ -85,11 +88,15 @@ class Node:
     to_global node: where its result is.
     rate: STEP or PIECE, how often it runs (set by micro_batch).  stage: pipeline stage.  location:
     the user's file:line.  module: path of the nn.Module.
+
+    phase: one of PHASES, as traced.  grad_of: of a node of the backward pass, the id of the first
+    value of the op whose gradient it is part of; -1: of none, or not known.  has_own_dtypes: the
+    program chose its dtypes, by an `autocast` inside of `build`, whatever the graph runs in.
     """
 
     __slots__ = (
-        "_keyed", "attrs", "id", "inputs", "location", "module", "next", "op", "outputs",
-        "placement", "prev", "rate", "stage",
+        "_keyed", "attrs", "grad_of", "has_own_dtypes", "id", "inputs", "location", "module",
+        "next", "op", "outputs", "phase", "placement", "prev", "rate", "stage",
     )  # fmt: skip
 
     def __init__(self, id: int, op: str, placement: Placement, attrs: Attrs) -> None:
@@ -103,6 +110,9 @@ class Node:
         self.stage = 0
         self.location = ""
         self.module = ""
+        self.phase = FORWARD
+        self.grad_of = -1
+        self.has_own_dtypes = False
         self.prev: Node | None = None
         self.next: Node | None = None
         self._keyed: tuple[Attrs, str] | None = None
@@ -230,12 +240,13 @@ class LogicalGraph:
         *,
         sbp: Iterable[NdSbp | None] | None = None,
     ) -> Node:
-        """A new node right before another; it takes over that node's stage, rate, location and
-        module.
+        """A new node right before another; it takes over that node's stage, rate, location, module
+        and phase.
         """
         node = self._make(op, inputs, types, placement, attrs, sbp)
         node.stage, node.rate = before.stage, before.rate
         node.location, node.module = before.location, before.module
+        node.phase, node.grad_of = before.phase, before.grad_of
         self._link(node, before.prev, before)
         return node
 

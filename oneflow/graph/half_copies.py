@@ -23,6 +23,7 @@ from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import wrap, wrap_global
 
 if TYPE_CHECKING:
+    from oneflow.core.graph import Value
     from oneflow.graph.trace import Trace
     from oneflow.tensor.tensor import Tensor
 
@@ -69,13 +70,13 @@ def take_copies(
     dtype: DType,
     updated: Iterable[Tensor],
     known: dict[int, tuple[Tensor, Tensor]],
-) -> None:
+) -> dict[int, Value]:
     """Let ops that are lowered read copies of the parameters that the graph updates.
 
     updated: those parameters.  known: (parameter, copy) by the parameter's id, of earlier traces;
-    new copies are added.
+    new copies are added.  Returns the values to read, by the ids of those of the parameters.
     """
-    assert trace.marks is not None
+    found: dict[int, Value] = {}
     read = _read_by(trace, lowered)
     for x in updated:
         value = trace.value_of(x)
@@ -92,8 +93,9 @@ def take_copies(
         if id(x) in trace.split:
             trace.split = {**trace.split, id(copy): trace.split[id(x)]}
         trace.copies[id(x)] = copy
-        found = trace.marks.copies[value.id] = trace.value_of(copy)
-        found.node.stage = value.node.stage
+        found[value.id] = trace.value_of(copy)
+        found[value.id].node.stage = value.node.stage
+    return found
 
 
 def _read_by(trace: Trace, lowered: set[int]) -> set[int]:

@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oneflow.core.graph import Node
+from oneflow.core.graph import FORWARD, Node
 from oneflow.core.op import find_op
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.graph.trace import Trace
-from oneflow.scheduler.compiler.place_stages import nodes_until
 from oneflow.scheduler.compiler.signatures import axis_signatures
 
 
@@ -71,8 +70,8 @@ def means_of(whole: Trace, cut: Trace) -> frozenset[int] | None:
 
 def _nodes(trace: Trace) -> list[Node]:
     """The forward pass, without variables and what only micro-batches have."""
-    forward = nodes_until(trace.graph, trace.forward_last)
-    return [n for n in forward if n.op not in ("variable", "unpack", "output")]
+    skipped = ("variable", "unpack", "output")
+    return [n for n in trace.graph if n.phase == FORWARD and n.op not in skipped]
 
 
 def _outputs(whole: Trace, found: Mapping[int, Kind]) -> list[int]:

@@ -45,7 +45,7 @@ def lay_out_traced(
 
     record_call("to_global", (x,), (out,), backward, on_release=nothing_saved)
     if x.value is not None:
-        trace.note_stage(out, x.value.node.stage)
+        trace.note_maker(out, x.value.node)
     return out
 
 

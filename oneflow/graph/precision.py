@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.amp.autocasting import Autocasting
 from oneflow.core.dispatch import use_mode
 from oneflow.core.dtype import DType, float16, float32
-from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.graph import AGAIN, BACKWARD, FORWARD, LogicalGraph, Node, Value
 from oneflow.core.op import Op, find_op, infer_types
 from oneflow.core.operand import Attrs
 from oneflow.core.precision import Precision, precision_of
@@ -42,14 +42,15 @@ class Lowering(Autocasting):
 
     def __init__(self, inner: Trace, dtype: DType) -> None:
         super().__init__(inner, {"cpu": dtype, "cuda": dtype}, None)
-        self.marks = inner.marks = Marks()
+        self._trace = inner
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        before, self.marks.is_inside = self.marks.is_inside, True
+        """Record an op, which may run in another precision."""
+        before, self._trace.has_own_dtypes = self._trace.has_own_dtypes, False
         try:
-            return self.inner.run(op, inputs, attrs)
+            return self._trace.run(op, inputs, attrs)
         finally:
-            self.marks.is_inside = before
+            self._trace.has_own_dtypes = before
 
     def run_cast(
         self,
@@ -71,46 +72,32 @@ def precision(trace: Trace, dtype: DType | None) -> Iterator[None]:
     if dtype is None:
         yield
         return
+    trace.has_own_dtypes = True
     with use_mode(Lowering(trace, dtype)):
         yield
+    trace.has_own_dtypes = False
 
 
-class Marks:
-    """The parts that nodes play while a graph is traced.
-
-    inside: ids of nodes of the forward pass, also of one that is computed again.  calls: the number
-    on the tape of the call whose gradient a node is part of.  makers: the node of each call.
-    copies: values that are read instead of casts of variables, by the id of the variable's value.
-    """
-
-    def __init__(self) -> None:
-        self.inside: set[int] = set()
-        self.calls: dict[int, int] = {}
-        self.makers: dict[int, Node] = {}
-        self.copies: dict[int, Value] = {}
-        self.is_inside = False
-        self.call = -1
-
-    def note(self, node: Node, is_in_backward: bool) -> None:
-        """Keep the part of a new node."""
-        if self.is_inside or node.op == "depend" or (node.op == "to_global" and not is_in_backward):
-            self.inside.add(node.id)
-        elif is_in_backward:
-            self.calls[node.id] = self.call
-
-
-def lowered_nodes(graph: LogicalGraph, marks: Marks, dtype: DType, results: set[int]) -> set[int]:
+def lowered_nodes(graph: LogicalGraph, dtype: DType, results: set[int]) -> set[int]:
     """Ids of the forward nodes that run in `dtype`.
 
     results: ids of the values that `build` returned.
     """
-    return _colour([n for n in graph if n.id in marks.inside], dtype, results)
+    return _colour([n for n in graph if _is_free(n)], dtype, results)
 
 
-def lower(graph: LogicalGraph, marks: Marks, dtype: DType, lowered: set[int]) -> None:
-    """Give the results of nodes that run in `dtype` their types, and insert casts."""
-    following = _Following(marks, lowered, dtype)
-    editor = _Editor(graph, dtype, marks.copies)
+def _is_free(node: Node) -> bool:
+    return node.phase in (FORWARD, AGAIN) and not node.has_own_dtypes
+
+
+def lower(graph: LogicalGraph, dtype: DType, lowered: set[int], copies: dict[int, Value]) -> None:
+    """Give the results of nodes that run in `dtype` their types, and insert casts.
+
+    lowered: see `lowered_nodes`.  copies: values that are read instead of casts of variables, by
+    the id of the variable's value.
+    """
+    following = _Following(graph, lowered, dtype)
+    editor = _Editor(graph, dtype, copies)
     for node in list(graph):
         editor.convert(node, node.id in lowered or following(node))
 
@@ -206,15 +193,15 @@ class _Following:
     after the node before has its types.
     """
 
-    def __init__(self, marks: Marks, lowered: set[int], dtype: DType) -> None:
-        self._marks = marks
+    def __init__(self, graph: LogicalGraph, lowered: set[int], dtype: DType) -> None:
+        self._makers = {n.outputs[0].id: n for n in graph if n.outputs}
         self._lowered = lowered
         self._kinds = {float32, dtype}
 
     def __call__(self, node: Node) -> bool:
-        if node.id in self._marks.calls:
+        if node.phase == BACKWARD:
             maker = self._maker(node)
-        elif node.op in _MOVES and node.id in self._marks.inside:
+        elif node.op in _MOVES and _is_free(node):
             maker = None
         else:
             return False
@@ -229,8 +216,9 @@ class _Following:
 
     def _maker(self, node: Node) -> Node | None:
         """The op whose gradient a node is part of; None for what is moved, or not known."""
-        call = self._marks.calls.get(node.id)
-        return None if call is None or node.op in _MOVES else self._marks.makers.get(call)
+        if node.phase != BACKWARD or node.op in _MOVES:
+            return None
+        return self._makers.get(node.grad_of)
 
     def _is_wanted(self, node: Node) -> bool:
         """Whether all readers of what is moved run in half precision."""

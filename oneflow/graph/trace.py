@@ -9,12 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, call, swap_mode, use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError, ShapeError
-from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value, written_variable
+from oneflow.core.graph import (
+    AGAIN,
+    BACKWARD,
+    FORWARD,
+    PIECE,
+    STEP,
+    UPDATE,
+    LogicalGraph,
+    Node,
+    Value,
+    written_variable,
+)
 from oneflow.core.location import locate, user_location, with_location
 from oneflow.core.op import Op, find_op, infer_types, signatures
 from oneflow.core.operand import Attrs
@@ -54,9 +65,6 @@ from oneflow.tensor.views import (
     write_whole,
 )
 
-if TYPE_CHECKING:
-    from oneflow.graph.precision import Marks
-
 
 class Trace(Mode):
     """The mode, and what it has recorded.
@@ -95,11 +103,11 @@ class Trace(Mode):
         """That of the module that is called; None outside of all that have one."""
         self.stages: dict[Placement, list[int]] = {}
         """The stages of a placement, as far as they were set: all that runs there is of one."""
-        self._stage_of_call: dict[int, int] = {}
-        """The stage of a recorded call, by its number on the tape, where placements have several:
-        its gradients belong there too."""
-        self._module_of_call: dict[int, str] = {}
-        """The module of a recorded call, by its number on the tape; that of its gradients, too."""
+        self._makers: dict[int, Node] = {}
+        """The node of a recorded call, by its number on the tape: its gradients belong to the same
+        module and stage."""
+        self._maker: Node | None = None
+        """That of the call whose gradients are recorded."""
         self.paths: dict[int, str] = {}
         self.stage_of: dict[int, Stage] = {}
         self.recomputed: set[int] = set()
@@ -129,8 +137,6 @@ class Trace(Mode):
         """The latest readers of each placement, stage and pass."""
         self.is_in_backward = False
         self.num_backward_passes = 0
-        self.forward_last: Node | None = None
-        """The last node before the first backward pass."""
         self._newest: dict[Placement, Value] = {}
         self._computes_again = False
         self.forgotten: list[Part] = []
@@ -140,8 +146,8 @@ class Trace(Mode):
         self._gathers: dict[tuple[Placement, int], Gathers] = {}
         self.copies: dict[int, Tensor] = {}
         """Half floats of parameters that ops overwrite with them, by the parameter's id."""
-        self.marks: Marks | None = None
-        """The parts that nodes play, if the graph runs in mixed precision."""
+        self.has_own_dtypes = False
+        """Whether the ops that follow keep the dtypes of the program: `precision` sets it."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -182,11 +188,7 @@ class Trace(Mode):
             self._parts[node.outputs[0].id] = whole
         record(op, inputs, outputs, attrs)
         if outputs and (call := outputs[0]._grad_fn) is not None:
-            self._module_of_call[call.number] = self.module_path
-            if self.marks is not None:
-                self.marks.makers[call.number] = node
-        if outputs:
-            self.note_stage(outputs[0], node.stage)
+            self._makers[call.number] = node
         if op.is_view and not copies(op, inputs[0], attrs):
             link_view(op, inputs[0], outputs[0], attrs, own=True)
         return outputs[0] if op.num_outputs == 1 else outputs
@@ -285,29 +287,27 @@ class Trace(Mode):
         """A pass within a pass, as of a checkpoint, goes on with gradients that are scaled."""
         before, self.scale_gradient = self.scale_gradient, None
         was_in, self.is_in_backward = self.is_in_backward, True
-        if not self.num_backward_passes:
-            self.forward_last = self.graph.last
         self.num_backward_passes += not was_in
-        place = self.module_path, self.stage
+        place = self.module_path, self.stage, self._maker
         try:
             yield
         finally:
             self.scale_gradient, self.is_in_backward = before, was_in
-            self.module_path, self.stage = place
+            self.module_path, self.stage, self._maker = place
 
     # ---- stages ----------------------------------------------------------------------------------
 
-    def note_stage(self, x: Tensor, stage: int) -> None:
-        """The gradients of the call that gave `x` belong to this stage."""
-        if x._grad_fn is not None and any(len(ids) > 1 for ids in self.stages.values()):
-            self._stage_of_call[x._grad_fn.number] = stage
+    def note_maker(self, x: Tensor, node: Node) -> None:
+        """The gradients of the call that gave `x` belong where a node does."""
+        if x._grad_fn is not None:
+            self._makers[x._grad_fn.number] = node
 
     def differentiate(self, number: int) -> None:
         """The gradients of the call with this number follow."""
-        self.stage = self._stage_of_call.get(number, self.stage)
-        self.module_path = self._module_of_call.get(number, "")
-        if self.marks is not None:
-            self.marks.call = number
+        self._maker = self._makers.get(number)
+        if self._maker is not None:
+            self.stage = self._maker.stage
+        self.module_path = self._maker.module if self._maker is not None else ""
 
     def _stage_on(self, placement: Placement, values: list[Value]) -> int:
         """The stage of an op there: on a placement of several that of the module that is called;
@@ -720,8 +720,18 @@ class Trace(Mode):
                 self._newest[placement] = node.outputs[0]
         node.stage = self._stage_on(placement, values)
         node.module, node.location = self.module_path, self.locate()
-        if self.marks is not None and not self.draws.is_after_pieces:
-            self.marks.note(node, self.is_in_backward)
+        self._note_phase(node)
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
             node.rate = PIECE if find_op(op).mutates else STEP
         return node
+
+    def _note_phase(self, node: Node) -> None:
+        if self.draws.is_after_pieces:
+            node.phase = UPDATE
+        elif node.op == "depend" or self._computes_again or not self.is_in_backward:
+            node.phase = AGAIN if self.is_in_backward else FORWARD
+            node.has_own_dtypes = self.has_own_dtypes and node.op not in ("depend", "to_global")
+        else:
+            node.phase = BACKWARD
+            if self._maker is not None and self._maker.outputs:
+                node.grad_of = self._maker.outputs[0].id

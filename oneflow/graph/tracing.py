@@ -22,6 +22,7 @@ from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from oneflow.core.graph import Value
     from oneflow.graph.graph import Graph
 
 
@@ -89,7 +90,8 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
             "call backward() on the loss inside build()"
         )
     trace.end_build()
-    lowered = _lowered(graph, trace, outputs)
+    dtype = graph.config.amp_dtype
+    lowered, copies = _lowered(graph, trace, outputs) if dtype is not None else (set(), {})
     for optimizer in graph._optimizers:
         optimizer.trace(trace, scaler)
     if scaler is not None:
@@ -97,26 +99,25 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
             scaler.end()
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
-    if trace.marks is not None and graph.config.amp_dtype is not None:
-        lower(trace.graph, trace.marks, graph.config.amp_dtype, lowered)
+    if dtype is not None:
+        lower(trace.graph, dtype, lowered, copies)
     settings = graph.config.auto_parallel_settings
     stages = 1 if settings is None else settings.num_stages
     if stages > 1 and the_placement(trace.graph) is not None:
-        assign_stages(trace.graph, stages, trace.forward_last)
+        assign_stages(trace.graph, stages)
     return outputs
 
 
-def _lowered(graph: Graph, trace: Trace, outputs: Tree) -> set[int]:
-    """Ids of the forward nodes that run in half precision; copies of what they read are taken."""
-    marks, dtype = trace.marks, graph.config.amp_dtype
-    if marks is None or dtype is None:
-        return set()
+def _lowered(graph: Graph, trace: Trace, outputs: Tree) -> tuple[set[int], dict[int, Value]]:
+    """Ids of the forward nodes that run in half precision, and the copies that they read."""
+    dtype = graph.config.amp_dtype
+    assert dtype is not None
     results = {trace.value_of(x).id for x in tensors_of(outputs)}
-    lowered = lowered_nodes(trace.graph, marks, dtype, results)
-    if graph.config.fused_update_cast:
-        updated = [p for o in graph._optimizers for p in o.parameters() if p.grad is not None]
-        take_copies(trace, lowered, dtype, updated, graph._halves)
-    return lowered
+    lowered = lowered_nodes(trace.graph, dtype, results)
+    if not graph.config.fused_update_cast:
+        return lowered, {}
+    updated = [p for o in graph._optimizers for p in o.parameters() if p.grad is not None]
+    return lowered, take_copies(trace, lowered, dtype, updated, graph._halves)
 
 
 def place_of_build(graph: Graph) -> str:

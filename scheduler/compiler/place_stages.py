@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oneflow.core.graph import LogicalGraph, Node, Value, written_variable
+from oneflow.core.graph import FORWARD, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import AutoParallel
 from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
@@ -52,29 +52,22 @@ def the_placement(graph: LogicalGraph) -> Placement | None:
 # ---- which stage ---------------------------------------------------------------------------------
 
 
-def nodes_until(graph: LogicalGraph, last: Node | None) -> list[Node]:
-    """The nodes up to and with the last one of the forward pass; None: there is no other."""
-    found = []
-    for node in graph:
-        found.append(node)
-        if node is last:
-            break
-    return found
-
-
-def assign_stages(graph: LogicalGraph, num_stages: int, last: Node | None) -> None:
-    """Sets `stage` of every node. last: node of the forward pass; None: there is no other."""
-    every = nodes_until(graph, last)
-    forward = [n for n in every if n.inputs and n.op not in ("output", *_WAITING)]
+def assign_stages(graph: LogicalGraph, num_stages: int) -> None:
+    """Set `stage` of every node."""
+    forward = [n for n in graph if n.phase == FORWARD and n.inputs and _is_cut(n)]
     first = _cut(forward, num_stages)
     for position, node in enumerate(forward):
         node.stage = sum(position >= start for start in first)
     known = {node.id for node in forward}
-    for node in reversed(every):
+    for node in reversed(list(graph)):
         if node.op in _WAITING:
             readers = [u.stage for v in node.outputs for u in v.users if u.id in known]
             node.stage = min(readers, default=-1)
     _follow(graph, forward)
+
+
+def _is_cut(node: Node) -> bool:
+    return node.op not in ("output", *_WAITING)
 
 
 def _cut(forward: Sequence[Node], num_stages: int) -> list[int]:

@@ -25,6 +25,7 @@ from oneflow.ops.complex_numbers import PARTS, make_complex, real
 from oneflow.ops.unary import full_like
 from oneflow.tensor.alike import wrapped
 from oneflow.tensor.from_same_data import from_same_data
+from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tensor import Tensor, wrap
 
 R = TypeVar("R")
@@ -47,6 +48,7 @@ def set_default_dtype(dtype: DType) -> None:
     if not dtype.is_floating_point:
         raise CallError(f"only floating-point types are supported as the default type, got {dtype}")
     _default = dtype
+    switches.count += 1
 
 
 def _number_category(value: Number | complex) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import ConfigError
+from oneflow.functional.promotion import get_default_dtype
 
 if TYPE_CHECKING:
     from oneflow.graph.compiling import Compiled
@@ -23,16 +24,20 @@ def check_shared(mode: bool) -> None:
 
 
 class Modes:
-    """The modes in which modules were traced: `training`, and `requires_grad` of what they read."""
+    """The modes in which modules were traced: `training`, `requires_grad` of what they read, and
+    the default dtype."""
 
     def __init__(self, modules: Iterable[Module], tensors: Iterable[Tensor]) -> None:
         self._modules = [(module, module.training) for module in modules]
         self._tensors = [(x, x._requires_grad) for x in tensors]
+        self._default_dtype = get_default_dtype()
 
     def hold(self) -> bool:
         """True if all are in these modes now."""
-        return all(m.training == was for m, was in self._modules) and all(
-            x._requires_grad == was for x, was in self._tensors
+        return (
+            self._default_dtype is get_default_dtype()
+            and all(m.training == was for m, was in self._modules)
+            and all(x._requires_grad == was for x, was in self._tensors)
         )
 
 

@@ -26,8 +26,9 @@ state = GradState()
 
 
 class Switches:
-    """The number of times that `requires_grad` of a tensor or `training` of a module changed. While
-    it stands still no trace is stale, so a step of a graph asks for nothing else.
+    """The number of times that `requires_grad` of a tensor, `training` of a module or the default
+    dtype changed. While it stands still no trace is stale, so a step of a graph asks for nothing
+    else.
     """
 
     __slots__ = ("count",)

@@ -182,3 +182,18 @@ def test_a_loaded_plan_follows_its_modules() -> None:
     model.eval()
     np.testing.assert_allclose(again(x).numpy(), model(x).numpy(), rtol=1e-5, atol=1e-6)
     assert again.traces == 1
+
+
+def test_another_default_dtype_traces_again() -> None:
+    class Ones(nn.Graph):
+        def build(self, x: Any) -> Any:
+            return x + flow.ones(2)
+
+    graph, x = Ones(), flow.ones(2)
+    assert graph(x).dtype == flow.float32
+    try:
+        flow.set_default_dtype(flow.float64)
+        assert graph(x).dtype == flow.float64
+    finally:
+        flow.set_default_dtype(flow.float32)
+    assert graph(x).dtype == flow.float32

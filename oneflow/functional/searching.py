@@ -45,6 +45,7 @@ from oneflow.ops import compare, slicing, unary
 from oneflow.ops import gather as ops
 from oneflow.ops import sort as sort_ops
 from oneflow.ops import where as where_ops
+from oneflow.ops.binary import minimum
 from oneflow.ops.reduce import argmax, reduce_max
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
@@ -511,14 +512,37 @@ def searchsorted(
         before = is_before(values, sorted_sequence)
         if values != values:  # NaN is put last
             before = unary.full_like(before, value=True)
+        found = total(before, -1)
     else:
-        spread = sorted_sequence if sorted_sequence.ndim == 1 else sorted_sequence.unsqueeze(-2)
-        wide = values.unsqueeze(-1)
-        before = is_before(wide, spread)
+        found = _bisected(sorted_sequence.detach(), values.detach(), is_before)
+    return as_type(found, dtypes.int32 if out_int32 else dtypes.int64)
+
+
+def _bisected(
+    sequence: Tensor, values: Tensor, is_before: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Count the elements of the last dim before each value; all, for NaN. A place of all values
+    is halved at once, so that nothing of the size of sequence times values is made.
+    """
+    lead, size = sequence.meta.shape[:-1], sequence.meta.shape[-1]
+    if lead and lead != values.meta.shape[:-1]:
+        raise ShapeError(
+            "searchsorted: the sequence should be 1-dimensional or the first N-1 dimensions of it "
+            f"and of the values must match, but it is {sequence.meta} and they {values.meta}"
+        )
+    low = as_type(unary.full_like(values, value=0), dtypes.int64)
+    high = low + size
+    for _ in range(size.bit_length()):
+        middle = (low + high) // 2
+        place = minimum(middle, unary.full_like(middle, value=size - 1))
+        if sequence.ndim == 1:
+            place = reshape(place, (-1,))
+        before = is_before(values, reshape(gather(sequence, -1, place), values.meta.shape))
         if values.meta.dtype.is_floating_point:
-            before = compare.logical_or(before, unary.isnan(wide))
-    counted = total(before, -1)
-    return as_type(counted, dtypes.int32 if out_int32 else dtypes.int64)
+            before = compare.logical_or(before, unary.isnan(values))
+        low = pick(compare.logical_and(before, low < high), middle + 1, low)
+        high = pick(before, high, middle)
+    return low
 
 
 def multinomial(

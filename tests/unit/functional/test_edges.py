@@ -438,3 +438,26 @@ def test_factors_that_keep_or_double_the_size(mode: str, align_corners: bool) ->
         wanted = torch.nn.functional.interpolate(torch.tensor(x), **given)
         found = flow.nn.functional.interpolate(flow.tensor(x), **given)
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-6, err_msg=str(factor))
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_places_in_a_sequence(right: bool, rng: np.random.Generator) -> None:
+    """Sorted or not: the same elements are looked at as by PyTorch."""
+    for lead, size in (((), 9), ((2,), 16), ((2, 3), 1), ((), 1000)):
+        numbers = rng.integers(0, 30, (*lead, size)).astype(np.float32)
+        values = rng.integers(-1, 31, (*lead, 7)).astype(np.float32)
+        values.reshape(-1)[0] = np.nan
+        for sequence in (numbers, np.sort(numbers, -1)):
+            wanted = torch.searchsorted(
+                torch.tensor(sequence), torch.tensor(values), right=right
+            ).numpy()
+            found = flow.searchsorted(flow.tensor(sequence), flow.tensor(values), right=right)
+            np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+def test_places_need_no_table_of_all_pairs() -> None:
+    count = 200_000
+    found = flow.searchsorted(flow.arange(count), flow.arange(count))
+    np.testing.assert_array_equal(found.numpy(), np.arange(count))
+    with pytest.raises(RuntimeError, match="the first N-1 dimensions"):
+        flow.searchsorted(flow.zeros(2, 5), flow.ones(1, 2))

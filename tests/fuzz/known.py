@@ -73,6 +73,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     # -- values: infinities, NaN and ties
     ("", "value", r"atan2|arctan2", r"3.14", "the sign of a 0"),
     ("", "value|gradient", "", r"is np.\w+\(-?inf\), PyTorch's np.\w+\(-?inf", "the sign of a 0"),
+    ("", "value", r"(hardswish|mish|logaddexp2?|hypot)_?\(", r"PyTorch's np.\w+\(nan", "the limit"),
     ("", "value", r"cosine_similarity\(", r"is np.float16.*\(nan", "of rows without length"),
     ("", "type", r"trapezoid\(", "int64", "single numbers have no trapezoid"),
     (
@@ -83,7 +84,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
         "ties with what is left out",
     ),
     ("", "value", r"\b(var|std)_mean\(", r"is np.\w+\(-?inf\), .*\(nan", "of an infinite row"),
-    ("", "value", r"trapezoid\(", r"is np.\w+\(-?inf\), .*\(nan|int", "exact, or infinite"),
+    ("", "value", r"trapezoid\(", r"\(nan|int", "exact, or infinite"),
     ("", "gradient", r"dist\(.*inf|embedding_bag\(.*'max'", "", "ties share"),
     ("", "gradient", r"(max|min|margin_loss|norm)\(", r"\((?!nan).*\(nan", "only to extremes"),
     ("", "gradient", r"a(rc)?tan2_?\(", r"PyTorch's np.\w+\(-?\d\d", "minus an unsigned integer"),

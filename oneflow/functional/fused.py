@@ -410,8 +410,10 @@ def fused_get_ciou_diagonal_angle(
 def fused_get_ciou_result(
     v: Tensor, iou: Tensor, rho2: Tensor, c2: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """The complete IoU, and the weight of the difference in shape in it."""
-    alpha = div(v, add(sub(v, iou), 1.0 + eps))
+    """The complete IoU, and the weight of the difference in shape in it, a constant to gradients
+    (Zheng et al., AAAI 2020).
+    """
+    alpha = div(v.detach(), add(sub(v.detach(), iou.detach()), 1.0 + eps))
     return sub(iou, add(div(rho2, c2), mul(v, alpha))), alpha
 
 

@@ -245,3 +245,12 @@ def test_weights_of_few_bits(rng: np.random.Generator, bits: int, symmetric: boo
     (x,) = tensors(rng, (3, 8))
     product = C.fused_linear_with_groupwise_quantized_weight(to_flow(x), *given, **keywords)
     compare(x @ torch.from_numpy(wanted.astype(np.float32)).t(), product)
+
+
+def test_the_weight_of_a_complete_iou_is_a_constant() -> None:
+    v, iou, rho2, c2 = np.random.default_rng(2).uniform(0.1, 1, (4, 5, 1))
+    xs = [flow.tensor(a, requires_grad=True) for a in (v, iou, rho2, c2)]
+    C.fused_get_ciou_result(*xs, 1e-7)[0].sum().backward()
+    alpha = v / (v - iou + 1 + 1e-7)
+    for x, wanted in zip(xs, (-alpha, np.ones_like(v), -1 / c2, rho2 / c2**2), strict=True):
+        np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-12)

@@ -12,6 +12,7 @@ from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.promotion import (
     as_float,
     as_type,
+    floats_together,
     need_tensors,
     operand,
     operands,
@@ -148,7 +149,7 @@ def div(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = Non
         )
     a, b = operands("div", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return binary.div(*two_floats("div", a, b))
+        return binary.div(*floats_together(a, b))
     if isinstance(a, Tensor):
         return _div_number(as_float(a), b)
     return scalar.scalar_rdiv(as_float(b), value=a)

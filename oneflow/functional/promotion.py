@@ -195,6 +195,13 @@ def two_floats(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]
     x, y = operands(name, a, b)
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
         return same_type(name, *(as_float(t) if isinstance(t, Tensor) else t for t in (x, y)))
+    return floats_together(x, y)
+
+
+def floats_together(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """`together` of a function that integers enter as floats."""
+    if x.meta.dtype is y.meta.dtype and x.meta.dtype.is_floating_point:
+        return x, y
     dtype = meet(x, y)
     dtype = dtype if category(dtype) >= 2 else _default
     return as_type(x, dtype), as_type(y, dtype)

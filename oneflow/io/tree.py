@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import base64
 import math
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -131,7 +132,7 @@ class Encoder:
 
     def _leaf(self, value: object, where: str, depth: int) -> Json:
         if isinstance(value, Tensor):
-            return self._tensor(value, where)
+            return self._tensor(value, where, depth)
         if isinstance(value, np.ndarray):
             return self._array(value, where)
         if isinstance(value, Module):
@@ -154,7 +155,7 @@ class Encoder:
         )
         return None
 
-    def _tensor(self, value: Tensor, where: str) -> Json:
+    def _tensor(self, value: Tensor, where: str, depth: int) -> Json:
         try:
             needs_data(value, f"save: {where or 'the object'}")
         except OneFlowError as error:
@@ -166,7 +167,27 @@ class Encoder:
         if value.is_cuda and not value.is_global:
             form["cuda"] = True
         self.found.append(Found(value, where, form))
+        if not value.is_global and vars(value):  # those of a global tensor may differ by rank
+            form["attributes"] = self._attributes(value, where, depth)
         return form
+
+    def _attributes(self, value: Tensor, where: str, depth: int) -> Json:
+        """A user's own attributes of a tensor; those that have no form are left out, with a
+        warning.
+        """
+        kept = []
+        for name, own in vars(value).items():
+            error, self.error = self.error, None
+            place, count = f"{where or 'the object'}.{name}", len(self.found)
+            form = self._encode(own, place, depth + 1)
+            if self.error is None:
+                kept.append([name, form])
+            else:
+                del self.found[count:]
+                self._is_endless = False
+                warnings.warn(f"{self.error}; the attribute is left out", stacklevel=2)
+            self.error = error
+        return cast(Json, kept)
 
     def _array(self, value: Array, where: str) -> Json:
         if not has_form(value.dtype):
@@ -227,7 +248,11 @@ def decode(
     content = form[kind]
     if kind == "tensor":
         flags = (bool(form.get(name)) for name in ("requires_grad", "parameter", "cuda"))
-        return tensor(_text(content), *flags)
+        made = tensor(_text(content), *flags)
+        if isinstance(made, Tensor):
+            for name, own in _decode_pairs("dict", form.get("attributes", []), inner).items():
+                vars(made)[_text(name)] = own
+        return made
     if kind == "ndarray":
         return array(_text(content))
     if kind in ("dict", "odict"):

@@ -73,6 +73,8 @@ class Encoder:
         self.found: list[Found] = []
         self.error: OneFlowError | None = None
         self._is_endless = False
+        self._holders: list[Tensor] = []
+        """Tensors whose attributes are being taken apart."""
         self.form = self._encode(value, "", 0)
 
     def name(self, name_of: Callable[[int, Found], str]) -> dict[str, Found]:
@@ -156,6 +158,9 @@ class Encoder:
         return None
 
     def _tensor(self, value: Tensor, where: str, depth: int) -> Json:
+        if any(holder is value for holder in self._holders):
+            self._refuse(CheckpointError(f"save: {where} contains itself"))
+            return None
         try:
             needs_data(value, f"save: {where or 'the object'}")
         except OneFlowError as error:
@@ -176,6 +181,7 @@ class Encoder:
         warning.
         """
         kept = []
+        self._holders.append(value)
         for name, own in vars(value).items():
             error, self.error = self.error, None
             place, count = f"{where or 'the object'}.{name}", len(self.found)
@@ -184,9 +190,9 @@ class Encoder:
                 kept.append([name, form])
             else:
                 del self.found[count:]
-                self._is_endless = False
                 warnings.warn(f"{self.error}; the attribute is left out", stacklevel=2)
             self.error = error
+        self._holders.pop()
         return cast(Json, kept)
 
     def _array(self, value: Array, where: str) -> Json:

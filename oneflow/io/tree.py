@@ -190,6 +190,7 @@ class Encoder:
                 kept.append([name, form])
             else:
                 del self.found[count:]
+                self._is_endless = False
                 warnings.warn(f"{self.error}; the attribute is left out", stacklevel=2)
             self.error = error
         self._holders.pop()

@@ -26,9 +26,15 @@ def as_strided(
     j * stride[1] + ... elements from its beginning.
     """
     base, offset = _memory_of(input)
+    shape = tuple(map(int, size))
+    if storage_offset is None and not input.meta.numel and 0 not in shape and base is not input:
+        raise ShapeError(
+            f"as_strided: input {input.meta} is a view without elements, which lies nowhere; give "
+            "storage_offset=, counted from the beginning of the memory"
+        )
     return ops.as_strided(
         base,
-        size=tuple(map(int, size)),
+        size=shape,
         stride=tuple(map(int, stride)),
         offset=offset if storage_offset is None else int(storage_offset),
     )

@@ -88,6 +88,8 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "gradient", r"dist\(.*inf|embedding_bag\(.*'max'", "", "ties share"),
     ("", "gradient", r"(max|min|margin_loss|norm)\(", r"\((?!nan).*\(nan", "only to extremes"),
     ("", "gradient", r"a(rc)?tan2_?\(", r"PyTorch's np.\w+\(-?\d\d", "minus an unsigned integer"),
+    ("", "gradient", r"grid_sample\(", r"nan", "infinity times a weight of 0"),
+    ("", "refused", r"as_strided", "is a view without elements", "it lies nowhere"),
     ("", "gradient", r"psi|digamma", r"is np.\w+\((-?inf|nan)", "infinite at poles"),
     ("", "value|gradient", r"kl_div|cross_entropy", "nan", "left out: 0"),
     ("", "gradient", r"\.(copy_|fill_|zero_)\(", r"PyTorch's np.\w+\(nan", "overwritten: none"),

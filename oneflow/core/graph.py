@@ -149,6 +149,10 @@ class Node:
         return f"<node {self.id} {self.op}>"
 
 
+_FACTS = ("rate", "stage", "location", "module", "phase", "grad_of", "has_own_dtypes", "_keyed")
+"""What a node says of itself besides the op, its attributes and its place."""
+
+
 class LogicalGraph:
     """A graph of ops under construction or compilation.
 
@@ -279,6 +283,26 @@ class LogicalGraph:
         else:
             node.next.prev = node.prev
         self.num_nodes -= 1
+
+    def copied(self) -> LogicalGraph:
+        """A graph of its own with the same nodes and values, ids included."""
+        made = LogicalGraph(self.name, self.num_pieces)
+        made._next_node, made._next_value = self._next_node, self._next_value
+        made._types = self._types
+        nodes, values = dict[int, Node](), dict[int, Value]()
+        for node in self:
+            twin = nodes[node.id] = Node(node.id, node.op, node.placement, node.attrs)
+            for fact in _FACTS:
+                setattr(twin, fact, getattr(node, fact))
+            twin.inputs = [values[v.id] for v in node.inputs]
+            for v in node.outputs:
+                values[v.id] = Value(v.id, v.type, twin, v.index, v.sbp)
+                twin.outputs.append(values[v.id])
+            made._link(twin, made._last, None)
+        for node in self:
+            for v in node.outputs:
+                values[v.id].users = [nodes[user.id] for user in v.users]
+        return made
 
     def reorder(self, nodes: list[Node]) -> None:
         """Relinks the graph in the given order (every node once)."""

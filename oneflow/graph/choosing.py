@@ -1,11 +1,13 @@
 """Auto-parallel of level "full": stages, hierarchy, micro-batches, ZeRO and what is computed again.
 
-A candidate is a setting of these. Every rank traces the graph with each of them, so that all ranks
-stay alike; rank 0 searches the layouts of each for the least time of a step, leaves out those whose
-computing alone takes longer than the best few, and tells the others. Candidates that need memory
-less than time (ZeRO 1 and 3, micro-batches without stages, computing again) are tried if nothing
-else fits. Of those that take about as long the simplest is taken. With a memory limit the plans of
-the first few say which fits. The chosen one is set as a user would set it.
+A candidate is a setting of these. Stages and hierarchies are given to copies of a traced graph;
+with other micro-batches, ZeRO or modules that are computed again every rank traces the graph anew,
+so that all ranks stay alike. Rank 0 searches the layouts of each for the least time of a step,
+leaves out those whose computing alone takes longer than the best few, and tells the others.
+Candidates that need memory less than time (ZeRO 1 and 3, micro-batches without stages, computing
+again) are tried if nothing else fits. Of those that take about as long the simplest is taken. With
+a memory limit the plans of the first few say which fits. The chosen one is set as a user would set
+it.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import Tree, tensors_of
 from oneflow.graph.zero import Zero
-from oneflow.scheduler.compiler.place_stages import place_stages, the_placement
+from oneflow.scheduler.compiler.place_stages import assign_stages, place_stages, the_placement
 from oneflow.scheduler.compiler.prediction import least_seconds
 from oneflow.scheduler.compiler.search_sbp import Search, fits
 
 if TYPE_CHECKING:
+    from oneflow.core.graph import LogicalGraph
     from oneflow.graph.graph import Graph
 
 PIECES = (2, 4, 8, 16)
@@ -156,18 +159,21 @@ class _Choosing:
         self._base = Candidate(pieces=self._fixed_pieces)
         self._is_judge = world().rank == 0
         self._tried: dict[Candidate, Estimate] = {}
+        self._traced: dict[Candidate, LogicalGraph] = {}
+        """Graphs as traced, by what tracing depends on."""
         first = self._trace(self._base)
+        self._traced[self._base] = first.graph
         graph._read_ahead = [source.first for source in first.sources]
         self._ranks = _ranks_to_divide(first)
         self._cuts = self._possible_cuts(first)
-        self._judge({self._base: first})
+        self._judge([self._base])
 
     def choices(self) -> Iterator[Choice]:
         """The estimates to choose among, then those with all that takes less memory."""
-        self._judge(self._traces(self._quick()))
+        self._judge(self._new(self._quick()))
         if self._something_fits():
             yield self._told()
-        self._judge(self._traces(self._small()))
+        self._judge(self._new(self._small()))
         yield self._told()
 
     def _told(self) -> Choice:
@@ -229,31 +235,39 @@ class _Choosing:
 
     # ---- trying ----------------------------------------------------------------------------------
 
-    def _traces(self, candidates: Iterator[Candidate]) -> dict[Candidate, Trace]:
-        """Traces of those that were not tried yet."""
+    def _new(self, candidates: Iterator[Candidate]) -> list[Candidate]:
+        """Those that were not tried yet, of which all are traced now."""
         wanted = [c for c in dict.fromkeys(candidates) if c not in self._tried and c != self._base]
-        return {c: self._trace(c) for c in wanted}
+        for traced in dict.fromkeys(_as_traced(c) for c in wanted):
+            if traced not in self._traced:
+                self._traced[traced] = self._trace(traced).graph
+        return wanted
 
     def _trace(self, candidate: Candidate, means: frozenset[int] | None = None) -> Trace:
         with _trying(self._graph, candidate, means):
             return trace_build(self._graph, self._given).trace
 
-    def _judge(self, traces: dict[Candidate, Trace]) -> None:
+    def _judge(self, candidates: Sequence[Candidate]) -> None:
         """Estimate each, on rank 0, if its computing alone takes less time than the best few."""
-
-        for candidate, trace in sorted(traces.items()) if self._is_judge else ():
-            place_stages(trace.graph, settings_of(self._graph, candidate))
-        bounds = {c: least_seconds(t.graph) for c, t in traces.items()} if self._is_judge else {}
+        graphs = {c: self._placed(c) for c in sorted(candidates)} if self._is_judge else {}
+        bounds = {c: least_seconds(graph) for c, graph in graphs.items()}
         for candidate in sorted(bounds, key=lambda c: (bounds[c], c)):
             fitting = sorted(e.seconds for e in self._tried.values() if e.fits)
             if len(fitting) < KEPT or bounds[candidate] < fitting[KEPT - 1]:
-                self._tried[candidate] = self._estimated(candidate, traces[candidate])
+                self._tried[candidate] = self._estimated(candidate, graphs[candidate])
 
-    def _estimated(self, candidate: Candidate, trace: Trace) -> Estimate:
+    def _placed(self, candidate: Candidate) -> LogicalGraph:
+        """A copy of the traced graph with the stages and the hierarchy of a candidate."""
+        graph = self._traced[_as_traced(candidate)].copied()
+        if candidate.stages > 1 and the_placement(graph) is not None:
+            assign_stages(graph, candidate.stages)
+        place_stages(graph, settings_of(self._graph, candidate))
+        return graph
 
+    def _estimated(self, candidate: Candidate, graph: LogicalGraph) -> Estimate:
         settings = settings_of(self._graph, candidate)
-        cluster = cluster_of(trace.graph)
-        found = Search(trace.graph, settings, cluster).best()
+        cluster = cluster_of(graph)
+        found = Search(graph, settings, cluster).best()
         held, limit = found.bytes, self._graph.config.memory_limit
         return Estimate(
             candidate,
@@ -268,6 +282,11 @@ class _Choosing:
         """Whether rank 0 has found a candidate that fits; all ranks hear the same."""
         found = any(e.fits for e in self._tried.values())
         return bool(broadcast_object(found, 0)) if world().world_size > 1 else found
+
+
+def _as_traced(candidate: Candidate) -> Candidate:
+    """The candidate as whose trace its graph begins."""
+    return replace(candidate, stages=1, grid=())
 
 
 def _ranked(estimates: Sequence[Estimate]) -> list[Estimate]:

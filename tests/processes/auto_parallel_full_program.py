@@ -50,8 +50,10 @@ class Train(nn.Graph):
         parameters = self.model.to(nn.Module).parameters()
         self.add_optimizer(flow.optim.AdamW(parameters, lr=1e-2))
         self.config.enable_auto_parallel(level=level)
+        self.builds = 0
 
     def build(self, x: Any, y: Any) -> Any:
+        self.builds += 1
         predicted = self.model(x)
         loss = F.cross_entropy(predicted, y)
         loss.backward()
@@ -116,6 +118,15 @@ def shows_in_the_plan(graph: Train, wanted: Candidate) -> None:
     assert bool(graph._recomputed) == bool(wanted.depth)
 
 
+def stages_and_grids_need_no_trace_of_their_own() -> None:
+    """`build` runs once as it is, once to see if the batch may be cut, for each number of
+    micro-batches, with ZeRO, and to be compiled."""
+    graph = Train("full")
+    graph(fed(X[0]), fed(Y[0]))
+    counts = [n for n in choosing.PIECES if ROWS % (n * SIZE) == 0]
+    assert graph.builds <= 1 + 1 + len(counts) + 1 + 1, graph.builds
+
+
 @contextmanager
 def preferring(wanted: Candidate) -> Iterator[None]:
     """Within, this candidate is tried and taken, whatever it costs."""
@@ -166,6 +177,7 @@ class Shapes(nn.Graph):
 
 if __name__ == "__main__":
     every_choice_trains_as_eager_code()
+    stages_and_grids_need_no_trace_of_their_own()
     if SIZE == 2:
         what_does_not_fit_is_cut_or_computed_again()
         other_batches_are_cut_as_far_as_they_can_be()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from oneflow.core.errors import GraphError
+from oneflow.core.graph import _FACTS, BACKWARD, Node
 from oneflow.core.graph_proto import (
     MAX_VALUES,
     graph_digest,
@@ -39,6 +40,25 @@ def test_users_are_known_again():
     graph = graph_from_bytes(graph_to_bytes(parse_graph(TEXT)))
     x = graph.of_kind("input")[0].outputs[0]
     assert [u.op for u in x.users] == ["matmul", "odd", "odd"]
+
+
+def test_a_copy_is_a_graph_of_its_own():
+    graph = parse_graph(TEXT)
+    product = graph.of_kind("matmul")[0]
+    product.phase, product.grad_of, product.has_own_dtypes = BACKWARD, 2, True
+    made = graph.copied()
+    (twin,) = made.of_kind("matmul")
+    assert str(made) == TEXT and len(made) == len(graph)
+    assert (twin.phase, twin.grad_of, twin.has_own_dtypes) == (BACKWARD, 2, True)
+    (x,) = made.of_kind("input")
+    assert [u.op for u in x.outputs[0].users] == ["matmul", "odd", "odd"]
+    made.set_input(twin, 0, x.outputs[0])
+    made.insert(twin, "relu", [x.outputs[0]], [x.outputs[0].type], twin.placement)
+    twin.stage, twin.outputs[0].sbp = 7, None
+    made.erase(made.of_kind("odd")[0])
+    assert str(graph) == TEXT and graph.node_id_bound == made.node_id_bound - 1
+    facts = set(Node.__slots__) - {"id", "op", "attrs", "placement", "inputs", "outputs"}
+    assert facts - {"next", "prev"} == set(_FACTS)
 
 
 def test_repeated_nodes_cost_few_bytes():

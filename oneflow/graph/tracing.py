@@ -74,7 +74,12 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     inside, place = trace.locate, place_of_build(graph)
     outside = inside if graph._stack is not None else lambda: place
     trace.locate = outside
-    traced = iter([trace.pieces_of(f"input.{i}", x) for i, x in enumerate(tensors_of(given))])
+    traced = iter(
+        [
+            trace.pieces_of(f"input.{i}", x).requires_grad_(x.requires_grad)
+            for i, x in enumerate(tensors_of(given))
+        ]
+    )
     args, kwargs = map_tensors(given, lambda _: next(traced))
     buffers = buffers_of(graph)
     scaler = graph._scaler.attach(trace, graph._optimizers) if graph._scaler else None

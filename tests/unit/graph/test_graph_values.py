@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import oneflow as flow
@@ -149,3 +150,20 @@ def test_strides_are_those_of_the_eager_view() -> None:
     inside: list[Any] = []
     Compute(lambda a: inside.extend(said(a)) or a + 1)(flow.ones(4, 8))
     assert inside == said(flow.ones(4, 8))
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_inputs_that_require_a_gradient_have_one_in_build(pieces: int) -> None:
+    class Slopes(nn.Graph):
+        def build(self, x: Any, w: Any) -> Any:
+            assert x.requires_grad and not w.requires_grad
+            (x * x * w).sum().backward()
+            assert w.grad is None
+            return x.grad
+
+    x = flow.tensor([1.0, -2.0, 3.0, 0.5], requires_grad=True)
+    w = flow.tensor([2.0, 3.0, 5.0, 7.0])
+    graph = Slopes()
+    graph.config.set_gradient_accumulation_steps(pieces)
+    np.testing.assert_allclose(graph(x, w).numpy(), [4.0, -12.0, 30.0, 7.0])
+    assert x.grad is None

@@ -488,6 +488,7 @@ class Optimizer:
             by_number.update(zip(other["params"], group.parameters, strict=True))
         for group, other in zip(self.param_groups, saved, strict=True):
             group.update({k: v for k, v in other.items() if k != "params"})
+        self._forget_states()
         known = state_dict["state"]
         whole = int(known["step"]) if "step" in known else None
         for key, value in known.items():
@@ -499,6 +500,21 @@ class Optimizer:
         steps = [s.get("step", 0) for s in self.state.values() if isinstance(s, dict)]
         self.state["step"] = max(map(int, steps), default=0) if whole is None else whole
         self._hooks.run("load_state_dict_post", self)
+
+    def _forget_states(self) -> None:
+        """Let all states be as before the first step; their tensors stay, for graphs that use
+        them.
+        """
+        for key, states in list(self.state.items()):
+            if not isinstance(key, Tensor):
+                del self.state[key]
+                continue
+            del self.state[key]
+            for name, fresh in self.init_state(key).items():
+                own = states.get(name)
+                if isinstance(own, Tensor) and isinstance(fresh, Tensor):
+                    assign(own, fresh)
+                    self.state[key][name] = own
 
     def _load_states(self, param: Tensor, saved: dict[str, Any], whole: int | None) -> None:
         """whole: the number of updates of all parameters, of a state dict that has but one."""

@@ -132,7 +132,7 @@ def _formula(name: str, dtype: str, attrs: dict[str, object]) -> Formula:
     row, labels = TensorType((4,), dtype_of(dtype)), TensorType((3,), dtypes.int64)
     samples = row.with_shape((3,))
     scalars = {"lr": single, "step": step, "gamma": row, "beta": row}
-    scalars |= dict.fromkeys(("eta", "mu", "mu_product"), single)
+    scalars |= dict.fromkeys(("eta", "mu", "mu_product", "old_eta", "old_mu", "product"), single)
     if name.startswith("sparse"):
         scalars |= {"labels": labels, "lse": samples, "d_loss": samples}
     if name.endswith("norm_grad"):

@@ -88,6 +88,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "gradient", r"dist\(.*inf|embedding_bag\(.*'max'", "", "ties share"),
     ("", "gradient", r"(max|min|margin_loss|norm)\(", r"\((?!nan).*\(nan", "only to extremes"),
     ("", "gradient", r"a(rc)?tan2_?\(", r"PyTorch's np.\w+\(-?\d\d", "minus an unsigned integer"),
+    ("", "gradient", r"fft", r"nan", "sums of infinities"),
     ("", "gradient", r"grid_sample\(", r"nan", "infinity times a weight of 0"),
     ("", "refused", r"as_strided", "is a view without elements", "it lies nowhere"),
     ("", "gradient", r"psi|digamma", r"is np.\w+\((-?inf|nan)", "infinite at poles"),

@@ -119,6 +119,8 @@ def _extend(d: Draft) -> bool:
             return _dropped(d, count)
     if line.target and any(_overlaps(d.values[line.target], d.values[n]) for n in operands):
         return _dropped(d, count)  # PyTorch refuses some, and reads what it wrote of others
+    if line.target and _has_windows(d.values[line.target]):
+        return _dropped(d, count)  # which of the writes to an element is the last is not said
     if line.traits & {"slopes", "order"} and not _is_plain([d.values[n] for n in operands], line):
         return _dropped(d, count)
     if "spread" in line.traits and not _is_spread(d.values[operands[0]]):
@@ -174,6 +176,16 @@ def _overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:
     if x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
         return False
     return (x.shape, x.stride(), x.storage_offset()) != (y.shape, y.stride(), y.storage_offset())
+
+
+def _has_windows(x: torch.Tensor) -> bool:
+    """Do elements share memory?"""
+    places = torch.zeros(x.shape, dtype=torch.int64)
+    for dim, (size, step) in enumerate(zip(x.shape, x.stride(), strict=True)):
+        along = [1] * x.ndim
+        along[dim] = size
+        places += (torch.arange(size) * step).reshape(along)
+    return places.unique().numel() < x.numel()
 
 
 def _is_spread(x: torch.Tensor) -> bool:

@@ -150,7 +150,7 @@ class Node:
 
 
 _FACTS = ("rate", "stage", "location", "module", "phase", "grad_of", "has_own_dtypes", "_keyed")
-"""What a node says of itself besides the op, its attributes and its place."""
+"""The facts of a node besides its op, its attributes and its place."""
 
 
 class LogicalGraph:

@@ -144,6 +144,7 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
     start = perf_counter()
     text = str(built.trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
     compiled = _compile(graph, built.trace, built)
+    compiled.modes.settle()
     graph._compiled = compiled
     _say_compiled(graph, compiled.job, perf_counter() - start, text)
     for cost in compiled.recomputed:

@@ -50,14 +50,17 @@ class GraphConfig:
         return self._training
 
     def enable_amp(self, mode: bool = True, *, dtype: DTypeLike = float16) -> None:
-        """Run the graph in mixed precision of float32 and `dtype`, float16 or bfloat16, by the four
-        lists of upstream (oneflow/graph/precision.py): products and convolutions in `dtype`, and
-        what lies between them; losses and sums in float32.
+        """Run the graph in mixed precision of float32 and `dtype`, float16 or bfloat16, by what
+        each op declares (oneflow/core/precision.py): products and convolutions in `dtype`, and what
+        lies between them; losses and sums in float32. Raises ConfigError for another dtype, and for
+        one in the place of `mode`.
 
         `build` sees the dtypes it would see without, and outputs have them. Parameters stay in
         float32; each is cast once a step. `flow._C.amp_white_identity` and `amp_black_identity` pin
         a value, `flow.autocast(enabled=False)` a block.
         """
+        if isinstance(mode, DType):
+            raise ConfigError(f"enable_amp: mode is True or False; write dtype={mode}")
         wanted = dtype_of(dtype)
         if wanted not in (float16, bfloat16):
             raise ConfigError(f"enable_amp: dtype must be float16 or bfloat16, got {wanted}")

@@ -86,7 +86,10 @@ def take_copies(
         if any(s.is_partial for s in x._sbp or ()):
             continue
         now = _copied(x, dtype)
-        copy = known.setdefault(id(x), (x, now))[1]
+        copy = known.get(id(x), (x, now))[1]
+        if copy.meta != now.meta:  # of a parameter that has another memory since
+            copy = now
+        known[id(x)] = x, copy
         if copy is not now:  # of an earlier trace: what is exported has to be up to date
             copy._array[...] = now._array
         trace.names[id(copy)] = f"{name}-{dtype.name}"

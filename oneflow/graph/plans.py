@@ -24,21 +24,33 @@ def check_shared(mode: bool) -> None:
 
 
 class Modes:
-    """The modes in which modules were traced: `training`, `requires_grad` of what they read, and
-    the default dtype."""
+    """The modes in which modules were traced: `training`, their parts, `requires_grad` and the
+    memory of what they read, and the default dtype."""
 
     def __init__(self, modules: Iterable[Module], tensors: Iterable[Tensor]) -> None:
-        self._modules = [(module, module.training) for module in modules]
-        self._tensors = [(x, x._requires_grad) for x in tensors]
+        self._modules = [(module, module.training, _parts_of(module)) for module in modules]
+        self._tensors = [(x, x._requires_grad, x._array) for x in tensors]
         self._default_dtype = get_default_dtype()
+
+    def settle(self) -> None:
+        """The graph was bound to the memory that tensors have now."""
+        self._tensors = [(x, was, x._array) for x, was, _ in self._tensors]
 
     def hold(self) -> bool:
         """True if all are in these modes now."""
         return (
             self._default_dtype is get_default_dtype()
-            and all(m.training == was for m, was in self._modules)
-            and all(x._requires_grad == was for x, was in self._tensors)
+            and all(m.training == was and _parts_of(m) == parts for m, was, parts in self._modules)
+            and all(
+                x._requires_grad == was and x._array is array for x, was, array in self._tensors
+            )
         )
+
+
+def _parts_of(module: Module) -> list[int]:
+    """The identities of what a module is made of; the graph that asks keeps them alive."""
+    tables = module._parameters, module._buffers, module._modules
+    return [id(part) for table in tables for part in table.values()]
 
 
 class Plans:

@@ -118,7 +118,7 @@ def _part(node: Node, dtype: DType) -> Precision | None:
     if node.is_structural:
         return "either" if node.op == "to_global" else None
     op = find_op(node.op)
-    if op.mutates or 0 in op.reads_half or not any(_is_float(v) for v in node.outputs):
+    if op.mutates or 0 in op.reads_half or not any(_is_inexact(v) for v in node.outputs):
         return None
     return precision_of(op, tuple([v.type for v in node.inputs]), node.attrs)
 
@@ -129,6 +129,10 @@ def _is_too_large(value: object) -> bool:
 
 def _is_float(value: Value) -> bool:
     return value.type.dtype.is_floating_point
+
+
+def _is_inexact(value: Value) -> bool:
+    return _is_float(value) or value.type.dtype.is_complex
 
 
 def _colour(nodes: list[Node], dtype: DType, results: set[int]) -> set[int]:
@@ -281,7 +285,7 @@ class _Editor:
         if node.is_structural:
             return ()
         op = find_op(node.op)
-        if op.mutates or op.has_effect or any(_is_float(v) for v in node.outputs):
+        if op.mutates or op.has_effect or any(_is_inexact(v) for v in node.outputs):
             return op.reads_half
         floats = [v for v in node.inputs if _is_float(v)]
         return range(len(node.inputs)) if all(v.id in self._types for v in floats) else ()

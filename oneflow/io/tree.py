@@ -161,6 +161,9 @@ class Encoder:
         if any(holder is value for holder in self._holders):
             self._refuse(CheckpointError(f"save: {where} contains itself"))
             return None
+        if self._holders and value.is_global:
+            self._refuse(CheckpointError(f"save: {where} is a global tensor"))
+            return None
         try:
             needs_data(value, f"save: {where or 'the object'}")
         except OneFlowError as error:
@@ -183,6 +186,8 @@ class Encoder:
         kept = []
         self._holders.append(value)
         for name, own in vars(value).items():
+            if not isinstance(name, str):
+                continue
             error, self.error = self.error, None
             place, count = f"{where or 'the object'}.{name}", len(self.found)
             form = self._encode(own, place, depth + 1)

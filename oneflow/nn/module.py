@@ -148,6 +148,7 @@ class Module:
                 f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
                 "(nn.Parameter or None required)"
             )
+        switches.count += 1
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -160,6 +161,7 @@ class Module:
                 f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (Tensor or "
                 "None required)"
             )
+        switches.count += 1
         self._buffers[name] = tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -171,6 +173,7 @@ class Module:
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "module", self._modules)
+        switches.count += 1
         self._modules[name] = module
 
     register_module = add_module
@@ -206,6 +209,7 @@ class Module:
             if "_modules" not in d:
                 raise AttributeError("cannot assign module before Module.__init__() call")
             self._forget(name, "_parameters", "_buffers")
+            switches.count += 1
             self._modules[name] = value
         else:
             kind = self._kind_of(name)
@@ -219,6 +223,8 @@ class Module:
                     f"cannot assign '{type(value).__name__}' as {_KIND_WORDS[kind][0]} '{name}' "
                     f"({_KIND_WORDS[kind][1]} or None expected)"
                 )
+            if d[kind][name] is not value:
+                switches.count += 1
             d[kind][name] = value
 
     def _kind_of(self, name: str) -> str | None:
@@ -238,6 +244,7 @@ class Module:
         if kind is None:
             object.__delattr__(self, name)
             return
+        switches.count += 1
         del self.__dict__[kind][name]
         self._non_persistent_buffers_set.discard(name)
 

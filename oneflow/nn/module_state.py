@@ -13,6 +13,7 @@ from oneflow.core.errors import OneFlowError
 from oneflow.functional.initial import assign
 from oneflow.kernels.array import Array
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def _fitting(key: str, own: Tensor, value: Tensor | Array) -> tuple[Tensor | Arr
 def _put(module: Module, name: str, own: Tensor, value: Tensor | Array) -> None:
     """Lets the value take the place of a parameter or buffer; a parameter stays one."""
     given = value if isinstance(value, Tensor) else wrap(np.asarray(value))
+    switches.count += 1
     if name in module._buffers:
         module._buffers[name] = given
         return

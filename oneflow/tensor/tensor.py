@@ -233,9 +233,11 @@ class Tensor(TableMethods):
         source = new if isinstance(new, Tensor) else wrap(np.asarray(new))
         if source.value is not None and self.value is None:
             needs_data(source, "assigning to .data of a tensor made outside the graph")
-        if source._array is not self._array and self._extra is not None:
-            self._extra.view = None
-            self._version = [self._version[0]]
+        if source._array is not self._array:
+            switches.count += 1  # graphs work on the memory that it had
+            if self._extra is not None:
+                self._extra.view = None
+                self._version = [self._version[0]]
         if _place_and_type(source) != _place_and_type(self):
             self._version[0] += 1  # what a backward pass saved of it no longer fits
         self.meta, self._array, self.value = source.meta, source._array, source.value

@@ -207,3 +207,9 @@ def test_weights_of_the_search_are_checked(bad: Any) -> None:
         settings.set_auto_parallel_computation_cost_ratio(bad)
     with pytest.raises(ConfigError, match="wait time must be a finite number above 0"):
         settings.set_auto_parallel_wait_time(bad)
+
+
+def test_a_dtype_is_no_mode_of_mixed_precision() -> None:
+    graph = nn.Graph()
+    with pytest.raises(ConfigError, match=r"write dtype=oneflow.bfloat16"):
+        graph.config.enable_amp(flow.bfloat16)

@@ -426,3 +426,27 @@ def test_every_module_trains_in_mixed_precision(case: Any, dtype: Any, tolerance
         found.append([out.numpy(), *(p.numpy() for p in graph.model.parameters())])
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * (np.abs(b).max() + 1e-2))
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float16])
+def test_complex_numbers_are_made_in_float32(dtype: Any) -> None:
+    """Rotary embeddings stand between two products."""
+
+    class Rotate(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.config.enable_amp(True, dtype=dtype)
+
+        def build(self, x: Any) -> Any:
+            h = self.first(x)
+            turned = flow.view_as_complex(h.reshape(2, 2, 2)) * flow.complex(h, h)[:, :2]
+            return self.last(flow.view_as_real(turned).reshape(2, 4)), flow.fft.fft(h)
+
+    graph, x = Rotate(), flow.ones(2, 4)
+    first, last = graph.first.origin, graph.last.origin
+    h = first(x)
+    turned = flow.view_as_complex(h.reshape(2, 2, 2)) * flow.complex(h, h)[:, :2]
+    wanted = last(flow.view_as_real(turned).reshape(2, 4)), flow.fft.fft(h)
+    for ours, exact in zip(graph(x), wanted, strict=True):
+        np.testing.assert_allclose(ours.numpy(), exact.detach().numpy(), atol=3e-2)

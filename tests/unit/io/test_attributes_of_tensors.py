@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import oneflow as flow
@@ -53,3 +54,13 @@ def test_tensors_without_attributes_are_saved_as_before(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         flow.save(flow.nn.Linear(2, 2), tmp_path / "ours")
     assert not vars(flow.load(tmp_path / "ours").weight)
+
+
+def test_a_global_tensor_is_no_attribute_of_a_local_one_in_a_file(tmp_path: Path) -> None:
+    t = flow.ones(2)
+    t.whole = flow.ones(3, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)
+    t.kept = 1
+    vars(t)[3] = "no name"
+    with pytest.warns(UserWarning, match="is a global tensor; the attribute is left out"):
+        flow.save(t, tmp_path / "ours")
+    assert vars(flow.load(tmp_path / "ours")) == {"kept": 1}

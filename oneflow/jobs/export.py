@@ -81,6 +81,11 @@ def save(
 
     Raises JobFileError for what does not fit together, and whatever tracing raises.
     """
+    if data is not None and not isinstance(data, Data):
+        raise JobFileError(
+            f"data is a {type(data).__name__}; declare what feeds the arguments of build(): "
+            "flow.jobs.data.arrays(x=..., y=...).batch(64)"
+        )
     examples = _examples(graph, data, inputs)
     fit_memory(graph, ((), examples), config_of(graph))
     trace, returned = graph._trace_apart(((), examples))

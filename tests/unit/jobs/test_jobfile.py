@@ -295,3 +295,14 @@ def test_a_bomb_is_refused_before_anything_is_unpacked(good: Path, tmp_path: Pat
     path = tmp_path / "bad.job"
     path.write_bytes(whole)
     refuses(path, "graph.pb")
+
+
+@pytest.mark.parametrize("data", [(1, 2), {"x": [1.0]}, flow.ones(3, 4), 5])
+def test_data_that_is_no_declaration_is_refused(data: Any, tmp_path: Path) -> None:
+    class Train(flow.nn.Graph):
+        def build(self, x: Any) -> Any:
+            return x
+
+    with pytest.raises(JobFileError, match=r"data is a .*flow.jobs.data.arrays"):
+        Train().export(tmp_path / "a.job", data=data, steps=3)
+    assert not list(tmp_path.iterdir())

@@ -200,6 +200,8 @@ def _constant(name: Name) -> object:
         name.module == "torch.storage" and name.name in _STORAGES
     ):
         return np.dtype(_STORAGES[name.name])
+    if name.module == "torch._utils" or (name.module, name.name) in _TENSOR_CLASSES:
+        return name  # what a tensor with attributes was made by
     if name.module in ("torch", "oneflow"):
         try:
             return dtype_of(_NAMES.get(name.name, name.name))
@@ -208,6 +210,17 @@ def _constant(name: Name) -> object:
     if (name.module, name.name) == ("numpy", "ndarray"):
         return np.ndarray
     raise refuse(name)
+
+
+_TENSOR_CLASSES = (("torch", "Tensor"), ("torch._tensor", "Tensor"))
+
+
+def _with_attributes(x: object, state: object) -> object:
+    """A tensor with a user's own attributes, as PyTorch keeps them."""
+    if not isinstance(x, Tensor) or not isinstance(state, dict):
+        raise CheckpointError(f"load: attributes {str(state)[:80]} of a {type(x).__name__}")
+    vars(x).update({str(name): _finish(value) for name, value in state.items()})
+    return x
 
 
 def _make(name: Name, args: tuple[Any, ...]) -> object:
@@ -219,6 +232,15 @@ def _make(name: Name, args: tuple[Any, ...]) -> object:
         return wrap(_strided(_as_dtype(args[0], args[6]), *args[1:4]))
     if module == "torch._utils" and function == "_rebuild_parameter":
         return wrap_array(args[0]).requires_grad_(bool(args[1]))
+    if module == "torch._utils" and function == "_rebuild_parameter_with_state":
+        made = wrap_array(args[0]).requires_grad_(bool(args[1]))
+        return _with_attributes(made, args[3])
+    if module == "torch._tensor" and function == "_rebuild_from_type_v2":
+        maker, kind, inner, state = args
+        known = isinstance(maker, Name) and maker.module == "torch._utils"
+        if not known or not isinstance(kind, Name) or not isinstance(inner, tuple):
+            raise refuse(name)
+        return _with_attributes(_make(maker, inner), state)
     if (module, function) in _PLAIN:
         return _PLAIN[module, function](*args)
     if (module, function) in (("torch", "Size"), ("oneflow", "Size")):

@@ -32,6 +32,15 @@ def test_attributes_come_back_as_from_pytorch(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["t"].mask.numpy(), wanted["t"].mask.numpy())
 
 
+def test_attributes_in_files_of_pytorch_are_read(tmp_path: Path) -> None:
+    wanted = marked(torch)
+    torch.save(wanted, tmp_path / "theirs")
+    found = flow.load(tmp_path / "theirs")
+    assert found["t"].tag == wanted["t"].tag and found["p"][0].name_of_layer == "fc"
+    np.testing.assert_array_equal(found["t"].mask.numpy(), wanted["t"].mask.numpy())
+    np.testing.assert_array_equal(found["t"].numpy(), np.ones(2, np.float32))
+
+
 def test_an_attribute_without_a_form_is_left_out_with_a_warning(tmp_path: Path) -> None:
     t = flow.ones(2)
     endless: list[Any] = []

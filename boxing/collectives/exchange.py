@@ -94,7 +94,7 @@ class Read:
 
 
 def chains(reads: Sequence[Read]) -> Iterator[list[Read]]:
-    """The reads in order; those that add to what the one before them wrote stay together."""
+    """The reads in order; a read that adds to the result of the one before it stays behind it."""
     chain: list[Read] = []
     for read in reads:
         if chain and read.add and read.target_slices == chain[0].target_slices:

@@ -164,7 +164,7 @@ def _as_list(tensors: Tensor | Sequence[Tensor | None]) -> Sequence[Tensor | Non
 
 
 def _roots(tensors: Tensors) -> list[Tensor]:
-    """The tensors to go back from, or to. Raises CallError for what is none."""
+    """The tensors to go back from, or to. Raises CallError for anything else."""
     found = _as_list(tensors)
     for place, x in enumerate(found):
         if not isinstance(x, Tensor):

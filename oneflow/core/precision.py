@@ -33,8 +33,8 @@ WIDE = frozenset(
 )
 """Functions that leave the range of float16, or whose result has fewer right digits than it."""
 BOUNDED = frozenset(("tanh", "sigmoid", "erf", "erfc", "sin", "cos", "atan", "atan2", "sign", CAST))
-"""Functions whose results lie in a small range, whatever they are applied to; and what a formula
-computes in a wider dtype by itself and casts back."""
+"""Functions whose results lie in a small range for any argument, and casts: a formula has computed
+their argument in a wider dtype by itself."""
 _SELECTING = frozenset((INPUT, SCALAR, CONSTANT, "relu", "where", "maximum", "minimum"))
 
 _derived: dict[tuple[type[Op], Attr], Precision] = {}

@@ -129,7 +129,7 @@ def explain(
 
 
 def _cause(error: Exception) -> Exception | None:
-    """The error inside, for those who look for defects of ours."""
+    """The error inside, for a search for our own defects."""
     return error if current_config().debug else None
 
 

@@ -160,7 +160,7 @@ class _Choosing:
         self._is_judge = world().rank == 0
         self._tried: dict[Candidate, Estimate] = {}
         self._traced: dict[Candidate, LogicalGraph] = {}
-        """Graphs as traced, by what tracing depends on."""
+        """Graphs as traced, by the settings that tracing depends on."""
         first = self._trace(self._base)
         self._traced[self._base] = first.graph
         graph._read_ahead = [source.first for source in first.sources]

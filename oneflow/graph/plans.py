@@ -48,7 +48,7 @@ class Modes:
 
 
 def _parts_of(module: Module) -> list[int]:
-    """The identities of what a module is made of; the graph that asks keeps them alive."""
+    """The identities of a module's own tensors and modules, which the graph keeps alive."""
     tables = module._parameters, module._buffers, module._modules
     return [id(part) for table in tables for part in table.values()]
 

@@ -1,5 +1,5 @@
-"""Peers and callers read registers, never a variable's own memory: what they want of one is copied
-first.
+"""Peers and callers read registers, never a variable's own memory: a variable that they read is
+copied first.
 """
 
 from __future__ import annotations

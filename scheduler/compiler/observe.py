@@ -1,4 +1,4 @@
-"""Looks at what each pass leaves: timing, progress, text dumps, checks; here only."""
+"""Observes the graph or plan after each pass: timing, progress, text dumps, checks; here only."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Observer:
         self._started = time.perf_counter()
 
     def observe(self, name: str, made: LogicalGraph | Plan, done: int, total: int) -> None:
-        """Look at what pass `name`, the `done`-th of `total`, has left."""
+        """Observe the graph or plan after pass `name`, the `done`-th of `total`."""
         graph = made if isinstance(made, LogicalGraph) else made.graph
         self._count(name, len(graph))
         self._dump(name, graph.name, made, done)

@@ -60,8 +60,8 @@ def run_passes(
     until: str = PASSES[-1],
     observer: Observer | None = None,
 ) -> Any:
-    """Run the passes, up to and with the one named `until`. Returns what it leaves: the graph, or
-    the plan. Raises ConfigError for a name that no pass has.
+    """Run the passes, up to and with the one named `until`. Returns the graph, or the
+    plan once there is one. Raises ConfigError for a name that no pass has.
     """
     pass_named(until)
     observer = observer or Observer.from_config()

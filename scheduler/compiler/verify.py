@@ -1,4 +1,4 @@
-"""Checks that a graph or a plan is what it must be after a given pass; for tests and debugging."""
+"""Checks that a graph or a plan is valid after a given pass; for tests and debugging."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from oneflow.scheduler.compiler.signatures import MOVES, Signatures, same_layout
 
 
 def verify(made: LogicalGraph | Plan, after: str = "") -> None:
-    """Raises InternalError saying what is wrong where. after: the last pass that ran; "": the graph
-    is as traced.
+    """Raises InternalError naming the fault and its place. after: the last pass that ran; "": the
+    graph is as traced.
     """
     done = PASSES[: PASSES.index(after) + 1] if after else ()
     graph = made if isinstance(made, LogicalGraph) else made.graph

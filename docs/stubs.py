@@ -59,7 +59,8 @@ class Stub:
         self.lines: list[str] = []
 
     def text(self) -> str:
-        return "\n".join([HEAD, *sorted(self.imports), "", *self.lines, ""])
+        own = {line for line in self.imports if f"{line} as {line.split()[-1]}" in self.imports}
+        return "\n".join([HEAD, *sorted(self.imports - own), "", *self.lines, ""])
 
 
 @cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar, overload
 
+from oneflow.core.dispatch import is_traced
 from oneflow.core.errors import OneFlowError
 from oneflow.nn.module import Module
 from oneflow.surfaces import accept_paths
@@ -96,8 +97,8 @@ def is_scripting() -> bool:
 
 
 def is_tracing() -> bool:
-    """False: nothing is traced; inside `nn.Graph.build` this is False as well."""
-    return False
+    """Return whether `nn.Graph.build` is being traced."""
+    return is_traced()
 
 
 accept_paths(__name__)

@@ -159,6 +159,11 @@ def current_mode() -> Mode:
     return mode
 
 
+def is_traced() -> bool:
+    """Return whether calls are recorded, as while `nn.Graph.build` is traced, and not computed."""
+    return not current_mode().has_memory
+
+
 def is_default_mode() -> bool:
     """Whether this thread has entered no mode."""
     return _state.mode is None

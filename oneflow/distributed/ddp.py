@@ -14,10 +14,9 @@ its end only.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,15 +76,15 @@ class Replicas:
                 x._array[...] = values
                 x._version[0] += 1
 
-    def forward(self, forward: Callable[..., Any], *args: object, **kwargs: object) -> Any:
-        """Calls `forward` with the parameters behind the gate."""
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        """Calls the module with its parameters behind the gate."""
         if self._broadcast_buffers and self._averages:
             self.share(list(self._module.buffers()))
         if not is_grad_enabled() or not any(p._requires_grad for p in self._parameters):
-            return forward(*args, **kwargs)
+            return self._module(*args, **kwargs)
         if not self._averages:
             self._has_own = True
-            return forward(*args, **kwargs)
+            return self._module(*args, **kwargs)
         behind = self._gate()
         swapped: list[tuple[dict[str, Any], str, Any]] = []
         for owner in self._module.modules():
@@ -95,7 +94,7 @@ class Replicas:
         try:
             for table, name, p in swapped:
                 table[name] = behind[id(p)]
-            return forward(*args, **kwargs)
+            return self._module(*args, **kwargs)
         finally:
             for table, name, p in swapped:
                 table[name] = p
@@ -216,32 +215,6 @@ def divide(parameters: Sequence[Tensor], bucket_nbytes: int) -> list[list[int]]:
         buckets[-1].append(i)
         filled += nbytes
     return buckets
-
-
-def data_parallel(
-    module: Module, broadcast_buffers: bool, broadcast_parameters: bool, bucket_nbytes: int
-) -> None:
-    """Wires `module` up."""
-    replicas = Replicas(module, bucket_nbytes, broadcast_buffers)
-    if broadcast_parameters:
-        replicas.share(list(module.parameters()))
-    forward = module.forward
-    object.__setattr__(module, "forward", functools.partial(replicas.forward, forward))
-    object.__setattr__(module, "no_sync", replicas.no_sync)
-    if not hasattr(module, "module"):  # a wrapper of PyTorch's has one; this is none
-        object.__setattr__(module, "module", module)
-
-
-def is_wiring(module: Module, value: object) -> bool:
-    """Is it an attribute that `data_parallel` gives a module?"""
-    function = value.func if isinstance(value, functools.partial) else value
-    return value is module or isinstance(getattr(function, "__self__", None), Replicas)
-
-
-def is_data_parallel(module: object) -> bool:
-    """Has `data_parallel` wired the object up?"""
-    forward = getattr(module, "__dict__", {}).get("forward")
-    return isinstance(forward, functools.partial) and is_wiring(cast("Module", module), forward)
 
 
 def _check(p: Tensor) -> None:

@@ -55,9 +55,9 @@ def save(
     With global tensors and without global_dst_rank: all ranks call it with the same path, which
     becomes a folder; each rank writes a part of every tensor, and rank 0 what is not global.
 
-    A module is stored as the name of its class and what it holds; one that
-    DistributedDataParallel has wired up comes back without the wires. Of a module with a class of
-    the program's own, with hooks or with functions as attributes, save the state_dict().
+    A module is stored as the name of its class and what it holds. Of a module with a class of
+    the program's own, with hooks or with functions as attributes, save the state_dict(); of one in
+    DistributedDataParallel save `.module`.
 
     A file or a folder becomes visible when it is complete and on the disk; before, an older one of
     the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from oneflow.core.errors import CheckpointError
-from oneflow.distributed.ddp import is_wiring
 from oneflow.nn.module import HOOK_KINDS, Module
 from oneflow.surfaces import find
 from oneflow.tensor.tensor import Tensor
@@ -48,16 +47,10 @@ def class_name(module: Module, where: str) -> str:
 
 
 def tables(module: Module) -> Tables:
-    """Return what the module holds: its parameters, buffers, parts and all other attributes. The
-    wires of DistributedDataParallel stay behind.
-    """
+    """Return what the module holds: its parameters, buffers, parts and all other attributes."""
     own = vars(module)
     found = {name: dict(own[attribute]) for name, attribute, _ in TABLES}
-    found["attributes"] = {
-        name: value
-        for name, value in own.items()
-        if name not in _APART and not is_wiring(module, value)
-    }
+    found["attributes"] = {name: value for name, value in own.items() if name not in _APART}
     return found
 
 

@@ -8,6 +8,7 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 from oneflow.core.errors import OneFlowError
+from oneflow.mock_torch.substitutes import substitute
 
 OPERATORS = """
 add radd sub rsub mul rmul matmul truediv rtruediv floordiv mod pow neg lt le gt ge
@@ -79,10 +80,8 @@ class DummyModule(ModuleType):
         return DummyModule(name, self._verbose)
 
     def _refuse(self) -> NoReturn:
-        raise OneFlowError(
-            f"{self.__name__} is used, but oneflow has no such name; it was imported because "
-            "mock_torch is lazy"
-        )
+        instead = substitute(self.__name__) or "it was imported because mock_torch is lazy"
+        raise OneFlowError(f"{self.__name__} is used, but oneflow has no such name: {instead}")
 
 
 def _refusing() -> Callable[..., NoReturn]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from oneflow import __version__
 from oneflow.mock_torch.dummy import DummyModule
+from oneflow.mock_torch.substitutes import way_out
 
 TORCH_VERSION = "2.4.0"
 """The PyTorch for which the mock stands, to programs that ask for `torch.__version__`."""
@@ -72,12 +73,14 @@ class ModuleWrapper(ModuleType):
         try:
             found = getattr(module, name)
         except AttributeError:
-            if name.startswith("__") or not (mock.lazy and _reads_attribute(asking)):
-                raise AttributeError(
-                    f"module {self.__name__!r} is {module.__name__!r} inside mock_torch.enable(), "
-                    f"which has no attribute {name!r}"
-                ) from None
-            return _dummy(full, mock)
+            asks_by = _operation(asking)
+            if not name.startswith("__") and mock.lazy and asks_by in ATTRIBUTE_OPS:
+                return _dummy(full, mock)
+            what = f"{self.__name__!r}, which is {module.__name__!r} inside mock_torch.enable(),"
+            if asks_by == "IMPORT_FROM":
+                reason = f"cannot import name {name!r} from {what} {way_out(full)}"
+                raise ImportError(reason, name=self.__name__) from None
+            raise AttributeError(f"{what} has no attribute {name!r}: {way_out(full)}") from None
         if isinstance(found, ModuleType) and found.__name__ == mock.ours(full):
             return importlib.import_module(full)  # so that it is wrapped, and the same each time
         return found
@@ -91,11 +94,11 @@ class ModuleWrapper(ModuleType):
         return sorted({*self.__dict__, *dir(self.__dict__["_wrapped"])})
 
 
-def _reads_attribute(frame: FrameType) -> bool:
-    """Whether the code asks by `m.name` or `from m import name`, and not by `hasattr` or `getattr`
-    with a default, which must hear that there is none.
+def _operation(frame: FrameType) -> str:
+    """Return the operation by which the code asks: one of ATTRIBUTE_OPS for `m.name` and `from m
+    import name`, and not for `hasattr` or `getattr`, which must hear that there is none.
     """
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ATTRIBUTE_OPS
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]]
 
 
 def _dummy(name: str, mock: Mock) -> DummyModule:
@@ -124,7 +127,9 @@ class MockFinder(MetaPathFinder, Loader):
             self.asked.append(name)
             return None
         if not (self.mock.lazy or _exists(self.mock.ours(name))):
-            return None
+            if sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
+                raise ModuleNotFoundError(f"No module named {name!r}: {way_out(name)}", name=name)
+            return None  # to `importlib.util.find_spec`
         return ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Any
 
-from oneflow.distributed.ddp import MEBIBYTE, data_parallel, is_data_parallel
+from oneflow.core.errors import OneFlowError
+from oneflow.distributed.ddp import MEBIBYTE, Replicas
 from oneflow.nn.module import Module
 from oneflow.nn.modules.ranks import DataParallel
 from oneflow.surfaces import accept_paths
 
 __all__ = ["DataParallel", "DistributedDataParallel"]
 
-M = TypeVar("M", bound=Module)
 
-
-class _WiredUp(type):
-    """`isinstance(x, DistributedDataParallel)`: whether the module x has been wired up."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return is_data_parallel(instance)
-
-
-class DistributedDataParallel(metaclass=_WiredUp):
-    """Makes gradients of `module` the average over all ranks; returns the same module.
+class DistributedDataParallel(Module):
+    """The module in `.module`, whose gradients become the average over all ranks.
 
     broadcast_parameters: all take rank 0's parameters now.  broadcast_buffers: and its buffers
     before each forward.
-    bucket_size: MiB of gradients sent together (use_bucket=False: each alone).  Parameters must be
-    local and real floats; gradients are averaged in their dtype.
+    bucket_size, bucket_cap_mb: MiB of gradients sent together (use_bucket=False: each alone).
+    Parameters must be local and real floats; gradients are averaged in their dtype.
+    The other arguments are PyTorch's and change nothing: parameters that a rank did not use count
+    as zeros, and a process computes on its own device.
 
-    The module gets `no_sync()`, inside of which gradients add up on each rank alone until the next
-    pass outside averages them, and `module`, which is the module itself.
+    Attributes that the wrapper lacks are those of the module.
     """
 
-    def __new__(  # type: ignore[misc]
-        cls,
-        module: M,
-        *,
+    def __init__(
+        self,
+        module: Module,
+        device_ids: object = None,
+        output_device: object = None,
+        dim: int = 0,
         broadcast_buffers: bool = True,
+        process_group: object = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        *,
         broadcast_parameters: bool = True,
-        bucket_size: int = 10,
+        bucket_size: float = 10,
         use_bucket: bool = True,
-    ) -> M:
-        nbytes = bucket_size * MEBIBYTE if use_bucket else 0
-        data_parallel(module, broadcast_buffers, broadcast_parameters, nbytes)
-        return module
+    ) -> None:
+        super().__init__()
+        if process_group is not None:
+            raise OneFlowError(
+                "DistributedDataParallel: gradients are averaged over all ranks, not over "
+                f"process_group={process_group!r}; leave it out"
+            )
+        nbytes = int((bucket_cap_mb or bucket_size) * MEBIBYTE) if use_bucket else 0
+        self._replicas = Replicas(module, nbytes, broadcast_buffers)
+        if broadcast_parameters:
+            self._replicas.share(list(module.parameters()))
+        self.module = module
+
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        return self._replicas.forward(*args, **kwargs)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Inside, gradients add up on each rank alone; the next pass outside averages them."""
+        return self._replicas.no_sync()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "module" or name.startswith("__"):
+                raise
+            return getattr(self.module, name)
 
 
 accept_paths(__name__)

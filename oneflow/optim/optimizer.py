@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -152,6 +153,11 @@ class Optimizer:
     _has_rule: ClassVar[bool] = False
     """Whether `update_param` does what `rule` says, and no more that concerns local parameters."""
 
+    @cached_property
+    def _hooks(self) -> Hooks:
+        """The hooks, also of a wrapper around an optimizer that leaves out `__init__`."""
+        return Hooks()
+
     def __init_subclass__(cls) -> None:
         if "step" in vars(cls):
             name = "step"
@@ -165,7 +171,6 @@ class Optimizer:
         self.param_groups: list[ParamGroup] = []
         self.state = States()
         self._passes: dict[int, GroupPass] = {}
-        self._hooks = Hooks()
         warn_of_effects(defaults)
         for group in self._groups_of(params):
             self.add_param_group(group)

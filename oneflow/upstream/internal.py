@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from oneflow import comm, cuda, sysconfig
-from oneflow.core.dispatch import current_mode
+from oneflow.core.dispatch import is_traced
 from oneflow.core.errors import OneFlowError
 from oneflow.core.host_memory import own_memory
 from oneflow.tensor.grad_mode import set_grad_enabled
@@ -70,7 +70,7 @@ def _guard(is_lazy: bool) -> Iterator[None]:
 eager = SimpleNamespace(
     Sync=Sync, ClusterSync=comm.barrier, multi_client=SimpleNamespace(Sync=comm.barrier)
 )
-lazy_mode = SimpleNamespace(guard=_guard, is_enabled=lambda: not current_mode().has_memory)
+lazy_mode = SimpleNamespace(guard=_guard, is_enabled=is_traced)
 autograd = SimpleNamespace(AutoGradMode=set_grad_enabled)
 exception = SimpleNamespace(Exception=OneFlowError)
 flags = SimpleNamespace(

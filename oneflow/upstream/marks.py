@@ -1,5 +1,5 @@
-"""Marks that libraries leave for PyTorch's compilers, tracers and exporters. There are none here:
-what is marked stays as it is and runs eagerly.
+"""Marks that libraries leave for PyTorch's compilers, tracers and exporters. What is marked stays
+as it is and runs as Python, eagerly or traced by `nn.Graph`.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from oneflow.core.dispatch import is_traced
 from oneflow.core.errors import OneFlowError
 
 T = TypeVar("T")
@@ -16,11 +17,19 @@ BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = BroadcastingList4 = 
 
 
 def is_compiling() -> bool:
-    """False: code always runs as Python."""
+    """Return whether `nn.Graph.build` is being traced."""
+    return is_traced()
+
+
+is_dynamo_compiling = is_compiling
+
+
+def is_exporting() -> bool:
+    """Return False: nothing is exported by tracing Python."""
     return False
 
 
-is_dynamo_compiling = is_exporting = is_dynamo_supported = is_compiling
+is_dynamo_supported = is_exporting
 
 
 def wrap(fn_or_name: T) -> T:

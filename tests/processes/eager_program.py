@@ -180,10 +180,9 @@ def no_sync() -> None:
     flow.manual_seed(0)
     plain = nn.Linear(4, 1)
     model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1))
-    assert isinstance(model, nn.parallel.DistributedDataParallel) and model.module is model
     assert not isinstance(plain, nn.parallel.DistributedDataParallel)
-    assert list(model.state_dict()) == ["weight", "bias"]
-    plain.load_state_dict(model.state_dict())
+    assert list(model.state_dict()) == ["module.weight", "module.bias"]
+    plain.load_state_dict(model.module.state_dict())
     data = np.random.default_rng(0).standard_normal((SIZE, 3, 2, 4)).astype(np.float32)
     for _ in range(2):  # gradients that were averaged stay as they are
         with model.no_sync():

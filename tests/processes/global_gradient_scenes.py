@@ -331,11 +331,8 @@ def replicas_learn_as_one() -> None:
     for bucket_size, use_bucket in ((10, True), (1, False)):
         flow.manual_seed(RANK)
         model = Net()
-        assert (
-            flow.nn.parallel.DistributedDataParallel(
-                model, bucket_size=bucket_size, use_bucket=use_bucket
-            )
-            is model
+        wrapped = flow.nn.parallel.DistributedDataParallel(
+            model, bucket_size=bucket_size, use_bucket=use_bucket
         )
         weights = {k: v.numpy().astype(np.float64) for k, v in model.state_dict().items()}
         everywhere = flow.comm.all_gather_object({k: v.tolist() for k, v in weights.items()})
@@ -345,7 +342,7 @@ def replicas_learn_as_one() -> None:
         for _ in range(3):
             data = random.standard_normal((4 * SIZE, 5)).astype(np.float32)
             optimizer.zero_grad(set_to_none=True)
-            (model(flow.tensor(data[4 * RANK : 4 * RANK + 4])) ** 2).mean().backward()
+            (wrapped(flow.tensor(data[4 * RANK : 4 * RANK + 4])) ** 2).mean().backward()
             grads = whole_batch_grads(weights, data)
             for name, p in model.named_parameters():
                 if p.requires_grad:
@@ -364,8 +361,7 @@ def replicas_average_every_float_dtype() -> None:
     model.forward = lambda by: (
         (model.wide * by).sum() + 2 * (model.narrow * by).sum().to(flow.float64)
     )
-    flow.nn.parallel.DistributedDataParallel(model)
-    model(float(RANK + 1)).backward()
+    flow.nn.parallel.DistributedDataParallel(model)(float(RANK + 1)).backward()
     mean = (SIZE + 1) / 2
     for parameter, slope in ((model.wide, 1), (model.narrow, 2)):
         assert parameter.grad.dtype == parameter.dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
@@ -70,12 +71,16 @@ def test_a_missing_name_is_an_error() -> None:
     with enable():
         import torch
 
-        with pytest.raises(AttributeError, match=r"'torch' is 'oneflow' .* 'no_such'"):
+        with pytest.raises(AttributeError, match=r"'torch', which is 'oneflow' .* 'no_such'.*lazy"):
             torch.no_such  # noqa: B018
-        with pytest.raises(ImportError, match="no_such"):
+        with pytest.raises(ImportError, match=r"'no_such' from .*lazy=True"):
             from torch import no_such  # noqa: F401
-        with pytest.raises(ModuleNotFoundError, match=r"torch\.no_such"):
+        with pytest.raises(ModuleNotFoundError, match=r"torch\.no_such'.*lazy=True") as caught:
             importlib.import_module("torch.no_such")
+        assert caught.value.name == "torch.no_such"
+        assert importlib.util.find_spec("torch.no_such") is None
+        with pytest.raises(ModuleNotFoundError, match=r"graph\.export\(file\)"):
+            import torch.export
 
 
 def test_lazily_a_missing_name_fails_when_it_is_used() -> None:
@@ -92,6 +97,8 @@ def test_lazily_a_missing_name_fails_when_it_is_used() -> None:
             Missing(1)
         with pytest.raises(OneFlowError, match=r"oneflow\.no_such\.f is used"):
             torch.no_such.f + 1
+        with pytest.raises(OneFlowError, match=r"export\.export is used.*graph\.export\(file\)"):
+            torch.export.export(1)
 
         class Derived(Missing):
             pass

@@ -32,6 +32,22 @@ def test_marks_for_compilers_leave_functions_as_they_are() -> None:
         fx.symbolic_trace(double)
 
 
+def test_packages_hear_that_they_are_traced() -> None:
+    """They leave out checks of values that do not exist in a graph."""
+
+    class Checked(flow.nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            asked.append([ask() for ask in questions])
+            if not flow.compiler.is_compiling() and (x < 0).any():
+                raise ValueError("negative")
+            return x * 2
+
+    asked: list[list[bool]] = []
+    questions = (flow.compiler.is_compiling, flow._dynamo.is_compiling, flow.jit.is_tracing)
+    assert Checked()(flow.ones(2)).tolist() == [2, 2]
+    assert asked == [[True] * 3] and not any(ask() for ask in questions)
+
+
 def test_custom_op_calls_its_function() -> None:
     library = importlib.import_module("oneflow.library")
 

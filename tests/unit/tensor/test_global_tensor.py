@@ -145,7 +145,7 @@ def test_data_parallel_of_one_process_changes_nothing() -> None:
     expected = model.weight.grad.numpy().copy()
     model.zero_grad()
     wrapped = DistributedDataParallel(model)
-    assert wrapped is model
+    assert wrapped.module is model and wrapped.weight is model.weight
     wrapped(x).sum().backward()
     np.testing.assert_allclose(model.weight.grad.numpy(), expected)
     assert isinstance(model.weight, flow.nn.Parameter)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from oneflow.api import (
     algebra,
+    compat,
     elementwise,
     environment,
     indexing,
@@ -50,6 +51,7 @@ TOPICS = (
     training,
     one_embedding,
     environment,
+    compat,
     upstream,
 )
 

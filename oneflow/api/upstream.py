@@ -60,7 +60,7 @@ ROWS: tuple[Row, ...] = (
     *at("functional.linear_algebra", row("linalg_cross", "_C", own="cross", torch=None)),
     *at("functional.arithmetic", row("broadcast_equal", "_C", own="eq", torch=None)),
     *_upstream_only(
-        "upstream.collectives",
+        "compat.upstream.collectives",
         "comm_broadcast local_all_gather local_all_reduce local_reduce local_reduce_scatter recv "
         "send",
     ),

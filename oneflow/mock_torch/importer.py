@@ -22,7 +22,7 @@ from oneflow.mock_torch.substitutes import way_out
 TORCH_VERSION = "2.4.0"
 """The PyTorch for which the mock stands, to programs that ask for `torch.__version__`."""
 
-ELSEWHERE = {"torch.ops": "oneflow.upstream.libraries"}
+ELSEWHERE = {"torch.ops": "oneflow.compat.torch.libraries"}
 """Modules of PyTorch whose name means something else here."""
 
 ATTRIBUTE_OPS = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_NAME")

@@ -232,6 +232,18 @@ def test_the_layers_of_the_front_end_import_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_nobody_imports_the_shelf_of_compatible_names() -> None:
+    """The table of names, paths.py and mock_torch name its modules and import them on demand."""
+    wrong = [
+        f"{name}:{line} imports {target}"
+        for name, path in SOURCES.items()
+        if not name.startswith("compat")
+        for line, target, *_ in imports(path.read_text(), name, _is_package(path))
+        if target.startswith("oneflow.compat")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_doors_only_import() -> None:
     for name in DOORS:
         body = ast.parse(SOURCES[name].read_text()).body

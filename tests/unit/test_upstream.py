@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import oneflow as flow
-from oneflow.upstream import inner, internal
-from oneflow.upstream.args_tree import ArgsTree
+from oneflow.compat.upstream import inner, internal
+from oneflow.compat.upstream.args_tree import ArgsTree
 
 Point = namedtuple("Point", "x y")
 
@@ -86,7 +86,7 @@ def test_the_compiled_module_of_one_process() -> None:
 
 
 def test_tests_that_begin_with_upstreams_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    from oneflow.upstream import testing
+    from oneflow.compat.upstream import testing
 
     @testing.skip_unless_1n2d()
     class NeedsTwo(testing.TestCase):

@@ -1,6 +1,13 @@
 """Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
 from collections.abc import Sequence
+from oneflow.compat.upstream.collectives import comm_broadcast as comm_broadcast
+from oneflow.compat.upstream.collectives import local_all_gather as local_all_gather
+from oneflow.compat.upstream.collectives import local_all_reduce as local_all_reduce
+from oneflow.compat.upstream.collectives import local_reduce as local_reduce
+from oneflow.compat.upstream.collectives import local_reduce_scatter as local_reduce_scatter
+from oneflow.compat.upstream.collectives import recv as recv
+from oneflow.compat.upstream.collectives import send as send
 from oneflow.core.dtype import DType
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.operand import DimLike
@@ -464,7 +471,6 @@ from oneflow.functional.quantization import fake_quantize_per_tensor_affine as f
 from oneflow.functional.quantization import min_max_observer as min_max_observer
 from oneflow.functional.quantization import moving_average_min_max_observer as moving_average_min_max_observer
 from oneflow.functional.quantization import quantization as quantization
-from oneflow.functional.random_state import Generator
 from oneflow.functional.random_state import Generator as Generator
 from oneflow.functional.random_state import default_generator as default_generator
 from oneflow.functional.random_state import get_rng_state as get_rng_state
@@ -716,13 +722,6 @@ from oneflow.one_embedding.upstream import one_embedding_lookup as one_embedding
 from oneflow.one_embedding.upstream import one_embedding_sgd_update as one_embedding_sgd_update
 from oneflow.one_embedding.upstream import one_embedding_unique_key_value_pair as one_embedding_unique_key_value_pair
 from oneflow.tensor.tensor import Tensor
-from oneflow.upstream.collectives import comm_broadcast as comm_broadcast
-from oneflow.upstream.collectives import local_all_gather as local_all_gather
-from oneflow.upstream.collectives import local_all_reduce as local_all_reduce
-from oneflow.upstream.collectives import local_reduce as local_reduce
-from oneflow.upstream.collectives import local_reduce_scatter as local_reduce_scatter
-from oneflow.upstream.collectives import recv as recv
-from oneflow.upstream.collectives import send as send
 from typing import Any
 import builtins
 

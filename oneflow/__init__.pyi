@@ -351,7 +351,6 @@ from oneflow.functional.promotion import get_default_dtype as get_default_dtype
 from oneflow.functional.promotion import set_default_dtype as set_default_dtype
 from oneflow.functional.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
 from oneflow.functional.quantization import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
-from oneflow.functional.random_state import Generator
 from oneflow.functional.random_state import Generator as Generator
 from oneflow.functional.random_state import default_generator as default_generator
 from oneflow.functional.random_state import get_rng_state as get_rng_state
@@ -468,7 +467,6 @@ from oneflow.tensor.layout import finfo as finfo
 from oneflow.tensor.layout import iinfo as iinfo
 from oneflow.tensor.layout import placement as placement
 from oneflow.tensor.printing import set_printoptions as set_printoptions
-from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.tensor import Tensor as Tensor
 from oneflow.tensor.tensor import is_tensor as is_tensor
 from typing import Any

@@ -10,7 +10,6 @@ from oneflow.nn import parallel as parallel
 from oneflow.nn import parameter as parameter
 from oneflow.nn import qat as qat
 from oneflow.nn import utils as utils
-from oneflow.nn.module import Module
 from oneflow.nn.module import Module as Module
 from oneflow.nn.modules.activation import LogSoftmax as LogSoftmax
 from oneflow.nn.modules.activation import PReLU as PReLU

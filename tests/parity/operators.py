@@ -176,7 +176,7 @@ def _check_samples(
         if dtype not in op.dtypes:
             continue
         float_like = dtype.is_floating_point and op.supports_autograd and surface == "function"
-        for number, sample in enumerate(_samples(op, dtype, float_like)):
+        for number, sample in enumerate(samples_of(op, dtype, float_like)):
             if number == limit:
                 break
             outcome, message = _outcome(op, surface, theirs, ours, sample, float_like)
@@ -185,7 +185,7 @@ def _check_samples(
                 yield Finding("operators", title(op), surface, name, number, outcome, message)
 
 
-def _samples(op: Any, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
+def samples_of(op: Any, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
     """Samples that the entry's own function yields: `op.sample_inputs` seeds all generators of all
     devices anew and looks for the test that asks, for each sample, which takes longer than the
     sample's comparison.

@@ -23,6 +23,7 @@ import oneflow as flow
 from oneflow import surfaces
 from oneflow.core.errors import InternalError, OneFlowError
 
+from .operators import samples_of
 from .public_samples import SAMPLES
 from .values import Unsupported, to_flow
 
@@ -174,7 +175,7 @@ def _of_torch() -> dict[str, Sample]:
             if dtype not in op.supported_dtypes("cpu"):
                 continue
             try:
-                first = next(iter(op.sample_inputs("cpu", dtype)))
+                first = next(samples_of(op, dtype, requires_grad=False))
                 args = tuple(to_flow([first.input, *first.args]))
                 keywords = {key: to_flow([value])[0] for key, value in first.kwargs.items()}
             except (Unsupported, StopIteration):

@@ -8,7 +8,7 @@ import pytest
 
 from .simulation import replay_command, run_seed, run_seeds
 
-SEEDS = 120
+SEEDS = 40
 
 
 @pytest.mark.parametrize("seeds", [SEEDS, pytest.param(3000, marks=pytest.mark.slow)])

@@ -7,7 +7,7 @@ is the op's own in float64, for the same rounded inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from oneflow.core.dtype import dtype_of, float16
-from oneflow.core.op import find_op, infer_types
+from oneflow.core.op import Attrs, Op, find_op, infer_types, signatures
+from oneflow.core.sbp import Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import registry
 from oneflow.kernels.expressions.formula import formula_of
@@ -32,6 +33,10 @@ OWN = ("one_embedding", "batch_moments", "batch_norm_average", "batch_norm_track
 """Ops that add up rows of open tables in float32, or take the float64 sums of another op."""
 TOLERANCE = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
 LARGEST = {"bfloat16": 1e38, "float16": 6e4}
+INSIDE: dict[str, Callable[..., int]] = {
+    "attention": lambda q, k, *_: prod(q[:-1]) * k[-2],  # weights
+}
+"""Elements that an op makes besides those of its outputs."""
 
 Place = tuple[int, int]
 
@@ -75,6 +80,17 @@ def _forms(sample: Sample) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield 400, sample.attrs | {key: (*value[:i], 380, *value[i + 1 :])}
 
 
+def _is_apart(
+    op: type[Op], types: tuple[TensorType, ...], attrs: Attrs, places: tuple[Place, ...]
+) -> bool:
+    """Do ranks that split all operands at these places need no sums, for gradients neither?"""
+    parts = tuple(Split(dim) for _, dim in places)
+    return len({i for i, _ in places}) == len(places) == len(types) and any(
+        s.inputs == parts and all(isinstance(y, Split) for y in s.outputs)
+        for s in signatures(op, types, attrs)
+    )
+
+
 def _lengthened(sample: Sample) -> Iterator[tuple[tuple[Array, ...], dict[str, Any]]]:
     op = find_op(sample.op)
     for places, (size, attrs) in product(sorted(_places(sample)), _forms(sample)):
@@ -83,7 +99,8 @@ def _lengthened(sample: Sample) -> Iterator[tuple[tuple[Array, ...], dict[str, A
             for i, x in enumerate(sample.inputs)
         ]
         most = MOST_ELEMENTS if size == LONG else MOST_ELEMENTS // 10
-        if sum(map(prod, shapes)) > most:
+        inside = INSIDE.get(sample.op, lambda *_: 0)(*shapes)
+        if max(sum(map(prod, shapes)), inside) > most:
             continue
         types = tuple(
             TensorType(shape, float16 if x.dtype == np.float64 else dtype_of(x.dtype))
@@ -93,6 +110,8 @@ def _lengthened(sample: Sample) -> Iterator[tuple[tuple[Array, ...], dict[str, A
             outs = infer_types(op, types, op.defaults | attrs)
         except (ValueError, RuntimeError, LookupError, TypeError):
             continue  # the op refuses these shapes
+        if _is_apart(op, types, op.defaults | attrs, places):
+            continue
         if sum(t.numel for t in outs) <= most:
             pairs = zip(sample.inputs, shapes, strict=True)
             yield tuple(_repeated(x, shape) for x, shape in pairs), attrs

@@ -7,6 +7,7 @@ thread) may see one entry that is being written; its end is written last.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ class Acts:
 
     actors: ids in the plan.  begins, ends: seconds of the monotonic clock, which all processes of a
     host share; an end of 0.0 is a slot that was never used.  count: acts so far, as of the last
-    time that the executor paused.
+    time that the executor paused.  marks: where kernels are timed, of each act of a segment, in
+    order, its beginning and the ends of its calls.
     """
 
-    __slots__ = ("actors", "begins", "count", "ends", "mask")
+    __slots__ = ("actors", "begins", "count", "ends", "marks", "mask")
 
     def __init__(self, slots: int = RING_SLOTS) -> None:
         if slots & (slots - 1):
@@ -33,6 +35,7 @@ class Acts:
         self.begins = [0.0] * slots
         self.ends = [0.0] * slots
         self.mask = slots - 1
+        self.marks = array("d")
         self.count = 0
 
 

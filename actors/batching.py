@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from oneflow.actors.fusing import Fact, Line
+from oneflow.actors.fusing import Fact, Line, members_of
 from oneflow.boxing.bound_op import BoundOp
 from oneflow.core.graph import Node
 from oneflow.core.op import Op
@@ -137,6 +137,6 @@ def _batched(calls: Sequence[BoundNode], device: str) -> BoundNode:
     node = Node(last.node.id, op.name, last.node.placement, last.node.attrs)
     node.inputs = [v for c in calls for v in c.node.inputs]
     node.outputs = [v for c in calls for v in c.node.outputs]
-    node.rate, node.stage = last.node.rate, last.node.stage
-    node.location, node.module = last.node.location, last.node.module
-    return replace(last, node=node, call=call, view=None)
+    node.stand_for(last.node)
+    members = tuple(member for c in calls for member in members_of(c))
+    return replace(last, node=node, call=call, view=None, members=members)

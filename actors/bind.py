@@ -6,9 +6,11 @@ shared memory; what it reads of others is found in theirs (`Peers`).
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oneflow.actors.actor import Actor, Input, Output
@@ -72,6 +74,7 @@ class BoundActor:
     """An actor of this rank and the kernel that its acts run.
 
     slot_nbytes: of a slot of each output.  counted: acts that the metrics know of already.
+    calls: those of a segment, beneath all that `kernel` does besides.
     """
 
     spec: ActorSpec
@@ -79,6 +82,7 @@ class BoundActor:
     kernel: Kernel
     boxing: Boxing | None = None
     slot_nbytes: tuple[int, ...] = ()
+    calls: CallsBySlots | None = None
     counted: int = 0
     is_segment: bool = field(init=False)
     kind: str = field(init=False)
@@ -199,6 +203,7 @@ class _Binder:
         actors = {}
         for spec in self.local:
             kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
+            calls = kernel if isinstance(kernel, CallsBySlots) and spec.id in segments else None
             if beside is not None:
                 kernel = beside.ordered(spec, kernel)
             if self.hardware.kind != "cpu" and self._meets_peers(spec, readers):
@@ -209,7 +214,7 @@ class _Binder:
                 kernel = _counting(kernel, lookups)
             nbytes = tuple(self.memory[r.id, self.rank].layout.nbytes for r in spec.outputs)
             actor = self._actor(spec, readers)
-            actors[spec.id] = BoundActor(spec, actor, kernel, boxing, nbytes)
+            actors[spec.id] = BoundActor(spec, actor, kernel, boxing, nbytes, calls)
         bound = BoundPlan(
             self.plan,
             self.rank,
@@ -425,7 +430,7 @@ class _Binder:
         if spec.kind is ActorKind.ALL_REDUCE:
             group = self.peers.collectives(group_of(node_step(spec, spec.nodes[0]), self.rank))
             reduce = AllReduce(spec, self.rank, channels, self.memory, group)
-            return _CallsBySlots(reduce.build), None
+            return CallsBySlots(reduce.build), None
         for channel in channels:
             if channel.source != self.rank:
                 self._memory_of(channel.register, channel.source)
@@ -440,11 +445,11 @@ class _Binder:
 
             if self.recordings is not None:
                 known = spec.name, self.recordings, segment.blame
-                return _CallsBySlots(partial(_replayed, build, *known)), None
-            return _CallsBySlots(build, segment.blame), None
+                return CallsBySlots(partial(_replayed, build, *known)), None
+            return CallsBySlots(build, segment.blame), None
         if spec.kind in READS_PEERS:
             boxing = Boxing(spec, self.rank, self.hardware, channels, self.memory)
-            return _CallsBySlots(boxing.build), boxing
+            return CallsBySlots(boxing.build), boxing
         if spec.kind is ActorKind.INPUT:
             return self.feed.kernel(spec, outputs), None
         if spec.kind is ActorKind.OUTPUT:
@@ -500,10 +505,14 @@ def _arrays(memories: list[RegisterMemory], slots: tuple[int, ...]) -> dict[int,
     return result
 
 
-class _CallsBySlots:
-    """A kernel whose list of calls is built once for each combination of slots."""
+class CallsBySlots:
+    """A kernel whose list of calls is built once for each combination of slots.
 
-    __slots__ = ("_blame", "_build", "_calls")
+    marks: takes the moment at which the calls of an act begin, and the end of each; None: nobody
+    wants them.
+    """
+
+    __slots__ = ("_blame", "_build", "_calls", "marks")
 
     def __init__(
         self,
@@ -513,15 +522,23 @@ class _CallsBySlots:
         self._build = build
         self._blame = blame
         self._calls: dict[Any, list[Callable[[], Any]]] = {}
+        self.marks: array[float] | None = None
 
     def __call__(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
         key = in_slots, out_slots
         calls = self._calls.get(key)
         if calls is None:
             calls = self._calls[key] = self._build(in_slots, out_slots)
+        marks = self.marks
         try:
-            for call in calls:
-                call()
+            if marks is None:
+                for call in calls:
+                    call()
+            else:
+                marks.append(perf_counter())
+                for call in calls:
+                    call()
+                    marks.append(perf_counter())
         except Exception as error:
             if self._blame is not None:
                 self._blame(error, next(i for i, c in enumerate(calls) if c is call))

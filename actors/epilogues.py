@@ -269,9 +269,9 @@ class _Products(Line):
         node = Node(last.node.id, Product.name, last.node.placement, chain.attrs)
         node.inputs = [v for v, _ in ins]
         node.outputs = [chain.outputs[e] for e in ("", *chain.words) if e in chain.outputs]
-        node.rate, node.stage = last.node.rate, last.node.stage
-        node.location, node.module = last.node.location, last.node.module
-        return replace(last, node=node, call=call, view=None)
+        node.stand_for(last.node)
+        members = tuple(self._nodes[m] for m in chain.members)
+        return replace(last, node=node, call=call, view=None, members=members)
 
     def _make_facts(self) -> Iterator[Fact]:
         for chain in self._chains.values():

@@ -431,9 +431,9 @@ class _Fusing(Line):
         call = bind_alike("reshape", (stored.type,), (type_,), attrs, self._device)
         node = Node(value.id + 2 * OTHER_IDS, "reshape", made.node.placement, attrs)
         node.inputs, node.outputs, stored.users = [stored], [value], [node]
-        node.rate, node.stage = made.node.rate, made.node.stage
-        node.location, node.module = made.node.location, made.node.module
-        return replace(made, node=node, call=call, view=find_view("reshape"))
+        node.stand_for(made.node)
+        view = find_view("reshape")
+        return replace(made, node=node, call=call, view=view, members=(), part_of=None)
 
     def _bound(
         self,
@@ -442,10 +442,9 @@ class _Fusing(Line):
         reads: list[tuple[Value, TensorType]],
         outputs: list[tuple[Value, TensorType]],
     ) -> BoundNode:
-        last = self._nodes[group.members[-1]]
-        drawing = next(
-            (self._nodes[m] for m in group.members if self._nodes[m].call.op.is_random), None
-        )
+        nodes = self._nodes
+        last = nodes[group.members[-1]]
+        drawing = next((nodes[m] for m in group.members if nodes[m].call.op.is_random), None)
         name = Fused.name
         if drawing is not None:
             name = FusedRandom.name
@@ -461,9 +460,9 @@ class _Fusing(Line):
             )
         node = Node(last.node.id, name, last.node.placement, attrs)
         node.inputs, node.outputs = [v for v, _ in reads], [v for v, _ in outputs]
-        node.rate, node.stage = last.node.rate, last.node.stage
-        node.location, node.module = last.node.location, last.node.module
-        return replace(last, node=node, call=call, view=None)
+        node.stand_for(last.node)
+        members = tuple(n for m in group.members for n in members_of(nodes[m]))
+        return replace(last, node=node, call=call, view=None, members=members, part_of=None)
 
     # ---- what was done ---------------------------------------------------------------------------
 
@@ -485,6 +484,11 @@ class _Fusing(Line):
             if reason:
                 found.append(Fact((bound.node.op,), type_, bound.node.location, reason))
         return found
+
+
+def members_of(bound: BoundNode) -> tuple[BoundNode, ...]:
+    """The nodes that its kernel computes."""
+    return bound.members or (bound,)
 
 
 def kind_of(maker: str, reader: str) -> str:
@@ -543,9 +547,11 @@ def _two(bound: BoundNode, first: BoundOp, second: BoundOp, joins: int) -> Parts
     one.inputs, one.outputs = node.inputs[:taken], [between]
     other.inputs, other.outputs = [between, *node.inputs[taken:]], node.outputs
     for part in (one, other):
-        part.rate, part.stage = node.rate, node.stage
-        part.location, part.module = node.location, node.module
-    parts = replace(bound, node=one, call=first), replace(bound, node=other, call=second)
+        part.stand_for(node)
+    parts = (
+        replace(bound, node=one, call=first, part_of=node),
+        replace(bound, node=other, call=second, part_of=node),
+    )
     return Parts(bound, parts, joins)
 
 
@@ -622,7 +628,7 @@ def table(facts: Sequence[Fact], others: Counter[str]) -> str:
     groups = [f for f in facts if not f.reason]
     ops = sum(len(f.ops) for f in groups)
     lines = [f"fusion: {ops} ops in {len(groups)} kernels"]
-    counts = Counter((_sum_of(f.ops) + _by(f.path), f.type, f.location) for f in groups)
+    counts = Counter((sum_of(f.ops) + _by(f.path), f.type, f.location) for f in groups)
     lines += [_line(f"{n} x " if n > 1 else "", *key) for key, n in counts.items()]
     alone = Counter((f.ops[0], f.type, f.location, f.reason) for f in facts if f.reason)
     lines.append("not fused:" if alone else "not fused: nothing")
@@ -632,7 +638,8 @@ def table(facts: Sequence[Fact], others: Counter[str]) -> str:
     return "\n".join([*lines, f"no formula: {rest or 'none'}"])
 
 
-def _sum_of(ops: tuple[str, ...]) -> str:
+def sum_of(ops: Sequence[str]) -> str:
+    """The ops of a kernel in their order, those that follow each other counted."""
     runs = [(op, len(list(same))) for op, same in groupby(ops)]
     return " + ".join(f"{n} {op}" if n > 2 else " + ".join([op] * n) for op, n in runs)
 

@@ -50,7 +50,8 @@ class _Joining(Line):
             seen.update(sums)
             concatenated = self._concatenated(i, slices)
             if concatenated is not None:
-                made[i] = concatenated
+                members = tuple(self._nodes[at] for at in (*slices, *sums, i))
+                made[i] = replace(concatenated, members=members)
                 gone.update(slices, sums)
                 ops = ("slice_scatter",) * len(slices) + ("add",) * (len(sums) + 1)
                 type_ = str(concatenated.call.out_types[0])
@@ -112,8 +113,7 @@ class _Joining(Line):
         node = Node(bound.node.id, "concat", bound.node.placement, attrs)
         inputs: list[Value] = [self._nodes[at].node.inputs[0] for at in slices]
         node.inputs, node.outputs = inputs, bound.node.outputs
-        node.rate, node.stage = bound.node.rate, bound.node.stage
-        node.location, node.module = bound.node.location, bound.node.module
+        node.stand_for(bound.node)
         return replace(bound, node=node, call=call, view=None)
 
 
@@ -170,10 +170,9 @@ class _Heads(Line):
         again = Node(node.id + 4 * OTHER_IDS, "reshape", node.placement, shape_of)
         again.inputs, again.outputs, value.users = [value], node.outputs, [again]
         for part in (joined, again):
-            part.rate, part.stage = node.rate, node.stage
-            part.location, part.module = node.location, node.module
+            part.stand_for(node)
         view = bind_alike("reshape", (whole,), (flat,), shape_of, self._device)
         return [
-            replace(bound, node=joined, call=call, view=None),
+            replace(bound, node=joined, call=call, view=None, members=(*copies, bound)),
             replace(bound, node=again, call=view, view=find_view("reshape")),
         ]

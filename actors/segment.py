@@ -42,11 +42,17 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True)
 class BoundNode:
-    """One node of the segment, and its op as this rank runs it."""
+    """One node of the segment, and its op as this rank runs it.
+
+    members: the nodes that one kernel computes together; (): this one alone.  part_of: the node of
+    the program of which this one is a part; None: it is whole.
+    """
 
     node: Node
     call: BoundOp
     view: ViewFunction | None
+    members: tuple[BoundNode, ...] = ()
+    part_of: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Segment:
         self._workspaces: dict[tuple[int, int], int] = {}
         self._roots: dict[int, int] = {}
         self._random_acts: dict[int, list[int]] = {}  # acts so far, whichever slots they used
-        self._made_for: list[Node] = []
+        self._made_for: list[BoundNode] = []
         bound = [bind_node(n, rank, hardware.kind) for n in nodes]
         self.nodes = bound
         self.facts: list[Fact] = []
@@ -216,16 +222,21 @@ class Segment:
         """
         arrays: dict[int, Array] = dict(outside)
         calls: list[Call] = []
-        made_for: list[Node] = []
+        made_for: list[BoundNode] = []
         for bound in self.nodes:
             self._build_node(bound, arrays, scratch, clock, calls)
-            made_for += [bound.node] * (len(calls) - len(made_for))
+            made_for += [bound] * (len(calls) - len(made_for))
         self._made_for = made_for
         return calls
 
+    @property
+    def made_for(self) -> Sequence[BoundNode]:
+        """The node of each call of an act; empty before the first act."""
+        return self._made_for
+
     def blame(self, error: Exception, call: int) -> None:
         """Adds to the text of an error where the user wrote what call number `call` does."""
-        node = self._made_for[call]
+        node = self._made_for[call].node
         locate(error, node.module, node.location)
         words = launched_earlier(error)
         if words and len(error.args) == 1 and words not in str(error):

@@ -6,6 +6,10 @@ is none, because the disk is slow, the step goes on and what it did is counted a
 an act takes the interpreter ten microseconds, so the acts of a trace that fits into one ring are
 not disturbed by it at all, and those of a longer one the less the longer they take.
 
+An act of a segment on a CPU has a slice for each kernel inside of its own. Their times are marks in
+a list beside the ring (acts.py): one look at the clock a kernel. What a kernel is does not change,
+so it is described once, when the first ring is written.
+
 Arrows follow registers from the act that filled a slot to the act that read it first. Nothing about
 them is recorded: the n-th item that is made of a register is the n-th that each reader takes, on
 whatever rank, so both ranks give the arrow the same name.
@@ -20,16 +24,21 @@ import os
 import queue
 import threading
 import time
+from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.actors.acts import Acts, continued
+from oneflow.actors.kernel_facts import describe_kernels
 from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
 from oneflow.core.side_work import side_work_since
+from oneflow.services.kernel_sums import KERNEL
 from oneflow.services.traces import (
     FORMAT,
     MAX_NBYTES,
@@ -42,6 +51,7 @@ from oneflow.services.traces import (
 if TYPE_CHECKING:
     from oneflow.actors.bind import BoundActor, BoundPlan
     from oneflow.actors.executor import Executor
+    from oneflow.actors.segment import Segment
 
 RINGS = 4
 MIN_SLOTS, MAX_SLOTS = 1 << 14, 1 << 16
@@ -53,6 +63,8 @@ GRAPHS_APART = 1_000_000  # between the thread ids of two graphs of one process
 WAITS = GRAPHS_APART - 1  # the row that says what was waited for, behind those of the actors
 SIDE_WORK = 1000 * GRAPHS_APART
 """The rows of what other threads did begin here."""
+MAX_MARKS = 1 << 18
+"""Marks of kernels from which a ring is handed over at the end of a step: two megabytes."""
 WAITED_US = 20.0
 """A rest between two acts from which it is an event of that row."""
 
@@ -162,6 +174,9 @@ class Trace:
             self.error = f"{self.path}: {error.strerror or error}"
             self.state = "failed"
             log.warning("the trace cannot be written: %s", self.error)
+        except BaseException as error:
+            self.error, self.state = repr(error), "failed"
+            raise
 
     def _write(self) -> None:
         remove_left_overs(self.path)
@@ -253,6 +268,12 @@ class Recorder:
         self._last_end_us, self._last_step = math.inf, -1
         arrows = _Arrows(bound, trace.ranks, index)
         self._lines = {key: _Lines(trace.rank, base + key, b, arrows) for key, b in actors.items()}
+        self._timed = [b.calls for b in actors.values() if b.calls is not None and _can_time(b)]
+        self._kernels = {
+            key: _Kernels(trace.rank, base + key, bound.memory.segments[key])
+            for key, b in actors.items()
+            if b.calls in self._timed
+        }
         self.empty: queue.SimpleQueue[Acts] = queue.SimpleQueue()
         self._slots = _slots(self._total)
         for _ in range(RINGS - 1):
@@ -262,8 +283,14 @@ class Recorder:
         self.dropped = 0  # acts for which there was no ring
         self._steps = 0
         self._begin()
-        self._executor.acts = Acts(self._slots)
+        self._fill(Acts(self._slots))
         self._executor.recorder = self
+
+    def _fill(self, ring: Acts) -> None:
+        """Let the executor's acts, and their kernels, be noted in a ring."""
+        self._executor.acts = ring
+        for calls in self._timed:
+            calls.marks = ring.marks
 
     def _begin(self) -> None:
         self._first, self._in_ring = self._clock.step, 0
@@ -278,7 +305,10 @@ class Recorder:
         if is_last:
             self.end()
             trace.note_end()
-        elif self._executor.acts.count + self._total > self._slots:
+        elif (
+            self._executor.acts.count + self._total > self._slots
+            or len(self._executor.acts.marks) > MAX_MARKS
+        ):
             self._hand_over()
 
     def end(self) -> None:
@@ -291,6 +321,8 @@ class Recorder:
         if self._in_ring:
             self._put()
         self._executor.acts = small
+        for calls in self._timed:
+            calls.marks = None
 
     def _hand_over(self) -> None:
         try:
@@ -298,10 +330,12 @@ class Recorder:
         except queue.Empty:
             self.dropped += self._executor.acts.count
             self._executor.acts.count = 0
+            del self._executor.acts.marks[:]
         else:
             self._put()
             fresh.count = 0
-            self._executor.acts = fresh
+            del fresh.marks[:]
+            self._fill(fresh)
         self._begin()
 
     def _put(self) -> None:
@@ -311,8 +345,8 @@ class Recorder:
     # ---- on the writer's thread ------------------------------------------------------------------
 
     def events(self, chunk: Chunk) -> Iterator[list[str]]:
-        """Yield the events of each act in order: arrows that end at it, the act, arrows that begin
-        at it.
+        """Yield the events of each act in order: arrows that end at it, the act, its kernels, and
+        arrows that begin at it.
         """
         ring, at_us = chunk.ring, self._trace.at_us
         slots = range(max(0, ring.count - ring.mask - 1), ring.count)
@@ -320,6 +354,7 @@ class Recorder:
         if slots.start:  # its first acts are gone; such a chunk ends with its only step
             have = Counter(ring.actors[n & ring.mask] for n in slots)
             number.update({k: chunk.steps * self._lines[k].acts - n for k, n in have.items()})
+        marks = self._marks_of(ring, slots)
         for n in slots:
             at = n & ring.mask
             key = ring.actors[at]
@@ -327,11 +362,28 @@ class Recorder:
             step, piece = divmod(number[key], lines.acts)
             number[key] += 1
             begin_us, end_us = at_us(ring.begins[at]), at_us(ring.ends[at])
-            events = lines.of(begin_us, end_us, chunk.first_step + step, piece)
+            events = lines.into(begin_us, chunk.first_step + step, piece)
+            events.append(lines.act(begin_us, end_us, chunk.first_step + step, piece))
+            if key in self._kernels:
+                times = map(at_us, next(marks))
+                events += self._kernels[key].of(list(times), chunk.first_step + step)
+            events += lines.out_of(begin_us, end_us, chunk.first_step + step, piece)
             if begin_us - self._last_end_us > WAITED_US:
                 events.insert(0, self._wait(begin_us, chunk.first_step + step, lines))
             self._last_end_us, self._last_step = end_us, chunk.first_step + step
             yield events
+
+    def _marks_of(self, ring: Acts, slots: range) -> Iterator[array[float]]:
+        """Yield the marks of each act in these slots that has some."""
+        counts = [
+            self._kernels[key].num_marks
+            for n in slots
+            if (key := ring.actors[n & ring.mask]) in self._kernels
+        ]
+        at = len(ring.marks) - sum(counts)  # those of acts that are gone come first
+        for count in counts:
+            yield ring.marks[at : at + count]
+            at += count
 
     def _wait(self, until_us: float, step: int, lines: _Lines) -> str:
         """The rest before an act. The cause: the ranks whose registers it reads, if there are any;
@@ -404,28 +456,67 @@ class _Lines:
         self._act = f'{{"ph": "X", "cat": "{kind}", "name": {name}, {self._where}'
         self._ins, self._outs = arrows.into(bound), arrows.out_of(bound)
 
-    def of(self, begin_us: float, end_us: float, step: int, piece: int) -> list[str]:
-        """Events of one act."""
-        found = [
+    def into(self, begin_us: float, step: int, piece: int) -> list[str]:
+        """Arrows that end at an act."""
+        return [
             self._arrow('"f", "bp": "e"', f"{step}.{piece // every}.{name}", begin_us)
             for every, name in self._ins
             if piece % every == 0
         ]
-        found.append(
+
+    def act(self, begin_us: float, end_us: float, step: int, piece: int) -> str:
+        """The slice of an act."""
+        return (
             f'{self._act}{begin_us:.3f}, "dur": {end_us - begin_us:.3f}, '
             f'"args": {{"step": {step}, "piece": {piece}}}}}'
         )
+
+    def out_of(self, begin_us: float, end_us: float, step: int, piece: int) -> list[str]:
+        """Arrows that begin at an act."""
         inside_us = max(begin_us, end_us - 0.001)  # an arrow belongs to what goes on at its time
-        found += [
+        return [
             self._arrow('"s"', f"{step}.{piece // every}.{name}", inside_us)
             for every, name in self._outs
             if (piece + 1) % every == 0
         ]
-        return found
 
     def _arrow(self, kind: str, name: str, at_us: float) -> str:
         where = f"{self._where}{at_us:.3f}"
         return f'{{"ph": {kind}, "cat": "register", "name": "register", "id": "{name}", {where}}}'
+
+
+class _Kernels:
+    """The kernels of a segment, described when the first act is written: they are built by then."""
+
+    def __init__(self, rank: int, tid: int, segment: Segment) -> None:
+        self._segment = segment
+        self._where = f'"pid": {rank}, "tid": {tid}, "ts": '
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, str]]:
+        """The text of each slice before and behind its times."""
+        found = []
+        for name, facts in describe_kernels(self._segment.made_for):
+            head = f'{{"ph": "X", "cat": "{KERNEL}", "name": {json.dumps(name)}, {self._where}'
+            found.append((head, json.dumps(facts)[1:]))
+        return found
+
+    @property
+    def num_marks(self) -> int:
+        """Marks of an act."""
+        return len(self._parts) + 1
+
+    def of(self, marks_us: Sequence[float], step: int) -> list[str]:
+        """Slices of one act. marks_us: when it began, and when each kernel ended."""
+        return [
+            f'{head}{begin:.3f}, "dur": {end - begin:.3f}, "args": {{"step": {step}, {facts}}}'
+            for (head, facts), (begin, end) in zip(self._parts, pairwise(marks_us), strict=True)
+        ]
+
+
+def _can_time(bound: BoundActor) -> bool:
+    """Whether a kernel has ended when its call returns."""
+    return bound.spec.placement.type == "cpu"
 
 
 _own: Trace | None = None

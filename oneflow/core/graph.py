@@ -140,6 +140,12 @@ class Node:
     def is_structural(self) -> bool:
         return self.op in STRUCTURAL
 
+    def stand_for(self, other: Node) -> None:
+        """Take over the facts of a node in whose place, or for which, this one runs."""
+        self.rate, self.stage = other.rate, other.stage
+        self.location, self.module = other.location, other.module
+        self.phase, self.grad_of = other.phase, other.grad_of
+
     def describe(self) -> str:
         """Describe the node for error messages: the op and where the user wrote it."""
         where = f" ({self.location})" if self.location else ""
@@ -248,9 +254,7 @@ class LogicalGraph:
         and phase.
         """
         node = self._make(op, inputs, types, placement, attrs, sbp)
-        node.stage, node.rate = before.stage, before.rate
-        node.location, node.module = before.location, before.module
-        node.phase, node.grad_of = before.phase, before.grad_of
+        node.stand_for(before)
         self._link(node, before.prev, before)
         return node
 

@@ -228,6 +228,14 @@ class Op(metaclass=OpClass):
     """Operands that come in half floats as they are where the op is not lowered, because the dtype
     of its results does not depend on theirs."""
 
+    picks: ClassVar[bool] = False
+    """Reads no more of its first input than it writes."""
+
+    flops: ClassVar[Callable[..., int] | None] = None
+    """`flops(*types, **attrs)`: floating-point operations of a call, of which a product of matrices
+    of (m, k) and (k, n) has 2 m k n; None: one for each function of the formula and element, and
+    none without a formula."""
+
     uniform: ClassVar[Callable[..., Collection[int]] | None] = None
     """`uniform(*types, **attrs)`: the dims of the output along which all elements are equal,
     whatever the inputs hold; for ops that fill or repeat."""

@@ -251,11 +251,11 @@ class Graph:
         self._stack = (max_py_stack_depth, only_user_py_stack) if tells_stack else None
 
     def profile(self, steps: int = 10, folder: str | Path = "trace") -> GraphProfile:
-        """Record what the actors do in the next steps, on every rank that calls this.
+        """Record the acts and kernels of the next steps, on every rank that calls this.
 
         steps: of this graph. folder: gets `trace-rank<N>.json.gz` of each rank, for Perfetto.
-        Returns the profile, whose `close` waits for the file, and whose text has the time of each
-        actor and of each cause to wait.
+        Returns the profile, whose `close` waits for the file, and whose text has tables of the time
+        by op, module, source line and kernel, and the time of each actor and each cause to wait.
         Raises ValueError for less than one step, GraphError if something records the graph already.
         """
         profile = GraphProfile(self.name, steps, folder)

@@ -1,4 +1,4 @@
-"""A profile of a graph: what its actors did in some steps, as a trace and as sums."""
+"""A profile of a graph: the acts and kernels of some steps, as a trace and as sums."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 from oneflow.actors.tracing import Trace, file_name
 from oneflow.core.errors import GraphError
+from oneflow.core.machine_peak import measured_peak
 from oneflow.distributed.world import world
+from oneflow.services.kernel_sums import GROUPS, KERNEL, KernelSums
+from oneflow.services.kernel_sums import SHOWN as KERNELS_SHOWN
 from oneflow.services.traces import TraceReader
 
 if TYPE_CHECKING:
     from oneflow.actors.executor import Executor
 
-SHOWN = 20
+SHOWN = 8
 """Actors in the text of a profile: those that took longest."""
 
 
@@ -30,18 +33,21 @@ class ActorTime:
 
 @dataclass(frozen=True)
 class Sums:
-    """The events of one file. waits: seconds by cause."""
+    """The events of one file. waits: seconds by cause. kernels: by op, module, line and kernel."""
 
     steps: int
     actors: list[ActorTime]
     waits: dict[str, float]
+    kernels: KernelSums
 
 
 class GraphProfile:
     """The acts of a graph on this rank in some steps, recorded while they run.
 
-    Each rank writes `path`, which ui.perfetto.dev shows: a row for each actor, arrows along the
-    registers, and a row of waits with their causes. `oneflow trace merge` puts ranks together.
+    Each rank writes `path`, which ui.perfetto.dev shows: a row for each actor with a slice for each
+    kernel, arrows along the registers, and a row of waits with their causes. `oneflow trace merge`
+    puts ranks together. The text has a table of the time by op, module, source line and kernel,
+    each beside the most that this machine was measured to do.
     """
 
     def __init__(self, graph: str, steps: int, folder: str | Path) -> None:
@@ -88,32 +94,46 @@ class GraphProfile:
         return self.path
 
     def sums(self) -> Sums:
-        """Time by actor, longest first, and by what was waited for; ends the recording."""
+        """Time by kernel, by actor, longest first, and by what was waited for; ends the
+        recording.
+        """
         if self._sums is None:
             self._sums = _sums(self.close())
         return self._sums
 
+    def table(self, by: str = "op", most: int | None = None) -> str:
+        """The kernels by "op", "module", "line" or "kernel", per step. most: rows; None: all."""
+        sums = self.sums()
+        return sums.kernels.table(by, sums.steps, measured_peak(), most)
+
     def __str__(self) -> str:
         sums = self.sums()
-        per_step = 1e3 / max(sums.steps, 1)
-        lines = [f"{'ms a step':>10}  {'acts':>6}  actor"]
-        lines += [
-            f"{actor.seconds * per_step:10.3f}  {actor.acts:6}  {actor.name}"
-            for actor in sums.actors[:SHOWN]
-        ]
-        if len(sums.actors) > SHOWN:
-            lines.append(f"{'':10}  {'':6}  and {len(sums.actors) - SHOWN} more")
-        lines += [
-            f"{seconds * per_step:10.3f}  {'':6}  waiting for {cause}"
-            for cause, seconds in sorted(sums.waits.items(), key=lambda item: -item[1])
-        ]
-        return "\n".join(lines)
+        tables = [self.table(group, KERNELS_SHOWN) for group in GROUPS]
+        return "\n\n".join([*(tables if sums.kernels.seconds else ()), _text(sums)])
+
+
+def _text(sums: Sums) -> str:
+    """The lines of actors and of waits."""
+    per_step = 1e3 / max(sums.steps, 1)
+    lines = [f"{'ms a step':>10}  {'acts':>6}  actor"]
+    lines += [
+        f"{actor.seconds * per_step:10.3f}  {actor.acts:6}  {actor.name}"
+        for actor in sums.actors[:SHOWN]
+    ]
+    if len(sums.actors) > SHOWN:
+        lines.append(f"{'':10}  {'':6}  and {len(sums.actors) - SHOWN} more")
+    lines += [
+        f"{seconds * per_step:10.3f}  {'':6}  waiting for {cause}"
+        for cause, seconds in sorted(sums.waits.items(), key=lambda item: -item[1])
+    ]
+    return "\n".join(lines)
 
 
 def _sums(path: Path) -> Sums:
     acts: dict[str, list[float]] = defaultdict(list)
     waits: dict[str, float] = defaultdict(float)
     steps = set()
+    kernels = KernelSums()
     reader = TraceReader(path)
     try:
         for event in reader.events():
@@ -122,6 +142,8 @@ def _sums(path: Path) -> Sums:
             seconds = event["dur"] * 1e-6
             if event["cat"] == "wait":
                 waits[event["name"]] += seconds
+            elif event["cat"] == KERNEL:
+                kernels.add(event["name"], seconds, event["args"])
             else:
                 acts[event["name"]].append(seconds)
                 if event["cat"] != "beside":
@@ -129,4 +151,4 @@ def _sums(path: Path) -> Sums:
     finally:
         reader.close()
     actors = [ActorTime(name, len(all_), sum(all_)) for name, all_ in acts.items()]
-    return Sums(len(steps), sorted(actors, key=lambda a: -a.seconds), dict(waits))
+    return Sums(len(steps), sorted(actors, key=lambda a: -a.seconds), dict(waits), kernels)

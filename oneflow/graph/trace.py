@@ -719,8 +719,10 @@ class Trace(Mode):
             if self.is_in_backward and node.outputs and not self._computes_again:
                 self._newest[placement] = node.outputs[0]
         node.stage = self._stage_on(placement, values)
-        node.module, node.location = self.module_path, self.locate()
         self._note_phase(node)
+        node.module = self.module_path
+        is_gradient = node.phase == BACKWARD and self._maker is not None
+        node.location = self._maker.location if is_gradient and self._maker else self.locate()
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
             node.rate = PIECE if find_op(op).mutates else STEP
         return node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from math import prod
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import bool_
@@ -54,6 +55,11 @@ class Attention(Op):
     ) -> tuple[TensorType, TensorType]:
         _check("attention", q, k, v, mask, is_causal)
         return q.meta.with_shape((*q.shape[:-1], v.shape[-1])), _statistics(q)
+
+    @staticmethod
+    def flops(q: TensorType, k: TensorType, v: TensorType, *_: TensorType, **__: object) -> int:
+        """Count both products of all rows with all columns, as if nothing was masked."""
+        return 2 * prod(q.shape[:-1]) * k.shape[-2] * (q.shape[-1] + v.shape[-1])
 
     @staticmethod
     def sbp(*types: TensorType, scale: float, is_causal: bool) -> list[SbpSignature]:
@@ -133,6 +139,14 @@ class AttentionGrad(Op):
         require_shape("attention_grad", (*rows, v.shape[-1]), d_out=d_out, out=out)
         require_shape("attention_grad", rows, lse=lse)
         return q.meta, k.meta, v.meta
+
+    @staticmethod
+    def flops(
+        d_out: TensorType, q: TensorType, k: TensorType, v: TensorType, *_: object, **__: object
+    ) -> int:
+        """Count the products for the scores, d_q and d_k, and those for d_v and the scores' own."""
+        per_score = 3 * q.shape[-1] + 2 * v.shape[-1]
+        return 2 * prod(q.shape[:-1]) * k.shape[-2] * per_score
 
     @staticmethod
     def sbp(*types: TensorType, scale: float, is_causal: bool) -> list[SbpSignature]:

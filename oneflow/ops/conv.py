@@ -4,6 +4,7 @@ differentiation.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, TypedDict
 
 from oneflow.core.errors import ShapeError
@@ -87,6 +88,11 @@ class Conv(Op):
         return x.meta.with_shape((x.shape[0], w.shape[0], *positions))
 
     @staticmethod
+    def flops(x: TensorType, w: TensorType, **geometry: Unpack[Geometry]) -> int:
+        positions = _positions(x.shape[2:], w.shape[2:], geometry)
+        return 2 * x.shape[0] * prod(positions) * w.numel
+
+    @staticmethod
     def sbp(x: TensorType, w: TensorType, *, groups: int, **_: object) -> list[SbpSignature]:
         return [signature("S0 B -> S0"), *_signatures(("B S0 -> S1", "S1 S1 -> P"), groups)]
 
@@ -127,6 +133,10 @@ class ConvDataGrad(Op):
         return d_out.meta.with_shape((d_out.shape[0], channels, *spatial))
 
     @staticmethod
+    def flops(d_out: TensorType, w: TensorType, **_: object) -> int:
+        return 2 * d_out.shape[0] * prod(d_out.shape[2:]) * w.numel
+
+    @staticmethod
     def sbp(d_out: TensorType, w: TensorType, *, groups: int, **_: object) -> list[SbpSignature]:
         return [signature("S0 B -> S0"), *_signatures(("S1 S0 -> P", "B S1 -> S1"), groups)]
 
@@ -164,6 +174,12 @@ class ConvFilterGrad(Op):
         positions = _positions(x.shape[2:], kernel, geometry)
         require_shape("conv_filter_grad", (x.shape[0], *d_out.shape[1:2], *positions), d_out=d_out)
         return x.meta.with_shape((d_out.shape[1], x.shape[1] // geometry["groups"], *kernel))
+
+    @staticmethod
+    def flops(
+        d_out: TensorType, x: TensorType, *, kernel: Sizes, **geometry: Unpack[Geometry]
+    ) -> int:
+        return 2 * d_out.numel * (x.shape[1] // geometry["groups"]) * prod(kernel)
 
     @staticmethod
     def sbp(d_out: TensorType, x: TensorType, *, groups: int, **_: object) -> list[SbpSignature]:

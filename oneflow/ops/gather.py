@@ -46,6 +46,7 @@ class Gather(Op):
     """
 
     name = "gather"
+    picks = True
     precision = "follow"
     positions = staticmethod(_along_dim)
 

@@ -43,6 +43,11 @@ class Matmul(Op):
         return TensorType((*batch, rows, columns), a.dtype)
 
     @staticmethod
+    def flops(a: TensorType, b: TensorType, *, transpose_a: bool, transpose_b: bool) -> int:
+        rows, inner = _matrix(a, transpose_a)
+        return 2 * prod(_broadcast_batch(a, b)) * rows * inner * _matrix(b, transpose_b)[1]
+
+    @staticmethod
     def sbp(
         a: TensorType, b: TensorType, *, transpose_a: bool, transpose_b: bool
     ) -> list[SbpSignature]:
@@ -83,6 +88,10 @@ class MatmulWeightGrad(Op):
         return TensorType((n, k) if transpose else (k, n), a.dtype)
 
     @staticmethod
+    def flops(a: TensorType, d: TensorType, *, transpose: bool) -> int:
+        return 2 * a.numel * d.shape[-1]
+
+    @staticmethod
     def sbp(a: TensorType, d: TensorType, *, transpose: bool) -> list[SbpSignature]:
         rows = _BATCH_LETTERS[: a.ndim - 1]
         return einsum_signatures(f"{rows}k,{rows}n->{'nk' if transpose else 'kn'}")
@@ -113,6 +122,10 @@ class Linear(Op):
         if not x.dtype is w.dtype is b.dtype:
             raise DTypeError(f"linear: x {x}, w {w} and b {b} must have one dtype")
         return TensorType((*x.shape[:-1], w.shape[0]), x.dtype)
+
+    @staticmethod
+    def flops(x: TensorType, w: TensorType, b: TensorType) -> int:
+        return (2 * x.shape[-1] + 1) * prod(x.shape[:-1]) * w.shape[0]
 
     @staticmethod
     def sbp(x: TensorType, w: TensorType, b: TensorType) -> list[SbpSignature]:
@@ -153,6 +166,10 @@ class SumRows(Op):
         if x.ndim < 1:
             raise ShapeError(f"sum_rows: needs at least one dim, got {x}")
         return TensorType(x.shape[-1:], x.dtype)
+
+    @staticmethod
+    def flops(x: TensorType) -> int:
+        return x.numel
 
     @staticmethod
     def sbp(x: TensorType) -> list[SbpSignature]:
@@ -216,6 +233,18 @@ class Product(Op):
         shapes = {"saved": out.shape, "sum_out": columns, "sum_a": rows, "sum_b": columns}
         given = [out.with_shape(shapes[e]) for e in epilogue if e in Product.GIVEN]
         return (out, *given)
+
+    @staticmethod
+    def flops(
+        a: TensorType,
+        b: TensorType,
+        *others: TensorType,
+        transpose_a: bool,
+        transpose_b: bool,
+        **_: object,
+    ) -> int:
+        rows, inner = _flat(a, transpose_a)
+        return 2 * prod(rows) * prod(inner) * prod(_flat(b, transpose_b)[1])
 
 
 product = declare(Product)

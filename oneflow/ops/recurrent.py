@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Op, declare
@@ -67,6 +68,13 @@ class Recurrent(Op):
         if cell.has_cell:
             made.append(x.meta.with_shape((*lead, hidden)))
         return tuple(made)
+
+    @staticmethod
+    def flops(
+        x: TensorType, h: TensorType, weight: TensorType, *_: TensorType, **__: object
+    ) -> int:
+        """Count the products of states with the weight."""
+        return 2 * x.numel * h.shape[-1]
 
     @staticmethod
     def sbp(
@@ -206,6 +214,18 @@ class RecurrentGrad(Op):
         d_x = out.meta.with_shape((*lead, weight.shape[0]))
         more = rest[3:] if cell.has_cell else rest[1:]
         return (d_x, h.meta, weight.meta, *(t.meta for t in more))
+
+    @staticmethod
+    def flops(
+        d_out: TensorType,
+        d_h: TensorType,
+        h: TensorType,
+        weight: TensorType,
+        *_: object,
+        **__: object,
+    ) -> int:
+        """Count the products for the states' gradients and for the weight's."""
+        return 4 * prod(d_out.shape[:-1]) * weight.numel
 
     @staticmethod
     def sbp(

@@ -85,9 +85,12 @@ def _reduction(
             listed.append(signature("P -> P"))
         return listed
 
+    def flops(x: TensorType, **_: object) -> int:
+        return x.numel
+
     doc = f"{name[7:]} over dims."
     if rule is None:
-        return row(name, infer, sbp=sbp, doc=doc, precision=precision)
+        return row(name, infer, sbp=sbp, flops=flops, doc=doc, precision=precision)
     known = rule
 
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims, keepdim: bool) -> Gradients:
@@ -97,6 +100,7 @@ def _reduction(
         name,
         infer,
         sbp=sbp,
+        flops=flops,
         grad=grad,
         written=written,
         doc=doc,

@@ -42,12 +42,6 @@ MOVES = frozenset({"to_global", "boxing"})
 SOURCES = frozenset({"input", "variable"})
 """Structural nodes whose value is there before the step."""
 
-PICKING = frozenset({"gather", "index_select"})
-"""Ops that read no more of their first input than they write."""
-
-ATTENTION = {"attention": (2, 0, 1), "attention_grad": (5, 1, 2)}
-"""Ops of attention: the number of their products of rows and columns, which inputs are q and k."""
-
 BYTES_PER_SECOND = {"cpu": 2.5e10, "cuda": 1e12}
 FLOPS_PER_SECOND = {"cpu": 2e11, "cuda": 1e14}
 """Paces of one rank. Those of a CPU: with them steps of the four models of
@@ -422,16 +416,17 @@ def _seconds(
         t.numel / num_parts(s, node.placement.hierarchy)
         for t, s in zip(types, nd_sbps, strict=True)
     ]
-    if node.op in PICKING:
+    op = None if node.is_structural else find_op(node.op)
+    if op is not None and op.picks:
         numels[0] = min(numels[0], numels[-1])
     nbytes = sum(n * t.dtype.bytes for n, t in zip(numels, types, strict=True))
     seconds: float = nbytes / BYTES_PER_SECOND[device]
     flops = 0.0
     if is_product:
         flops = 2.0 * math.sqrt(numels[0] * numels[1] * numels[-1])
-    elif node.op in ATTENTION:
-        products, q, k = ATTENTION[node.op]
-        flops = 2.0 * products * numels[q] * node.inputs[k].type.shape[-2]
+    elif op is not None and op.flops is not None and types[0].numel:
+        share = numels[0] / types[0].numel  # of what is cut in as many parts as its first input
+        flops = op.flops(*types[: len(node.inputs)], **op.defaults | node.attrs) * share
     seconds = max(seconds, flops / FLOPS_PER_SECOND[device])
     return seconds + CALL_SECONDS
 

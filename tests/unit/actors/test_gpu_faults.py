@@ -71,7 +71,7 @@ def test_an_op_that_meets_the_error_of_another_says_so(monkeypatch: pytest.Monke
 def test_a_segment_names_the_op_that_met_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
     segment = Segment.__new__(Segment)
-    node: Any = SimpleNamespace(module="front", location="train.py:7")
+    node: Any = SimpleNamespace(node=SimpleNamespace(module="front", location="train.py:7"))
     segment._made_for = [node]
     error = CUDARuntimeError("cudaErrorLaunchFailure: unspecified launch failure")
     for _ in range(2):

@@ -64,7 +64,7 @@ def of_kind(file: dict[str, Any], ph: str) -> list[dict[str, Any]]:
 
 
 def acts_of(file: dict[str, Any]) -> list[dict[str, Any]]:
-    return [event for event in of_kind(file, "X") if event["cat"] != "wait"]
+    return [event for event in of_kind(file, "X") if event["cat"] not in ("kernel", "wait")]
 
 
 def test_the_ring_keeps_the_newest_acts_and_numbers_them() -> None:

@@ -174,7 +174,7 @@ def test_a_trace_shows_rows_read_beside_a_step(
     events = json.loads(gzip.decompress(profile.close().read_bytes()))["traceEvents"]
     name = f"rows ahead of {model.rows.one_embedding.name}"
     beside = [e for e in events if e.get("cat") == "beside" and e["name"] == name]
-    acts = [e for e in events if e["ph"] == "X" and e["cat"] not in ("beside", "wait")]
+    acts = [e for e in events if e["ph"] == "X" and e["cat"] not in ("beside", "kernel", "wait")]
     assert any(_overlap(beside[0], act) for act in acts if act["args"]["step"] == 0)
     assert name in str(profile)
     rows = {e["tid"] for e in events if e["ph"] == "M" and e["args"]["name"] == name}

@@ -530,6 +530,7 @@ class CallsBySlots:
         if calls is None:
             calls = self._calls[key] = self._build(in_slots, out_slots)
         marks = self.marks
+        first = 0 if marks is None else len(marks)
         try:
             if marks is None:
                 for call in calls:
@@ -540,6 +541,8 @@ class CallsBySlots:
                     call()
                     marks.append(perf_counter())
         except Exception as error:
+            if marks is not None:
+                del marks[first:]  # of an act that has no end
             if self._blame is not None:
                 self._blame(error, next(i for i, c in enumerate(calls) if c is call))
             raise

@@ -27,37 +27,55 @@ def describe_kernels(nodes: Sequence[BoundNode]) -> Iterator[tuple[str, dict[str
 
     A node that comes twice in a row is followed by the copy of its result to a register.
     """
-    begun: set[int] = set()
+    describing = _Describing()
     last = None
     for bound in nodes:
-        yield _copy(bound) if bound is last else _kernel(bound, begun)
+        yield _copy(bound) if bound is last else describing.kernel(bound)
         last = bound
 
 
-def _kernel(bound: BoundNode, begun: set[int]) -> tuple[str, dict[str, Any]]:
-    """begun: ids of the ops of which a kernel computed a part."""
-    members = members_of(bound)
-    works = [_work(member.call) for member in members]
-    whole = _work(bound.call)
-    alone = sum(w.nbytes for w in works)
-    parts = []
-    for member, work in zip(members, works, strict=True):
-        share = work.nbytes / alone if alone else 1 / len(members)
-        is_first = member.part_of is None or id(member.part_of) not in begun
-        begun.add(id(member.part_of))
-        parts.append(
-            {
-                "op": member.node.op if member.part_of is None else member.part_of.op,
-                "module": member.node.module,
-                "line": member.node.location,
-                "share": round(share, 6),
-                "calls": int(is_first),
-                "flops": work.flops,
-            }
-        )
-    name = sum_of([_name(member) for member in members])
-    facts = {"shapes": _shapes(bound.call), "bytes": whole.nbytes}
-    return name, facts | (parts[0] if len(parts) == 1 else {"parts": parts})
+class _Describing:
+    """Kernels of one segment. Nodes of repeated blocks share their calls, and so what these do."""
+
+    def __init__(self) -> None:
+        self._works: dict[int, Work] = {}
+        self._shapes: dict[int, str] = {}
+        self._begun: set[int] = set()
+        """The ops of which a kernel computed a part, by id of their nodes."""
+
+    def kernel(self, bound: BoundNode) -> tuple[str, dict[str, Any]]:
+        members = members_of(bound)
+        works = [self._work(member.call) for member in members]
+        alone = sum(w.nbytes for w in works)
+        parts = []
+        for member, work in zip(members, works, strict=True):
+            share = work.nbytes / alone if alone else 1 / len(members)
+            is_first = member.part_of is None or member.part_of.id not in self._begun
+            if member.part_of is not None:
+                self._begun.add(member.part_of.id)
+            parts.append(
+                {
+                    "op": member.node.op if member.part_of is None else member.part_of.op,
+                    "module": member.node.module,
+                    "line": member.node.location,
+                    "share": round(share, 6),
+                    "calls": int(is_first),
+                    "flops": work.flops,
+                }
+            )
+        key = id(bound.call)
+        if key not in self._shapes:
+            self._shapes[key] = _shapes(bound.call)
+        facts = {"shapes": self._shapes[key], "bytes": self._work(bound.call).nbytes}
+        name = sum_of([_name(member) for member in members])
+        return name, facts | (parts[0] if len(parts) == 1 else {"parts": parts})
+
+    def _work(self, call: BoundOp) -> Work:
+        work = self._works.get(id(call))
+        if work is None:
+            work = work_of(call.op, call.in_types, call.out_types, call.attrs)
+            self._works[id(call)] = work
+        return work
 
 
 def _copy(bound: BoundNode) -> tuple[str, dict[str, Any]]:
@@ -70,10 +88,6 @@ def _copy(bound: BoundNode) -> tuple[str, dict[str, Any]]:
 
 def _name(bound: BoundNode) -> str:
     return bound.node.op if bound.part_of is None else f"{bound.part_of.op}.{bound.node.op}"
-
-
-def _work(call: BoundOp) -> Work:
-    return work_of(call.op, call.in_types, call.out_types, call.attrs)
 
 
 def _shapes(call: BoundOp) -> str:

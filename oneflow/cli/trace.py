@@ -1,4 +1,4 @@
-"""`oneflow trace ...`: what each actor of a job did when."""
+"""`oneflow trace ...`: the acts and kernels of a job, with their times."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from oneflow.cli.debug import RANK
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import output_option, say, show_json, table
 from oneflow.cli.types import DURATION, SIZE
+from oneflow.services.kernel_sums import GROUPS
 
 if TYPE_CHECKING:
     from oneflow.cluster.job import Job
@@ -31,7 +32,7 @@ def _one_end(context: click.Context, option: click.Parameter, value: object) -> 
     return value
 
 
-@choose_group("What each actor of a graph job did when, as Chrome traces.")
+@choose_group("Acts and kernels of a job of a graph: Chrome traces, and tables of them.")
 def trace() -> None:
     pass
 
@@ -49,8 +50,9 @@ def start(
     seconds: float | None,
     how: str,
 ) -> None:
-    """The ranks of a graph job that runs record every act, from the same step on: until --steps or
-    --seconds are over, until `trace stop`, or until a rank's file has 200 MB.
+    """The ranks of a graph or inference job that runs record every act and kernel, from the same
+    step on: until --steps or --seconds are over, until `trace stop`, or until a rank's file has 200
+    MB. Replicas of an inference job each begin with their next step.
 
     The files are outputs of the job, on the nodes of its ranks; `trace stop --to` fetches them.
     """
@@ -154,3 +156,27 @@ def merge_files(out: Path, max_size: int | None, files: tuple[Path, ...]) -> Non
     if found.is_truncated:
         say(f"{out} does not hold all: {found.events} events are what fits; trace fewer steps")
     click.echo(out)
+
+
+@trace.command("kernels")
+@click.option("--by", type=click.Choice(GROUPS), default="op", help="One row for each (op).")
+@click.option("--most", type=click.IntRange(min=1), default=None, help="Rows; else all.")
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@output_option
+def kernels(by: str, most: int | None, files: tuple[Path, ...], how: str) -> None:
+    """Calls, time, bytes and arithmetic of the kernels in the files of one or more ranks, by op, by
+    module, by source line or by kernel; the time of all ranks together, per step.
+
+    A fused kernel shares its time among its ops by the bytes that each would move alone. A file
+    that is broken is refused with 65.
+    """
+    from oneflow.services.kernel_sums import read_kernels
+
+    sums, steps = read_kernels(files)
+    if how == "json":
+        rows = [asdict(row) for row in sums.of(by)[:most]]
+        show_json({"by": by, "steps": steps, "seconds": sums.seconds, "rows": rows})
+    else:
+        click.echo(sums.table(by, steps, most=most))

@@ -9,6 +9,7 @@ the answers of the one before are sent.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import queue
 import threading
@@ -28,6 +29,7 @@ from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.distributed.world import world
 from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.meeting import exchange
 from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.requests import Interface, Request, RequestError, Share
 from oneflow.jobs.running import Bound, bind_job, join_ranks, spans_ranks
@@ -37,6 +39,8 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.tensor.devices import to_host
 
 if TYPE_CHECKING:
+    from oneflow.actors.executor import Executor
+    from oneflow.jobs.tracing import Tracing
     from oneflow.jobs.worker import Commands
 
 log = get_logger(__name__)
@@ -56,7 +60,9 @@ def serve(file: JobFile, begin: pb.Begin, daemon: Commands) -> None:
     join_ranks()
     reporter = Reporter(daemon.frames, p.id, 0)
     bind = partial(bind_job, file, device, begin.plan_file, folder)
-    server = Server(bind, Replies(daemon.frames), reporter)
+    header = {"job": p.id.job_id, "attempt": p.id.attempt}
+    trace = partial(daemon.tracing.begin, job_dir=folder, rank=p.id.rank, header=header)
+    server = Server(bind, Replies(daemon.frames), reporter, daemon.tracing, trace)
     reporter.progress(0, {})
     stop.begin_steps()
     try:
@@ -108,17 +114,35 @@ class Replies:
 
 
 class Server:
-    """bind: makes the job; again after a step that failed, which leaves it unusable."""
+    """Answers requests, or runs its part of their steps.
 
-    def __init__(self, bind: Callable[[], Bound], replies: Replies, reporter: Reporter) -> None:
+    bind: makes the job; again after a step that failed, which leaves it unusable.  trace: lets
+    `tracing` record the steps of an executor.
+    """
+
+    def __init__(
+        self,
+        bind: Callable[[], Bound],
+        replies: Replies,
+        reporter: Reporter,
+        tracing: Tracing,
+        trace: Callable[[Executor], None],
+    ) -> None:
         self._bind, self._replies, self._reporter = bind, replies, reporter
-        self._bound: Bound = bind()
+        self._tracing, self._trace = tracing, trace
+        self._bound = self._make()
         self._interface = Interface.of(self._bound.file)
         self._waiting: deque[tuple[Request, int]] = deque()
         self._num_requests = self._num_steps = 0
 
+    def _make(self) -> Bound:
+        bound = self._bind()
+        self._trace(bound.job.executor)
+        return bound
+
     def close(self) -> None:
         self._replies.close()
+        self._tracing.close()
         self._bound.close()
 
     # ---- rank 0, or a rank alone -----------------------------------------------------------------
@@ -167,7 +191,7 @@ class Server:
             if world().world_size > 1:
                 raise  # the other ranks stand in the middle of the step
             self._bound.job.close()
-            self._bound = self._bind()
+            self._bound = self._make()
             self._step_failed(shares, error)
             return
         self._num_steps += 1
@@ -205,11 +229,16 @@ class Server:
     # ---- ranks of one graph ----------------------------------------------------------------------
 
     def _share(self, message: bytes) -> bytes:
-        """Send all ranks what rank 0 has to say."""
-        here = world()
+        """Send all ranks what rank 0 has to say; all say besides whether they are to be traced."""
+        here, said = world(), self._tracing.said()
         if here.world_size == 1:
+            self._tracing.hear([said], exchange)
             return message
-        return here.everyone.gather_bytes(message, "what to feed")[0]
+        own = json.dumps(said).encode() + b"\n" + message
+        found = here.everyone.gather_bytes(own, "what to feed")
+        words = [json.loads(m[: m.index(b"\n")]) for m in found]
+        self._tracing.hear(words, exchange)
+        return found[0][found[0].index(b"\n") + 1 :]
 
     def follow(self, requests: queue.Queue[pb.Infer]) -> None:
         """Runs what rank 0 says, until it says that it is over."""

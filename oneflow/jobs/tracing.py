@@ -56,8 +56,10 @@ class Tracing:
     def begin(
         self, executor: Executor, job_dir: Path, rank: int, header: Mapping[str, Any]
     ) -> None:
-        """The job's steps begin. header: of its files."""
+        """The steps of a job begin, or go on after it was bound again. header: of its files."""
         with self._lock:
+            if self._trace is not None:
+                self._trace.stop()
             self._folder, self._rank, self._header = job_dir / OUTPUTS, rank, dict(header)
             self._executor, self._heard_at = executor, time.monotonic()
 
@@ -133,13 +135,18 @@ class Tracing:
             return {}
 
     def hear(self, heard: list[dict[str, Any]], exchange: Exchange) -> None:
-        """Take what all ranks said, between two steps; the same on all of them."""
+        """Take what all ranks said, between two steps; the same on all of them. A rank that runs
+        its graph alone hears itself.
+        """
         words = [h.get(KEY) or {} for h in heard]
         ended = next((w["end"] for w in words if "end" in w), "")
         if ended and ended == self._name and self._trace is not None:
             self._trace.stop()
         begun = next((w for w in words if "begin" in w), None)
         if begun is None:
+            return
+        if len(heard) == 1:
+            self._record([self._rank], (0, 0), 1)
             return
         ranks = [r for r in begun["ranks"] if r < len(heard)]
         if all(words[r].get("begin") == begun["begin"] for r in ranks):

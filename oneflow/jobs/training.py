@@ -8,7 +8,6 @@ the same step, and a step costs nothing for it.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from oneflow.distributed.world import world
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.diagnosis import first_nonfinite
 from oneflow.jobs.feeding import Feeder
+from oneflow.jobs.meeting import exchange
 from oneflow.jobs.outputs import VARIABLES, MetricsFile, write_arrays, write_rows
 from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.restoring import restore
@@ -222,7 +222,7 @@ class Training:
             text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, drawn, names)
             if text.startswith("variable "):
                 METRICS.nonfinite(self._d.name, "param")
-        text = self._exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"
+        text = exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"
         raise NonFiniteError(f"{problem}; it comes from {text}")
 
     # ---- meetings --------------------------------------------------------------------------------
@@ -230,20 +230,13 @@ class Training:
     def _meet(self) -> bool:
         """Whether all ranks stop now."""
         said = {"stop": self._stop.requested, "save": self._saver.said(), "next": self._pause()}
-        heard = self._exchange(said | self._tracing.said())
+        heard = exchange(said | self._tracing.said())
         self._saver.hear([h["save"] for h in heard])
-        self._tracing.hear(heard, self._exchange)
+        self._tracing.hear(heard, exchange)
         self._next_meeting = self._step + int(heard[0]["next"])
         asked = next((h["stop"] for h in heard if h["stop"]), "")
         self._stop.requested = self._stop.requested or asked
         return bool(asked)
-
-    def _exchange(self, said: dict[str, Any]) -> list[dict[str, Any]]:
-        if self._here.world_size == 1:
-            return [said]
-        message = json.dumps(said, separators=(",", ":")).encode()
-        heard = self._here.everyone.gather_bytes(message, "meeting of a job's ranks")
-        return [json.loads(m) for m in heard]
 
     def _pause(self) -> int:
         """Steps until the next meeting."""
@@ -256,7 +249,7 @@ class Training:
         """The time as rank 0 knows it, by which parts of snapshots are told to belong together."""
         if not self._bound.tables:
             return 0
-        return int(self._exchange({"moment_ns": time.time_ns()})[0]["moment_ns"])
+        return int(exchange({"moment_ns": time.time_ns()})[0]["moment_ns"])
 
     def _is_due(self) -> bool:
         every = self._options.every

@@ -7,11 +7,15 @@ the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from oneflow.core.machine_peak import Peak
+from oneflow.services.traces import TraceReader
+
+if TYPE_CHECKING:
+    from oneflow.core.machine_peak import Peak
 
 GROUPS = "op", "module", "line", "kernel"
 KERNEL = "kernel"
@@ -138,11 +142,22 @@ class KernelSums:
         return cells
 
 
-def add_kernels(sums: KernelSums, events: Iterable[Mapping[str, Any]]) -> None:
-    """Add the kernels among the events of a trace."""
-    for event in events:
-        if event.get("ph") == "X" and event.get("cat") == KERNEL:
-            sums.add(event["name"], event["dur"] * 1e-6, event["args"])
+def read_kernels(paths: Sequence[Path]) -> tuple[KernelSums, int]:
+    """Sum up the kernels in files of ranks; return them with the number of steps in the longest.
+
+    Raises TraceFileError for what is no trace, OSError for a file that cannot be read.
+    """
+    sums, steps = KernelSums(), 0
+    for path in paths:
+        reader = TraceReader(path)
+        try:
+            for event in reader.events():
+                if event["ph"] == "X" and event["cat"] == KERNEL:
+                    sums.add(event["name"], event["dur"] * 1e-6, event["args"])
+            steps = max(steps, reader.summary.get("steps", 0))
+        finally:
+            reader.close()
+    return sums, steps
 
 
 def _with_outer(rows: Sequence[Row]) -> Iterator[Row]:

@@ -134,13 +134,10 @@ def _check_trace(record: JobRecord, order: pb.TraceOrder) -> None:
         raise ProtocolError(f"a trace takes at most {MAX_TRACE_S / 3600:g} hours")
     if order.steps and order.seconds:
         raise ProtocolError("name steps or seconds, not both")
-    kind = record.spec.kind
-    if kind is not JobKind.GRAPH:
-        how = "ONEFLOW_TRACE=FOLDER in its environment traces each nn.Graph that it runs"
-        other = f": {how}" if kind is JobKind.SCRIPT else ""
+    if record.spec.kind is JobKind.SCRIPT:
         raise RefusedError(
-            f"job {record.id} is of kind {kind.value}; only graph jobs that train are traced by "
-            f"their cluster{other}"
+            f"job {record.id} is a script; only jobs of graphs are traced by their cluster: "
+            "ONEFLOW_TRACE=FOLDER in its environment traces each nn.Graph that it runs"
         )
     if record.state is not JobState.RUNNING:
         over = "; what it has traced is among its outputs" if record.state.is_final else ""

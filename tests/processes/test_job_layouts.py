@@ -20,7 +20,7 @@ from oneflow.scheduler.ports import free_port
 from tests.support.simulated.worker_peer import INFERENCE, Attempt
 from tests.support.waiting import WAIT_S
 
-from .test_job_workers import answer, ask
+from .test_job_workers import answer, ask, check_traced
 
 PROGRAM = Path(__file__).parent / "job_export_program.py"
 
@@ -110,6 +110,7 @@ def test_inference_of_a_graph_that_spans_ranks(
             found, model(flow.tensor(x[number : number + 3])).numpy(), atol=1e-5
         )
     assert answer(job, 50, rank=1).error == "rank 0 answers for this job"
+    check_traced(job, lambda number: ask(job, number, x[:3]))
     job.workers[0].send(stop=True)
     job.workers[1].send(stop=True)
     assert job.wait() == [143, 143]

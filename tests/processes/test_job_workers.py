@@ -7,6 +7,7 @@ import os
 import runpy
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import oneflow as flow
 from oneflow.jobs.running import compile_plan
 from oneflow.jobs.saving import saved_steps
+from oneflow.services.kernel_sums import read_kernels
 from tests.support.simulated.worker_peer import INFERENCE, Attempt, pb
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "digits_job.py"
@@ -243,6 +245,22 @@ def answer(attempt: Attempt, number: int, rank: int = 0) -> Any:
     )
 
 
+def check_traced(job: Attempt, ask_all: Callable[[int], object]) -> None:
+    """A trace of two steps of both ranks holds the kernels of the graph's two dense layers."""
+    job.order_trace("start", 1000, trace="t1", ranks=[0, 1], steps=2)
+    for number in range(2000, 2100):  # the ranks heed the order at a step, or when they rest
+        ask_all(number)
+        answer(job, number)
+        if job.order_trace("look", number) == ["done", "done"]:
+            break
+    files = [job.job_dir / "outputs" / f"trace-rank{rank}.json.gz" for rank in range(2)]
+    for file in files:
+        sums, steps = read_kernels([file])
+        linear = sums.rows["op"]["linear"]
+        assert (steps, linear.calls) == (2, 4)
+        assert {"model.0"} <= sums.rows["module"].keys()
+
+
 def test_requests_are_answered_whatever_comes_between(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -278,8 +296,10 @@ def test_requests_are_answered_whatever_comes_between(
         (103, "3 bytes are no"),
     ):
         assert message in answer(job, number).error
+    shared = job.workers[0].progress[-1].step
+    check_traced(job, lambda number: [ask(job, number, asked[0], rank) for rank in range(2)])
     for worker in job.workers:
         worker.send(stop=True)
     assert job.wait() == [143, 143]
-    assert job.workers[0].progress[-1].metrics["requests"] == 30
-    assert job.workers[0].progress[-1].step < 30  # they shared steps
+    assert job.workers[0].progress[-1].metrics["requests"] >= 30
+    assert shared < 30  # they shared steps

@@ -180,6 +180,17 @@ class Attempt:
         """Waits until so many steps are done."""
         return self.workers[rank].wait_for(lambda m: m.progress.step >= step).progress
 
+    def order_trace(self, what: str, number: int, **order: Any) -> list[str]:
+        """Asks all ranks about a trace; returns how each of them is. number: of the question."""
+        inspect = pb.Inspect(request=number, what="trace", trace=pb.TraceOrder(what=what, **order))
+        for worker in self.workers:
+            worker.send(inspect=inspect)
+        found = [
+            w.wait_for(lambda m: m.inspected.request == number).inspected for w in self.workers
+        ]
+        assert not any(f.error for f in found), found
+        return [f.trace.state for f in found]
+
     def until_checkpoint(self, step: int) -> Any:
         """Waits until a checkpoint of that step or a later one is complete."""
         return self.workers[0].wait_for(lambda m: m.progress.checkpoint_step >= step).progress

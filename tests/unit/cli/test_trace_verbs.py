@@ -191,3 +191,38 @@ def test_files_are_merged_and_broken_ones_refused(tmp_path: Path) -> None:
     assert code == 65 and "1.json.gz" in err and not (tmp_path / "no.json.gz").exists()
     assert run("merge", str(tmp_path / "gone"), "-o", str(out))[0] == 78
     assert run("merge", str(paths[0]), "-o", str(out), "--max-size", "1K")[0] == 2
+
+
+def test_kernels_of_all_ranks_are_summed_up(tmp_path: Path) -> None:
+    linear = {"op": "linear", "module": "m.up", "line": "a.py:3", "bytes": 4000, "flops": 6000}
+    fused = {"bytes": 100, "parts": [
+        {"op": "linear", "module": "m.up", "line": "a.py:3", "share": 0.75, "calls": 0, "flops": 9},
+        {"op": "tanh", "module": "m", "line": "a.py:4", "share": 0.25, "calls": 1, "flops": 10},
+    ]}  # fmt: skip
+    paths = [tmp_path / f"trace-rank{rank}.json.gz" for rank in range(2)]
+    for rank, path in enumerate(paths):
+        head = {"format": "oneflow-trace-1", "rank": rank, "trace": "t1", **clock_origin()}
+        writer = TraceWriter(path, head | {"offset_ns": 0, "offset_error_ns": 0})
+        where = {"ph": "X", "pid": rank, "tid": 0}
+        for at, dur, name, args in (
+            (0, 2.0, "linear", linear),
+            (2, 4.0, "linear.add + tanh", fused),
+        ):
+            event = {**where, "cat": "kernel", "name": name, "ts": at, "dur": dur, "args": args}
+            writer.add([json.dumps(event)])
+        writer.add([json.dumps({**where, "cat": "wait", "name": "rank 1", "ts": 6, "dur": 9.0})])
+        writer.commit({"steps": 1})
+    code, out, _ = run("kernels", *map(str, paths), "-o", "json")
+    found = json.loads(out)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert code == 0 and found["steps"] == 1 and found["seconds"] == pytest.approx(12e-6)
+    assert rows["linear"]["calls"] == 2 and rows["linear"]["seconds"] == pytest.approx(10e-6)
+    assert rows["linear"]["nbytes"] == 2 * 4075 and rows["linear"]["flops"] == 2 * 6009
+    assert rows["tanh"]["seconds"] == pytest.approx(2e-6) and rows["tanh"]["calls"] == 2
+    code, out, _ = run("kernels", *map(str, paths), "--by", "kernel", "--most", "1")
+    assert code == 0 and "linear.add + tanh" in out and "and 1 more, 0.004 ms" in out
+    code, out, _ = run("kernels", *map(str, paths), "--by", "module")
+    assert [line.split()[0] for line in out.splitlines()] == ["by", "m", "m.up"]
+    (tmp_path / "broken.gz").write_bytes(b"x")
+    code, _, said = run("kernels", str(tmp_path / "broken.gz"))
+    assert code == 65 and "broken.gz" in said

@@ -177,3 +177,18 @@ def test_clocks_are_compared_within_what_is_said(
 def test_one_rank_has_nobody_to_ask() -> None:
     assert tracing.clock_offset(0, 1, lambda said: []) == (0, 0)
     assert tracing.bounded(5, 4) is None
+
+
+def test_a_rank_that_runs_its_graph_alone_is_traced_under_its_own_number(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A replica of an inference job, of two of which both are asked."""
+    monkeypatch.setattr("oneflow.jobs.tracing.Trace", Recording)
+    one = Tracing()
+    one.begin(SimpleNamespace(), tmp_path, 1, {"job": "j1"})  # type: ignore[arg-type]
+    tell(one, "start", trace="t1", ranks=[0, 1], steps=3)
+    one.hear([one.said()], lambda said: [said])
+    state = tell(one, "look").trace
+    assert (state.state, state.rank) == ("recording", 1)
+    one.begin(SimpleNamespace(), tmp_path, 1, {"job": "j1"})  # type: ignore[arg-type]
+    assert tell(one, "look").trace.state == "done"  # its steps ended with the executor

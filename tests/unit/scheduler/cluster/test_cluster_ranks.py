@@ -126,7 +126,6 @@ BOTH = {"what": "start", "trace": "t", "steps": 1, "seconds": 1.0}
         (GRAPH, JobState.FAILED, {"what": "stop"}, "among its outputs"),
         (GRAPH, JobState.QUEUED, {"what": "stop"}, "nothing of it runs now"),
         (JobKind.SCRIPT, RUNNING, {"what": "stop"}, "ONEFLOW_TRACE"),
-        (JobKind.INFERENCE, RUNNING, {"what": "stop"}, "only graph jobs that train"),
     ],
 )
 def test_what_cannot_be_traced(

@@ -145,7 +145,7 @@ def test_ranks_that_share_nothing() -> None:
         check(numbers(8, 7), (p, (a,)), (q, (b,)), seed)
 
 
-LARGE = (1282, 803)
+LARGE = (1282, 821)  # of float32 a little above LARGE_NBYTES
 
 
 @pytest.mark.parametrize("place", ["2", "3", "2x2"])
@@ -153,7 +153,7 @@ def test_large_tensors_move_no_byte_too_many(place: str) -> None:
     placement = PLACES[place]
     layouts = list(product(SBPS, repeat=placement.ndim))
     pairs = list(product(layouts, repeat=2))
-    for seed, (a, b) in enumerate(pairs[:: max(1, len(pairs) // 64 - 1)]):
+    for seed, (a, b) in enumerate(pairs[:: 1 + len(pairs) // 24]):
         check(numbers(*LARGE), (placement, a), (placement, b), seed)
 
 
@@ -165,7 +165,7 @@ def test_large_tensors_move_no_byte_too_many(place: str) -> None:
 def test_large_tensors_between_placements(source: Any, target: Any) -> None:
     p, q = Placement("cpu", source), Placement("cpu", target)
     pairs = list(product(product(SBPS, repeat=p.ndim), product(SBPS, repeat=q.ndim)))
-    for seed, (a, b) in enumerate(pairs[:: 1 + len(pairs) // 64 * 2]):
+    for seed, (a, b) in enumerate(pairs[:: 1 + len(pairs) // 24]):
         check(numbers(*LARGE), (p, a), (q, b), seed)
 
 

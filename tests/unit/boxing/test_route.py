@@ -95,7 +95,9 @@ def test_bytes_are_the_lower_bound_on_a_line(p: int) -> None:
         assert boxing_bytes(type, (letters[a],), line, (letters[b],), line) == expected, pair
 
 
-@pytest.mark.parametrize("shape", [(2400, 1200), (2401, 1203)])
+@pytest.mark.parametrize(
+    "shape", [pytest.param((2400, 1200), marks=pytest.mark.slow), (2401, 1203)]
+)
 @pytest.mark.parametrize(("src", "dst"), MATRIX, ids=lambda p: str(p))
 def test_no_pair_moves_a_byte_more_than_the_bound(
     src: Placement, dst: Placement, shape: tuple[int, int]

@@ -164,9 +164,8 @@ def test_memory_in_turns_changes_no_value(name: str, rng: np.random.Generator) -
     x = rng.standard_normal((ROWS, WIDTH)).astype(np.float32)
     plain = spread(name, 0, 2, optimizer=momentum)
     wanted = [plain(x).mean() for _ in range(3)]
-    for stage in (1, 2, 3):
-        for pieces, seed in ((1, 3), (2, 4)):
-            graph = spread(name, stage, pieces, seed, momentum)
-            found = [graph(x).mean() for _ in range(3)]
-            np.testing.assert_allclose(found, wanted, rtol=2e-5)
-            assert any(r.storage is not None for r in graph.plan.registers)
+    for stage, pieces in ((1, 2), (2, 1), (3, 2)):
+        graph = spread(name, stage, pieces, 2 + pieces, momentum)
+        found = [graph(x).mean() for _ in range(3)]
+        np.testing.assert_allclose(found, wanted, rtol=2e-5)
+        assert any(r.storage is not None for r in graph.plan.registers)

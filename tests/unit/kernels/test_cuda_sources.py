@@ -7,7 +7,10 @@ import ctypes.util
 import glob
 import importlib.util
 import re
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +54,20 @@ NVRTC = _find_nvrtc()
 ARCHITECTURES = ["compute_75", "compute_80", "compute_90", "compute_100"]
 
 
+def _in_turn(*choices: Iterable[object]) -> list[Any]:
+    """All combinations, each for one architecture, in turn; for the other ones in `make slow`."""
+    count = len(ARCHITECTURES)
+    return [
+        pytest.param(
+            *chosen,
+            architecture,
+            marks=() if (number + number // count) % count == place else pytest.mark.slow,
+        )
+        for number, chosen in enumerate(product(*choices))
+        for place, architecture in enumerate(ARCHITECTURES)
+    ]
+
+
 def _compile(text: str, architecture: str) -> tuple[int, str]:
     """(status, log) of compiling `text` with the options that CuPy is given."""
     assert NVRTC is not None
@@ -72,9 +89,7 @@ def _compile(text: str, architecture: str) -> tuple[int, str]:
 @pytest.mark.skipif(
     NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
 )
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", C_TYPES)
-@pytest.mark.parametrize("module", SOURCES)
+@pytest.mark.parametrize(("module", "dtype", "architecture"), _in_turn(SOURCES, C_TYPES))
 def test_source_compiles(module: str, dtype: str, architecture: str) -> None:
     status, log = _compile(source_of(module, dtype), architecture)
     assert status == 0, log
@@ -101,6 +116,14 @@ def test_every_kernel_that_is_launched_is_defined_and_the_other_way_round() -> N
 # ---- kernels that are made from formulas ---------------------------------------------------------
 
 
+RULES = [
+    RowRule("sgd_update", (), (), False),
+    RowRule("momentum_update", (("momentum", 0.9),), (0.0,), False),
+    RowRule("adagrad_update", (("lr_decay", 0.1),), (0.5,), False),
+    RowRule("rmsprop_update", (("centered", True),), (0.0, 0.0, 0.0), False),
+    RowRule("ftrl_update", (("lr_power", -0.4),), (0.1, 0.0), False),
+    RowRule("adam_update", (), (0.0, 0.0), True),
+]
 FORMULAS: list[tuple[str, dict[str, object]]] = [
     *((f"{name}_update", {"weight_decay": 0.1, "maximize": True}) for name in
       ("sgd", "adam", "amsgrad", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd")),
@@ -179,19 +202,7 @@ def test_source_of_several_calls_compiles(name: str, dtype: str) -> None:
 @pytest.mark.skipif(
     NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
 )
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    "rule",
-    [
-        RowRule("sgd_update", (), (), False),
-        RowRule("momentum_update", (("momentum", 0.9),), (0.0,), False),
-        RowRule("adagrad_update", (("lr_decay", 0.1),), (0.5,), False),
-        RowRule("rmsprop_update", (("centered", True),), (0.0, 0.0, 0.0), False),
-        RowRule("ftrl_update", (("lr_power", -0.4),), (0.1, 0.0), False),
-        RowRule("adam_update", (), (0.0, 0.0), True),
-    ],
-    ids=lambda rule: rule.name,
-)
+@pytest.mark.parametrize(("rule", "architecture"), _in_turn(RULES))
 def test_source_of_an_update_of_rows_compiles(rule: RowRule, architecture: str) -> None:
     status, log = _compile(rule.text(), architecture)
     assert status == 0, log

@@ -1,8 +1,9 @@
 """Runs on the ranks of test_every_op_global.py: every op of the registry on global tensors whose
 layouts are drawn from a seed, eagerly, backward, and in graphs; exits 0 if all is right.
 
-Usage: every_op_program [eager] [gradients] [graphs] [all]. all: each op on every placement, forward
-and in graphs, and two gradients of it; without, on two placements at least, and one gradient.
+Usage: every_op_program [eager] [gradients] [graphs] [all]. all: all samples, each op on every
+placement, forward and in graphs, and two gradients of it; without, a few samples of each op, on two
+placements at least, and one gradient.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ PLACEMENTS = [
 EVERYONE = PLACEMENTS[2]
 IN_ALL = "all" in sys.argv
 SAMPLES_PER_GRADIENT_OP = 2 if IN_ALL else 1
+SAMPLES_PER_OP = 1000 if IN_ALL else 2
 MIN_PLACEMENTS = len(PLACEMENTS) if IN_ALL else 2
 GRAPH_PLACEMENTS = PLACEMENTS if IN_ALL else PLACEMENTS[1::2]  # uneven parts; a grid
 Array = np.ndarray[Any, Any]
@@ -191,6 +193,7 @@ def source(trial: Trial, number: int, sample: Sample, placement: Placement) -> N
 
 def every_op(trial: Trial, samples: Ids) -> None:
     """Each sample on one placement, in turn; an op with few samples on more."""
+    samples = some_of_each(samples)
     counts = Counter(sample.op for _, sample in samples)
     first = {op: at for at, op in enumerate(counts)}  # ops begin at different placements
     seen: Counter[str] = Counter()
@@ -202,6 +205,18 @@ def every_op(trial: Trial, samples: Ids) -> None:
                 eager(trial, number, sample, placement, 0)
             else:
                 source(trial, number, sample, placement)
+
+
+def some_of_each(samples: Ids) -> Ids:
+    """Samples of each op from the first to the last, SAMPLES_PER_OP at most."""
+    counts, seen = Counter(sample.op for _, sample in samples), Counter[str]()
+    chosen = []
+    for number, sample in samples:
+        at, count = seen[sample.op], counts[sample.op]
+        seen[sample.op] += 1
+        if at * SAMPLES_PER_OP // count < (at + 1) * SAMPLES_PER_OP // count:
+            chosen.append((number, sample))
+    return chosen
 
 
 def places(at: int, count: int) -> list[Placement]:

@@ -191,11 +191,11 @@ def _schedule(graph: Graph, steps: int) -> tuple[dict[str, Array], dict[str, int
     for optimizer in graph._optimizers:
         updates[str(optimizer.number)] = int(optimizer.optim.state["step"])
         first = graph._steps_done
-        tables = [optimizer.numbers_at(first + k) for k in range(max(steps, 1))]
+        count = 1 if optimizer.lr_sch is None else max(steps, 1)
+        tables = [optimizer.numbers_at(first + k) for k in range(count)]
         for name in tables[0]:
             table = [numbers[name] for numbers in tables]
-            same = optimizer.lr_sch is None or len(set(table)) == 1
-            rates[name] = np.array(table[:1] if same else table)
+            rates[name] = np.array(table[:1] if len(set(table)) == 1 else table)
     return rates, updates
 
 

@@ -76,6 +76,17 @@ def test_a_momentum_that_a_schedule_sets_is_in_the_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(file.rates["momentum.0.0"], wanted)
 
 
+def test_a_rate_that_no_schedule_changes_is_asked_for_once(tmp_path: Path) -> None:
+    """However many steps there are: one after the other, these would take a week."""
+    graph = Train()
+    graph._optimizers.clear()
+    graph.add_optimizer(flow.optim.SGD(graph.model.parameters(), lr=0.25))
+    path = export(tmp_path / "long.ofjob", graph, data=data().repeat(), steps=10**12)
+    with flow.jobs.load(path) as file:
+        assert file.description.steps == 10**12
+        np.testing.assert_array_equal(file.rates["lr.0.0"], [0.25])
+
+
 def test_the_file_has_every_way_to_compile_and_bind_the_graph(tmp_path: Path) -> None:
     graph = Train(pieces=2)
     config = graph.config

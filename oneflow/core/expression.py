@@ -341,6 +341,13 @@ def _pow_gradient(d: Expression, y: Expression, a: Expression, b: Expression) ->
     )
 
 
+def _times(a: Expression, b: Expression) -> Expression:
+    """Number of times that `fmod` takes b from a: not `trunc(a / b)`, which rounds 1 / (1 / 3) to 3
+    where 1/3 was rounded up, so that only two of it fit.
+    """
+    return apply("round", (a - apply("fmod", a, b)) / b)
+
+
 def _over_square(d: Expression, a: Expression, b: Expression) -> Expression:
     """d / (a^2 + b^2); 0 at the origin, which has no angle."""
     square = a * a + b * b
@@ -360,7 +367,7 @@ FUNCTIONS: dict[str, Rule] = {
     "pow": Rule(2, _pow_gradient),
     "maximum": Rule(2, lambda d, y, a, b: (_share(d, a, b), _share(d, b, a))),
     "minimum": Rule(2, lambda d, y, a, b: (_share(d, b, a), _share(d, a, b))),
-    "fmod": Rule(2, lambda d, y, a, b: (d, -(d * apply("trunc", a / b)))),
+    "fmod": Rule(2, lambda d, y, a, b: (d, -(d * _times(a, b)))),
     "floor_divide": Rule(2, lambda d, y, a, b: (constant(0), constant(0))),
     "atan2": Rule(
         2, lambda d, y, a, b: (_over_square(d, a, b) * b, -(_over_square(d, a, b) * a)), "float"

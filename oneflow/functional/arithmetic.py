@@ -10,6 +10,7 @@ from oneflow.core.dtype import category
 from oneflow.core.errors import ArgumentError, CallError, DTypeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.promotion import (
+    all_together,
     as_float,
     as_type,
     floats_together,
@@ -290,6 +291,8 @@ ge = _compare("ge")
 @rounded_once
 def lerp(start: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
     """start + weight * (end - start), from the nearer end."""
+    if isinstance(weight, Tensor):
+        start, end, weight = all_together(start, end, weight)
     gap = _sub(end, start)
     if not isinstance(weight, Tensor):
         if abs(weight) < 0.5:
@@ -304,13 +307,15 @@ def lerp(start: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
 @rounded_once
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
-    return add(input, _mul(tensor1, tensor2), alpha=value)
+    a, b, c = all_together(input, tensor1, tensor2)
+    return add(a, _mul(b, c), alpha=value)
 
 
 @rounded_once
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2."""
-    return add(input, div(tensor1, tensor2), alpha=value)
+    a, b, c = all_together(input, tensor1, tensor2)
+    return add(a, div(b, c), alpha=value)
 
 
 def isclose(

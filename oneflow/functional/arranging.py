@@ -129,8 +129,8 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 def ravel(input: Tensor) -> Tensor:
-    """The tensor as a vector."""
-    return reshape(input, (-1,))
+    """The tensor as a vector whose elements lie side by side."""
+    return reshape(input.contiguous(), (-1,))
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:

@@ -10,6 +10,7 @@ from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.promotion import (
+    all_together,
     as_type,
     need_tensors,
     operands,
@@ -77,12 +78,11 @@ def _clamp_by_tensors(
     """The gradient goes to the bound that was taken, at a bound to the input, and to nothing where
     one of them is NaN.
     """
-    x = input
+    x = all_together(input, *[b for b in (low, high) if isinstance(b, Tensor)])[0]
     for bound in (low, high):
-        if bound is not None:
+        if bound is not None and not isinstance(bound, Tensor):
             x = same_type("clamp", x, bound)[0]
-    least = None if low is None else same_type("clamp", x, low)[1]
-    most = None if high is None else same_type("clamp", x, high)[1]
+    least, most = _bound(low, x), _bound(high, x)
     value = x if least is None else binary.maximum(x, least)
     value = value if most is None else binary.minimum(value, most)
     if not value.requires_grad:
@@ -105,6 +105,12 @@ def _clamp_by_tensors(
 
 
 clip = clamp
+
+
+def _bound(bound: Number | Tensor | None, x: Tensor) -> Tensor | None:
+    if bound is None or isinstance(bound, Tensor):
+        return bound if bound is None else as_type(bound, x.meta.dtype)
+    return same_type("clamp", x, bound)[1]
 
 
 def clamp_min(input: Tensor, min: Number | Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from oneflow.functional.shaping import diagonal, permute, reshape, unsqueeze
 from oneflow.ops import matmul as ops
 from oneflow.ops import shape as shape_ops
 from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.views import unlinked
 
 
 def matmul(
@@ -54,7 +55,7 @@ def matmul(
     if input.ndim == 1:
         shape.pop(-1 if other.ndim == 1 else -2)
     if len(shape) != out.ndim:
-        out = shape_ops.reshape(out, shape=tuple(shape))
+        out = unlinked(shape_ops.reshape(out, shape=tuple(shape)))
     return out if alpha == 1.0 else mul(out, alpha)
 
 

@@ -12,6 +12,7 @@ from oneflow.functional.creation import ones, rand
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import (
     clamp,
+    masked_fill,
     pick,
 )
 from oneflow.functional.joining import chunk
@@ -84,7 +85,10 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight = weight.reshape(1, -1, *(1,) * (input.ndim - 2))
     elif not input.ndim:
         weight = weight.reshape(())
-    return add(unary.relu(input), mul(weight, clamp(input, max=0.0)))
+    # What is positive sends no gradient to the weight, not 0 times an infinite one.
+    is_positive = compare.scalar_compare(input, value=0, kind="gt")
+    slope = mul(weight, clamp(input, max=0.0))
+    return add(unary.relu(input), masked_fill(slope, is_positive, 0))
 
 
 @rounded_once

@@ -249,10 +249,12 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     flat = reshape(as_type(m, dtypes.bool_), (-1,))
     if flat.value is None:  # in a graph `gather` looks, when it runs
         _require_enough(source, flat)
-    if not source.meta.numel:
-        return clone(x)
+    place = cumsum(as_type(flat, dtypes.int64), 0)
+    if source.meta.numel:
+        place = sub(place, 1).clamp(min=0)
+    else:
+        source = zeros(1, dtype=source.meta.dtype, **layout_of(x, no_partial=True, ndim=0))
     # A place past the last is an error of `gather`.
-    place = sub(cumsum(as_type(flat, dtypes.int64), 0), 1).clamp(min=0)
     values = gather_ops.gather(reshape(source, (-1,)), place, dim=0)
     return pick(m, reshape(values, x.meta.shape), x)
 

@@ -110,6 +110,12 @@ def together(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return as_type(a, dtype), as_type(b, dtype)
 
 
+def all_together(*tensors: Tensor) -> list[Tensor]:
+    """The operands of one op: which are together first does not decide their dtype."""
+    dtype = meet_all(tensors)
+    return [as_type(x, dtype) for x in tensors]
+
+
 def operand(value: object, beside: tuple[object, ...] = ()) -> Any:
     """A tensor as it is, an array as a tensor, anything numeric as a Python number; else
     NotImplemented. beside: the operands of the op: an array beside a global tensor is made global.

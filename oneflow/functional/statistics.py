@@ -192,7 +192,8 @@ def diff(
         raise ArgumentError(f"diff: order must be non-negative, got {n}")
     if n == 0:
         return clone(input)
-    x = cat([p for p in (prepend, input, append) if p is not None], at)
+    parts = [p for p in (prepend, input, append) if p is not None]
+    x = cat(parts, at) if len(parts) > 1 else input
     for _ in range(min(n, x.meta.shape[at])):
         size = x.meta.shape[at]
         before, after = narrow(x, at, 0, size - 1), narrow(x, at, 1, size - 1)

@@ -30,7 +30,9 @@ def check_writable(x: Tensor) -> None:
     """Raises AutogradError for an in-place operation on a leaf (or a view of one) that requires a
     gradient.
     """
-    if x._extra is not None and x._extra.copied:
+    view = x._extra.view if x._extra is not None else None
+    whole = x if view is None else view.base
+    if whole._extra is not None and whole._extra.copied:
         raise GraphError(
             "x[i] with a position that is known only when the graph runs is a copy here, where "
             "eager code has a view: write x[i] = ... instead"
@@ -39,7 +41,6 @@ def check_writable(x: Tensor) -> None:
         return
     if x._requires_grad and x._grad_fn is None:
         raise _leaf_written()
-    view = x._extra.view if x._extra is not None else None
     if view is not None and not view.is_detached:
         base = view.base
         if base._requires_grad and base._grad_fn is None:

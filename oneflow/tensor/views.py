@@ -107,6 +107,14 @@ def apart(x: Tensor, source: Tensor) -> Tensor:
     return made
 
 
+def unlinked(x: Tensor) -> Tensor:
+    """`x`, a view of a tensor that is held nowhere else, as a tensor of its own: its gradient is
+    that of the result also after a view of it was overwritten."""
+    if x._extra is not None:
+        x._extra.view = None
+    return x
+
+
 def refresh(x: Tensor) -> None:
     """Bring the values of `x`, if it is a view, up to date with its base. All ranks of a global
     tensor call it.

@@ -144,6 +144,28 @@ FOUND = {
         v4, = m.autograd.grad(v3.sum(), [v0])
         v5 = v0.sum_to_size(()); v6 = v0.gather(0, m.zeros(0, 2, dtype=m.int64))
         v6 *= 2""",
+    "three operands meet in one dtype at once": """
+        v0 = m.ones(2, dtype=m.bfloat16); v1 = m.tensor(2.0); v2 = m.ones(2, dtype=m.int64)
+        v3 = v0.addcmul(v1, v2); v4 = v0.addcdiv(v1, v2); v5 = v2[0].clamp(v1.half(), v0)
+        v6 = m.ones(2, dtype=m.float16).lerp(v0.half(), m.tensor(True))""",
+    "as often as a divisor fits": """
+        v0 = m.tensor([1 / 3]).requires_grad_(); v1 = m.ones(1) % v0
+        v2, = m.autograd.grad(v1, [v0], [m.ones(1)])""",
+    "ravel lays elements side by side": """
+        v0 = m.ones(3, 3); v1 = v0.diagonal().ravel(); v2 = v0[0].ravel()
+        v1 += 1
+        v2 += 3""",
+    "differences of nothing are the tensor itself": """
+        v0 = m.ones(0, 3); v1 = m.diff(v0, 2, 0)
+        v1.unsqueeze_(0)""",
+    "a product of vectors is no view": """
+        v0 = m.ones(2).requires_grad_(); v1 = v0 @ v0
+        v2 = v1[None]
+        v2[1:] = 1
+        v3, = m.autograd.grad(v2.sum(), [v1])""",
+    "no gradient of a slope comes from where it does not count": """
+        v0 = m.ones(2, 3); v1 = m.ones(2).requires_grad_()
+        v2, = m.autograd.grad(m.nn.functional.prelu(v0.T, v1).erfinv().sum(), [v1])""",
     "the transpose of a number": """
         v0 = m.tensor(2.0).mT; v1 = m.tensor(2.0).adjoint()""",
 }

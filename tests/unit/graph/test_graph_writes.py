@@ -175,6 +175,31 @@ def test_a_parameter_may_not_be_overwritten() -> None:
         Compute(lambda x: model.weight.add_(1.0) + x, model)(flow.tensor(DATA))
 
 
+@pytest.mark.parametrize("part", [lambda y: y, lambda y: y.mT, lambda y: y[0]])
+def test_a_part_at_a_computed_position_may_not_be_overwritten(part: Any) -> None:
+    class Graph(nn.Graph):
+        def build(self, x: Any, i: Any) -> Any:
+            part(x[i]).exp_()
+            return x
+
+    with pytest.raises(OneFlowError, match="is a copy here"):
+        Graph()(flow.ones(2, 3, 4), flow.tensor(1))
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_what_a_mask_wants_is_there(mask: bool) -> None:
+    class Graph(nn.Graph):
+        def build(self, x: Any, m: Any, source: Any) -> Any:
+            return x.masked_scatter(m, source)
+
+    given = flow.ones(1), flow.tensor([mask]), flow.ones(0)
+    if not mask:
+        assert Graph()(*given).tolist() == [1]
+        return
+    with pytest.raises(OneFlowError, match="out of bounds"):
+        Graph()(*given)
+
+
 def test_a_buffer_keeps_its_type() -> None:
     class Grows(nn.Module):
         def __init__(self) -> None:

@@ -56,7 +56,12 @@ def _tried(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
             break
         tried += 1
         program = draw(seed)
-        for difference in differences(program, modes):
+        try:
+            different = differences(program, modes)
+        except Exception:
+            print(f"# seed {seed}: {modes} ended\n{program.source()}\n", flush=True)
+            raise
+        for difference in different:
             found += 1
             kinds[f"{difference.mode} {difference.kind}"] += 1
             if len(shown) < given.most:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import random
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from types import CodeType
 from typing import Any
 
 import torch
@@ -72,6 +74,13 @@ class Program:
     lines: tuple[str, ...]
     refused: bool = False
     seed: int = 0
+
+    @cached_property
+    def dtypes(self) -> frozenset[str]:
+        """Those that it names."""
+        text = "\n".join(self.lines)
+        named = {name for name in WEIGHTS if name in text or f".{name[:4]}(" in text}
+        return frozenset(named | {leaf.dtype for leaf in self.leaves})
 
     def source(self, library: str = "oneflow") -> str:
         """A script that runs by itself."""
@@ -239,8 +248,38 @@ def name_of(value: torch.Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
 
 
-def quietly(code: Any, names: dict[str, Any]) -> None:
+def row_major(before: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    """New results whose memory is their own and in another order, in row-major order: the page
+    Differences promises none."""
+    news = {k: v for k, v in names.items() if v is not before.get(k) and _is_odd(v)}
+    if not news:
+        return {}
+    olds = [v for v in before.values() if hasattr(v, "data_ptr") and v.numel()]
+    places = [_place(v) for v in (*olds, *news.values())]
+    return {
+        k: v.contiguous()
+        for k, v in news.items()
+        if sum(p.start < _place(v).stop and _place(v).start < p.stop for p in places) == 1
+    }
+
+
+def _place(value: Any) -> range:
+    """Addresses of the memory of a tensor."""
+    start, strides = value.data_ptr(), zip(value.shape, value.stride(), strict=True)
+    return range(start, start + value.element_size() * (1 + sum((n - 1) * s for n, s in strides)))
+
+
+def _is_odd(value: Any) -> bool:
+    return hasattr(value, "is_contiguous") and not value.is_contiguous()
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<line>", "exec")
+
+
+def quietly(text: str, names: dict[str, Any]) -> None:
     """Runs a line without its warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(code, names)
+        exec(_compiled(text), names)

@@ -13,7 +13,17 @@ from oneflow import api
 from oneflow.api.row import Row
 
 from . import compound_recipes as compound_recipes
-from .drawing import FLOATS, INTEGERS, LARGEST, REFUSALS, Draft, Program, name_of, quietly
+from .drawing import (
+    FLOATS,
+    INTEGERS,
+    LARGEST,
+    REFUSALS,
+    Draft,
+    Program,
+    name_of,
+    quietly,
+    row_major,
+)
 from .recipes import IN_PLACE, RECIPES, Recipe
 
 NAMES = re.compile(r"\bv\d+\b")
@@ -135,6 +145,9 @@ def _extend(d: Draft) -> bool:
             return True
         return _dropped(d, count)
     results = [] if line.target else _results(names["found"])
+    if results:
+        laid = row_major(d.values, dict(enumerate(results)))
+        results = [laid.get(i, x) for i, x in enumerate(results)]
     if results is None or not all(map(_is_followed, results)):
         return _dropped(d, count)
     if line.target:
@@ -208,7 +221,9 @@ def _undone(d: Draft, count: int) -> bool:
     _dropped(d, count)
     names: dict[str, Any] = {"m": torch, **{leaf.name: leaf.tensor(torch) for leaf in d.leaves}}
     for text in d.lines:
+        before = dict(names)
         quietly(text, names)
+        names |= row_major(before, names)
     d.values = {name: names[name] for name in d.values}
     return False
 

@@ -1,13 +1,17 @@
 """`flow.profiler`: the times of ops that run inside a block, measured on the host.
 
-Each op of eager code is one event, besides the blocks that a script names. A backward pass whose
-gradients are replayed as one function (oneflow/autograd/replay.py) is no op: name a block around
-it. On GPUs the times are those of starting kernels.
+Each op of eager code is one event with its module, the user's line, its bytes and its arithmetic,
+besides the blocks that a script names. So is each kernel of gradients that are replayed as one
+function. On GPUs the times are those of starting kernels. `print(profile)` sums them up by op, by
+module and by line, as that of a graph does (oneflow/graph/profiling.py).
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,17 +20,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, current_mode, swap_mode
+from oneflow.core.machine_peak import measured_peak
 from oneflow.core.no_effect import without_effect
-from oneflow.core.op import Op
-from oneflow.core.operand import Attrs
-from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, SbpLike
 from oneflow.core.whole_files import write_whole
+from oneflow.distributed.world import world
+from oneflow.kernels.work import Work, work_of
+from oneflow.nn.timing import Call, Recording, Timing
+from oneflow.services.kernel_sums import SHOWN, KernelSums
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.grad_mode import run_inside
-from oneflow.tensor.tensor import Tensor
 
 __all__ = [
     "Event",
@@ -41,6 +44,7 @@ __all__ = [
     "range_pop",
     "range_push",
     "record_function",
+    "schedule",
     "supported_activities",
     "tensorboard_trace_handler",
 ]
@@ -70,7 +74,9 @@ class ProfilerAction(Enum):
 class Event:
     """An op or a named block, or several of them together.
 
-    cpu_time_total: in us, of all `count` times.  start: of the first, in us.
+    cpu_time_total, self_cpu_time_total: in us, of all `count` times, with the ops inside of it and
+    without them.  start: of the first, in us.  module, line: of the first, too.  nbytes, flops: of
+    all times; see the page on the runtime.
     """
 
     name: str
@@ -80,6 +86,12 @@ class Event:
     input_shapes: Shapes | None = None
     attributes: str | None = None
     is_op: bool = True
+    self_cpu_time_total: float = 0.0
+    module: str = ""
+    line: str = ""
+    nbytes: int = 0
+    flops: int = 0
+    input_dtypes: tuple[str, ...] = ()
 
     @property
     def cpu_time(self) -> float:
@@ -107,8 +119,12 @@ class Events(list[Event]):
             key = (e.name, e.is_op, shapes, attributes)
             if key not in found:
                 found[key] = Event(e.name, 0, 0.0, e.start, shapes, attributes, e.is_op)
+                found[key].module, found[key].line = e.module, e.line
             found[key].count += e.count
             found[key].cpu_time_total += e.cpu_time_total
+            found[key].self_cpu_time_total += e.self_cpu_time_total
+            found[key].nbytes += e.nbytes
+            found[key].flops += e.flops
         return Events(found.values())
 
     def total_average(self) -> Event:
@@ -133,93 +149,98 @@ class Events(list[Event]):
         return self.table()
 
     def export_chrome_trace(self, path: str | Path) -> None:
-        """Write the events as a file that Chrome and Perfetto show."""
-        rows = [
-            {"ph": "X", "name": e.name, "ts": e.start, "dur": e.cpu_time_total, "pid": 0, "tid": 0}
-            for e in self
-        ]
-        write_whole(Path(path), json.dumps({"traceEvents": rows}).encode())
+        """Write the events in the form of PyTorch's traces, which TensorBoard, Chrome and Perfetto
+        show; with gzip if the name ends in .gz.
+        """
+        data = json.dumps(_chrome(self)).encode()
+        path = Path(path)
+        write_whole(path, gzip.compress(data, 1) if path.suffix == ".gz" else data)
 
 
-class _Timing(Mode):
-    """Times ops, which another mode runs."""
-
-    def __init__(self, inner: Mode, events: Events, shapes: bool, attributes: bool) -> None:
-        self.inner, self.events = inner, events
-        self.shapes, self.attributes = shapes, attributes
-        for name in ("draws", "call_module", "has_memory", "widen"):
-            if hasattr(inner, name):
-                setattr(self, name, getattr(inner, name))
-
-    def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        start = time.perf_counter_ns()
-        out = self.inner.run(op, inputs, attrs)
-        self._note(op.name, start, inputs, attrs)
-        return out
-
-    def _note(self, name: str, start: int, inputs: tuple[Any, ...], attrs: Attrs) -> None:
-        took = time.perf_counter_ns() - start
-        shapes = tuple(tuple(x.meta.shape) for x in inputs) if self.shapes else None
-        given = str(dict(attrs)) if self.attributes else None
-        self.events.append(Event(name, 1, took / 1000, start / 1000, shapes, given))
-
-    def create(
-        self,
-        op: type[Op],
-        attrs: Attrs,
-        device: Device | None,
-        placement: Placement | None,
-        nd_sbp: NdSbp | None,
-    ) -> Any:
-        start = time.perf_counter_ns()
-        out = self.inner.create(op, attrs, device, placement, nd_sbp)
-        self._note(op.name, start, (), attrs)
-        return out
-
-    def lay_out(
-        self,
-        x: Tensor,
-        placement: Placement | None,
-        sbp: SbpLike | None,
-        *,
-        grad_sbp: SbpLike | None = None,
-        check_meta: bool | None = None,
-        copy: bool = False,
-    ) -> Tensor:
-        start = time.perf_counter_ns()
-        out: Tensor = self.inner.lay_out(
-            x, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy
-        )
-        self._note("to_global", start, (x,), {})
-        return out
-
-    def to_device(self, x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:
-        out: Tensor = self.inner.to_device(x, device, non_blocking)
-        return out
-
-    def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
-        return self.inner.layout(x, is_fixed=is_fixed)
-
-    def write(self, x: Tensor, new: Tensor) -> None:
-        self.inner.write(x, new)
-
-    def store(self, x: Tensor, new: Tensor) -> None:
-        self.inner.store(x, new)
-
-    def afresh(self) -> Mode:
-        return _Timing(self.inner.afresh(), self.events, self.shapes, self.attributes)
+def _chrome(events: Events) -> dict[str, Any]:
+    """The trace of one process. Blocks are annotations of the user, as steps are."""
+    here = world()
+    where = {"pid": os.getpid(), "tid": os.getpid()}
+    names = {"process_name": "python", "thread_name": f"rank {here.rank}"}
+    rows: list[dict[str, Any]] = [
+        {"ph": "M", "name": kind, "ts": 0, **where, "args": {"name": name}}
+        for kind, name in names.items()
+    ]
+    for number, e in enumerate(events):
+        args: dict[str, Any] = {"External id": number}
+        if e.is_op:
+            args |= {"Call stack": e.line, "module": e.module, "bytes": e.nbytes, "flops": e.flops}
+            if e.input_shapes is not None:
+                args |= {"Input Dims": e.input_shapes, "Input type": e.input_dtypes}
+        kind = "cpu_op" if e.is_op else "user_annotation"
+        row = {"ph": "X", "cat": kind, "name": e.name, **where, "ts": e.start}
+        rows.append({**row, "dur": e.cpu_time_total, "args": args})
+    head: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [], "displayTimeUnit": "ms"}
+    if here.world_size > 1:
+        head["distributedInfo"] = {"rank": here.rank, "world_size": here.world_size}
+    return {**head, "traceEvents": rows}
 
 
-_open: list[Events] = []
-"""The events of the profilers that are running, the innermost last."""
+_open: list[Recording] = []
+"""The recordings of the profilers that are running, the innermost last."""
 _ranges: list[record_function] = []
+
+
+def schedule(
+    *,
+    wait: int,
+    warmup: int,
+    active: int,
+    repeat: int = 0,
+    skip_first: int = 0,
+    skip_first_wait: int = 0,
+) -> Callable[[int], ProfilerAction]:
+    """Return a `schedule` of a profiler: what it does in each step.
+
+    It skips `skip_first` steps; then again and again waits `wait` steps, times `warmup` steps that
+    it forgets, and records `active` steps, at the end of which `on_trace_ready` is called. repeat:
+    times; 0: without end.  skip_first_wait: other than 0, does not wait the first time.
+    """
+    sizes = {"wait": wait, "warmup": warmup, "repeat": repeat, "skip_first": skip_first}
+    for name, size in sizes.items():
+        if size < 0:
+            raise ValueError(f"profiler.schedule: {name} must be at least 0, got {size!r}")
+    if active < 1:
+        raise ValueError(f"profiler.schedule: active must be at least 1, got {active!r}")
+    cycle = wait + warmup + active
+
+    def action(step: int) -> ProfilerAction:
+        if step < 0:
+            raise ValueError(f"profiler.schedule: there is no step {step}")
+        step -= skip_first
+        if step < 0:
+            return ProfilerAction.NONE
+        if skip_first_wait:
+            step += wait
+        if repeat and step // cycle >= repeat:
+            return ProfilerAction.NONE
+        at = step % cycle
+        if at < wait:
+            return ProfilerAction.NONE
+        if at < wait + warmup:
+            return ProfilerAction.WARMUP
+        is_last = at == cycle - 1
+        return ProfilerAction.RECORD_AND_SAVE if is_last else ProfilerAction.RECORD
+
+    return action
+
+
+_RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class profile:
     """A block whose ops are timed.
 
     record_shapes, record_attrs: note the inputs' shapes, and the attributes of ops.
-    on_trace_ready: called with the profiler at the end.  The other parameters are accepted and
+    schedule: what is done in each step, of which `step` tells the end; see `profiler.schedule`.
+    Without one all is recorded.
+    on_trace_ready: called with the profiler at the end of each window that was recorded.
+    Modules, lines, bytes and operations are always noted. The other parameters are accepted and
     change nothing.
     """
 
@@ -231,7 +252,7 @@ class profile:
         record_bandwidth_for_cuda: bool = False,
         *,
         enabled: bool = True,
-        schedule: object = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], object] | None = None,
         profile_memory: bool = False,
         with_stack: bool = False,
@@ -241,14 +262,17 @@ class profile:
     ) -> None:
         self.enabled, self.on_trace_ready = bool(enabled), on_trace_ready
         self.record_shapes, self.record_attrs = record_shapes, record_attrs
-        self._events = Events()
+        self.step_num = 0
+        self._schedule = schedule
+        self._action = ProfilerAction.NONE
+        self._recording = Recording()
+        self._timing: Timing | None = None
         self._before: Mode | None = None
+        self._step_start = 0
 
     def __enter__(self) -> profile:
         if self.enabled:
-            _open.append(self._events)
-            timing = _Timing(current_mode(), self._events, self.record_shapes, self.record_attrs)
-            self._before = swap_mode(timing)
+            self._turn_to(self._planned())
         return self
 
     def __exit__(
@@ -258,11 +282,7 @@ class profile:
         trace: TracebackType | None,
     ) -> None:
         if self.enabled:
-            swap_mode(self._before)
-            _open.remove(self._events)
-            self._events.sort(key=lambda e: e.start)
-            if self.on_trace_ready is not None:
-                self.on_trace_ready(self)
+            self._end_window(self._action in _RECORDING)
 
     def start(self) -> None:
         """Begin the block."""
@@ -273,21 +293,115 @@ class profile:
         self.__exit__(None, None, None)
 
     def step(self) -> None:
-        """Return at once: all steps are recorded."""
+        """Tell that a step of the program has ended."""
+        if not self.enabled:
+            return
+        self._note_step()
+        self.step_num += 1
+        self._turn_to(self._planned())
+
+    def _planned(self) -> ProfilerAction:
+        if self._schedule is None:
+            return ProfilerAction.RECORD
+        return self._schedule(self.step_num)
+
+    def _turn_to(self, action: ProfilerAction) -> None:
+        """Begin a step in which `action` is done."""
+        before, self._action = self._action, action
+        if before is ProfilerAction.RECORD_AND_SAVE or action is ProfilerAction.NONE:
+            self._end_window(before in _RECORDING)
+            before = ProfilerAction.NONE
+        if before is ProfilerAction.WARMUP and action in _RECORDING:
+            self._end_window(False)
+            before = ProfilerAction.NONE
+        if before is ProfilerAction.NONE and action is not ProfilerAction.NONE:
+            self._recording = Recording()
+            self._timing = Timing(current_mode(), self._recording)
+            self._before = swap_mode(self._timing)
+            _open.append(self._recording)
+        self._step_start = time.perf_counter_ns()
+
+    def _end_window(self, is_ready: bool) -> None:
+        """Stop timing. is_ready: what was recorded is wanted."""
+        if self._timing is not None:
+            swap_mode(self._before)
+            _open.remove(self._recording)
+            self._timing = None
+        if is_ready and self.on_trace_ready is not None:
+            self.on_trace_ready(self)
+
+    def _note_step(self) -> None:
+        if self._timing is not None:
+            took = time.perf_counter_ns() - self._step_start
+            name = f"ProfilerStep#{self.step_num}"
+            self._recording.blocks.append(_block(name, self._step_start, took))
 
     def events(self) -> Events:
-        """The events so far."""
-        return self._events
+        """The events so far of the window that is recorded, or was last."""
+        found = [self._event(call, True) for call in self._recording.calls()]
+        found += [self._event(call, False) for call in self._recording.blocks]
+        return Events(sorted(found, key=lambda e: (e.start, -e.cpu_time_total)))
+
+    def _event(self, call: Call, is_op: bool) -> Event:
+        nbytes, flops = _work(call)
+        return Event(
+            call.name,
+            1,
+            call.took / 1000,
+            call.start / 1000,
+            tuple(t.shape for t in call.types) if is_op and self.record_shapes else None,
+            str(dict(call.attrs)) if is_op and self.record_attrs else None,
+            is_op,
+            call.own / 1000,
+            call.module,
+            call.line,
+            nbytes,
+            flops,
+            tuple(t.dtype.name for t in call.types),
+        )
 
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_attributes: bool = False
     ) -> Events:
         """One event for each kind."""
-        return self._events.key_averages(group_by_input_shape, group_by_attributes)
+        return self.events().key_averages(group_by_input_shape, group_by_attributes)
+
+    def sums(self) -> KernelSums:
+        """Calls, time, bytes and operations of the ops by op, by module and by line."""
+        sums = KernelSums()
+        for call in self._recording.calls():
+            nbytes, flops = _work(call)
+            facts = {"op": call.name, "module": call.module, "line": call.line}
+            sums.add(call.name, call.own * 1e-9, {**facts, "bytes": nbytes, "flops": flops})
+        return sums
+
+    def table(self, by: str = "op", most: int | None = None) -> str:
+        """The ops by "op", "module" or "line", per step if `step` was called. most: rows; None:
+        all.
+        """
+        return self.sums().table(by, len(self._steps()), measured_peak(), most)
+
+    def _steps(self) -> list[Call]:
+        return [b for b in self._recording.blocks if b.name.startswith("ProfilerStep#")]
+
+    def __str__(self) -> str:
+        return "\n\n".join(self.table(by, SHOWN) for by in ("op", "module", "line"))
 
     def export_chrome_trace(self, path: str | Path) -> None:
-        """Write the events as a file that Chrome and Perfetto show."""
-        self._events.export_chrome_trace(path)
+        """Write the events as a file that TensorBoard, Chrome and Perfetto show."""
+        self.events().export_chrome_trace(path)
+
+
+def _block(name: str, start: int, took: int) -> Call:
+    return Call(name, start, took, took, None, (), (), {}, "", "")
+
+
+def _work(call: Call) -> Work:
+    """The work of a call; views move nothing."""
+    if call.op is None:
+        return Work(0, 0)
+    work = work_of(call.op, call.types, call.out_types, call.op.defaults | call.attrs)
+    return Work(0, work.flops) if call.op.is_view else work
 
 
 class record_function:
@@ -304,8 +418,8 @@ class record_function:
     def __exit__(self, *_: object) -> None:
         start = self._starts.pop()
         if _open:
-            took = (time.perf_counter_ns() - start) / 1000
-            _open[-1].append(Event(self.name, 1, took, start / 1000, is_op=False))
+            took = time.perf_counter_ns() - start
+            _open[-1].blocks.append(_block(self.name, start, took))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         return run_inside(lambda: record_function(self.name), function)
@@ -344,12 +458,15 @@ def supported_activities() -> set[ProfilerActivity]:
 def tensorboard_trace_handler(
     dir_name: str | Path, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
-    """Return an `on_trace_ready` that writes a trace file into a folder."""
+    """Return an `on_trace_ready` that writes a trace file of each window into a folder, where
+    TensorBoard's profiler finds it.
+    """
 
     def write(found: profile) -> None:
         folder = Path(dir_name)
         folder.mkdir(parents=True, exist_ok=True)
-        name = f"{worker_name or 'worker'}.{time.time_ns()}.pt.trace.json"
+        worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
+        name = f"{worker}.{time.time_ns()}.pt.trace.json{'.gz' if use_gzip else ''}"
         found.export_chrome_trace(folder / name)
 
     return write

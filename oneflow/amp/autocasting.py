@@ -66,6 +66,8 @@ class Autocasting(ModeAbove):
     outermost block, or None.
     """
 
+    replays = False
+
     def __init__(self, inner: Mode, dtypes: dict[str, DType], cache: dict[Any, Any] | None) -> None:
         super().__init__(inner)
         self.dtypes, self.cache = dtypes, cache

@@ -28,7 +28,7 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "profiler",
         "profiler",
-        "ProfilerAction ProfilerActivity kineto_available profile record_function "
+        "ProfilerAction ProfilerActivity kineto_available profile record_function schedule "
         "supported_activities tensorboard_trace_handler",
         unknown="supported_activities",
     ),

@@ -36,7 +36,7 @@ def backward(
     if targets is not None and not targets:
         raise AutogradError("`inputs` argument to `backward()` cannot be empty.")
     work = Pass(targets, bool(retain_graph) or create_graph, create_graph)
-    if work.may_replay:
+    if work.may_replay and work.note is None:
         work.run(roots, grads)
     else:
         mode = current_mode()

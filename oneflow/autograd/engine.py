@@ -8,7 +8,7 @@ from typing import Any
 
 from oneflow.autograd.replay import replay
 from oneflow.core.config import current_config
-from oneflow.core.dispatch import call, current_mode, is_default_mode
+from oneflow.core.dispatch import call, current_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
 from oneflow.ops.shape import reshape
@@ -30,8 +30,10 @@ class Pass:
     ) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
-        self.may_replay = not create_graph and is_default_mode()
-        self.announce = current_mode().differentiate
+        mode = current_mode()
+        self.may_replay = mode.replays and not create_graph
+        self.note = mode.note_kernels
+        self.announce = mode.differentiate
         self.targets = None if targets is None else {_key(t) for t in targets}
         self.found: dict[tuple[int, int], Tensor] = {}
         self.buffers: dict[GradNode, list[Any]] = {}
@@ -136,7 +138,7 @@ class Pass:
         if self.create_graph:
             return self._recorded(node, grads, wanted)
         if self.may_replay and node.__class__ is OpNode:
-            results = replay(node, grads, wanted)
+            results = replay(node, grads, wanted, self.note)
         if results is None:
             results = _made(node, grads, wanted)
         if not self.retain_graph:

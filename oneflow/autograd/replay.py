@@ -6,6 +6,8 @@ the CPU is gone back over, its gradient is sketched once, as the text of a funct
 same kernel calls one after the other; later steps run that. The 14 gradient ops of the digits
 network, dispatched afresh, were half of what its backward pass cost.
 
+A mode that times ops has a function of its own, which looks at the clock after each kernel.
+
 Whatever is unusual takes the plain way: random ops and those that overwrite, saved-tensor hooks,
 other modes than the default one, gradients that are to have gradients themselves.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from time import perf_counter_ns
 from types import CodeType
 from typing import Any
 
@@ -41,23 +44,43 @@ class _Unusual(Exception):
     """The gradient does what a sketch cannot show."""
 
 
+Note = Callable[[Sequence[BoundOp], Sequence[int]], None]
+"""`Mode.note_kernels`."""
+
+
 @dataclass(slots=True)
 class _Program:
     """The gradient of one call. function: takes arrays (gradients that are there, inputs, outputs),
-    returns the new ones; None: not sketched, or not to be."""
+    returns the new ones; None: not sketched, or not to be. timed: the same with times; None: not
+    sketched."""
 
     call: BoundOp
     function: Callable[..., tuple[Any, ...]] | None = None
     results: tuple[Result, ...] = ()
+    timed: _Timed | None = None
+
+
+@dataclass(slots=True)
+class _Timed:
+    """function: appends the time to `times` after each of `calls`."""
+
+    function: Callable[..., tuple[Any, ...]]
+    calls: list[BoundOp]
+    times: list[int]
 
 
 _programs: dict[tuple[Any, ...], _Program] = {}
 
 
 def replay(
-    node: OpNode, grads: Sequence[Tensor | None], wanted: Sequence[bool]
+    node: OpNode,
+    grads: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    note: Note | None = None,
 ) -> list[Any] | None:
-    """The input gradients, as `node.gradients` gives them; None if that has to be asked."""
+    """The input gradients, as `node.gradients` gives them; None if that has to be asked. note: is
+    told how long each kernel took.
+    """
     call = node.call
     if call is None or node.outputs[0].__class__ is not tuple:
         return None
@@ -72,13 +95,16 @@ def replay(
     if program.function is None:
         if program.results:
             return None
-        _sketch(program, node, grads, wanted)
+        program.function, program.results, _ = _sketched(call, node, grads, wanted)
         if program.function is None:
             return None
     arrays = _arrays(node, call, grads)
     if arrays is None:
         return None
-    made = iter(run_quietly(program.function, np, np.empty, *arrays))
+    if note is None:
+        made = iter(run_quietly(program.function, np, np.empty, *arrays))
+    else:
+        made = iter(_run_timed(program, node, grads, wanted, arrays, note))
     device = node.outputs[0][2]
     found: list[Any] = []
     for result in program.results:
@@ -112,12 +138,38 @@ def _arrays(node: OpNode, call: BoundOp, grads: Sequence[Tensor | None]) -> list
     return arrays
 
 
-def _sketch(
-    program: _Program, node: OpNode, grads: Sequence[Tensor | None], wanted: Sequence[bool]
-) -> None:
-    """Writes the function of a program, if that can be done."""
-    call = program.call
-    sketch = _Sketch(node.outputs[0][2])
+def _run_timed(
+    program: _Program,
+    node: OpNode,
+    grads: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    arrays: list[Any],
+    note: Note,
+) -> tuple[Any, ...]:
+    """The results of a program, of whose kernels `note` is told."""
+    timed = program.timed
+    if timed is None:
+        times: list[int] = []
+        function, _, calls = _sketched(program.call, node, grads, wanted, times)
+        assert function is not None  # it was sketched once without times
+        timed = program.timed = _Timed(function, calls, times)
+    timed.times[:] = [perf_counter_ns()]
+    results: tuple[Any, ...] = run_quietly(timed.function, np, np.empty, *arrays)
+    note(timed.calls, timed.times)
+    return results
+
+
+def _sketched(
+    call: BoundOp,
+    node: OpNode,
+    grads: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    times: list[int] | None = None,
+) -> tuple[Callable[..., tuple[Any, ...]] | None, tuple[Result, ...], list[BoundOp]]:
+    """The function of a program, its results and its kernels; None if that cannot be done. times:
+    is given the time after each kernel.
+    """
+    sketch = _Sketch(node.outputs[0][2], times)
     given = [
         None if g is None else sketch.parameter(f"d{i}", t)
         for i, (g, t) in enumerate(zip(grads, call.out_types, strict=True))
@@ -140,24 +192,29 @@ def _sketch(
                     names.append(found.value)
                 else:  # memory that is somebody else's
                     raise _Unusual
-        program.function = sketch.function(call.op.name, names)
+        function = sketch.function(call.op.name, names)
     except _Unusual:
-        pass
-    program.results = tuple(results) or (None,)
+        return None, tuple(results) or (None,), []
+    return function, tuple(results) or (None,), sketch.calls
 
 
 class _Sketch(Mode):
     """Writes down the kernel calls of ops on local tensors, which stand for arrays by their names.
 
     What it is not told of (a tensor of somewhere else, an op without inputs) is unusual.
+    calls: of the kernels so far, if they are timed.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, times: list[int] | None) -> None:
         self._device = device
         self._parameters = ["np", "empty"]
         self._lines: list[str] = []
         self._values: dict[str, Any] = {}
         self._count = 0
+        self._is_timed = times is not None
+        self.calls: list[BoundOp] = []
+        if times is not None:
+            self._values |= {"note": times.append, "now": perf_counter_ns}
 
     def parameter(self, name: str, type_: TensorType) -> Tensor:
         self._parameters.append(name)
@@ -185,6 +242,9 @@ class _Sketch(Mode):
             run = self._value(call.run)
             self._lines.append(f"{first} = {view}({names[0]})")
             self._lines.append(f"if {first} is None: {first}, = {run}(np, [{', '.join(names)}])")
+        if self._is_timed:
+            self._lines.append("note(now())")
+            self.calls.append(call)
         return outs[0] if op.num_outputs == 1 else tuple(outs)
 
     def _compute(self, call: BoundOp, outs: list[str], names: list[str]) -> None:

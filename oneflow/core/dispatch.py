@@ -55,6 +55,13 @@ class Mode:
     """Called with the number of a recorded call before its gradients are computed, in a mode that
     wants to know."""
 
+    replays: bool = False
+    """Whether gradients of repeated calls may be computed by functions over arrays, not by ops."""
+
+    note_kernels: Callable[..., None] | None = None
+    """Told of kernels that ran without their ops being called, in a mode that wants to know: their
+    calls, the nanosecond at which the first began, and the one at which each ended."""
+
     def backward_pass(self) -> AbstractContextManager[object]:
         """The context in which a backward pass computes gradients."""
         return nullcontext()
@@ -162,11 +169,6 @@ def current_mode() -> Mode:
 def is_traced() -> bool:
     """Return whether calls are recorded, as while `nn.Graph.build` is traced, and not computed."""
     return not current_mode().has_memory
-
-
-def is_default_mode() -> bool:
-    """Whether this thread has entered no mode."""
-    return _state.mode is None
 
 
 def swap_mode(mode: Mode | None) -> Mode | None:

@@ -83,6 +83,8 @@ def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs, key: list
 class Eager(Mode):
     """Runs ops when they are called."""
 
+    replays = True
+
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         """Most calls are of one kernel on the CPU that makes one array. Their way is written out
         here: a function less is 0.2 us of the 4 that an op costs besides its kernel.

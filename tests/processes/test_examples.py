@@ -124,3 +124,17 @@ def test_readme_runs_as_it_stands(tmp_path: Path) -> None:
         script.write_text(block)
         done = start(num_ranks, script)
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+
+
+def test_a_profile_shows_ops_modules_and_lines_of_both_modes(tmp_path: Path) -> None:
+    done = start(1, ROOT / "examples" / "profile.py", "--steps", "2", "--folder", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    graph, eager = done.stdout.split("---- eager ----")
+    for text, module in ((graph, "model.blocks.1.up"), (eager, "Model.blocks.1.up")):
+        calls = dict(re.findall(r"^(\S+) +(\d+) ", text, re.MULTILINE))
+        assert (calls["linear"], calls["matmul_weight_grad"], calls["gelu"]) == ("7", "7", "2")
+        assert module in calls and any("examples/profile.py:" in name for name in calls)
+    assert (tmp_path / "trace-rank0.json.gz").exists()
+    (file,) = tmp_path.glob("*.pt.trace.json")
+    events = json.loads(file.read_text())["traceEvents"]
+    assert {"ProfilerStep#2", "ProfilerStep#3"} <= {e["name"] for e in events}

@@ -232,4 +232,5 @@ def report_of(graph: Graph, compiled: Compiled) -> MemoryReport:
         variable_nbytes=sum(array.nbytes for array in arrays),
         recomputed=[cost for cost in compiled.recomputed if bound.rank in cost.ranks],
         limit=graph.config.memory_limit,
+        places=world().places if world().world_size > 1 else (),
     )

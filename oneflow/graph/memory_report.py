@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from oneflow.actors.registers import made_on, slot_layout, storage_of
+from oneflow.actors.boxing import channels_of
+from oneflow.actors.registers import made_on, shared_layout, slot_layout, storage_of
+from oneflow.core.actor_kinds import READS_PEERS
 from oneflow.core.plan import Plan
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class MemoryReport:
     arena_nbytes: registers and scratch memory.  lower_bound: the least that any offsets would need
     with this order of ops.  variable_nbytes: parameters, buffers and optimizer states, which are
     not in the arena.  blocks: all registers and temporaries.  limit: of `set_memory_limit`, if any.
+    read_by: bytes of its registers that other ranks read, by their rank.  mirrors: bytes that it
+    keeps besides the arena for copies of the registers of ranks on other hosts, by their rank.
     """
 
     graph: str
@@ -82,6 +86,8 @@ class MemoryReport:
     limit: int | None = None
     peaks: dict[str, int] = field(default_factory=dict)
     """The op of each segment, by its number, at which most of its bytes are live."""
+    read_by: dict[int, int] = field(default_factory=dict)
+    mirrors: dict[int, int] = field(default_factory=dict)
 
     @property
     def arena_nbytes(self) -> int:
@@ -123,6 +129,12 @@ class MemoryReport:
             "held by modules at the peak:",
             *(f"  {n:>14,} {module or '(none)'}" for module, n in self.by_module().items()),
         ]
+        for title, found in (
+            ("registers that other ranks read", self.read_by),
+            ("copies of registers on other hosts, besides the arena", self.mirrors),
+        ):
+            if found:
+                lines += [f"{title}:", *(f"  {n:>14,} rank {r}" for r, n in found.items())]
         if self.recomputed:
             lines.append("computed again:")
             lines += [
@@ -181,8 +193,9 @@ def report_memory(
     variable_nbytes: int = 0,
     recomputed: Iterable[Recomputed] = (),
     limit: int | None = None,
+    places: Sequence[str] = (),
 ) -> MemoryReport:
-    """The analysis of a plan on a rank."""
+    """The analysis of a plan on a rank. places: where each rank runs; (): all in one."""
     blocks = _registers(plan, rank)
     peaks: dict[str, int] = {}
     for id_, segment in memory.segments.items():
@@ -221,7 +234,26 @@ def report_memory(
         tuple(recomputed),
         limit,
         peaks,
+        _read_by(plan, rank),
+        {
+            r: shared_layout(plan, r)[1]
+            for r in plan.graph.rank_ids
+            if places and places[r] != places[rank]
+        },
     )
+
+
+def _read_by(plan: Plan, rank: int) -> dict[int, int]:
+    """Bytes of a rank's registers that others read in their places, or copy to their hosts."""
+    found: dict[int, dict[int, int]] = {}
+    for actor in plan.actors:
+        for other in actor.placement.rank_ids if actor.kind in READS_PEERS else ():
+            for channel in channels_of(actor, other) if other != rank else ():
+                register = channel.register
+                if channel.source == rank and register.values:
+                    nbytes = slot_layout(register, rank).nbytes * register.num_slots
+                    found.setdefault(other, {})[storage_of(register).id] = nbytes
+    return {other: sum(sizes.values()) for other, sizes in sorted(found.items())}
 
 
 def _fullest(changes: Counter[int]) -> int:

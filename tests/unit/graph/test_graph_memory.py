@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,15 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.actors.device import hardware_for
+from oneflow.actors.rank_memory import plan_memory
+from oneflow.actors.registers import is_shared, made_on
 from oneflow.core.config import Config, current_config, set_config
 from oneflow.core.errors import ConfigError, GraphError
+from oneflow.graph.memory_report import report_memory
+from tests.unit.actors.programs import compile_text, two_layers
 
+CPU = hardware_for("cpu", 0)
 NUMEL = 32768
 """Elements of a temporary of 128 KiB."""
 
@@ -121,6 +128,39 @@ def test_sums_of_micro_batches_belong_to_the_module_of_their_gradients() -> None
     assert {b.module for b in sums} == {
         f"net.{i}.{part}" for i in range(6) for part in ("up", "down")
     }
+
+
+def test_only_what_is_outside_of_modules_is_of_none() -> None:
+    graph = Train()
+    losses(graph, 1)
+    report = graph.memory_report()
+    ops = {b.op for b in report.blocks if not b.module}
+    assert not ops & {"matmul", "matmul_weight_grad", "sum_rows", "tanh_grad", "dropout_mask"}
+    lines = {b.location for b in report.blocks if b.op == "matmul_weight_grad"}
+    here = Path(__file__).read_text().splitlines()
+    forward = 1 + next(i for i, line in enumerate(here) if "return x + self.down" in line)
+    assert {line.rpartition(":")[2] for line in lines} <= {str(forward)}
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_what_ranks_keep_for_each_other_is_counted(pieces: int) -> None:
+    """Two stages: rank 1 reads the hidden values of rank 0, which reads their gradients."""
+    rows, width = 12, 16
+    text = two_layers("cpu[0]", "cpu[1]", "B", rows=rows, width=width, pieces=pieces)
+    plan = compile_text(text, 2)
+    reports = [
+        report_memory(plan, r, plan_memory(plan, r, CPU), places=("a", "b")) for r in range(2)
+    ]
+    piece = rows // pieces * width * 4
+    slots = [
+        {r.num_slots for r in plan.registers if is_shared(r) and made_on(r, i)} for i in (0, 1)
+    ]
+    for rank, (report, (count,)) in enumerate(zip(reports, slots, strict=True)):
+        assert report.read_by == {1 - rank: piece * count}
+        assert report.mirrors == {1 - rank: reports[1 - rank].read_by[rank]}
+        assert f"rank {1 - rank}" in str(report)
+    near = report_memory(plan, 0, plan_memory(plan, 0, CPU), places=("a", "a"))
+    assert near.read_by == reports[0].read_by and not near.mirrors
 
 
 def test_the_report_as_text() -> None:

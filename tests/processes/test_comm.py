@@ -11,7 +11,9 @@ FAR = ["far"]
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "where"), [(2, []), (3, []), (3, FAR)], ids=["2-near", "3-near", "3-far"]
+    ("num_ranks", "where"),
+    [(2, []), pytest.param(3, [], marks=pytest.mark.slow), (3, FAR)],
+    ids=["2-near", "3-near", "3-far"],
 )
 @pytest.mark.parametrize("scene", SCENES)
 def test_scene(scene: str, num_ranks: int, where: list[str]) -> None:

@@ -64,10 +64,10 @@ def test_digits_are_learnt(digits: dict[str, Any]) -> None:
 def test_digits_lose_the_same_in_every_layout(
     digits: dict[str, Any], layout: str, num_ranks: int, tmp_path: Path
 ) -> None:
-    """The whole training: every step's loss, and what was learnt."""
-    report = train(num_ranks, "digits.py", tmp_path / "report.json", "--parallel", layout)
-    np.testing.assert_allclose(report["losses"], digits["losses"], rtol=1e-5)
-    assert report["accuracy"] >= 0.97
+    """Every step's loss of a fifth of the training."""
+    options = ("--parallel", layout, "--stop-after", "5")
+    losses = train(num_ranks, "digits.py", tmp_path / "report.json", *options)["losses"]
+    np.testing.assert_allclose(losses, digits["losses"][: 5 * 14], rtol=1e-5)
 
 
 def test_cnn_learns_in_two_layouts(tmp_path: Path) -> None:

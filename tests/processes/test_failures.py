@@ -65,7 +65,7 @@ def test_leaving_with_0_while_a_peer_trains_is_a_lost_peer(jobs: Jobs, rank: int
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", RANKS)
 def test_leaving_with_0_before_joining_is_a_lost_peer(jobs: Jobs, rank: int) -> None:
     ended = ended_scene(jobs, "exit_first", str(rank))
     assert ended.code == 85 and "reason=PEER_LOST" in ended.line
@@ -253,12 +253,12 @@ def test_two_terminals_train(jobs: Jobs) -> None:
     ("scene", "args", "codes"),
     [
         ("raise_later", ("1",), (85, 1)),
-        ("raise_later", ("0",), (1, 85)),
-        ("exit_", ("7", "1"), (85, 7)),
         ("exit_", ("0", "0"), (0, 85)),
         ("kill", ("0",), (-9, 85)),
-        ("kill", ("1",), (85, -9)),
-        ("different_graphs", (), (81, 81)),
+        pytest.param("raise_later", ("0",), (1, 85), marks=pytest.mark.slow),
+        pytest.param("exit_", ("7", "1"), (85, 7), marks=pytest.mark.slow),
+        pytest.param("kill", ("1",), (85, -9), marks=pytest.mark.slow),
+        pytest.param("different_graphs", (), (81, 81), marks=pytest.mark.slow),
     ],
 )
 def test_without_a_launcher_each_rank_has_its_own_exit_code(

@@ -9,7 +9,7 @@ import pytest
 from tests.support.launching import check_done, launch
 
 
-@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("num_ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_graphs_compute_what_eager_code_does(num_ranks: int, tmp_path: Path) -> None:
     check_done(launch(num_ranks, "graph_program", tmp_path), num_ranks)
 

@@ -44,7 +44,7 @@ def docstrings_in(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of each docstring: of modules, classes and functions, and of constants, below
     their assignment.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in _bodies(ast.parse(source)):
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         if isinstance(node, kinds) and (text := ast.get_docstring(node)):
             yield getattr(node, "lineno", 1), text
@@ -54,6 +54,15 @@ def docstrings_in(source: str) -> Iterator[tuple[int, str]]:
                 value = literal.value
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
                     yield literal.lineno, inspect.cleandoc(value.value)
+
+
+def _bodies(node: ast.AST) -> Iterator[ast.AST]:
+    """What has a body, and all in it that has: a tenth of all nodes."""
+    yield node
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(node, field, None)
+        for one in inner if isinstance(inner, list) else ():
+            yield from _bodies(one)
 
 
 def broken(text: str) -> bool:

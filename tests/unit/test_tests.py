@@ -16,10 +16,6 @@ SOURCES = sorted(TESTS.rglob("*.py"))
 GENERATORS = ("default_rng", "RandomState", "Random", "Generator")
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def called(node: ast.AST) -> str:
     """The last name of what is called; "" for what is no call."""
     if not isinstance(node, ast.Call):
@@ -29,12 +25,9 @@ def called(node: ast.AST) -> str:
 
 def sleeps(path: Path) -> Iterator[str]:
     """Calls of `sleep` but for sleep(0), by which a task lets others go on."""
-    for node in ast.walk(parsed(path)):
-        if (
-            isinstance(node, ast.Call)
-            and called(node) == "sleep"
-            and ast.unparse(node)[-3:] != "(0)"
-        ):
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text)) if "sleep" in text else ():
+        if called(node) == "sleep" and ast.unparse(node)[-3:] != "(0)":
             yield f"{path.relative_to(TESTS)}:{node.lineno}"
 
 
@@ -46,7 +39,7 @@ def test_no_unit_test_sleeps() -> None:
 
 def shared_generators(path: Path) -> Iterator[str]:
     """Functions that draw from a generator of their module."""
-    tree = parsed(path)
+    tree = ast.parse(path.read_text())
     names = {
         target.id
         for node in tree.body
@@ -54,8 +47,8 @@ def shared_generators(path: Path) -> Iterator[str]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
-    for function in functions if names else []:
+    functions = (n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda)))
+    for function in functions if names else ():
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and node.id in names:
                 yield f"{path.relative_to(TESTS)}:{node.lineno}: {node.id}"

@@ -57,7 +57,7 @@ def docstrings_in(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _bodies(node: ast.AST) -> Iterator[ast.AST]:
-    """What has a body, and all in it that has: a tenth of all nodes."""
+    """Yield a node and all that have a body within it: a tenth of all nodes."""
     yield node
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, field, None)

@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import float16
+from oneflow.core.errors import ArgumentError, CallError
 from oneflow.ops.compare import logical_and
 from oneflow.ops.reduce import reduce_all
 from oneflow.ops.unary import isfinite
@@ -18,6 +21,12 @@ from oneflow.tensor.tensor import Tensor
 __all__ = ["GradScaler", "StaticGradScaler"]
 
 T = TypeVar("T")
+
+
+def _require_positive(name: str, value: object) -> None:
+    """Raises ArgumentError for what gradients cannot be multiplied and divided by."""
+    if not isinstance(value, (int, float, np.number)) or not 0 < value < math.inf:
+        raise ArgumentError(f"GradScaler: {name} must be a finite number above 0, got {value!r}")
 
 
 class GradScaler:
@@ -42,25 +51,20 @@ class GradScaler:
         """given: the keywords after `device` by position; PyTorch has the device before them."""
         if given and isinstance(given[0], str):
             given = given[1:]
-        numbers = [float(x) for x in given]
-        if len(numbers) > 5:
-            raise TypeError(f"GradScaler takes 5 numbers by position, got {len(numbers)}")
-        rest: tuple[float, ...] = (
-            init_scale,
-            growth_factor,
-            backoff_factor,
-            growth_interval,
-            enabled,
-        )
-        init_scale, growth_factor, backoff_factor, interval, is_enabled = (
-            *numbers,
-            *rest[len(numbers) :],
-        )
-        growth_interval, enabled = int(interval), bool(is_enabled)
+        if len(given) > 5:
+            raise CallError(f"GradScaler takes 5 numbers by position, got {len(given)}")
+        rest = (init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+        numbers: list[float | str] = [*given, *rest[len(given) :]]
+        enabled = bool(numbers.pop())
+        names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+        for name, value in zip(names, numbers, strict=True) if enabled else ():
+            _require_positive(name, value)
+        init_scale, growth_factor, backoff_factor, interval = [float(x) for x in numbers]
+        growth_interval = int(interval)
         if enabled and growth_factor < 1.0:
-            raise ValueError(f"The growth factor must be > 1.0, got {growth_factor}")
+            raise ArgumentError(f"The growth factor must be > 1.0, got {growth_factor}")
         if enabled and backoff_factor > 1.0:
-            raise ValueError(f"The backoff factor must be < 1.0, got {backoff_factor}")
+            raise ArgumentError(f"The backoff factor must be < 1.0, got {backoff_factor}")
         self._enabled = enabled
         self._held: tuple[Tensor, Tensor] | None = None
         self._numbers = float(init_scale), 0

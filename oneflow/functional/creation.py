@@ -21,7 +21,15 @@ from oneflow.functional.promotion import as_float, as_type, get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.ops.random import bernoulli as op
 from oneflow.ops.random import poisson as drawn_poisson
-from oneflow.tensor.alike import Place, SizedWhere, Where, filled_like, layout_of, of_kind
+from oneflow.tensor.alike import (
+    Place,
+    SizedWhere,
+    Where,
+    filled_like,
+    layout_of,
+    number_of,
+    of_kind,
+)
 from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
@@ -150,7 +158,7 @@ def full(
     **where: Unpack[Where],
 ) -> Tensor:
     """A tensor filled with one number, whose kind gives the dtype unless it is given."""
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    value = number_of(fill_value, "full: fill_value")
     if dtype is None:
         float_dtype = get_default_dtype()
         wide = dtypes.complex128 if float_dtype is dtypes.float64 else dtypes.complex64
@@ -230,7 +238,7 @@ def full_like(
     **where: Unpack[Where],
 ) -> Tensor:
     """`fill_value` in the shape, dtype and place of `input`."""
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    value = number_of(fill_value, "full_like: fill_value")
     return _like(input, value, dtype, requires_grad, where)
 
 

@@ -339,7 +339,8 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     if n < 0:
         return matrix_power(ops.inv(A), -n)
     if n == 0:
-        return mul(A, 0) + tril(triu(unary.full_like(A.detach(), value=1)))
+        ones = unary.full_like(A.detach(), value=1)
+        return masked_fill(A, as_type(ones, dtypes.bool_), 0) + tril(triu(ones))
     if n == 1:
         return clone(A)
     half = matrix_power(A, n // 2) if n > 3 else A

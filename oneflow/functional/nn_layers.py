@@ -26,7 +26,7 @@ from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
 from oneflow.ops.compare import logical_and
 from oneflow.ops.unary import full_like, piecewise_linear, reciprocal
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.alike import layout_of, number_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
@@ -308,7 +308,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     pad: (before, after) of the last dim, then of the one before it, ... mode: constant, reflect,
     replicate, circular. Negative pads cut off (constant mode).
     """
-    pads = [int(p) for p in pad]
+    pads, value = [int(p) for p in pad], number_of(value, "pad: value")
     if len(pads) % 2 or len(pads) > 2 * input.ndim:
         raise ShapeError(f"pad: {pads} must be pairs, at most one for each dim of {input.meta}")
     if mode != "constant":

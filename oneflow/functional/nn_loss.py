@@ -10,13 +10,14 @@ from oneflow.functional.promotion import as_type, together
 from oneflow.functional.reduction import norm, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_select
-from oneflow.functional.shaping import flatten, movedim, reshape
+from oneflow.functional.shaping import broadcast_tensors, flatten, movedim, reshape
 from oneflow.ops import compare
 from oneflow.ops import cross_entropy as ops
 from oneflow.ops import loss as loss_ops
 from oneflow.ops.activation import logsigmoid
 from oneflow.ops.binary import minimum
 from oneflow.ops.unary import abs, exp, log, neg, square
+from oneflow.tensor.alike import number_of
 from oneflow.tensor.tensor import Tensor
 
 
@@ -43,10 +44,13 @@ def smooth_l1_loss(
     """
     if not isinstance(reduction, str):
         reduction, beta = (beta if isinstance(beta, str) else "mean"), reduction
-    if float(beta) < 0:
+    width = float(number_of(beta, "smooth_l1_loss: beta"))  # type: ignore[arg-type]
+    if width < 0:
         raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
-    input, target = together(input, target)
-    return reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
+    x, y = together(input, target)
+    if x.meta.shape != y.meta.shape:
+        x, y = broadcast_tensors(x, y)
+    return reduced(loss_ops.smooth_l1_loss(x, y, beta=width), reduction)
 
 
 def binary_cross_entropy(

@@ -108,7 +108,7 @@ class GraphConfig:
         """Cuts each call's batch (dim 0 of every input) in `value` micro-batches; the gradient
         is their mean.
         """
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"gradient accumulation steps must be an integer >= 1, got {value!r}")
         self.num_pieces = value
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.dispatch import current_mode
-from oneflow.core.errors import GraphError
+from oneflow.core.errors import CallError, GraphError
 from oneflow.core.placement import Placement
 from oneflow.graph.describe import describe_module
 from oneflow.nn.module import Module
@@ -29,7 +29,12 @@ class Stage:
 
 
 def check_debugging(v_level: int, max_py_stack_depth: int) -> None:
-    """Raises AssertionError, as upstream does, for what `debug` does not take."""
+    """Raises AssertionError, as upstream does, for a number that `debug` does not take, and
+    CallError for anything else.
+    """
+    for name, value in (("v_level", v_level), ("max_py_stack_depth", max_py_stack_depth)):
+        if not isinstance(value, int):
+            raise CallError(f"debug: {name} must be an integer, got {value!r}")
     if not -1 <= v_level <= 3:
         raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
     if max_py_stack_depth < 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from oneflow.core.device import Device
-from oneflow.core.errors import CheckpointError, OneFlowError
+from oneflow.core.errors import CallError, CheckpointError, OneFlowError
 from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, Sbp, all_broadcast, as_nd_sbp
@@ -125,9 +125,9 @@ def moved(x: Tensor, where: MapLocation, came_from: str = "cpu") -> Tensor:
             return moved(x, answer)
         y = answer
     elif isinstance(where, (str, Device)):
-        y = x.detach().to(where)
+        y = x.detach().to(Device(where))
     else:
-        raise TypeError(
+        raise CallError(
             "load: map_location is a device, a placement, (placement, sbp), a dict of devices, or "
             f"a function that gives one of them or a tensor, got {where!r}"
         )

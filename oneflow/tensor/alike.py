@@ -9,7 +9,7 @@ import numpy as np
 from oneflow.core.device import DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, bool_
-from oneflow.core.errors import ArgumentError
+from oneflow.core.errors import ArgumentError, AutogradError
 from oneflow.core.op import find_op
 from oneflow.core.operand import Number, ShapeLike
 from oneflow.core.placement import Placement
@@ -91,6 +91,21 @@ def of_kind(value: Number, dtype: DType) -> Number:
             f"{info.min} to {info.max}"
         )
     return wrapped(int(value), dtype)
+
+
+def number_of(value: Number | Tensor, argument: str) -> Number:
+    """A number, or that of a tensor. Raises AutogradError for a tensor that requires a gradient,
+    which would be lost.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    if value.requires_grad:
+        raise AutogradError(
+            f"{argument} must be a number, got {value.meta} that requires a gradient, which would "
+            "be lost: give its .item(), or multiply and add tensors"
+        )
+    number: Number = value.item()
+    return number
 
 
 def wrapped(value: Number, dtype: DType) -> Number:

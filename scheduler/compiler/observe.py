@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import current_config
+from oneflow.core.errors import ConfigError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.metrics import METRICS
 from oneflow.scheduler.compiler.verify import verify
@@ -89,7 +90,13 @@ class Observer:
         """what: made into text only if somebody wants it; that takes longer than the passes."""
         if self.dump_dir is None or self.dump_after not in ("", "ALL", name):
             return
-        self.dump_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.dump_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"ONEFLOW_DUMP names the folder for the graph after each pass, but {self.dump_dir} "
+                f"cannot be one: {error.strerror}"
+            ) from None
         path = self.dump_dir / f"{self.prefix}{graph_name}.{number:02d}_{name}.txt"
         path.write_text(f"{what}\n", encoding="utf-8")
 

@@ -166,6 +166,9 @@ FOUND = {
     "no gradient of a slope comes from where it does not count": """
         v0 = m.ones(2, 3); v1 = m.ones(2).requires_grad_()
         v2, = m.autograd.grad(m.nn.functional.prelu(v0.T, v1).erfinv().sum(), [v1])""",
+    "no factors at all": """
+        v0 = m.tensor([[float('nan')]]).requires_grad_(); v1 = m.linalg.matrix_power(v0, 0)
+        v2, = m.autograd.grad(v1.cov(), [v0])""",
     "the transpose of a number": """
         v0 = m.tensor(2.0).mT; v1 = m.tensor(2.0).adjoint()""",
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from oneflow.core.errors import ConfigError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
@@ -34,6 +35,14 @@ def test_what_every_pass_leaves_is_dumped(tmp_path: Path) -> None:
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == [f"seen.{i:02d}_{name}.txt" for i, name in enumerate(PASSES, 1)]
     assert "boxing(" in (tmp_path / "seen.03_insert_boxing.txt").read_text()
+
+
+def test_a_dump_into_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="ONEFLOW_DUMP names the folder"):
+        compile_graph(
+            parse_graph(TEXT), JobConfig("seen"), Cluster(2), Observer(dump_dir=tmp_path / "file")
+        )
 
 
 def test_a_dump_after_one_pass_is_that_pass(tmp_path: Path) -> None:

@@ -54,13 +54,15 @@ def _tried(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
         is_late = time.monotonic() - start > given.seconds
         if any(said_by_ranks(is_late)) if modes == (GLOBAL,) else is_late:
             break
-        tried += 1
         program = draw(seed)
         try:
             different = differences(program, modes)
+        except KeyboardInterrupt:
+            break
         except Exception:
             print(f"# seed {seed}: {modes} ended\n{program.source()}\n", flush=True)
             raise
+        tried += 1
         for difference in different:
             found += 1
             kinds[f"{difference.mode} {difference.kind}"] += 1

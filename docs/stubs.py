@@ -251,6 +251,10 @@ def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None
         write_layer(stub, row, name)
         return
     found = definition(row.home, row.own)
+    if row.own.startswith("_foreach_") and found is None and row.own not in made_by(row.home):
+        stub.imports.add("from typing import Any")  # its module makes it in a loop
+        stub.lines.append(f"def {name}(*args: Any, **kwargs: Any) -> Any: ...")
+        return
     extra = added_keywords(row, found) if isinstance(found, ast.FunctionDef) else {}
     if not (method or in_place or extra or row.order):
         stub.imports.add(f"from {row.home} import {row.own} as {name}")

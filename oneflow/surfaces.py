@@ -236,7 +236,7 @@ def open_module(module: str, space: str, modules: tuple[str, ...] = ()) -> None:
     def get(name: str) -> Any:
         if name in modules:
             found: Any = importlib.import_module(f"{module}.{name}")
-        elif name.startswith("__"):
+        elif name.startswith("__") and name != "__config__":  # a module of PyTorch's
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         elif name in index().get(space, ()):
             found = find(space, name)
@@ -279,16 +279,19 @@ def open_later(package: str, homes: dict[str, str]) -> None:
     here.update(__getattr__=get, __dir__=lambda: sorted({*here, *homes}))
 
 
-def below(module: str, name: str) -> ModuleType:
-    """The module `name` of upstream's that is found below one of ours (oneflow/paths.py).
+def below(module: str, name: str) -> Any:
+    """Return what else is found below a module of ours: what the table puts there from another
+    home, or a module of upstream's (oneflow/paths.py).
 
-    Raises AttributeError, worded as for a module, if there is none.
+    Raises AttributeError, worded as for a module, if there is neither.
     """
+    space = module.removeprefix("oneflow.")
+    if name in index().get(space, ()):
+        return find(space, name)
     found = importlib.import_module("oneflow.paths").child(module, name)
     if found is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    made: ModuleType = found
-    return made
+    return found
 
 
 class _PathFinder:

@@ -21,7 +21,7 @@ ROWS: tuple[Row, ...] = (
         unknown="enable_conv_heuristic_search_algo enable_fused_normalization_add_relu "
         "set_reserved_mem_mbytes",
     ),
-    *classes("backends.mps", "backends.mps", "is_available is_built"),
+    *classes("backends.mps", "backends.mps", "is_available is_built is_macos_or_newer"),
     *classes(
         "jit", "flow", "Final ignore interface is_scripting is_tracing script unused", unknown=ALL
     ),

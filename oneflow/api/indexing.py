@@ -9,7 +9,7 @@ ROWS: tuple[Row, ...] = (
         row("batch_gather", "flow", torch=None),
         row("gather_nd", "flow", torch=None),
         row("index_select", "flow tensor"),
-        row("scatter", "flow tensor tensor_"),
+        row("scatter", "flow tensor tensor_", keywords="value=src"),
         row("scatter_add", "flow tensor tensor_", autocast="widest"),
         row("index_add", "flow tensor tensor_ flow_"),
         row("sort", "flow tensor"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.tensor import Tensor
 
@@ -25,3 +26,6 @@ class saved_tensors_hooks:
 
     def __exit__(self, *_: object) -> None:
         state.saved_hooks = state.saved_hooks[:-1]
+
+
+accept_paths(__name__)

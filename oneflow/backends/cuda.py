@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from oneflow.core.no_effect import without_effect
+from oneflow.surfaces import accept_paths
 
 __all__ = ["cuMatmulMode", "is_built", "matmul"]
 
@@ -41,3 +42,6 @@ def is_built() -> bool:
     run.
     """
     return True
+
+
+accept_paths(__name__)

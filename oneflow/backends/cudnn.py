@@ -7,6 +7,7 @@ from __future__ import annotations
 from oneflow.backends.switches import declare_switches
 from oneflow.core.no_effect import without_effect
 from oneflow.kernels.cudnn import library
+from oneflow.surfaces import accept_paths
 
 __all__ = [
     "allow_tf32",
@@ -27,6 +28,7 @@ enabled = True
 benchmark = False
 deterministic = True
 allow_tf32 = False
+accept_paths(__name__)
 declare_switches(
     __name__,
     {

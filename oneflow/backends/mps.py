@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["is_available", "is_built"]
+__all__ = ["is_available", "is_built", "is_macos_or_newer"]
 
 
 def is_available() -> bool:
@@ -12,4 +12,9 @@ def is_available() -> bool:
 
 def is_built() -> bool:
     """False: there are no kernels for Apple's GPUs."""
+    return False
+
+
+def is_macos_or_newer(major: int, minor: int) -> bool:
+    """False: the system is not macOS."""
     return False

@@ -1,5 +1,5 @@
 """Devices of this process: `cpu` and `cuda`, with an index, and `meta`, where tensors have a shape
-and a dtype but no values.
+and a dtype but no values. Devices of other kinds are values to compare with.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from oneflow.core.errors import DeviceError
 
 DEVICE_TYPES = ("cpu", "cuda")
 META = "meta"
+FOREIGN = ("hpu", "ipu", "mlu", "mps", "mtia", "musa", "npu", "privateuseone", "xla", "xpu")
+"""Kinds of devices that PyTorch knows and on which no tensor can be here."""
+NAMED = (*DEVICE_TYPES, META, *FOREIGN)
 
 
 def load_cupy() -> Any:
@@ -47,7 +50,7 @@ class Device:
         text = str(type)
         name, _, number = text.partition(":")
         is_number = number.isascii() and number.isdecimal() and len(number) < 10
-        if name not in (*DEVICE_TYPES, META) or (number and not is_number):
+        if name not in NAMED or (number and not is_number):
             raise DeviceError(
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type "
                 f"at start of device string: {text}"
@@ -74,6 +77,8 @@ class Device:
         _chosen.devices = _chosen.devices[:-1]
 
     def __str__(self) -> str:
+        if self.type != "cuda" and self.index == current_config().local_rank:
+            return self.type
         return f"{self.type}:{self.index}"
 
     def __repr__(self) -> str:
@@ -84,6 +89,12 @@ class Device:
 
     def __hash__(self) -> int:
         return hash((self.type, self.index))
+
+
+def require_kind(kind: str) -> None:
+    """Raise DeviceError for a kind of device on which nothing here runs."""
+    if kind in FOREIGN:
+        raise DeviceError(f"no tensor can be on {kind}: use cpu or cuda")
 
 
 class _Chosen(threading.local):

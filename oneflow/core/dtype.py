@@ -21,7 +21,7 @@ class DType:
         self.bytes = self.np.itemsize
         self.is_complex = self.np.kind == "c"
         self.is_floating_point = self.np.kind == "f" or "float" in name
-        self.is_signed = name not in ("uint8", "bool")
+        self.is_signed = name != "bool" and not name.startswith("uint")
 
     @property
     def is_integer(self) -> bool:
@@ -47,6 +47,9 @@ float32 = DType("float32", np.float32)
 float64 = DType("float64", np.float64)
 complex64 = DType("complex64", np.complex64)
 complex128 = DType("complex128", np.complex128)
+uint16 = DType("uint16", np.uint16)
+uint32 = DType("uint32", np.uint32)
+uint64 = DType("uint64", np.uint64)
 float8_e4m3fn = DType("float8_e4m3fn", ml_dtypes.float8_e4m3fn)
 float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2)
 
@@ -58,7 +61,8 @@ ALL_DTYPES = (
     bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
     complex128,
 )  # fmt: skip
-STORED_DTYPES = (float8_e4m3fn, float8_e5m2)
+WIDE_UNSIGNED = (uint16, uint32, uint64)
+STORED_DTYPES = (*WIDE_UNSIGNED, float8_e4m3fn, float8_e5m2)
 """Dtypes that files hold and casts reach; arithmetic on them is not promised."""
 _BY_NAME = {d.name: d for d in (*ALL_DTYPES, *STORED_DTYPES)}
 _BY_NP = {d.np: d for d in (*ALL_DTYPES, *STORED_DTYPES)}
@@ -109,4 +113,9 @@ def promote(a: DType, b: DType) -> DType:
         return complex128
     if {a, b} == {uint8, int8}:
         return int16
+    for one, other in ((a, b), (b, a)):
+        if one in WIDE_UNSIGNED and not other.is_floating_point:
+            raise DTypeError(
+                f"{one.name} and {other.name} meet in no dtype; cast one of them, to int64 say"
+            )
     return a if _RANK[a] >= _RANK[b] else b

@@ -1,8 +1,8 @@
 """The ranks of this job, in the shape that users of `torch.distributed` expect.
 
-A process belongs to its job from the start, so there is no `init_process_group`. Collectives are
+A process belongs to its job from the start; `init_process_group` only says so. Collectives are
 those of `oneflow.comm`, on local tensors; see there for the errors. `group`, `async_op` and `tag`
-are accepted where scripts pass them; only their defaults work.
+are accepted where scripts pass them; only their defaults work, and the group of all ranks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import current_config
 from oneflow.core.errors import OneFlowError, ShapeError
+from oneflow.surfaces import accept_paths
+from oneflow.tensor.grad_mode import no_grad
 
 if TYPE_CHECKING:
     from oneflow.tensor.tensor import Tensor
@@ -25,16 +27,24 @@ default_pg_timeout = timedelta(minutes=30)
 
 class ReduceOp(Enum):
     """The ways in which `all_reduce`, `reduce` and `reduce_scatter` combine. Sums of bool
-    are "or".
+    are "or"; AVG is the sum divided by the number of ranks. Those of bits are refused.
     """
 
     SUM = "sum"
     PRODUCT = "prod"
     MIN = "min"
     MAX = "max"
+    AVG = "avg"
+    BAND = "band"
+    BOR = "bor"
+    BXOR = "bxor"
+    PREMUL_SUM = "premul_sum"
 
 
 setattr(ReduceOp, "RedOpType", ReduceOp)  # noqa: B010 - PyTorch's name of the enumeration itself
+
+
+REFUSED = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR, ReduceOp.PREMUL_SUM)
 
 
 def is_available() -> bool:
@@ -42,17 +52,12 @@ def is_available() -> bool:
     return True
 
 
-def is_initialized() -> bool:
-    """Always True: the environment alone makes a process part of a job."""
-    return True
-
-
-def get_rank(group: None = None) -> int:
+def get_rank(group: object = None) -> int:
     """This process's number, 0 to `get_world_size() - 1`."""
     return current_config().rank
 
 
-def get_world_size(group: None = None) -> int:
+def get_world_size(group: object = None) -> int:
     """Number of processes of the job."""
     return current_config().world_size
 
@@ -63,15 +68,15 @@ def get_local_rank() -> int:
 
 
 def all_reduce(
-    tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: None = None, async_op: bool = False
+    tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: object = None, async_op: bool = False
 ) -> None:
     """Reduces `tensor` over all ranks, in place."""
     _check("all_reduce", group=group, async_op=async_op)
-    _comm().all_reduce(tensor, _name(op, "all_reduce"))
+    _reduced("all_reduce", op, tensor, tensor)
 
 
 def all_gather(
-    tensor_list: list[Tensor], tensor: Tensor, group: None = None, async_op: bool = False
+    tensor_list: list[Tensor], tensor: Tensor, group: object = None, async_op: bool = False
 ) -> None:
     """Fills `tensor_list` with every rank's `tensor`, by rank."""
     _check("all_gather", group=group, async_op=async_op)
@@ -79,7 +84,7 @@ def all_gather(
 
 
 def all_gather_into_tensor(
-    output_tensor: Tensor, input_tensor: Tensor, group: None = None, async_op: bool = False
+    output_tensor: Tensor, input_tensor: Tensor, group: object = None, async_op: bool = False
 ) -> None:
     """Every rank's input, one after the other along dim 0, into the output."""
     _check("all_gather_into_tensor", group=group, async_op=async_op)
@@ -90,27 +95,27 @@ def reduce_scatter(
     output: Tensor,
     input_list: list[Tensor],
     op: ReduceOp = ReduceOp.SUM,
-    group: None = None,
+    group: object = None,
     async_op: bool = False,
 ) -> None:
     """Reduces the lists over all ranks and leaves this rank's entry in `output`."""
     _check("reduce_scatter", group=group, async_op=async_op)
-    _comm().reduce_scatter(output, input_list, _name(op, "reduce_scatter"))
+    _reduced("reduce_scatter", op, output, output, input_list)
 
 
 def reduce_scatter_tensor(
     output: Tensor,
     input: Tensor,
     op: ReduceOp = ReduceOp.SUM,
-    group: None = None,
+    group: object = None,
     async_op: bool = False,
 ) -> None:
     """Reduces `input` over all ranks and leaves this rank's equal part of dim 0 in `output`."""
     _check("reduce_scatter_tensor", group=group, async_op=async_op)
-    _comm().reduce_scatter_tensor(output, input, _name(op, "reduce_scatter_tensor"))
+    _reduced("reduce_scatter_tensor", op, output, output, input)
 
 
-def broadcast(tensor: Tensor, src: int, group: None = None, async_op: bool = False) -> None:
+def broadcast(tensor: Tensor, src: int, group: object = None, async_op: bool = False) -> None:
     """Copies rank `src`'s `tensor` into everybody's."""
     _check("broadcast", group=group, async_op=async_op)
     _comm().broadcast(tensor, src)
@@ -120,19 +125,19 @@ def reduce(
     tensor: Tensor,
     dst: int,
     op: ReduceOp = ReduceOp.SUM,
-    group: None = None,
+    group: object = None,
     async_op: bool = False,
 ) -> None:
     """Reduces `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
     _check("reduce", group=group, async_op=async_op)
-    _comm().reduce(tensor, dst, _name(op, "reduce"))
+    _reduced("reduce", op, tensor if get_rank() == dst else None, tensor, dst)
 
 
 def scatter(
     tensor: Tensor,
     scatter_list: list[Tensor] | None = None,
     src: int = 0,
-    group: None = None,
+    group: object = None,
     async_op: bool = False,
 ) -> None:
     """Entry r of rank `src`'s list goes into the `tensor` of rank r."""
@@ -144,7 +149,7 @@ def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
     dst: int = 0,
-    group: None = None,
+    group: object = None,
     async_op: bool = False,
 ) -> None:
     """Fills rank `dst`'s `gather_list` with every rank's `tensor`."""
@@ -155,7 +160,7 @@ def gather(
 def all_to_all(
     output_tensor_list: list[Tensor],
     input_tensor_list: list[Tensor],
-    group: None = None,
+    group: object = None,
     async_op: bool = False,
 ) -> None:
     """Sends entry r of the input list to rank r; entry r of the output list comes from rank r."""
@@ -168,7 +173,7 @@ def all_to_all_single(
     input: Tensor,
     output_split_sizes: list[int] | None = None,
     input_split_sizes: list[int] | None = None,
-    group: None = None,
+    group: object = None,
     async_op: bool = False,
 ) -> None:
     """Sends rows of `input` to each rank, as many as `input_split_sizes` says; `output` gets those
@@ -177,20 +182,20 @@ def all_to_all_single(
     _comm().all_to_all_single(output, input, output_split_sizes, input_split_sizes)
 
 
-def send(tensor: Tensor, dst: int, group: None = None, tag: int = 0) -> None:
+def send(tensor: Tensor, dst: int, group: object = None, tag: int = 0) -> None:
     """Sends `tensor` to rank `dst`."""
     _check("send", group=group, tag=tag)
     _comm().send(tensor, dst)
 
 
-def recv(tensor: Tensor, src: int, group: None = None, tag: int = 0) -> int:
+def recv(tensor: Tensor, src: int, group: object = None, tag: int = 0) -> int:
     """Receives into `tensor` what rank `src` sends; returns `src`."""
     _check("recv", group=group, tag=tag)
     _comm().recv(src, out=tensor)
     return src
 
 
-def barrier(group: None = None, async_op: bool = False, device_ids: object = None) -> None:
+def barrier(group: object = None, async_op: bool = False, device_ids: object = None) -> None:
     """Waits until every rank is here."""
     _check("barrier", group=group, async_op=async_op)
     _comm().barrier()
@@ -199,7 +204,7 @@ def barrier(group: None = None, async_op: bool = False, device_ids: object = Non
 # ---- Python values: see `oneflow.comm` ----------------------------------------------------------
 
 
-def all_gather_object(object_list: list[Any], obj: object, group: None = None) -> None:
+def all_gather_object(object_list: list[Any], obj: object, group: object = None) -> None:
     """Fills `object_list` with every rank's `obj`, by rank."""
     _check("all_gather_object", group=group)
     _check_room(object_list, "all_gather_object")
@@ -207,7 +212,7 @@ def all_gather_object(object_list: list[Any], obj: object, group: None = None) -
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int = 0, group: None = None, device: object = None
+    object_list: list[Any], src: int = 0, group: object = None, device: object = None
 ) -> None:
     """Rank `src`'s entries into everybody's list; all lists have one length."""
     _check("broadcast_object_list", group=group)
@@ -215,7 +220,7 @@ def broadcast_object_list(
 
 
 def gather_object(
-    obj: object, object_gather_list: list[Any] | None = None, dst: int = 0, group: None = None
+    obj: object, object_gather_list: list[Any] | None = None, dst: int = 0, group: object = None
 ) -> None:
     """Fills rank `dst`'s `object_gather_list` with every rank's `obj`."""
     _check("gather_object", group=group)
@@ -230,7 +235,7 @@ def scatter_object_list(
     scatter_object_output_list: list[Any],
     scatter_object_input_list: list[Any] | None = None,
     src: int = 0,
-    group: None = None,
+    group: object = None,
 ) -> None:
     """Entry r of rank `src`'s input list becomes the first entry of the output list of rank r."""
     _check("scatter_object_list", group=group)
@@ -251,16 +256,28 @@ def _comm() -> Any:
     return importlib.import_module("oneflow.comm")
 
 
-def _name(op: ReduceOp, who: str) -> str:
+def _reduced(who: str, op: ReduceOp, out: Tensor | None, *args: object) -> None:
+    """Call a collective of `oneflow.comm` that reduces. out: its result, None on ranks without."""
     if not isinstance(op, ReduceOp):
         raise OneFlowError(f"distributed.{who}: op is a ReduceOp, got {op!r}")
-    return op.value
+    if op in REFUSED:
+        raise OneFlowError(
+            f"distributed.{who}: {op.name} is not supported; use SUM, PRODUCT, MIN, MAX or AVG"
+        )
+    is_mean = op is ReduceOp.AVG
+    getattr(_comm(), who)(*args, ReduceOp.SUM.value if is_mean else op.value)
+    if is_mean and out is not None:
+        with no_grad():
+            out.div_(get_world_size())
 
 
 def _check(name: str, **given: object) -> None:
     """Refuses what is accepted for the sake of the signature but does not work."""
     for argument, value in given.items():
-        if value:
+        if value and not (argument == "group" and getattr(value, "is_everyone", False)):
             raise OneFlowError(
                 f"distributed.{name}: {argument}={value!r} is not supported; leave it out"
             )
+
+
+accept_paths(__name__)

@@ -499,6 +499,8 @@ def randint(
     """Integers, uniform over low .. high - 1.  `randint(high, size)` starts at 0."""
     if size is None:
         start, stop, size = 0, low, cast(ShapeLike, high)
+    elif high is None:
+        start, stop = 0, low
     else:
         start, stop = low, cast(int, high)
     wanted = dtypes.int64 if dtype is None else dtype_of(dtype)

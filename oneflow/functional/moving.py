@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, cast
 
-from oneflow.core.device import DEVICE_TYPES, META, Device, DeviceLike
+from oneflow.core.device import DEVICE_TYPES, META, NAMED, Device, DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.errors import CallError, DeviceError, PlacementError
@@ -57,7 +57,7 @@ def _wanted(
             device = arg._placement.type if arg._placement is not None else arg._device
             dtype = arg.meta.dtype
         elif isinstance(arg, (Device, Placement)) or (
-            isinstance(arg, str) and arg.split(":")[0] in (*DEVICE_TYPES, META)
+            isinstance(arg, str) and arg.split(":")[0] in NAMED
         ):
             device = arg
         elif isinstance(arg, int) and not isinstance(arg, bool):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,7 +24,6 @@ from oneflow.io.manifest import (
     MANIFEST_FILE,
     Manifest,
     Stored,
-    is_tensor_dtype,
     read_manifest,
 )
 from oneflow.io.pact import Pact
@@ -235,14 +235,9 @@ def _checked_manifest(folder: Path) -> tuple[Manifest, str]:
 
 
 def _check_names(manifest: Manifest) -> None:
-    tensors, arrays = names_in(manifest.form)
-    for name in (*tensors, *arrays):
+    for name in itertools.chain(*names_in(manifest.form)):
         if name not in manifest.tensors:
             raise CheckpointError(f"the tree names tensor {name!r}, of which nothing is known")
-    for name in tensors:
-        dtype = manifest.tensors[name].dtype
-        if not is_tensor_dtype(dtype):
-            raise CheckpointError(f"tensor {name!r} has elements of {dtype}, as only arrays have")
 
 
 # ---- layouts -------------------------------------------------------------------------------------

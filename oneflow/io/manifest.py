@@ -21,7 +21,7 @@ import numpy as np
 
 from oneflow.boxing.boxes import check_layout
 from oneflow.core.dtype import dtype_of
-from oneflow.core.errors import CheckpointError, DTypeError, OneFlowError
+from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.json_values import Json
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement, parse_placement
@@ -96,15 +96,6 @@ class Manifest:
                 "that are read; save in several checkpoints"
             )
         return data
-
-
-def is_tensor_dtype(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors can have such elements; arrays have a few more kinds."""
-    try:
-        dtype_of(dtype)
-    except DTypeError:
-        return False
-    return True
 
 
 def sealed(content: bytes) -> bytes:
@@ -221,8 +212,6 @@ def _stored(name: str, entry: Json, files: Sequence[tuple[str, int]]) -> Stored:
     if not is_possible(shape, dtype):
         raise CheckpointError(f"{who} has {len(shape)} dims, or dims that no array can have")
     layout = _layout(entry, shape, who)
-    if layout is not None and not is_tensor_dtype(dtype):
-        raise CheckpointError(f"{who} is global, but no tensor has elements of {dtype}")
     parts = tuple(_part(p, shape, dtype, files, who) for p in _of(entry, "parts", list, who))
     _check_grid(shape, parts, who)
     return Stored(shape, dtype, layout, parts)

@@ -62,7 +62,7 @@ class ModuleWrapper(ModuleType):
             _wrapped=module, _finder=finder, __path__=[], __package__=module.__package__
         )
         if name == "torch":
-            self.__dict__["__version__"] = finder.mock.version
+            self.__dict__.update(__version__=finder.mock.version, torch=self)
 
     def __getattr__(self, name: str) -> Any:
         module, finder = self.__dict__["_wrapped"], self.__dict__["_finder"]

@@ -20,6 +20,7 @@ from oneflow.functional.initial import (
     xavier_uniform_,
     zeros_,
 )
+from oneflow.surfaces import accept_paths
 
 __all__ = [
     "_calculate_fan_in_and_fan_out",
@@ -39,3 +40,5 @@ __all__ = [
     "xavier_uniform_",
     "zeros_",
 ]
+
+accept_paths(__name__)

@@ -34,6 +34,7 @@ from oneflow.ops.update import Update
 from oneflow.optim.hooks import Hooks, with_hooks
 from oneflow.optim.options import warn_of_effects
 from oneflow.optim.together import GroupPass
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.eager_global import empty_shard
 from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import RemovableHandle, Tensor, device_type, wrap, wrap_global
@@ -630,3 +631,6 @@ def whole_beside(param: Tensor, type: TensorType, value: float) -> Tensor:
         shard = array if world().rank in place else empty_shard(type, place)
         return wrap_global(shard, type, place, all_broadcast(place.ndim))
     return wrap(array, param.device)
+
+
+accept_paths(__name__)

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
 
-def to_numpy(x: Tensor, dtype: DTypeLike | None = None) -> np.ndarray[Any, Any]:
+def to_numpy(
+    x: Tensor, dtype: DTypeLike | None = None, *, force: bool = False
+) -> np.ndarray[Any, Any]:
     """The values as a NumPy array, of `dtype` if that is given; bfloat16, which NumPy lacks, as
-    float32.
+    float32.  force: changes nothing, as tensors with a history and on GPUs are taken, too.
     """
     if dtype is not None:
         return to_numpy(x).astype(dtype, copy=False)

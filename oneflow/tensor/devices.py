@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.device import META, Device
+from oneflow.core.device import META, Device, require_kind
 from oneflow.core.errors import OneFlowError
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, is_pinned
@@ -44,6 +44,7 @@ def array_on(array: Array, device: Device, non_blocking: bool = False) -> Any:
         return without_values(array.shape, array.dtype)
     if device.type == "cpu":
         return array.copy() if isinstance(array, np.ndarray) else to_host(array)
+    require_kind(device.type)
     if non_blocking and is_pinned(array):
         return copy_beside(array, device.index)
     return use_device(device.index).array(array)

@@ -13,7 +13,7 @@ import numpy as np
 
 from oneflow.boxing.bound_op import BoundOp, bind
 from oneflow.core.config import current_config
-from oneflow.core.device import META, Device, chosen_device
+from oneflow.core.device import META, Device, chosen_device, require_kind
 from oneflow.core.dispatch import Mode, set_default_mode
 from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError
 from oneflow.core.location import with_location
@@ -54,6 +54,7 @@ tensor or a gradient's program holds stays the one of its value when `_calls` is
 
 def prepare(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs, device: str) -> BoundOp:
     """Infers the types and binds the op to whole tensors. Raises what `op.infer` raises."""
+    require_kind(device)
     attrs = op.defaults | attrs
     out_types = tuple([_known.setdefault(t, t) for t in infer_types(op, types, attrs)])
     return bind(op, types, out_types, attrs, "cpu" if device == META else device)

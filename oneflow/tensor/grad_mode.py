@@ -17,6 +17,7 @@ R = TypeVar("R")
 
 class GradState(threading.local):
     enabled = True
+    is_inference = False
     differentiating: str | None = None
     """The node whose gradients are being computed and recorded (create_graph)."""
     saved_hooks: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = ()
@@ -42,6 +43,11 @@ switches = Switches()
 
 def is_grad_enabled() -> bool:
     return state.enabled
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether the code runs inside of `inference_mode()`."""
+    return state.is_inference
 
 
 class _Mode:
@@ -120,20 +126,26 @@ class inference_mode(_Mode):
     def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
         made = super().__new__(cls)
         if callable(mode):
-            _Mode.__init__(made)
-            made._wanted = True
+            inference_mode.__init__(made)
             return made(mode)
         return made
 
     def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
         super().__init__()
         self._wanted = bool(mode)
+        self._was_inside: list[bool] = []
 
     def __enter__(self) -> _Mode:
         self._previous.append(state.enabled)
+        self._was_inside.append(state.is_inference)
+        state.is_inference = self._wanted
         if self._wanted:
             state.enabled = False
         return self
+
+    def __exit__(self, *_: object) -> None:
+        state.is_inference = self._was_inside.pop()
+        super().__exit__()
 
     def _again(self) -> _Mode:
         return inference_mode(self._wanted)

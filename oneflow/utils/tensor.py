@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["from_torch", "to_torch"]
 
-_FOREIGN = {dtype.name for dtype in (bfloat16, *STORED_DTYPES)}  # to NumPy and so to its users
+_FOREIGN = {d.name for d in (bfloat16, *STORED_DTYPES) if d.np.kind != "u"}  # to NumPy's users
 
 
 def from_torch(torch_tensor: torch.Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import distribution_samples
+from . import compat_samples, distribution_samples
 
 Sample = Callable[[Any], Any]
 
@@ -271,6 +271,7 @@ def drawn(m: Any) -> Any:
 
 
 SAMPLES: dict[str, list[Sample]] = {
+    **compat_samples.SAMPLES,
     **distribution_samples.SAMPLES,
     "Categorical": [*distribution_samples.SAMPLES["Categorical"], categories, drawn],
     "Distribution": [
@@ -504,6 +505,7 @@ SAMPLES |= {
     },
 }
 NOT_COMPARED = {
+    **compat_samples.NOT_COMPARED,
     **dict.fromkeys(
         (
             *("fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval"),
@@ -600,6 +602,7 @@ NOT_COMPARED = {
         ("is_available", "is_built", "version"),
         "tells of PyTorch's own build; tests/unit/test_answers.py",
     ),
+    "is_macos_or_newer": "asks the library for Apple's GPUs: tests/unit/compat",
     "fake_quantize_per_tensor_affine": "tests/unit/nn/test_quantization.py, with gradients",
     "fake_quantize_per_channel_affine": "tests/unit/nn/test_quantization.py, with gradients",
     "set_printoptions": "tensors print their dtype here, as upstream does",

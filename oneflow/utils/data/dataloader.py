@@ -14,6 +14,7 @@ from typing import Any
 from oneflow import cuda
 from oneflow.functional.random_state import Generator, host_seed
 from oneflow.kernels.cuda_device import own_device
+from oneflow.surfaces import accept_paths
 from oneflow.utils.data.collate import default_collate, default_convert
 from oneflow.utils.data.dataset import Dataset, IterableDataset, length
 from oneflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -408,3 +409,6 @@ def _stop_all(workers: list[Worker]) -> None:
     """Ends all workers and empties the list."""
     while workers:
         workers.pop().stop()
+
+
+accept_paths(__name__)

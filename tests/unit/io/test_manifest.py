@@ -86,7 +86,6 @@ DAMAGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "no shape": (at(*T0, "shape", value=None), "no shape"),
     "dtype": (at(*T0, "dtype", value="float128"), "no dtype"),
     "object dtype": (at(*T0, "dtype", value="object"), "no dtype"),
-    "array dtype": (at(*T0, "dtype", value="uint32"), "no tensor has"),
     "placement": (at(*T0, "placement", value="tpu[0]"), "device type"),
     "placement text": (at(*T0, "placement", value="cpu[0"), "not a placement"),
     "ragged": (at(*T0, "placement", value="cpu[[0, 1], [2]]"), "t0"),

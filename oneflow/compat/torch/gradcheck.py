@@ -1,0 +1,181 @@
+"""`torch.autograd.gradcheck` and `gradgradcheck`: gradients against differences of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from oneflow.autograd.api import grad
+from oneflow.core.dtype import float64
+from oneflow.core.errors import ArgumentError, AutogradError
+from oneflow.functional.creation import randn
+from oneflow.tensor.alike import layout_of
+from oneflow.tensor.grad_mode import enable_grad
+from oneflow.tensor.tensor import Tensor
+
+
+class GradcheckError(AutogradError):
+    """A gradient that is not the slope of its function."""
+
+
+def _tuple(value: object) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    """Return whether the gradient of every output for every input that requires one is the slope
+    of `func`, by central differences of `eps`; both are written as float64 Jacobians.
+
+    Raises GradcheckError if it is not, unless raise_exception=False; ArgumentError if no input
+    requires a gradient. Backward passes alone are checked: the other flags change nothing.
+    """
+    given = _tuple(inputs)
+    watched = [i for i, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
+    if not watched:
+        raise ArgumentError("gradcheck expects at least one input tensor to require a gradient")
+    try:
+        for at in watched:
+            _check(func, given, at, eps, atol, rtol, nondet_tol)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def _outputs(func: Callable[..., Any], given: Sequence[Any]) -> list[Tensor]:
+    return [y for y in _tuple(func(*given)) if isinstance(y, Tensor) and y.is_floating_point()]
+
+
+def _check(
+    func: Callable[..., Any],
+    given: tuple[Any, ...],
+    at: int,
+    eps: float,
+    atol: float,
+    rtol: float,
+    nondet_tol: float,
+) -> None:
+    """Compare the Jacobians for one input."""
+    numeric = _slopes(func, given, at, eps)
+    analytic, again = (_jacobians(func, given, at) for _ in range(2))
+    for number, (slope, found, second) in enumerate(zip(numeric, analytic, again, strict=True)):
+        if np.abs(found - second).max(initial=0.0) > nondet_tol:
+            raise GradcheckError(
+                f"gradcheck: two backward passes differ for output {number} with respect to input "
+                f"{at} by {np.abs(found - second).max():.3g}"
+            )
+        if not np.allclose(found, slope, rtol, atol):
+            raise GradcheckError(
+                f"Jacobian mismatch for output {number} with respect to input {at},\n"
+                f"numerical: {slope}\nanalytical: {found}"
+            )
+
+
+def _slopes(
+    func: Callable[..., Any], given: tuple[Any, ...], at: int, eps: float
+) -> list[np.ndarray[Any, Any]]:
+    """Return the Jacobian of each output, (elements of the input, of the output)."""
+    x = given[at].detach()
+    columns: list[list[np.ndarray[Any, Any]]] = []
+    for place in range(x.numel()):
+        ends = []
+        for step in (eps, -eps):
+            moved = x.clone()
+            moved.reshape(-1)[place] += step
+            moved = moved.requires_grad_()  # a function may ask for it
+            args = (*given[:at], moved, *given[at + 1 :])
+            ends.append([y.detach().double().numpy().ravel() for y in _outputs(func, args)])
+        columns.append([(up - down) / (2 * eps) for up, down in zip(*ends, strict=True)])
+    count = len(_outputs(func, given))
+    return [
+        np.stack([c[i] for c in columns]) if columns else np.zeros((0, 0)) for i in range(count)
+    ]
+
+
+def _jacobians(
+    func: Callable[..., Any], given: tuple[Any, ...], at: int
+) -> list[np.ndarray[Any, Any]]:
+    with enable_grad():
+        found = []
+        for y in _outputs(func, given):
+            rows = np.zeros((given[at].numel(), y.numel()))
+            for place in range(y.numel() if y.requires_grad else 0):
+                wanted = y.detach() * 0
+                wanted.reshape(-1)[place] = 1
+                (slope,) = grad(y, [given[at]], wanted, retain_graph=True, allow_unused=True)
+                if slope is not None:
+                    rows[:, place] = slope.detach().double().numpy().ravel()
+            found.append(rows)
+    return found
+
+
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Tensor | Sequence[Any],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
+    """Return whether second derivatives are right: `gradcheck` of the gradient of `func`.
+
+    grad_outputs: what the gradient begins with; random numbers by default.
+    """
+    given = _tuple(inputs)
+    with enable_grad():
+        made = _outputs(func, given)
+    starts = (
+        [randn(*y.shape, dtype=float64, **layout_of(y)).to(y.dtype) for y in made]
+        if grad_outputs is None
+        else [x.detach() for x in _tuple(grad_outputs)]
+    )
+    starts = [x.requires_grad_() for x in starts]
+    watched = [i for i, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
+
+    def slopes(*args: Any) -> Any:
+        own, begins = args[: len(given)], args[len(given) :]
+        with enable_grad():
+            ys = _outputs(func, own)
+            return grad(
+                ys, [own[i] for i in watched], list(begins), create_graph=True, allow_unused=True
+            )
+
+    return gradcheck(
+        slopes,
+        (*given, *starts),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+    )

@@ -1,0 +1,91 @@
+"""`torch.serialization`: saving and loading, and classes that a file may name.
+
+No code of a file ever runs here, so that the list of classes which PyTorch trusts changes nothing;
+it is kept for programs that ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+from oneflow.core.device import Device
+from oneflow.functional.storage import UntypedStorage
+from oneflow.io.checkpoint import load, save
+
+__all__ = [
+    "add_safe_globals",
+    "clear_safe_globals",
+    "default_restore_location",
+    "get_default_load_endianness",
+    "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint",
+    "load",
+    "location_tag",
+    "safe_globals",
+    "save",
+    "skip_data",
+]
+
+_trusted: list[Any] = []
+
+
+def add_safe_globals(safe_globals: Iterable[Any]) -> None:
+    """Take note of classes and functions that files may name."""
+    _trusted.extend(one for one in safe_globals if one not in _trusted)
+
+
+def get_safe_globals() -> list[Any]:
+    """Return the classes and functions that were noted."""
+    return list(_trusted)
+
+
+def clear_safe_globals() -> None:
+    """Forget all classes and functions that were noted."""
+    _trusted.clear()
+
+
+class safe_globals:
+    """A block in which more classes and functions are noted."""
+
+    def __init__(self, safe_globals: Iterable[Any]) -> None:
+        self._more = list(safe_globals)
+
+    def __enter__(self) -> safe_globals:
+        self._before = list(_trusted)
+        add_safe_globals(self._more)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _trusted[:] = self._before
+
+
+def get_unsafe_globals_in_checkpoint(f: object) -> list[str]:
+    """Return an empty list: no name in a file leads to code."""
+    return []
+
+
+def default_restore_location(storage: object, location: str) -> Any:
+    """Return the storage as it is: `load(map_location=...)` says where tensors go."""
+    return storage
+
+
+def location_tag(storage: UntypedStorage) -> str:
+    """Return the device of a storage, as a file names it."""
+    device = getattr(storage, "device", Device("cpu"))
+    return "cpu" if device.type == "cpu" else str(device)
+
+
+def get_default_load_endianness() -> None:
+    """Return None: files say which byte order they have."""
+
+
+def skip_data(*_: object, **__: object) -> Callable[..., Any]:
+    """Refuse: files always hold the values of their tensors."""
+    raise NotImplementedError("serialization.skip_data: files hold the values of their tensors")

@@ -1,6 +1,30 @@
 """Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
 from collections.abc import Sequence
+from oneflow.compat.torch.inner_c import DisableTorchFunction as DisableTorchFunction
+from oneflow.compat.torch.inner_c import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
+from oneflow.compat.torch.inner_c import _are_functorch_transforms_active as _are_functorch_transforms_active
+from oneflow.compat.torch.inner_c import _cuda_clearCublasWorkspaces as _cuda_clearCublasWorkspaces
+from oneflow.compat.torch.inner_c import _cuda_isInBadFork as _cuda_isInBadFork
+from oneflow.compat.torch.inner_c import _disabled_torch_function_impl as _disabled_torch_function_impl
+from oneflow.compat.torch.inner_c import _get_accelerator as _get_accelerator
+from oneflow.compat.torch.inner_c import _get_default_device as _get_default_device
+from oneflow.compat.torch.inner_c import _get_privateuse1_backend_name as _get_privateuse1_backend_name
+from oneflow.compat.torch.inner_c import _get_tracing_state as _get_tracing_state
+from oneflow.compat.torch.inner_c import _is_torch_function_all_disabled as _is_torch_function_all_disabled
+from oneflow.compat.torch.inner_c import _is_torch_function_enabled as _is_torch_function_enabled
+from oneflow.compat.torch.inner_c import _is_torch_function_mode_enabled as _is_torch_function_mode_enabled
+from oneflow.compat.torch.inner_c import _jit_can_fuse_on_cpu as _jit_can_fuse_on_cpu
+from oneflow.compat.torch.inner_c import _jit_can_fuse_on_gpu as _jit_can_fuse_on_gpu
+from oneflow.compat.torch.inner_c import _jit_override_can_fuse_on_cpu as _jit_override_can_fuse_on_cpu
+from oneflow.compat.torch.inner_c import _jit_override_can_fuse_on_gpu as _jit_override_can_fuse_on_gpu
+from oneflow.compat.torch.inner_c import _jit_set_nvfuser_enabled as _jit_set_nvfuser_enabled
+from oneflow.compat.torch.inner_c import _jit_set_nvfuser_guard_mode as _jit_set_nvfuser_guard_mode
+from oneflow.compat.torch.inner_c import _jit_set_profiling_executor as _jit_set_profiling_executor
+from oneflow.compat.torch.inner_c import _jit_set_profiling_mode as _jit_set_profiling_mode
+from oneflow.compat.torch.inner_c import _jit_set_texpr_fuser_enabled as _jit_set_texpr_fuser_enabled
+from oneflow.compat.torch.inner_c import _parse_to as _parse_to
+from oneflow.compat.torch.inner_c import _set_math_sdp_allow_fp16_bf16_reduction as _set_math_sdp_allow_fp16_bf16_reduction
 from oneflow.compat.upstream.collectives import comm_broadcast as comm_broadcast
 from oneflow.compat.upstream.collectives import local_all_gather as local_all_gather
 from oneflow.compat.upstream.collectives import local_all_reduce as local_all_reduce
@@ -982,8 +1006,8 @@ def rsqrt(input: Tensor) -> Tensor: ...
 def rsqrt_(input: Tensor) -> Tensor: ...
 def scaled_modified_bessel_k0(input: Tensor) -> Tensor: ...
 def scaled_modified_bessel_k1(input: Tensor) -> Tensor: ...
-def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number, *, reduce: str | None = ..., inplace: builtins.bool = ..., axis: builtins.int = ...) -> Tensor: ...
-def scatter_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number, *, reduce: str | None = ..., inplace: builtins.bool = ..., axis: builtins.int = ...) -> Tensor: ...
+def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number, *, reduce: str | None = ..., inplace: builtins.bool = ..., axis: builtins.int = ..., value: Tensor | Number = ...) -> Tensor: ...
+def scatter_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number, *, reduce: str | None = ..., inplace: builtins.bool = ..., axis: builtins.int = ..., value: Tensor | Number = ...) -> Tensor: ...
 def scatter_add(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, *, axis: builtins.int = ...) -> Tensor: ...
 def scatter_add_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, *, axis: builtins.int = ...) -> Tensor: ...
 def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = ..., axis: builtins.int = ...) -> Tensor: ...

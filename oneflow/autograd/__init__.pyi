@@ -14,6 +14,14 @@ from oneflow.autograd.functional import jacobian as jacobian
 from oneflow.autograd.functional import jvp as jvp
 from oneflow.autograd.functional import vhp as vhp
 from oneflow.autograd.functional import vjp as vjp
+from oneflow.compat.torch.autograd import Variable as Variable
+from oneflow.compat.torch.autograd import _profiler_enabled as _profiler_enabled
+from oneflow.compat.torch.autograd import detect_anomaly as detect_anomaly
+from oneflow.compat.torch.autograd import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
+from oneflow.compat.torch.autograd import is_anomaly_enabled as is_anomaly_enabled
+from oneflow.compat.torch.autograd import set_detect_anomaly as set_detect_anomaly
+from oneflow.compat.torch.gradcheck import gradcheck as gradcheck
+from oneflow.compat.torch.gradcheck import gradgradcheck as gradgradcheck
 from oneflow.tensor.grad_mode import enable_grad as enable_grad
 from oneflow.tensor.grad_mode import inference_mode as inference_mode
 from oneflow.tensor.grad_mode import is_grad_enabled as is_grad_enabled

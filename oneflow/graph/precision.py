@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oneflow.graph.trace import Trace
 
 FLOAT16_MAX = 65504.0
+FLOAT16_LEAST = 2.0**-25  # what is smaller is rounded to 0
 
 
 class Lowering(Autocasting):
@@ -108,12 +109,13 @@ def lower(graph: LogicalGraph, dtype: DType, lowered: set[int], copies: dict[int
 def _part(node: Node, dtype: DType) -> Precision | None:
     """The part that a node of the forward pass plays; None: it stays as it is, because it is none
     of numbers in float32, or a number among its attributes does not fit: -1e9 for what is masked
-    would become infinite.
+    would become infinite, and 1e-12 that is added to a divisor zero. What reads an element that was
+    given such a number, or put with one, stays as it is, too.
     """
     floats = [v.type.dtype for v in node.inputs if v.type.dtype.is_floating_point]
     if float32 not in floats or any(kind.bytes > float32.bytes for kind in floats):
         return None
-    if dtype is float16 and any(_is_too_large(value) for value in node.attrs.values()):
+    if dtype is float16 and not _fits_half(node):
         return None
     if node.is_structural:
         return "either" if node.op == "to_global" else None
@@ -123,8 +125,22 @@ def _part(node: Node, dtype: DType) -> Precision | None:
     return precision_of(op, tuple([v.type for v in node.inputs]), node.attrs)
 
 
-def _is_too_large(value: object) -> bool:
-    return isinstance(value, float) and FLOAT16_MAX < abs(value) < math.inf
+def _fits_half(node: Node) -> bool:
+    """Whether float16 has all numbers of a node, or some near them. Those that an op takes as
+    `value` are elements, or beside elements; others may be small: an op computes in float32 inside.
+    """
+    if any(isinstance(x, float) and _is_large(x) for x in node.attrs.values()):
+        return False
+    values = [n.attrs.get("value") for n in (node, *(v.node for v in node.inputs))]
+    return not any(isinstance(x, float) and (_is_large(x) or _is_small(x)) for x in values)
+
+
+def _is_large(x: float) -> bool:
+    return FLOAT16_MAX < abs(x) < math.inf
+
+
+def _is_small(x: float) -> bool:
+    return 0 < abs(x) < FLOAT16_LEAST
 
 
 def _is_float(value: Value) -> bool:

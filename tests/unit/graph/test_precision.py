@@ -292,6 +292,21 @@ def test_a_fill_that_float16_lacks_stays_finite() -> None:
     np.testing.assert_allclose(graph(x).numpy(), graph.model.origin(x).numpy(), atol=2e-3)
 
 
+BESIDE_NUMBERS = {
+    "a fill": lambda y: (y * 1e-5 * flow.full((1,), 1e6)) @ flow.eye(4),
+    "a fill like it": lambda y: (y * 1e-5 * flow.full_like(y, 1e6)) @ flow.eye(4),
+    "a product": lambda y: (y * 1e-5 * (flow.ones(1) * 1e6)) @ flow.eye(4),
+    "an epsilon": lambda y: (y / ((y - y) + 1e-12) * 1e-12) @ flow.eye(4),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_NUMBERS)
+def test_elements_beside_numbers_that_float16_lacks(name: str) -> None:
+    graph = Predict(between(BESIDE_NUMBERS[name]), float16)
+    x = flow.ones(2, 4)
+    np.testing.assert_allclose(graph(x).numpy(), graph.model.origin(x).numpy(), rtol=5e-3)
+
+
 def test_what_is_computed_again_keeps_its_precision() -> None:
     def made(again: bool) -> list[float]:
         graph = Train(Gpt())

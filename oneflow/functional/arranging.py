@@ -344,7 +344,7 @@ def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
 
 def matrix_transpose(input: Tensor) -> Tensor:
     """A view with the last two dims exchanged; of a number, the number."""
-    return transpose(input, -2, -1) if input.ndim else reshape(input, ())
+    return transpose(input, -2, -1) if input.ndim else input
 
 
 def conjugate_transpose(input: Tensor) -> Tensor:

@@ -89,6 +89,8 @@ def nanquantile(
     x = as_float(input)
     flat = reshape(x, (-1,)) if dim is None or not x.ndim else x
     at = one_dim(-1 if dim is None else dim, flat.ndim, "nanquantile")
+    if not flat.meta.shape[at]:
+        raise ShapeError(f"nanquantile: {input.meta} has no elements along dim {dim}")
     ordered = sort(flat, at)[0]
     count = total(as_type(unary.logical_not(unary.isnan(flat)), x.meta.dtype), at, True)
     many = isinstance(q, Tensor) and q.ndim == 1

@@ -170,7 +170,8 @@ FOUND = {
         v0 = m.tensor([[float('nan')]]).requires_grad_(); v1 = m.linalg.matrix_power(v0, 0)
         v2, = m.autograd.grad(v1.cov(), [v0])""",
     "the transpose of a number": """
-        v0 = m.tensor(2.0).mT; v1 = m.tensor(2.0).adjoint()""",
+        v0 = m.tensor(2.0); v1 = v0.mT; v2 = v0.adjoint()
+        v1.unsqueeze_(0)""",
 }
 
 

@@ -46,6 +46,8 @@ VALUES: tuple[tuple[type[Exception], str, Call], ...] = (
     (RuntimeError, "divided by zero", lambda: INTEGERS // 0),
     (IndexError, "no elements", lambda: flow.median(flow.zeros(0, 3), 0)),
     (IndexError, "to have elements", lambda: flow.amax(flow.zeros(2, 0), 1)),
+    (ValueError, "no elements along dim 1", lambda: flow.quantile(flow.zeros(2, 0), 0.5, 1)),
+    (ValueError, "no elements along dim 0", lambda: flow.nanquantile(flow.zeros(0, 2), 0.5, 0)),
     (IndexError, "start out of range", lambda: flow.narrow(FLOATS, 0, 3, 0)),
 )
 

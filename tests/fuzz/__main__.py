@@ -68,8 +68,9 @@ def _tried(given: argparse.Namespace, modes: tuple[str, ...]) -> int:
             kinds[f"{difference.mode} {difference.kind}"] += 1
             if len(shown) < given.most:
                 least, last = shrunk(program, difference)
-                if key(least, last) not in shown and is_first:
-                    print(f"# seed {seed}: {last}\n{least.source()}\n", flush=True)
+                if is_first:
+                    source = f"\n{least.source()}\n" if key(least, last) not in shown else ""
+                    print(f"# seed {seed}: {last}{source}", flush=True)
                 shown.add(key(least, last))
     if is_first:
         print(f"{tried} programs in {time.monotonic() - start:.0f} s, {found} differences")

@@ -23,8 +23,11 @@ _OURS = (
     _PACKAGE + os.sep,
     *(os.path.join(_CHECKOUT, room) + os.sep for room in _ROOMS),
 )
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _TRACING = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("core", "graph"))
-_is_ours: dict[str, bool] = {}
+_AROUND = ("apply", "called")
+"""Names of wrappers, which say nothing to users."""
+_left_out: dict[str, bool] = {}
 _lines: dict[tuple[str, int], str] = {}
 """Lines as text: the nodes of a graph, of which many stand in one line, share it."""
 
@@ -34,7 +37,7 @@ def user_location() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not (_is_ours[name] if name in _is_ours else package_file(name)):
+        if not (_left_out[name] if name in _left_out else _is_left_out(name)):
             place = name, frame.f_lineno
             return _lines.get(place) or _lines.setdefault(place, f"{name}:{frame.f_lineno}")
         frame = frame.f_back
@@ -50,7 +53,7 @@ def user_stack(depth: int, only_user: bool = True) -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(lines) < depth:
         name = frame.f_code.co_filename
-        is_left_out = package_file(name) if only_user else not lines and name.startswith(_TRACING)
+        is_left_out = _is_left_out(name) if only_user else not lines and name.startswith(_TRACING)
         if not is_left_out:
             lines.append(f"{name}:{frame.f_lineno}")
         frame = frame.f_back
@@ -59,22 +62,45 @@ def user_stack(depth: int, only_user: bool = True) -> str:
 
 def user_call() -> str:
     """`to_global at file:line`: the function of this package that the user called, and where."""
+    name, place = _called()
+    return " at ".join(filter(None, (name, place)))
+
+
+def called_function() -> str:
+    """The name of the function of this package that the user called."""
+    return _called()[0]
+
+
+def _called() -> tuple[str, str]:
+    """The function that the user called, beneath what is around many of them, and `file:line` of
+    the call.
+    """
     name = ""
-    caller: FrameType | None = sys._getframe(1)
+    caller: FrameType | None = sys._getframe(2)
     while caller is not None:
         file = caller.f_code.co_filename
-        if not package_file(file):
-            return f"{name} at {file}:{caller.f_lineno}" if name else f"{file}:{caller.f_lineno}"
-        name, caller = caller.f_code.co_name, caller.f_back
-    return name
+        if not _is_left_out(file):
+            return name, f"{file}:{caller.f_lineno}"
+        if caller.f_code.co_name not in _AROUND:
+            name = caller.f_code.co_name
+        caller = caller.f_back
+    return name, ""
 
 
 def package_file(name: str) -> bool:
     """Whether a code file is part of this package (or of the interpreter), not of the user's."""
-    ours = _is_ours.get(name)
-    if ours is None:
-        ours = _is_ours[name] = name.startswith(_OURS) or name.startswith("<frozen")
-    return ours
+    return name.startswith(_OURS) or name.startswith("<frozen")
+
+
+def _is_left_out(name: str) -> bool:
+    """Whether a line of a code file is not the one to tell a user: of this package, or of Python's
+    library, through which a call may lead into it, as `copy.deepcopy` does.
+    """
+    left_out = _left_out.get(name)
+    if left_out is None:
+        is_library = name.startswith(_LIBRARY) and "-packages" not in name
+        left_out = _left_out[name] = package_file(name) or is_library
+    return left_out
 
 
 def locate(error: Exception, module: str = "", where: str = "") -> None:
@@ -118,7 +144,7 @@ def _raised_at(error: Exception) -> str:
     found, trace = "", error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if not package_file(name):
+        if not _is_left_out(name):
             found = f"{name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found

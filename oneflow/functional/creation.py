@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.device import Device, DeviceLike
-from oneflow.core.dispatch import current_mode
+from oneflow.core.dispatch import call, current_mode
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.errors import ArgumentError, CallError, DTypeError, SbpError, ShapeError
 from oneflow.core.op import Op, find_op, infer_types
@@ -36,6 +36,8 @@ from oneflow.tensor.modes import where_to_create
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from typing_extensions import Unpack
 
 
@@ -158,6 +160,9 @@ def full(
     **where: Unpack[Where],
 ) -> Tensor:
     """A tensor filled with one number, whose kind gives the dtype unless it is given."""
+    if _is_computed(fill_value) and not where:
+        wanted = fill_value.dtype if dtype is None else dtype_of(dtype)
+        return _repeated(fill_value, shape_of((size,)), wanted)
     value = number_of(fill_value, "full: fill_value")
     if dtype is None:
         float_dtype = get_default_dtype()
@@ -165,6 +170,18 @@ def full(
         kinds = {bool: dtypes.bool_, int: dtypes.int64, complex: wide}
         dtype = kinds.get(type(value), float_dtype)
     return _fill((size,), value, dtype, requires_grad, where)
+
+
+def _is_computed(value: Number | Tensor) -> TypeGuard[Tensor]:
+    """Whether a graph computes the value, which then cannot be read as a number."""
+    return isinstance(value, Tensor) and value.value is not None and not value.requires_grad
+
+
+def _repeated(value: Tensor, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    """A tensor filled with a value that a graph computes."""
+    whole = call(find_op("expand"), as_type(value, dtype), shape=shape)
+    made: Tensor = call(find_op("copy"), whole)
+    return made
 
 
 def _like(
@@ -238,6 +255,9 @@ def full_like(
     **where: Unpack[Where],
 ) -> Tensor:
     """`fill_value` in the shape, dtype and place of `input`."""
+    if _is_computed(fill_value) and not where:
+        wanted = input.dtype if dtype is None else dtype_of(dtype)
+        return _repeated(fill_value, input.meta.shape, wanted)
     value = number_of(fill_value, "full_like: fill_value")
     return _like(input, value, dtype, requires_grad, where)
 

@@ -24,7 +24,7 @@ from oneflow.ops import shape, slicing
 from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import as_array
 from oneflow.tensor.inplace import check_writable, overwrite
-from oneflow.tensor.tensor import Tensor, extra, needs_data
+from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, extra, needs_data
 from oneflow.tensor.views import with_history
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _as_item(item: IndexItem, x: Tensor) -> Item:
         if item.meta.shape:
             return item
         if _is_mask(item):
-            needs_data(item, "x[mask] with a mask of no dims")
+            needs_data(item, "x[mask] with a mask of no dims", KEEP_SHAPE)
             return bool(item.item())
         if item._array is None or not item.meta.dtype.is_integer:
             return item
@@ -252,7 +252,7 @@ def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
     if mask._array is None:
         raise GraphError(
             "x[mask] has a shape that depends on values and cannot be traced in nn.Graph.build; "
-            "use flow.where or masked_fill"
+            f"{KEEP_SHAPE}"
         )
     wanted = x.meta.shape[dim : dim + mask.ndim]
     if mask.meta.shape != wanted:

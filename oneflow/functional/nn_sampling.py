@@ -22,7 +22,7 @@ from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import expand, permute, reshape, unsqueeze
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import unary
-from oneflow.tensor.tensor import Tensor, needs_data
+from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data
 
 Places = list[Tensor]
 """Coordinates of points, by dim: tensors of one shape (N, P)."""
@@ -325,7 +325,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float = 0.5) -> Tensor:
     """The places of boxes (R, 4: x1, y1, x2, y2) of which no better one overlaps more than
     iou_threshold, best first.
     """
-    needs_data(boxes, "nms()")
+    needs_data(boxes, "nms()", KEEP_SHAPE)
     if boxes.ndim != 2 or boxes.meta.shape[1] != 4 or scores.meta.shape != boxes.meta.shape[:1]:
         raise ShapeError(
             f"nms: needs boxes (R, 4) and scores (R,), got {boxes.meta}, {scores.meta}"

@@ -48,7 +48,7 @@ from oneflow.ops import where as where_ops
 from oneflow.ops.binary import minimum
 from oneflow.ops.reduce import argmax, reduce_max
 from oneflow.tensor.alike import layout_of
-from oneflow.tensor.tensor import Tensor, needs_data
+from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data
 
 sort_result = namedtuple("sort_result", ("values", "indices"))
 topk_result = namedtuple("topk_result", ("values", "indices"))
@@ -395,6 +395,8 @@ def one_hot(
         raise ShapeError(
             f"one_hot: Can not infer total number of classes from empty tensor {input.meta}"
         )
+    if num_classes == -1:
+        needs_data(input, "one_hot() without num_classes", "give num_classes")
     depth = num_classes if num_classes != -1 else max(int(input.max().item()) + 1, 1)
     out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
     if (on_value, off_value) == (1, 0):
@@ -415,7 +417,7 @@ def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
 
 def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
     """int64 (n, ndim): the places of what is not zero; as_tuple: one vector per dim."""
-    needs_data(input, "nonzero()")
+    needs_data(input, "nonzero()", KEEP_SHAPE)
     found = np.nonzero(np.atleast_1d(input.numpy()))
     if as_tuple:
         return tuple(_from_values(f.astype(np.int64), input) for f in found)
@@ -451,7 +453,7 @@ def unique(
     """The different elements, or slices along `dim`, in ascending order; also, if asked, the place
     of each element (or slice) among them and their counts.
     """
-    needs_data(input, "unique()")
+    needs_data(input, "unique()", KEEP_SHAPE)
     at = None if dim is None else one_dim(dim, input.ndim, "unique")
     values, inverse, counts = np.unique(
         input.numpy(), return_inverse=True, return_counts=True, axis=at, equal_nan=False
@@ -470,7 +472,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
     """Count how often each of 0, 1, ... occurs in a vector of integers: int64, or the sums of its
     weights: float32 of float32, float64 of others.
     """
-    needs_data(input, "bincount()")
+    needs_data(input, "bincount()", "one_hot(x, n).sum(0) counts n values")
     if input.ndim != 1 or not input.meta.dtype.is_integer:
         raise ShapeError(
             f"bincount only support 1-d non-negative integral inputs, got {input.meta}"

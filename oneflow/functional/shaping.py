@@ -26,7 +26,7 @@ from oneflow.functional.creation import shape_of
 from oneflow.functional.dims import argument_dims, given, listed, many_dims, one_dim, some_dims
 from oneflow.ops import shape as ops
 from oneflow.ops.gather import gather
-from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.tensor.tensor import Tensor, needs_data, wrap
 from oneflow.tensor.views import apart, view_of
 
 
@@ -346,6 +346,9 @@ def repeat_interleave(
         input, dim = reshape(input, (-1,)), 0
     at = one_dim(dim, input.ndim, "repeat_interleave")
     if isinstance(repeats, Tensor):
+        needs_data(
+            repeats, "a tensor of repeats", "give an int, or a tensor made outside of build()"
+        )
         counts = _repeats(repeats, input.meta.shape[at], at)
         index = wrap(np.repeat(np.arange(input.meta.shape[at]), counts))
         _check_size(int(counts.sum()), output_size)

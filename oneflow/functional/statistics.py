@@ -28,7 +28,7 @@ from oneflow.functional.searching import median, median_result, searchsorted, sh
 from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops import scan, unary
 from oneflow.tensor.alike import layout_of
-from oneflow.tensor.tensor import Tensor, needs_data
+from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data
 
 aminmax_result = namedtuple("aminmax_result", ("min", "max"))
 cummax_result = namedtuple("cummax_result", ("values", "indices"))
@@ -441,7 +441,7 @@ def unique_consecutive(
     """Runs of equal elements (or slices along `dim`) made one; also, if asked, the run of each
     element and the runs' lengths.
     """
-    needs_data(input, "unique_consecutive()")
+    needs_data(input, "unique_consecutive()", KEEP_SHAPE)
     values = input.numpy()
     at = None if dim is None else one_dim(dim, input.ndim, "unique_consecutive")
     rows = values.reshape(-1, 1) if at is None else np.moveaxis(values, at, 0)

@@ -29,6 +29,7 @@ from oneflow.core.errors import (
     PlacementError,
     ShapeError,
 )
+from oneflow.core.location import called_function
 from oneflow.core.operand import Index, Number, TensorLike, Tensors
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
@@ -443,7 +444,7 @@ class Tensor(TableMethods):
                 else "bool value of Tensor with no values is ambiguous"
             )
         if self.value is not None:
-            needs_data(self, "a condition (`if x`; flow.where chooses in a graph)")
+            needs_data(self, "a condition", _CHOICE)
         return bool(self.item())
 
     def __int__(self) -> int:
@@ -624,15 +625,59 @@ def device_type(x: Tensor) -> str:
     return x._placement.type if x._placement is not None else x._device.type
 
 
-def needs_data(x: Tensor, what: str) -> None:
+READ_OUTSIDE = "return the tensor from build() and read it outside"
+KEEP_SHAPE = (
+    "flow.where(mask, x, 0), masked_fill and products with a mask keep the shape; what is to have "
+    "fewer elements is taken outside of build()"
+)
+_NUMBER = (
+    "keep it a tensor, as ops take one without dims where they take a number, or return it from "
+    "build() and read it outside"
+)
+_COUNT = (
+    "take sizes, bounds and places from shapes, or from numbers made outside of build(); "
+    "flow.gather and index_select take places that are tensors"
+)
+_CHOICE = (
+    "flow.where(condition, a, b), maximum and minimum choose in a graph, and a check may be left "
+    "out where flow.jit.is_tracing()"
+)
+_VALUES = {
+    "item": ("item()", _NUMBER),
+    "to_numpy": ("numpy()", READ_OUTSIDE),
+    "__array__": ("np.asarray(x)", READ_OUTSIDE),
+    "__float__": ("float(x)", _NUMBER),
+    "__complex__": ("complex(x)", _NUMBER),
+    "__int__": ("int(x)", _COUNT),
+    "__index__": ("a tensor as an int", _COUNT),
+    "__bool__": ("a condition (`if x`, `and`, `max(x, y)`)", _CHOICE),
+    "__contains__": ("`y in x`", _CHOICE),
+    "tensor": ("tensor()", "flow.stack joins tensors to one"),
+    "equal": ("equal()", _CHOICE),
+    "allclose": ("allclose()", _CHOICE),
+}
+"""The user's words for a call that wants values, and what to write instead, by function."""
+_OPERATORS = {"getitem": "x[...]", "setitem": "x[...] = y"}
+
+
+def needs_data(x: Tensor, what: str, instead: str = READ_OUTSIDE) -> None:
     """Raises GraphError if `x` is traced: `what` wants values, and a graph under construction has
-    none.
+    none. instead: what to write.
     """
-    if x.value is not None:
-        raise GraphError(
-            f"{what} needs the values of {x.meta}, which do not exist while nn.Graph.build is "
-            "traced; return the tensor from build() and read it outside"
-        )
+    if x.value is None:
+        return
+    called = called_function()
+    if called in _VALUES:
+        what, instead = _VALUES[called]
+    elif called not in what:
+        called = _OPERATORS.get(called, f"{called}()")
+        is_number = what in ("item()", "tolist()")
+        what = f"{called} with a tensor in place of a number" if is_number else f"{called}: {what}"
+        instead = _COUNT if is_number else instead
+    raise GraphError(
+        f"{what} needs the values of {x.meta}, which do not exist while nn.Graph.build is traced; "
+        f"{instead}"
+    )
 
 
 def is_tensor(x: object) -> TypeGuard[Tensor]:

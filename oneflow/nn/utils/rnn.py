@@ -20,7 +20,7 @@ from oneflow.functional.joining import cat, narrow, stack
 from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import reshape, transpose
 from oneflow.tensor.alike import layout_of
-from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.tensor import Tensor, needs_data
 
 __all__ = [
     "PackedSequence",
@@ -119,6 +119,8 @@ def pack_padded_sequence(
 
     enforce_sorted: the lengths must fall; False: they are sorted here. Raises ShapeError.
     """
+    if isinstance(lengths, Tensor):
+        needs_data(lengths, "a tensor of lengths", "give numbers made outside of build()")
     sizes = np.asarray(lengths.numpy() if isinstance(lengths, Tensor) else lengths, np.int64)
     x: Tensor = transpose(input, 0, 1) if batch_first else input
     if sizes.shape != (x.shape[1],) or sizes.min(initial=1) < 1 or sizes.max() > x.shape[0]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -205,24 +207,54 @@ def test_inputs_must_stay_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "name"),
+    ("build", "name", "instead"),
     [
-        (lambda x: flow.relu(x).numpy(), r"numpy\(\)"),
-        (lambda x: x * x.sum().item(), r"item\(\)"),
-        (lambda x: x.tolist(), r"tolist\(\)"),
-        (lambda x: x if x.sum() > 0 else -x, r"a condition \(`if x`; flow.where chooses"),
-        (lambda x: flow.nonzero(x), r"nonzero\(\)"),
+        (lambda x: flow.relu(x).numpy(), "numpy()", "read it outside"),
+        (lambda x: np.asarray(x), "np.asarray(x)", "read it outside"),
+        (lambda x: x.tolist(), "tolist()", "read it outside"),
+        (lambda x: copy.deepcopy(x * 2), "deepcopy()", "read it outside"),
+        (lambda x: x * x.sum().item(), "item()", "keep it a tensor"),
+        (lambda x: x * float(x.sum()), "float(x)", "keep it a tensor"),
+        (lambda x: x * math.sqrt(x.sum()), "float(x)", "keep it a tensor"),
+        (lambda x: x if x.sum() > 0 else -x, "a condition (`if x`", "flow.where(condition, a, b)"),
+        (lambda x: max(x[0], x[1]), "a condition (`if x`", "maximum and minimum choose"),
+        (lambda x: 3 in x, "`y in x`", "flow.where(condition, a, b)"),
+        (lambda x: flow.equal(x, x), "equal()", "flow.where(condition, a, b)"),
+        (lambda x: x[: int(x[0])], "int(x)", "take sizes, bounds and places from shapes"),
+        (lambda x: range(x[0].long()), "a tensor as an int", "take sizes, bounds and places"),
+        (lambda x: x[: x[0].long()], "x[...] with a tensor in place of a number", "from shapes"),
+        (lambda x: flow.zeros(x[0].long()), "zeros() with a tensor in place of a", "from shapes"),
+        (lambda x: x.split(x.long()), "split() with a tensor in place of a number", "from shapes"),
+        (lambda x: flow.nonzero(x), "nonzero()", "keep the shape"),
+        (lambda x: x.masked_select(x > 0), "masked_select(): nonzero()", "keep the shape"),
+        (lambda x: x[x > 0], "x[mask] has a shape that depends on values", "keep the shape"),
+        (lambda x: x.unique(), "unique()", "keep the shape"),
+        (lambda x: F.one_hot(x.long()), "one_hot() without num_classes", "give num_classes"),
+        (lambda x: flow.bincount(x.long()), "bincount()", "one_hot(x, n).sum(0)"),
+        (lambda x: x.repeat_interleave(x.long()), "repeat_interleave(): a tensor", "give an int"),
+        (lambda x: flow.tensor([x[0], x[1]]), "tensor()", "flow.stack"),
     ],
 )
-def test_values_are_not_there_while_a_graph_is_traced(build: Any, name: str) -> None:
+def test_what_needs_values_names_the_line_and_what_to_write(
+    build: Any, name: str, instead: str
+) -> None:
     text = fails(GraphError, lambda: Run(build)(flow.ones(2)))
-    assert re.match(f"{name}.* needs the values", text)
-    assert text.endswith(")") and f"{HERE}:" in text
+    assert text.startswith(name) and instead in text
+    assert "nn.Graph.build" in text
+    assert re.search(rf"/{re.escape(HERE)}:\d+\)$", text)
 
 
-def test_a_shape_that_depends_on_values_names_the_line() -> None:
-    text = fails(GraphError, lambda: Run(lambda x: x[x > 0].sum())(flow.ones(2)))
-    assert "x[mask] has a shape that depends on values" in text and f"{HERE}:" in text
+@pytest.mark.parametrize("dtype", [None, flow.float64, flow.int32])
+def test_a_value_of_the_graph_fills_a_tensor(dtype: Any) -> None:
+    x = flow.tensor([1.5, -2.0])
+
+    def build(x: flow.Tensor) -> tuple[flow.Tensor, ...]:
+        y = flow.full((2, 3), x[0], dtype=dtype)
+        y[0] = 7  # which is not the value that filled it
+        return y, flow.full_like(x, x[1], dtype=dtype), x[0]
+
+    for eager, traced in zip(build(x), Run(build)(x), strict=True):
+        assert traced.dtype is eager.dtype and traced.tolist() == eager.tolist()
 
 
 class Train(nn.Graph):

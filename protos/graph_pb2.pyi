@@ -28,7 +28,7 @@ class AttrValue(_message.Message):
     string: str
     dtype: str
     tuple: AttrTuple
-    def __init__(self, bool: bool = ..., int: _Optional[int] = ..., big: _Optional[int] = ..., float: _Optional[float] = ..., string: _Optional[str] = ..., dtype: _Optional[str] = ..., tuple: _Optional[_Union[AttrTuple, _Mapping]] = ...) -> None: ...
+    def __init__(self, bool: _Optional[bool] = ..., int: _Optional[int] = ..., big: _Optional[int] = ..., float: _Optional[float] = ..., string: _Optional[str] = ..., dtype: _Optional[str] = ..., tuple: _Optional[_Union[AttrTuple, _Mapping]] = ...) -> None: ...
 
 class Attrs(_message.Message):
     __slots__ = ("names", "values")
@@ -63,7 +63,7 @@ class NdSbpProto(_message.Message):
     def __init__(self, axes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Graph(_message.Message):
-    __slots__ = ("name", "num_pieces", "value_id_bound", "ops", "attrs", "types", "placements", "sbps", "locations", "modules", "node_op", "node_attrs", "node_placement", "node_num_inputs", "node_num_outputs", "node_stage", "node_is_piece", "node_location", "node_module", "inputs", "value_id", "value_type", "value_sbp")
+    __slots__ = ("name", "num_pieces", "value_id_bound", "ops", "attrs", "types", "placements", "sbps", "locations", "modules", "node_op", "node_attrs", "node_placement", "node_num_inputs", "node_num_outputs", "node_stage", "node_is_piece", "node_location", "node_module", "node_phase", "node_grad_of", "inputs", "value_id", "value_type", "value_sbp")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUM_PIECES_FIELD_NUMBER: _ClassVar[int]
     VALUE_ID_BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,8 @@ class Graph(_message.Message):
     NODE_IS_PIECE_FIELD_NUMBER: _ClassVar[int]
     NODE_LOCATION_FIELD_NUMBER: _ClassVar[int]
     NODE_MODULE_FIELD_NUMBER: _ClassVar[int]
+    NODE_PHASE_FIELD_NUMBER: _ClassVar[int]
+    NODE_GRAD_OF_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     VALUE_ID_FIELD_NUMBER: _ClassVar[int]
     VALUE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -106,8 +108,10 @@ class Graph(_message.Message):
     node_is_piece: _containers.RepeatedScalarFieldContainer[bool]
     node_location: _containers.RepeatedScalarFieldContainer[int]
     node_module: _containers.RepeatedScalarFieldContainer[int]
+    node_phase: _containers.RepeatedScalarFieldContainer[int]
+    node_grad_of: _containers.RepeatedScalarFieldContainer[int]
     inputs: _containers.RepeatedScalarFieldContainer[int]
     value_id: _containers.RepeatedScalarFieldContainer[int]
     value_type: _containers.RepeatedScalarFieldContainer[int]
     value_sbp: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., num_pieces: _Optional[int] = ..., value_id_bound: _Optional[int] = ..., ops: _Optional[_Iterable[str]] = ..., attrs: _Optional[_Iterable[_Union[Attrs, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[TensorTypeProto, _Mapping]]] = ..., placements: _Optional[_Iterable[_Union[PlacementProto, _Mapping]]] = ..., sbps: _Optional[_Iterable[_Union[NdSbpProto, _Mapping]]] = ..., locations: _Optional[_Iterable[str]] = ..., modules: _Optional[_Iterable[str]] = ..., node_op: _Optional[_Iterable[int]] = ..., node_attrs: _Optional[_Iterable[int]] = ..., node_placement: _Optional[_Iterable[int]] = ..., node_num_inputs: _Optional[_Iterable[int]] = ..., node_num_outputs: _Optional[_Iterable[int]] = ..., node_stage: _Optional[_Iterable[int]] = ..., node_is_piece: _Optional[_Iterable[bool]] = ..., node_location: _Optional[_Iterable[int]] = ..., node_module: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., value_id: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Iterable[int]] = ..., value_sbp: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., num_pieces: _Optional[int] = ..., value_id_bound: _Optional[int] = ..., ops: _Optional[_Iterable[str]] = ..., attrs: _Optional[_Iterable[_Union[Attrs, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[TensorTypeProto, _Mapping]]] = ..., placements: _Optional[_Iterable[_Union[PlacementProto, _Mapping]]] = ..., sbps: _Optional[_Iterable[_Union[NdSbpProto, _Mapping]]] = ..., locations: _Optional[_Iterable[str]] = ..., modules: _Optional[_Iterable[str]] = ..., node_op: _Optional[_Iterable[int]] = ..., node_attrs: _Optional[_Iterable[int]] = ..., node_placement: _Optional[_Iterable[int]] = ..., node_num_inputs: _Optional[_Iterable[int]] = ..., node_num_outputs: _Optional[_Iterable[int]] = ..., node_stage: _Optional[_Iterable[int]] = ..., node_is_piece: _Optional[_Iterable[bool]] = ..., node_location: _Optional[_Iterable[int]] = ..., node_module: _Optional[_Iterable[int]] = ..., node_phase: _Optional[_Iterable[int]] = ..., node_grad_of: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., value_id: _Optional[_Iterable[int]] = ..., value_type: _Optional[_Iterable[int]] = ..., value_sbp: _Optional[_Iterable[int]] = ...) -> None: ...

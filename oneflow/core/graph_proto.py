@@ -16,7 +16,7 @@ import numpy as np
 
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import GraphError
-from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
+from oneflow.core.graph import PHASES, PIECE, STEP, LogicalGraph, Node, Value
 from oneflow.core.operand import Attr, Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
@@ -25,6 +25,7 @@ from oneflow.core.tensor_type import TensorType
 _T = TypeVar("_T", bound=Hashable)
 MAX_VALUES = 1 << 30  # of a graph that is read: passes add more, and ids are 32 bits
 MAX_RANKS = 1 << 20  # of a placement that is read: its runs would be numbers for memory
+OWN_DTYPES = 8  # in the number of a phase
 
 
 class Table(Generic[_T]):
@@ -80,6 +81,8 @@ def _node_columns(proto: Any, nodes: list[Node]) -> None:
     proto.node_is_piece.extend([n.rate == PIECE for n in nodes])
     proto.node_location.extend([locations.position(n.location) for n in nodes])
     proto.node_module.extend([modules.position(n.module) for n in nodes])
+    proto.node_phase.extend([_phase_code(n) for n in nodes])
+    proto.node_grad_of.extend([1 + n.grad_of for n in nodes])
     proto.ops.extend(ops)
     proto.locations.extend(locations)
     proto.modules.extend(modules)
@@ -91,6 +94,10 @@ def _node_columns(proto: Any, nodes: list[Node]) -> None:
             hierarchy=placement.hierarchy,
             runs=_runs(placement.rank_ids),
         )
+
+
+def _phase_code(node: Node) -> int:
+    return PHASES.index(node.phase) + OWN_DTYPES * node.has_own_dtypes
 
 
 def _value_columns(proto: Any, nodes: list[Node]) -> None:
@@ -176,10 +183,12 @@ def graph_from_proto(proto: Any) -> LogicalGraph:
     columns = zip(
         proto.node_op, proto.node_attrs, proto.node_placement, proto.node_num_inputs,
         proto.node_num_outputs, proto.node_stage, proto.node_is_piece, proto.node_location,
-        proto.node_module, strict=True,
+        proto.node_module, proto.node_phase, proto.node_grad_of, strict=True,
     )  # fmt: skip
     ops, locations, modules = list(proto.ops), list(proto.locations), list(proto.modules)
-    for op, attr, placement, num_inputs, num_outputs, stage, is_piece, location, module in columns:
+    for (
+        op, attr, placement, num_inputs, num_outputs, stage, is_piece, location, module, phase, of
+    ) in columns:  # fmt: skip
         inputs = [values[last - next(uses)] for _ in range(num_inputs)]
         made = [next(results) for _ in range(num_outputs)]
         types, sbps = [m[1] for m in made], [m[2] for m in made]
@@ -188,6 +197,8 @@ def graph_from_proto(proto: Any) -> LogicalGraph:
         )
         node.stage, node.rate = stage, PIECE if is_piece else STEP
         node.location, node.module = locations[location], modules[module]
+        node.phase, node.grad_of = PHASES[phase % OWN_DTYPES], of - 1
+        node.has_own_dtypes = phase >= OWN_DTYPES
         for value, (step, _, _) in zip(node.outputs, made, strict=True):
             value.id = last = last + step
             if not 0 <= last < bound or last in values:
@@ -243,7 +254,8 @@ def _attr_from_proto(proto: Any) -> Attr:
 
 
 def node_digests(graph: LogicalGraph) -> list[int]:
-    """A 64-bit digest per node, in order: op, attrs, inputs, types, placement, SBP, stage, rate.
+    """A 64-bit digest per node, in order: op, attrs, inputs, types, placement, SBP, stage, rate,
+    phase, and whose gradient it is part of.
 
     The first position where two ranks' lists differ is the node they do not agree on.
     """
@@ -268,12 +280,12 @@ def whole_digest(graph: LogicalGraph) -> bytes:
     column: list[int] = []
     for node in graph:
         static = (
-            node.op, node.attrs_key, node.placement, node.stage, node.rate, node.location,
-            node.module,
+            node.op, node.attrs_key, node.placement, node.stage, node.rate, _phase_code(node),
+            node.location, node.module,
         )  # fmt: skip
         inputs, outputs = node.inputs, node.outputs
         column += (
-            nodes.setdefault(static, len(nodes)), node.id, len(inputs), len(outputs)
+            nodes.setdefault(static, len(nodes)), node.id, node.grad_of, len(inputs), len(outputs)
         )  # fmt: skip
         column += [v.id for v in inputs]
         for value in outputs:
@@ -292,8 +304,9 @@ def _node_digests(graph: LogicalGraph) -> list[bytes]:
     blake2b, pack = hashlib.blake2b, struct.pack
     result = []
     for node in graph:
-        parts = [static[node.op, node.attrs_key, node.placement, node.stage, node.rate]]
-        ids = [v.id for v in node.inputs]
+        kind = node.op, node.attrs_key, node.placement, node.stage, node.rate, _phase_code(node)
+        parts = [static[kind]]
+        ids = [node.grad_of + 1, *(v.id for v in node.inputs)]
         for value in node.outputs:
             parts.append(types[value.type, value.sbp])
             ids.append(value.id)
@@ -316,8 +329,8 @@ class _Digests(dict[Any, bytes]):
 
 
 def _static_text(key: Any) -> str:
-    op, attrs, placement, stage, rate = key
-    return f"{op}\0{attrs}\0{placement.notation}\0{stage}\0{rate}"
+    op, attrs, placement, stage, rate, phase = key
+    return f"{op}\0{attrs}\0{placement.notation}\0{stage}\0{rate}\0{phase}"
 
 
 def _result_text(key: Any) -> str:

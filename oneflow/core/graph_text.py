@@ -5,6 +5,7 @@
       %1: float32[10, 64] B = variable(; name='fc.weight') @cpu[0, 1]
       %2: float32[64, 10] S(0) = matmul(%0, %1; transpose_b=True) @cpu[0, 1] stage=1 rate=piece  #
       fc; train.py:12
+      %3: float32[64, 10] S(0) = tanh_grad(%4, %2) @cpu[0, 1] phase=backward of=%2
       output(%2; index=0) @cpu[0, 1]
     }
 
@@ -20,7 +21,7 @@ import re
 
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import GraphError, OneFlowError
-from oneflow.core.graph import STEP, LogicalGraph, Node, Value
+from oneflow.core.graph import FORWARD, PHASES, STEP, LogicalGraph, Node, Value
 from oneflow.core.operand import Attr, Attrs
 from oneflow.core.placement import parse_placement
 from oneflow.core.sbp import nd_sbp_str, parse_nd_sbp
@@ -46,6 +47,12 @@ def print_node(node: Node, *, with_location: bool = True) -> str:
         text += f" stage={node.stage}"
     if node.rate != STEP:
         text += f" rate={node.rate}"
+    if node.phase != FORWARD:
+        text += f" phase={node.phase}"
+    if node.grad_of >= 0:
+        text += f" of=%{node.grad_of}"
+    if node.has_own_dtypes:
+        text += " own_dtypes"
     if with_location and (node.module or node.location):
         text += f"  # {node.module}; {node.location}"
     return text
@@ -70,7 +77,9 @@ def format_attr(value: Attr) -> str:
 _HEAD = re.compile(r"graph (\S+) pieces=(\d{1,9}) \{")
 _NODE = re.compile(
     r"(?:(?P<outputs>%.*?) = )?(?P<op>\w+)\((?P<args>.*)\) @(?P<placement>\w+\[[\d, \[\]]*\])"
-    r"(?: stage=(?P<stage>\d+))?(?: rate=(?P<rate>\w+))?(?:  # (?P<module>\S*); (?P<location>.*))?"
+    r"(?: stage=(?P<stage>\d+))?(?: rate=(?P<rate>\w+))?"
+    rf"(?: phase=(?P<phase>{'|'.join(PHASES)}))?(?: of=%(?P<of>\d+))?(?P<own> own_dtypes)?"
+    r"(?:  # (?P<module>\S*); (?P<location>.*))?"
 )
 _SBP = r"(?:S\(\d+\)|B|P)"
 _OUTPUT = re.compile(rf"%(\d+): (\w+\[[^\]]*\]) (\?|{_SBP}|\({_SBP}(?:, {_SBP})*\))(?:, |$)")
@@ -109,6 +118,8 @@ def _parse_node(graph: LogicalGraph, line: str, values: dict[int, Value]) -> Non
         sbp=[None if s == "?" else parse_nd_sbp(s) for _, _, s in outputs],
     )
     node.stage, node.rate = int(match["stage"] or 0), match["rate"] or STEP
+    node.phase, node.grad_of = match["phase"] or FORWARD, int(match["of"] or -1)
+    node.has_own_dtypes = match["own"] is not None
     node.module, node.location = match["module"] or "", match["location"] or ""
     for value, (number, _, _) in zip(node.outputs, outputs, strict=True):
         value.id = int(number)

@@ -16,7 +16,7 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.placement import Placement
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 
 
 @dataclass

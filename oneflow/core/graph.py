@@ -13,6 +13,8 @@ parses back (graph_text.py), so a dump is also a test case.
     repeat(x)          a step's value, given to every piece     accumulate(x)      mean over the
     pieces of a step
     pack(x)            pieces stacked (scalars) or concatenated into a step's value
+    seed(x)            x, with which a backward pass begins     gradient(x; of, optimizer)  x, which
+    is the gradient of the variable `of` for that optimizer
 """
 
 from __future__ import annotations
@@ -40,12 +42,18 @@ STRUCTURAL = frozenset(
         "repeat",
         "accumulate",
         "pack",
+        "seed",
+        "gradient",
     }
 )
+SEED, GRADIENT = "seed", "gradient"
+"""Kinds of nodes that tell passes what a value is, and are gone once these have run."""
 STEP, PIECE = "step", "piece"
-FORWARD, AGAIN, BACKWARD, UPDATE = PHASES = "forward", "again", "backward", "update"
-"""Parts of a step as the program has them; again: ops of the forward pass that the backward pass
-computes a second time."""
+FORWARD, AGAIN, BACKWARD = "forward", "again", "backward"
+UPDATE, WRITE_BACK = "update", "write_back"
+PHASES = FORWARD, AGAIN, BACKWARD, UPDATE, WRITE_BACK
+"""Parts of a step as the program has them. again: ops of the forward pass that the backward pass
+computes a second time; write_back: what brings an updated tensor back to where it lies."""
 
 
 class Value:
@@ -90,7 +98,8 @@ class Node:
     the user's file:line.  module: path of the nn.Module.
 
     phase: one of PHASES, as traced.  grad_of: of a node of the backward pass, the id of the first
-    value of the op whose gradient it is part of; -1: of none, or not known.  has_own_dtypes: the
+    value of the op whose gradient it is part of, and of one that is computed again, of the op that
+    it repeats; -1: of none, or not known.  has_own_dtypes: the
     program chose its dtypes, by an `autocast` inside of `build`, whatever the graph runs in.
     """
 
@@ -264,9 +273,21 @@ class LogicalGraph:
         node.inputs[index] = value
         value.users.append(node)
 
-    def replace_uses(self, old: Value, new: Value, *, keep: Node | None = None) -> None:
-        """Every reader of `old` (but `keep`) reads `new` instead."""
-        for user in list(old.users):
+    def add_input(self, node: Node, value: Value) -> None:
+        """Makes `node` read `value`, too, as its last operand."""
+        node.inputs.append(value)
+        value.users.append(node)
+
+    def replace_uses(
+        self,
+        old: Value,
+        new: Value,
+        *,
+        keep: Node | None = None,
+        only: Iterable[Node] | None = None,
+    ) -> None:
+        """Every reader of `old` (but `keep`; or `only` these) reads `new` instead."""
+        for user in list(old.users) if only is None else only:
             if user is not keep:
                 for i, value in enumerate(user.inputs):
                     if value is old:

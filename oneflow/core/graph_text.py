@@ -54,7 +54,7 @@ def print_node(node: Node, *, with_location: bool = True) -> str:
     if node.has_own_dtypes:
         text += " own_dtypes"
     if with_location and (node.module or node.location):
-        text += f"  # {node.module}; {node.location}"
+        text += f"  # {node.module}; {node.location}".rstrip()
     return text
 
 
@@ -79,7 +79,7 @@ _NODE = re.compile(
     r"(?:(?P<outputs>%.*?) = )?(?P<op>\w+)\((?P<args>.*)\) @(?P<placement>\w+\[[\d, \[\]]*\])"
     r"(?: stage=(?P<stage>\d+))?(?: rate=(?P<rate>\w+))?"
     rf"(?: phase=(?P<phase>{'|'.join(PHASES)}))?(?: of=%(?P<of>\d+))?(?P<own> own_dtypes)?"
-    r"(?:  # (?P<module>\S*); (?P<location>.*))?"
+    r"(?:  # (?P<module>\S*); ?(?P<location>.*))?"
 )
 _SBP = r"(?:S\(\d+\)|B|P)"
 _OUTPUT = re.compile(rf"%(\d+): (\w+\[[^\]]*\]) (\?|{_SBP}|\({_SBP}(?:, {_SBP})*\))(?:, |$)")

@@ -73,6 +73,34 @@ class AutoParallel:
 
 
 @dataclass(frozen=True)
+class Zero:
+    """The settings of ZeRO.
+
+    stage: 1 to 3.  min_size: parameters of fewer elements stay copies.  restore_level: how a split
+    parameter is read: 0 as the layouts suggest, 1 and 2 gathered.
+    """
+
+    stage: int
+    min_size: int
+    restore_level: int
+
+
+SCALE, TRACKER = "System-GradScaler-scale", "System-GradScaler-growth_tracker"
+SKIPPED = "System-GradScaler-skipped."
+"""Names of a gradient scaler's variables; the last one goes on with the optimizer's number."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The factors of a gradient scaler: by which its scale grows after `interval` finite steps, and
+    by which it shrinks after one that is not."""
+
+    growth: float
+    backoff: float
+    interval: int
+
+
+@dataclass(frozen=True)
 class JobConfig:
     """The ways to compile and run one graph. Plain values only: it travels as JSON.
 
@@ -94,6 +122,11 @@ class JobConfig:
     pipeline: one of PIPELINES, the order in which the stages of a pipeline work on micro-batches.
 
     best_offsets, batch_updates, unfused: see BindOptions.
+
+    amp: the half dtype of mixed precision; "": there is none.  casts_in_updates: half floats of
+    parameters live from step to step.  zero, scaling: see there; None: there is none.  recomputed:
+    paths of the modules that the backward pass computes again.  means: numbers of the outputs that
+    are means over the rows of a batch, so also over its micro-batches.
     """
 
     name: str
@@ -112,6 +145,12 @@ class JobConfig:
     best_offsets: bool = True
     batch_updates: bool | None = None
     unfused: tuple[str, ...] = ()
+    amp: str = ""
+    casts_in_updates: bool = False
+    zero: Zero | None = None
+    scaling: Scaling | None = None
+    recomputed: tuple[str, ...] = ()
+    means: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_pieces < 1:

@@ -196,6 +196,10 @@ class Op(metaclass=OpClass):
     """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs
     speak of global positions."""
 
+    by_parts: ClassVar[Callable[..., tuple[Any, ...]] | None] = None
+    """`by_parts(*tensors, **attrs)`: the outputs, of other ops that overwrite the same operands and
+    run on parts of them; of an update that itself needs whole ones."""
+
     undo: ClassVar[Callable[..., Any] | None] = None
     """`undo(x, part, **attrs)`: x with the view that the op makes of it replaced by `part`, written
     with ops; only for views of which no two elements are one in memory."""

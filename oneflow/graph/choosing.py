@@ -1,35 +1,33 @@
 """Auto-parallel of level "full": stages, hierarchy, micro-batches, ZeRO and what is computed again.
 
-A candidate is a setting of these. Stages and hierarchies are given to copies of a traced graph;
-with other micro-batches, ZeRO or modules that are computed again every rank traces the graph anew,
-so that all ranks stay alike. Rank 0 searches the layouts of each for the least time of a step,
-leaves out those whose computing alone takes longer than the best few, and tells the others.
-Candidates that need memory less than time (ZeRO 1 and 3, micro-batches without stages, computing
-again) are tried if nothing else fits. Of those that take about as long the simplest is taken. With
-a memory limit the plans of the first few say which fits. The chosen one is set as a user would set
-it.
+A candidate is a setting of these, which the compiler's passes give to a copy of the traced graph;
+with other micro-batches every rank traces the graph anew. Rank 0 searches the layouts of each for
+the least time of a step, leaves out those whose computing alone takes longer than the best few, and
+tells the others. Candidates that need memory less than time (ZeRO 1 and 3, micro-batches without
+stages, computing again) are tried if nothing else fits. Of those that take about as long the
+simplest is taken. With a memory limit the plans of the first few say which fits. The chosen one is
+set as a user would set it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from oneflow.core.job_config import AutoParallel
+from oneflow.core.job_config import AutoParallel, JobConfig, Zero
 from oneflow.distributed.objects import broadcast_object
 from oneflow.distributed.world import world
-from oneflow.graph.cluster import cluster_of
-from oneflow.graph.memory_limit import LimitError
+from oneflow.graph.cluster import cluster_of, rewritten
+from oneflow.graph.job_configs import config_of
+from oneflow.graph.memory_limit import LimitError, fit_memory
 from oneflow.graph.micro_batches import batch_rows, means_of
 from oneflow.graph.names import paths_of
 from oneflow.graph.trace import Trace
-from oneflow.graph.tracing import trace_build
+from oneflow.graph.tracing import Traced, trace_build
 from oneflow.graph.tree import Tree, tensors_of
-from oneflow.graph.zero import Zero
-from oneflow.scheduler.compiler.place_stages import assign_stages, place_stages, the_placement
+from oneflow.scheduler.compiler.place_stages import place_stages, the_placement
 from oneflow.scheduler.compiler.prediction import least_seconds
 from oneflow.scheduler.compiler.search_sbp import Search, fits
 
@@ -121,54 +119,67 @@ class Choice:
         return [e for e in self.tried if e.candidate != self.candidate]
 
 
-def choose(graph: Graph, given: Tree, fit: Callable[[], None]) -> None:
-    """Choose how the graph runs, at its first call, if `config` says so. All ranks call it.
-
-    fit: chooses what is computed again, so that the plan fits in the memory limit. Raises its
-    LimitError if no candidate of the first few fits.
+def trace_chosen(graph: Graph, given: Tree) -> Traced:
+    """Trace a graph for (args, kwargs), and choose how it runs: all of it at its first call, if
+    `config` says so, and what is computed again so that the plan fits in the memory limit. All
+    ranks call it. Raises LimitError if nothing of the first few fits.
     """
-    if not graph.config.chooses_all:
-        fit()
-        return
-    if graph._choice is not None:
-        _keep_to(graph, given)
-        fit()
-        return
-    tries, failed = _Choosing(graph, given), dict[Candidate, LimitError]()
-    for choice in tries.choices():
-        ranked = [e.candidate for e in _ranked(choice.tried) if e.candidate not in failed]
-        for candidate in ranked[:ATTEMPTS]:
-            try:
-                with _trying(graph, candidate, None):
-                    fit()
-                    recomputed = graph._recomputed
-            except LimitError as error:
-                failed[candidate] = error
-                continue
-            _set(graph, candidate)
-            graph._recomputed = recomputed
-            graph._choice = choice.of(candidate)
-            return
-    raise min(failed.values(), key=lambda e: e.nbytes)
+    config, choice = graph.config, graph._choice
+    if config.chooses_all and choice is None:
+        return _Choosing(graph, given, trace_build(graph, given)).choose()
+    if config.chooses_all and choice is not None and choice.cuts:
+        # A batch of other inputs is cut into as many micro-batches as divide it.
+        rows = [x.meta.shape[0] for x in tensors_of(given) if x.meta.shape]
+        config.num_pieces = math.gcd(config.num_pieces, *rows)
+    traced = trace_build(graph, given)
+    _recompute(graph, fit_memory(graph, traced.trace.graph, config_of(graph)))
+    return traced
+
+
+def _recompute(graph: Graph, modules: frozenset[str]) -> None:
+    """Let modules be computed again."""
+    graph._recomputed |= {i for i, path in paths_of(graph).items() if path in modules}
 
 
 class _Choosing:
-    def __init__(self, graph: Graph, given: Tree) -> None:
+    def __init__(self, graph: Graph, given: Tree, traced: Traced) -> None:
         self._graph, self._given = graph, given
         self._fixed_pieces = graph.config.num_pieces
         self._base = Candidate(pieces=self._fixed_pieces)
         self._is_judge = world().rank == 0
         self._tried: dict[Candidate, Estimate] = {}
-        self._traced: dict[Candidate, LogicalGraph] = {}
-        """Graphs as traced, by the settings that tracing depends on."""
-        first = self._trace(self._base)
-        self._traced[self._base] = first.graph
-        graph._read_ahead = [source.first for source in first.sources]
-        self._ranks = _ranks_to_divide(first)
-        self._cuts = self._possible_cuts(first)
+        self._traced = {self._fixed_pieces: traced}
+        """The graph as traced, by the number of micro-batches."""
+        self._ranks = _ranks_to_divide(traced.trace)
+        self._means: frozenset[int] = frozenset()
+        self._cuts = self._possible_cuts(traced.trace)
         self._judge([self._base])
 
-    def choices(self) -> Iterator[Choice]:
+    def choose(self) -> Traced:
+        """Let the graph run as the best candidate that fits. Returns its trace."""
+        failed = dict[Candidate, LimitError]()
+        for choice in self._choices():
+            ranked = [e.candidate for e in _ranked(choice.tried) if e.candidate not in failed]
+            for candidate in ranked[:ATTEMPTS]:
+                traced, config = self._trace(candidate.pieces), self._config(candidate)
+                try:
+                    modules = fit_memory(self._graph, traced.trace.graph, config)
+                except LimitError as error:
+                    failed[candidate] = error
+                    continue
+                self._set(candidate, config, modules)
+                self._graph._choice = choice.of(candidate)
+                return traced
+        raise min(failed.values(), key=lambda e: e.nbytes)
+
+    def _set(self, candidate: Candidate, config: JobConfig, modules: frozenset[str]) -> None:
+        asked = self._graph.config
+        asked.num_pieces, asked.zero = candidate.pieces, config.zero
+        asked.stages, asked.grid = candidate.stages, candidate.grid
+        self._graph._means = frozenset(config.means)
+        _recompute(self._graph, modules)
+
+    def _choices(self) -> Iterator[Choice]:
         """The estimates to choose among, then those with all that takes less memory."""
         self._judge(self._new(self._quick()))
         if self._something_fits():
@@ -227,10 +238,10 @@ class _Choosing:
         counts = [n for n in PIECES if not each % (n * self._ranks)]
         if not counts:
             return []
-        means = means_of(first, self._trace(Candidate(pieces=counts[0]), frozenset()))
+        means = means_of(first, self._trace(counts[0]).trace)
         if means is None:
             return []
-        self._graph._means = means
+        self._means = means
         return counts
 
     # ---- trying ----------------------------------------------------------------------------------
@@ -238,14 +249,33 @@ class _Choosing:
     def _new(self, candidates: Iterator[Candidate]) -> list[Candidate]:
         """Those that were not tried yet, of which all are traced now."""
         wanted = [c for c in dict.fromkeys(candidates) if c not in self._tried and c != self._base]
-        for traced in dict.fromkeys(_as_traced(c) for c in wanted):
-            if traced not in self._traced:
-                self._traced[traced] = self._trace(traced).graph
+        for pieces in dict.fromkeys(c.pieces for c in wanted):
+            self._trace(pieces)
         return wanted
 
-    def _trace(self, candidate: Candidate, means: frozenset[int] | None = None) -> Trace:
-        with _trying(self._graph, candidate, means):
-            return trace_build(self._graph, self._given).trace
+    def _trace(self, pieces: int) -> Traced:
+        """The graph as traced for so many micro-batches."""
+        if pieces not in self._traced:
+            read = [source.first for source in self._traced[self._fixed_pieces].trace.sources]
+            self._traced[pieces] = trace_build(
+                self._graph, self._given, num_pieces=pieces, read_ahead=read
+            )
+        return self._traced[pieces]
+
+    def _config(self, candidate: Candidate) -> JobConfig:
+        """The configuration of a job that runs as a candidate."""
+        graph, config = self._graph, config_of(self._graph)
+        again = set(config.recomputed)
+        again |= {p for p in paths_of(graph).values() if candidate.depth == p.count(".") > 0}
+        zero = Zero(candidate.zero, ZERO_MIN_SIZE, ZERO_RESTORE_LEVEL) if candidate.zero else None
+        return replace(
+            config,
+            num_pieces=candidate.pieces,
+            auto_parallel=settings_of(graph, candidate),
+            zero=zero or config.zero,
+            recomputed=tuple(p for p in paths_of(graph).values() if p in again),
+            means=tuple(sorted(self._means)) if candidate.pieces > 1 else (),
+        )
 
     def _judge(self, candidates: Sequence[Candidate]) -> None:
         """Estimate each, on rank 0, if its computing alone takes less time than the best few."""
@@ -257,11 +287,11 @@ class _Choosing:
                 self._tried[candidate] = self._estimated(candidate, graphs[candidate])
 
     def _placed(self, candidate: Candidate) -> LogicalGraph:
-        """A copy of the traced graph with the stages and the hierarchy of a candidate."""
-        graph = self._traced[_as_traced(candidate)].copied()
-        if candidate.stages > 1 and the_placement(graph) is not None:
-            assign_stages(graph, candidate.stages)
-        place_stages(graph, settings_of(self._graph, candidate))
+        """The graph as the passes make it, with the stages and the hierarchy of a candidate."""
+        config = self._config(candidate)
+        graph = rewritten(self._trace(candidate.pieces).trace.graph, config)
+        assert config.auto_parallel is not None
+        place_stages(graph, config.auto_parallel)
         return graph
 
     def _estimated(self, candidate: Candidate, graph: LogicalGraph) -> Estimate:
@@ -282,11 +312,6 @@ class _Choosing:
         """Whether rank 0 has found a candidate that fits; all ranks hear the same."""
         found = any(e.fits for e in self._tried.values())
         return bool(broadcast_object(found, 0)) if world().world_size > 1 else found
-
-
-def _as_traced(candidate: Candidate) -> Candidate:
-    """The candidate as whose trace its graph begins."""
-    return replace(candidate, stages=1, grid=())
 
 
 def _ranked(estimates: Sequence[Estimate]) -> list[Estimate]:
@@ -328,40 +353,3 @@ def settings_of(graph: Graph, candidate: Candidate) -> AutoParallel:
     settings = graph.config.auto_parallel_settings
     assert settings is not None
     return replace(settings, num_stages=candidate.stages, grid=candidate.grid)
-
-
-def _set(graph: Graph, candidate: Candidate) -> None:
-    """Let the graph be traced and compiled so."""
-    config = graph.config
-    config.num_pieces = candidate.pieces
-    config.stages, config.grid = candidate.stages, candidate.grid
-    if candidate.zero:
-        config.zero = Zero(candidate.zero, ZERO_MIN_SIZE, ZERO_RESTORE_LEVEL)
-    if candidate.depth:
-        depth = candidate.depth
-        graph._recomputed |= {i for i, p in paths_of(graph).items() if p.count(".") == depth}
-    if candidate.pieces == 1:
-        graph._means = frozenset()
-
-
-@contextmanager
-def _trying(graph: Graph, candidate: Candidate, means: frozenset[int] | None) -> Iterator[None]:
-    """Within, the graph is traced as the candidate says. means: see Trace; None: as known."""
-    config = graph.config
-    before = config.num_pieces, config.stages, config.grid, config.zero
-    own = set(graph._recomputed), dict(graph._split), dict(graph._gathered), graph._means
-    if means is not None:
-        graph._means = means
-    _set(graph, candidate)
-    try:
-        yield
-    finally:
-        config.num_pieces, config.stages, config.grid, config.zero = before
-        graph._recomputed, graph._split, graph._gathered, graph._means = own
-
-
-def _keep_to(graph: Graph, given: Tree) -> None:
-    """A batch of other inputs is cut into as many micro-batches as divide it."""
-    if graph._choice is not None and graph._choice.cuts:
-        rows = [x.meta.shape[0] for x in tensors_of(given) if x.meta.shape]
-        graph.config.num_pieces = math.gcd(graph.config.num_pieces, *rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,27 +13,25 @@ import numpy as np
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.epilogues import products_line
 from oneflow.actors.fusing import table as fusion_table
-from oneflow.boxing import settings as boxing_settings
 from oneflow.core.collector import collector_paused
 from oneflow.core.config import current_config
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import LogicalGraph, Value
-from oneflow.core.job_config import JobConfig
 from oneflow.core.op import find_op
 from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
-from oneflow.graph.choosing import choose
+from oneflow.graph.choosing import trace_chosen
 from oneflow.graph.describe import describe, describe_module, input_names, passes_done
 from oneflow.graph.draws import GraphRandomness
-from oneflow.graph.half_copies import HalfCopies
+from oneflow.graph.half_copies import HalfCopies, copies_in
+from oneflow.graph.job_configs import config_of
 from oneflow.graph.laying_out import take_layouts
-from oneflow.graph.memory_limit import costs_in, costs_of, fit_memory, report_of
+from oneflow.graph.memory_limit import costs_in, report_of
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.plans import Modes
 from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
-from oneflow.graph.tracing import trace_build
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.kernels.array import Array
 from oneflow.scheduler.compiler.dedupe import erase_dead
@@ -43,6 +40,7 @@ from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 if TYPE_CHECKING:
     from oneflow.actors.cuda_graph import Recordings
     from oneflow.actors.job import Job
+    from oneflow.core.plan import Plan
     from oneflow.functional.random_state import Generator
     from oneflow.graph.graph import Graph
     from oneflow.nn.module import Module
@@ -101,13 +99,11 @@ class Built:
 def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
     """Traces."""
     check_inputs(graph.name, (args, kwargs))
-    choose(graph, (args, kwargs), lambda: fit_memory(graph, (args, kwargs), config_of(graph)))
     _say(graph, 0, "tracing")
     start = perf_counter()
     given = args, kwargs
     with collector_paused():
-        trace, outputs = trace_build(graph, given)
-        graph._read_ahead = ()
+        trace, outputs = trace_chosen(graph, given)
         if world().world_size > 1:
             # A local tensor of which only shape and dtype were asked lies on each rank's own
             # device: a node that differs between the ranks, who have to agree.
@@ -154,21 +150,24 @@ def compile_built(graph: Graph, built: Built) -> Compiled:
 
 
 def _compile(graph: Graph, trace: Trace, built: Built) -> Compiled:
-    costs = costs_of(trace)
     spanned = ranks_that_draw_together(trace.graph)
     config = config_of(graph)
     index = gpu_index([*trace.variables.values(), *tensors_of(built.given)])
-    arrays = partial(take_layouts, variables=trace.variables)
-    steps = graph._steps_done
+    variables, steps = trace.variables, graph._steps_done
+
+    def arrays(plan: Plan) -> dict[str, Array]:
+        variables.update(copies_in(plan.graph.of_kind("variable"), variables, graph._halves))
+        return take_layouts(plan, variables, graph._whole)
+
     with collector_paused():
         job = compile_and_bind(trace.graph, config, arrays, index)
     job.step = steps
+    held = set(map(id, variables.values()))
     values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
-    halves = [pair for key, pair in graph._halves.items() if key in trace.copies]
     return Compiled(
         job,
         trace,
-        trace.variables,
+        variables,
         Arguments(graph.name, built.given),
         input_names(graph.name, *built.given),
         built.outputs,
@@ -176,25 +175,8 @@ def _compile(graph: Graph, trace: Trace, built: Built) -> Compiled:
         built.modes,
         _randomness(graph, trace.draws.counts, spanned),
         Sources(trace.sources) if trace.sources else None,
-        costs_in(job.bound.plan, costs, config),
-        HalfCopies.of(halves),
-    )
-
-
-def config_of(graph: Graph) -> JobConfig:
-    """The ways to compile and bind a graph that `graph.config` asks for."""
-    return JobConfig(
-        graph.name,
-        graph.config.num_pieces,
-        graph.config.order_mode,
-        graph.config.auto_parallel_settings,
-        compress_memory=graph.config.compress_memory,
-        pipeline=graph.config.pipeline,
-        bucket_nbytes=graph.config.bucket_nbytes,
-        best_offsets=graph.config.best_offsets,
-        batch_updates=graph.config.batch_updates,
-        unfused=tuple(sorted(graph.config.unfused)),
-        **boxing_settings.current().job_fields(),
+        costs_in(job.bound.plan, config),
+        HalfCopies.of([pair for pair in graph._halves.values() if id(pair[1]) in held]),
     )
 
 

@@ -15,8 +15,8 @@ from oneflow.core.job_config import (
     ORDER_MODES,
     PIPELINES,
     AutoParallel,
+    Zero,
 )
-from oneflow.graph.zero import Zero
 
 
 class GraphConfig:

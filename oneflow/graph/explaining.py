@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import GraphError
-from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
 from oneflow.core.job_config import AutoParallel
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.graph.choosing import Estimate
-from oneflow.graph.cluster import cluster_of
+from oneflow.graph.cluster import cluster_of, rewritten
+from oneflow.graph.job_configs import config_of
 from oneflow.scheduler.compiler.place_stages import place_stages
 from oneflow.scheduler.compiler.search_sbp import Allows, Chosen, Search
 
@@ -81,7 +81,10 @@ def explain(graph: Graph) -> Explanation:
             f"explain: graph {graph.name} was not traced here: call it, or build_graph, first"
         )
     settings, choice = graph.config.auto_parallel_settings, graph._choice
-    search = _Search(trace.graph, settings or AutoParallel())
+    traced = trace.graph
+    if len(traced.rank_ids) > 1:  # else it is compiled already, and lies on one rank
+        traced = rewritten(traced, config_of(graph))
+    search = _Search(traced, settings or AutoParallel())
     others = list(map(_estimated, choice.others())) if choice is not None else []
     name = choice.name if choice is not None and choice.name else SEARCHED
     followed, searched = search.followed(), search.layout(name, None)
@@ -111,9 +114,7 @@ class _Search:
 
     def __init__(self, graph: LogicalGraph, settings: AutoParallel) -> None:
         cluster = cluster_of(graph)
-        if settings.num_stages > 1 or settings.grid:
-            graph = graph_from_bytes(graph_to_bytes(graph))  # it is still to be compiled
-            place_stages(graph, settings)
+        place_stages(graph, settings)
         self._graph, self._search = graph, Search(graph, settings, cluster)
 
     def followed(self) -> Layout:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from time import perf_counter
@@ -50,8 +50,6 @@ from oneflow.graph.proxy import Proxy, Stage, check_debugging
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
 from oneflow.graph.scaling import GraphScaler
 from oneflow.graph.state import load_state, state_of
-from oneflow.graph.tracing import Traced, trace_build
-from oneflow.graph.tree import Tree
 from oneflow.graph.upstream_names import CompiledNames, blocks_of, plans_of, state_tensors
 from oneflow.jobs.export import save
 from oneflow.nn.module import Module
@@ -99,18 +97,14 @@ class Graph:
     _optimizers: list[GraphOptimizer]
     _scaler: GraphScaler | None
     _recomputed: set[int]
-    _split: dict[int, NdSbp]
-    """Layouts in which ZeRO holds parameters or their states, by the parameter's id."""
-    _gathered: dict[int, NdSbp]
-    """The layouts that those parameters had which ZeRO has split."""
+    _whole: dict[int, NdSbp]
+    """The layouts that parameters and states had which ZeRO has split, by their ids."""
     _halves: dict[int, tuple[Tensor, Tensor]]
     """Parameters and their copies in half precision, by the parameter's id; see half_copies.py."""
     _choice: Choice | None
     """The choice of auto-parallel of level "full"; None before it."""
     _means: frozenset[int]
     """Outputs that are means over micro-batches, if auto-parallel has cut the batch."""
-    _read_ahead: Sequence[Tensor]
-    """Input that the graph's readers gave while it was tried."""
     _debugged: dict[str, tuple[Module, int, int | list[int] | None]]
     """Modules that are printed once compiled, by path: how much of them, and on which ranks."""
 
@@ -134,11 +128,9 @@ class Graph:
         set_(self, "_optimizers", [])
         set_(self, "_scaler", None)
         set_(self, "_recomputed", set())
-        set_(self, "_split", {})
-        set_(self, "_gathered", {})
+        set_(self, "_whole", {})
         set_(self, "_choice", None)
         set_(self, "_means", frozenset())
-        set_(self, "_read_ahead", ())
         set_(self, "_debugged", {})
         set_(self, "_halves", {})
         self.config = GraphConfig()
@@ -466,7 +458,7 @@ class Graph:
             self._modules[name] = graph._modules[name]
         if self._optimizers:
             self._optimizers = graph._optimizers
-        for shared in ("_stages", "_recomputed", "_scaler", "_split", "_gathered", "_halves"):
+        for shared in ("_stages", "_recomputed", "_scaler", "_whole", "_halves"):
             setattr(self, shared, getattr(graph, shared))
         self._initial_step = graph._steps_done
 
@@ -486,10 +478,6 @@ class Graph:
         graph. Raises GraphError before that, and for a graph whose plan was loaded.
         """
         return explain(self)
-
-    def _trace_apart(self, given: Tree) -> Traced:
-        """A trace for (args, kwargs) and what build() returned."""
-        return trace_build(self, given)
 
     # ---- state -----------------------------------------------------------------------------------
 

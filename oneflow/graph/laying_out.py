@@ -1,8 +1,9 @@
-"""Variables that the search for layouts lays out: which may be, and the tensors that then follow.
+"""Variables that the compiler lays out: which may be, and the tensors that then follow.
 
-The search is part of compiling, so a plan says how its variables lie, and on which of their ranks,
-where stages of a pipeline divide these. Before it is bound, the eager tensors are brought there;
-their values stay, and all plans after this one find them so: a tensor in a plan stays where it is.
+The search for layouts and ZeRO are part of compiling, so a plan says how its variables lie, and on
+which of their ranks, where stages of a pipeline divide these. Before it is bound, the eager tensors
+are brought there; their values stay, and all plans after this one find them so: a tensor in a plan
+stays where it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from oneflow.core.graph import Node
 from oneflow.core.plan import Plan
+from oneflow.core.sbp import NdSbp
 from oneflow.kernels.array import Array
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
@@ -29,25 +31,30 @@ def may_lay_out(x: Tensor) -> bool:
     return id(x) not in _bound and not any(s.is_partial for s in x._sbp)
 
 
-def take_layouts(plan: Plan, variables: Mapping[str, Tensor]) -> dict[str, Array]:
+def take_layouts(
+    plan: Plan, variables: Mapping[str, Tensor], whole: dict[int, NdSbp]
+) -> dict[str, Array]:
     """Lay out the tensors as the plan has them. Returns the arrays that it then works on.
 
-    All ranks of the tensors call it alike.
+    All ranks of the tensors call it alike. whole: gets the layouts that tensors had before they
+    were split, by their ids.
     """
     for node in plan.graph.of_kind("variable"):
-        take_layout(variables[str(node.attrs["name"])], node)
+        take_layout(variables[str(node.attrs["name"])], node, whole)
     for x in variables.values():
         _bound[id(x)] = x
     return {name: contiguous(x) for name, x in variables.items()}
 
 
-def take_layout(x: Tensor, node: Node) -> None:
-    """Lay out a tensor as its variable lies, if the search chose it, or ZeRO splits it with
-    auto-parallel. All its ranks call it.
+def take_layout(x: Tensor, node: Node, whole: dict[int, NdSbp]) -> None:
+    """Lay out a tensor as its variable lies, if the search chose it, or ZeRO splits it. All its
+    ranks call it.
     """
     nd_sbp, placement = node.outputs[0].sbp, node.placement
     is_ours = node.attrs.get("free") or node.attrs.get("split")
     if is_ours and (x._sbp != nd_sbp or x._placement != placement):
+        if node.attrs.get("split") and x._sbp is not None:
+            whole.setdefault(id(x), x._sbp)
         with no_grad():
             x.data = x.detach().to_global(placement, nd_sbp)
 

@@ -1,23 +1,23 @@
 """The memory limit of a graph: modules to compute again are chosen so that the plan fits.
 
-For each depth of the module tree the modules of that depth are tried: what each saves and costs
-follows from a trace in which all of them are computed again, and the plan of that trace says
-whether the depth can fit at all. Of a depth that can, those with the least cost for each byte are
-taken, as few as fit, on each set of ranks (a pipeline stage) that does not fit without; of the
-depths, the one that costs least. Every decision rests on the bytes of a whole plan, worked out
-without allocating, so the plan that runs fits too.
+For each depth of the module tree the modules of that depth are tried: the plan in which all of them
+are computed again says what each saves and costs, and whether the depth can fit at all. Of a depth
+that can, those with the least cost for each byte are taken, as few as fit, on each set of ranks (a
+pipeline stage) that does not fit without; of the depths, the one that costs least. Every decision
+rests on the bytes of a whole plan, worked out without allocating, so the plan that runs fits too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oneflow.actors.device import hardware_for, is_on_gpu
 from oneflow.actors.rank_memory import plan_memory
 from oneflow.core.errors import GraphError
-from oneflow.core.graph import Node, Value
+from oneflow.core.graph import AGAIN, LogicalGraph, Node, Value, find_root
 from oneflow.core.job_config import JobConfig
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp
@@ -30,11 +30,8 @@ from oneflow.graph.memory_report import (
     report_memory,
 )
 from oneflow.graph.names import paths_of
-from oneflow.graph.trace import Trace
-from oneflow.graph.tracing import trace_build
-from oneflow.graph.tree import Tree
-from oneflow.scheduler.compiler.dedupe import live_nodes
 from oneflow.scheduler.compiler.phases import Phases
+from oneflow.scheduler.compiler.recompute import is_under
 from oneflow.scheduler.compiler.signatures import compute_seconds, num_parts
 
 if TYPE_CHECKING:
@@ -55,10 +52,10 @@ class LimitError(GraphError):
 class Trial:
     """The memory of each rank if some modules are computed again.
 
-    modules: their ids.  costs: what each saves and costs, by its path.
+    modules: their paths.  costs: what each saves and costs.
     """
 
-    modules: frozenset[int]
+    modules: frozenset[str]
     reports: dict[int, MemoryReport]
     costs: tuple[Recomputed, ...]
 
@@ -80,17 +77,19 @@ class Trial:
         return any(self.reports[r].arena_nbytes > limit for r in ranks if r in self.reports)
 
 
-def fit_memory(graph: Graph, given: Tree, config: JobConfig) -> None:
-    """Choose the modules that are computed again, so that registers and scratch memory of every
-    rank fit in `config.set_memory_limit`. Raises LimitError if no choice fits.
+def fit_memory(graph: Graph, traced: LogicalGraph, config: JobConfig) -> frozenset[str]:
+    """The paths of the modules to compute again, so that registers and scratch memory of every rank
+    fit in `config.set_memory_limit`: those of the configuration, and as few more as that takes.
+    Raises LimitError if no choice fits.
     """
-    limit = graph.config.memory_limit
+    limit, given = graph.config.memory_limit, frozenset(config.recomputed)
     if limit is None:
-        return
-    given_up = frozenset(graph._recomputed)
+        return given
 
-    def attempt(modules: Collection[int]) -> Trial:
-        return _try(graph, given, config, given_up | frozenset(modules))
+    def attempt(modules: Collection[str]) -> Trial:
+        wanted = given | frozenset(modules)
+        paths = tuple(p for p in paths_of(graph).values() if p in wanted)
+        return _try(traced, replace(config, recomputed=paths))
 
     tried = [attempt(())]
     if tried[0].nbytes > limit:
@@ -99,28 +98,28 @@ def fit_memory(graph: Graph, given: Tree, config: JobConfig) -> None:
     fitting = [t for t in tried if t.nbytes <= limit]
     if not fitting:
         raise _lacks(graph, limit, tried)
-    graph._recomputed = set(min(fitting, key=lambda t: t.seconds).modules)
+    return min(fitting, key=lambda t: t.seconds).modules
 
 
-def _depths(graph: Graph) -> list[dict[str, int]]:
-    """Ids of the modules of each depth by their paths, without the outermost."""
-    by_depth: dict[int, dict[str, int]] = {}
-    for id_, path in paths_of(graph).items():
-        by_depth.setdefault(path.count("."), {})[path] = id_
+def _depths(graph: Graph) -> list[list[str]]:
+    """The paths of the modules of each depth, without the outermost."""
+    by_depth: dict[int, list[str]] = {}
+    for path in paths_of(graph).values():
+        by_depth.setdefault(path.count("."), []).append(path)
     return [modules for depth, modules in sorted(by_depth.items()) if depth]
 
 
 def _fewest(
-    modules: dict[str, int],
+    modules: Collection[str],
     limit: int,
-    attempt: Callable[[Collection[int]], Trial],
+    attempt: Callable[[Collection[str]], Trial],
     plain: Trial,
 ) -> list[Trial]:
     """The trial of all modules, and if that fits those of the fewest of each set of ranks.
 
     plain: the trial of none.
     """
-    everything = attempt(modules.values())
+    everything = attempt(modules)
     useful = [c for c in everything.costs if c.saved_nbytes and c.module in modules]
     useful.sort(key=lambda c: (c.extra_seconds / c.saved_nbytes, c.module))
     names: dict[tuple[int, ...], list[str]] = {}
@@ -137,7 +136,7 @@ def _fewest(
         while low < high:
             middle = (low + high) // 2
             taken = names[ranks][:middle]
-            trial = attempt([modules[name] for name in (*others, *taken)])
+            trial = attempt([*others, *taken])
             if trial.nbytes <= limit:
                 found.append(trial)
                 high = middle
@@ -147,44 +146,35 @@ def _fewest(
     return found
 
 
-def _try(graph: Graph, given: Tree, config: JobConfig, modules: frozenset[int]) -> Trial:
-    before = graph._recomputed
-    graph._recomputed = set(modules)
-    try:
-        trace = trace_build(graph, given).trace
-    finally:
-        graph._recomputed = before
-    costs = costs_of(trace)
-    plan = compile_alone(trace.graph, config, world().rank)
+def _try(traced: LogicalGraph, config: JobConfig) -> Trial:
+    plan = compile_alone(traced.copied(), config, world().rank)
     hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", 0)
     ranks = sorted({rank for actor in plan.actors for rank in actor.placement.rank_ids})
     reports = {
         rank: report_memory(plan, rank, plan_memory(plan, rank, hardware, config.binding))
         for rank in ranks
     }
-    return Trial(modules, reports, costs_in(plan, costs, config))
+    return Trial(frozenset(config.recomputed), reports, costs_in(plan, config))
 
 
-def costs_of(trace: Trace) -> tuple[Recomputed, ...]:
-    """Savings and costs of the modules that a trace computes again, before it is compiled; savings
-    of one micro-batch.
+def costs_in(plan: Plan, config: JobConfig) -> tuple[Recomputed, ...]:
+    """Savings and costs of the modules that a plan computes again, on each of their ranks; savings
+    of all micro-batches that a stage has under way.
     """
-    parts = [part for part in trace.forgotten if part.is_found]
-    if not parts:
+    again = [n for n in plan.graph if n.phase == AGAIN and not _only_moves(n)]
+    if not again:
         return ()
-    live = live_nodes(trace.graph)
-    nodes = {n.id: n for n in trace.graph if n.id in live and not _only_moves(n)}
-
-    def seconds(first: int, last: int) -> float:
-        found = [nodes[i] for i in range(first, last) if i in nodes]
-        return sum(compute_seconds(node, trace.expected) for node in found)
-
-    found = []
-    for part in parts:
-        saved = sum(_local_nbytes(value, trace.expected(value)) for value in part.values)
-        extra = trace.graph.num_pieces * seconds(*part.span)
-        ranks = part.last.placement.rank_ids
-        found.append(Recomputed(part.path, saved, extra, saved, part.last.stage, ranks))
+    made = {n.outputs[0].id: n for n in plan.graph if n.outputs}
+    parts = defaultdict[tuple[str, int, tuple[int, ...]], list[Node]](list)
+    for node in again:
+        module = _repeated(node, made, config.recomputed)
+        parts[module, node.stage, node.placement.rank_ids].append(node)
+    phases, found = Phases(plan, config), []
+    for (module, stage, ranks), nodes in sorted(parts.items(), key=_by_module(config)):
+        nbytes = sum(_local_nbytes(value) for value in _read_outside(nodes))
+        seconds = plan.graph.num_pieces * sum(compute_seconds(n, _layout) for n in nodes)
+        saved = nbytes * phases.pieces_kept(stage)
+        found.append(Recomputed(module, saved, seconds, nbytes, stage, ranks))
     return tuple(found)
 
 
@@ -192,19 +182,38 @@ def _only_moves(node: Node) -> bool:
     return node.is_structural or node.op == "depend"
 
 
-def _local_nbytes(value: Value, nd_sbp: NdSbp) -> int:
-    return value.type.nbytes // num_parts(nd_sbp, value.placement.hierarchy)
+def _repeated(node: Node, made: dict[int, Node], recomputed: Sequence[str]) -> str:
+    """The module for whose sake a node is computed again: the outermost one that is, or of one that
+    repeats what was computed again already, one further inside.
+    """
+    depth, first = 0, made.get(node.grad_of)
+    while first is not None and first.phase == AGAIN:
+        depth, first = depth + 1, made.get(first.grad_of)
+    depth += first is None  # of the op that it repeats nothing was read, so it is gone
+    paths = sorted((p for p in recomputed if is_under(node.module, p)), key=len)
+    return paths[min(depth, len(paths) - 1)]
 
 
-def costs_in(plan: Plan, costs: Sequence[Recomputed], config: JobConfig) -> tuple[Recomputed, ...]:
-    """The same with the savings of all micro-batches that a stage has under way."""
-    if not costs:
-        return ()
-    phases = Phases(plan, config)
-    return tuple(
-        replace(cost, saved_nbytes=cost.again_nbytes * phases.pieces_kept(cost.stage))
-        for cost in costs
-    )
+def _by_module(config: JobConfig) -> Callable[[tuple[tuple[str, int, Any], Any]], Any]:
+    return lambda item: (config.recomputed.index(item[0][0]), *item[0][1:])
+
+
+def _read_outside(nodes: list[Node]) -> Iterable[Value]:
+    """The values, in memory of their own, that others read than these nodes."""
+    ids = {node.id for node in nodes}
+    values = (v for node in nodes for v in node.outputs)
+    read = (v for v in values if any(user.id not in ids for user in v.users))
+    roots = {root.id: root for v in read if (root := find_root(v)).node.id in ids}
+    return roots.values()
+
+
+def _layout(value: Value) -> NdSbp:
+    assert value.sbp is not None
+    return value.sbp
+
+
+def _local_nbytes(value: Value) -> int:
+    return value.type.nbytes // num_parts(_layout(value), value.placement.hierarchy)
 
 
 def _lacks(graph: Graph, limit: int, tried: list[Trial]) -> LimitError:

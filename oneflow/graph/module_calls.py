@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.errors import OneFlowError
 from oneflow.core.location import locate
 from oneflow.core.placement import Placement
-from oneflow.graph.recomputing import call_forward, call_recomputed
 from oneflow.graph.tree import map_tensors
+from oneflow.nn.forward_hooks import call_with_hooks
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -30,14 +30,25 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
             args = map_tensors(args, lambda x: _moved(trace, x, placement))
             kwargs = map_tensors(kwargs, lambda x: _moved(trace, x, placement))
     try:
-        if id(module) in trace.recomputed:
-            return call_recomputed(trace, module, args, kwargs)
         return call_forward(module, args, kwargs)
     except OneFlowError as error:
         locate(error, trace.module_path)
         raise
     finally:
         trace.module_path, trace.stage = before
+
+
+def call_forward(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `module.forward` between its hooks. Weights that those compute anew at each call are
+    afterwards what they were: those of the graph are none to keep.
+    """
+    own, kept = vars(module), {}
+    if module._forward_pre_hooks:
+        kept = {name: x for name, x in own.items() if isinstance(x, Tensor)}
+    try:
+        return call_with_hooks(module, args, kwargs)
+    finally:
+        own.update(kept)
 
 
 def _moved(trace: Trace, x: Tensor, placement: Placement) -> Tensor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from oneflow.graph.zero import split_copies
 from oneflow.nn.module import Module
+from oneflow.scheduler.compiler.zero import split_layout
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 def names_of(graph: Graph) -> dict[int, str]:
     """Name of every tensor that the graph knows beforehand, by the tensor's id. Raises ValueError
     for a parameter of an optimizer that is in none of the graph's modules."""
-    split_copies(graph)
     names = model_names(graph)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():
@@ -24,11 +23,41 @@ def names_of(graph: Graph) -> dict[int, str]:
                 raise ValueError(
                     f"Parameter <{parameter.meta}> is not in the corresponding nn.Graph/nn.Module."
                 )
-            for key, tensor in optimizer.state_of(parameter).items():
+            states = optimizer.state_of(parameter)
+            _split(graph, parameter, states)
+            for key, tensor in states.items():
                 if isinstance(tensor, Tensor):
                     names[id(tensor)] = f"{names[id(parameter)]}-{key}"
     names.update({id(tensor): name for name, tensor in _scaler_states(graph).items()})
     return names
+
+
+def _split(graph: Graph, parameter: Tensor, states: dict[str, Any]) -> None:
+    """Let states that ZeRO is going to split be in parts as soon as they are made: whole, those of
+    all parameters might not fit in the memory of a rank.
+    """
+    zero, lies = graph.config.zero, parameter._sbp
+    if zero is None or graph.config.auto_parallel or lies is None:
+        return
+    layout = split_layout(parameter.meta, parameter.placement, lies, zero.min_size)
+    for key, state in states.items() if layout is not None else ():
+        if isinstance(state, Tensor) and (state.meta.shape, state._sbp) == (
+            parameter.meta.shape,
+            lies,
+        ):
+            states[key] = state.detach().to_global(sbp=layout)
+
+
+def owners_of_states(graph: Graph) -> dict[int, str]:
+    """The name of the parameter whose state a tensor is, by the tensor's id."""
+    names = model_names(graph)
+    return {
+        id(tensor): names[id(parameter)]
+        for optimizer in graph._optimizers
+        for parameter in optimizer.parameters()
+        for tensor in optimizer.state_of(parameter).values()
+        if isinstance(tensor, Tensor)
+    }
 
 
 def model_names(graph: Graph) -> dict[int, str]:

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oneflow.core.dtype import DType, float64, int64
+from oneflow.core.graph import GRADIENT
+from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.binary import sub
 from oneflow.ops.scalar import scalar_add
 from oneflow.optim.lr_scheduler import LRScheduler
 from oneflow.optim.optimizer import Optimizer, ParamGroup
-from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from oneflow.graph.scaling import TracedScaler
     from oneflow.graph.trace import Trace
 
 
@@ -68,9 +67,9 @@ class GraphOptimizer:
         """Did the traced backward reach any of its parameters?"""
         return any(p.grad is not None for p in self.parameters())
 
-    def trace(self, trace: Trace, scaler: TracedScaler | None) -> None:
-        """Adds accumulation, clipping and the update to the graph; leaves the parameters without
-        gradients. scaler: leaves the update out where gradients are not finite.
+    def trace(self, trace: Trace) -> None:
+        """Adds clipping and the update to the graph, behind marks of the gradients; leaves the
+        parameters without gradients.
         """
         self._counted = None
         self._numbers.clear()  # of an earlier trace that failed
@@ -78,18 +77,14 @@ class GraphOptimizer:
         try:
             for parameter in self.parameters():
                 if parameter.grad is not None:
-                    parameter.grad = _whole_gradient(trace, parameter, parameter.grad)
-            if scaler is not None and self.has_gradients():
-                with no_grad():
-                    scaler.unscale(self)
+                    marks: Attrs = {"of": trace.names[id(parameter)], "optimizer": self.number}
+                    grad = parameter.grad
+                    parameter.grad = trace.structural(GRADIENT, grad, grad.meta, marks)
             if any("clip_grad_max_norm" in g for g in self.optim.param_groups):
                 self.optim.clip_grad()
-            trace.gathering(p for p in self.parameters() if id(p) in trace.split)
-            condition = None if scaler is None else partial(scaler.is_finite, self)
-            with trace.writing_if(condition), trace.writing_parts(), self._momentum(trace):
+            with self._momentum(trace):
                 self.optim.update(
-                    lambda group, p: self._rate(trace, group, p),
-                    lambda p: self._step(trace, scaler, p),
+                    lambda group, p: self._rate(trace, group, p), lambda p: self._step(trace, p)
                 )
         finally:
             for parameter in self.parameters():
@@ -119,16 +114,14 @@ class GraphOptimizer:
             for group in groups:
                 group.momentum_of = None
 
-    def _step(self, trace: Trace, scaler: TracedScaler | None, parameter: Tensor) -> Tensor:
-        """The number of the update; steps that a scaler left out do not count, and those that the
-        parameter, added later or without a gradient, took no part in.
+    def _step(self, trace: Trace, parameter: Tensor) -> Tensor:
+        """The number of the update, without those that the parameter, added later or without a
+        gradient, took no part in.
         """
         missed = self.optim.state["step"] - self.optim.state[parameter]["step"]
         key = trace._placement_of(parameter), missed
         if key not in self._steps:
             number = self._scalar(trace, f"step.{self.number}", int64, parameter)
-            if scaler is not None:
-                number = sub(number, scaler.skipped(self, number))
             self._steps[key] = scalar_add(number, value=-missed) if missed else number
         return self._steps[key]
 
@@ -175,14 +168,3 @@ class GraphOptimizer:
             if schedule.cycle_momentum:
                 numbers[f"momentum.{name}"] = schedule.momentum_at(index, step)
         return numbers
-
-
-def _whole_gradient(trace: Trace, parameter: Tensor, grad: Tensor) -> Tensor:
-    """The mean over the micro-batches; in parts, if ZeRO splits gradients."""
-    layout = trace.split.get(id(parameter)) if trace.splits_gradients else None
-    if layout is not None:
-        with no_grad():
-            grad = trace.lay_out(grad, parameter._placement, layout)
-    if trace.graph.num_pieces > 1:
-        grad = trace.structural("accumulate", grad, grad.meta, {})
-    return grad

@@ -24,13 +24,13 @@ from oneflow.graph.arguments import Arguments, Meta
 from oneflow.graph.binding import open_plan
 from oneflow.graph.compiling import (
     Compiled,
-    config_of,
     gpu_index,
     modes_of,
     ranks_that_draw_together,
 )
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.half_copies import HalfCopies
+from oneflow.graph.job_configs import config_of
 from oneflow.graph.laying_out import take_layout, take_layouts
 from oneflow.graph.names import model_names, model_tensors, names_of, states_by_name
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
@@ -198,7 +198,7 @@ def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[st
 
 def _take(graph: Graph, name: str, mine: Tensor, x: Tensor | None, node: Node) -> None:
     """Lay out the graph's own tensor as the plan has it, and give it the saved values, if any."""
-    take_layout(mine, node)
+    take_layout(mine, node, graph._whole)
     value = node.outputs[0]
     place = (value.placement, value.sbp) if mine._placement is not None else (None, None)
     if (mine.meta, mine._placement, mine._sbp) != (value.type, *place):
@@ -213,7 +213,7 @@ def _take(graph: Graph, name: str, mine: Tensor, x: Tensor | None, node: Node) -
 
 def _bind(graph: Graph, plan: Plan, data: bytes, variables: dict[str, Tensor]) -> Job:
     options = config_of(graph).binding
-    arrays = take_layouts(plan, variables)
+    arrays = take_layouts(plan, variables, graph._whole)
     index = gpu_index(variables.values())
     if len(plan.graph.rank_ids) == 1:
         return Job(plan, world().rank, arrays, device_index=index, options=options)

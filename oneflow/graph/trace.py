@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from oneflow.core.device import Device
-from oneflow.core.dispatch import Mode, call, swap_mode, use_mode
+from oneflow.core.dispatch import Mode, swap_mode, use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError, ShapeError
 from oneflow.core.graph import (
-    AGAIN,
     BACKWARD,
     FORWARD,
     PIECE,
+    SEED,
     STEP,
     UPDATE,
+    WRITE_BACK,
     LogicalGraph,
     Node,
     Value,
-    written_variable,
 )
 from oneflow.core.location import locate, user_location, with_location
 from oneflow.core.op import Op, find_op, infer_types, signatures
@@ -33,25 +33,20 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
-from oneflow.graph.half_copies import run_and_cast
 from oneflow.graph.laying_out import may_lay_out
 from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.proxy import Stage
-from oneflow.graph.recomputing import Part
 from oneflow.graph.sources import Source
-from oneflow.graph.sums import Gathers, sums_written, write_moved
-from oneflow.graph.zero import Ahead
+from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
-from oneflow.ops.unary import copy
-from oneflow.ops.where import where
 from oneflow.tensor.eager_global import check_placement
 from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modified import ModifiedTensor
-from oneflow.tensor.tape import record
+from oneflow.tensor.tape import nothing_saved, record, record_call
 from oneflow.tensor.tensor import Tensor, wrap_traced
 from oneflow.tensor.views import (
     View,
@@ -110,42 +105,21 @@ class Trace(Mode):
         """That of the call whose gradients are recorded."""
         self.paths: dict[int, str] = {}
         self.stage_of: dict[int, Stage] = {}
-        self.recomputed: set[int] = set()
-        """Modules that are computed again in the backward pass, by id."""
+        self.state_of: dict[int, str] = {}
+        """The names of the parameters whose states tensors are, by their ids."""
         self._layouts = Layouts()
         self.sources: list[Source] = []
         self.draws = DrawCounter()
         """The numbers that random ops are given instead of seeds."""
-        self.split: dict[int, NdSbp] = {}
-        self.gathered: dict[int, NdSbp] = {}
-        self.splits_gradients = False
-        """See zero.py; by the id of a parameter."""
         self.lays_out = False
         """Whether the search for layouts lays out variables, too."""
-        self.lies: dict[int, NdSbp] = {}
-        """Layouts that parameters and states will have when the plan is bound, by id."""
-        self.means: frozenset[int] = frozenset()
-        """Outputs that are means over the rows of a batch, so also over its micro-batches."""
+        self.whole: dict[int, NdSbp] = {}
+        """The layouts of parameters before ZeRO has split them, by id."""
         self.read_ahead: Sequence[Tensor] = ()
         """Input that the readers gave to an earlier trace, which no step has used."""
-        self._writes_parts = False
-        self._parts: dict[int, NdSbp] = {}
-        """Values that are read as a whole, and the layout they then have, by id."""
-        self.gathers_ahead = True
-        """See Ahead; False: parameters are gathered once the op that reads them could run."""
-        self._ahead: dict[tuple[Placement, int, bool], Ahead] = {}
-        """The latest readers of each placement, stage and pass."""
         self.is_in_backward = False
         self.num_backward_passes = 0
-        self._newest: dict[Placement, Value] = {}
-        self._computes_again = False
-        self.forgotten: list[Part] = []
-        """The parts that are computed again in the backward pass."""
-        self.condition: Callable[[Tensor], Tensor] | None = None
-        """Gives the bool[] that says whether ops overwrite a tensor; see `writing_if`."""
-        self._gathers: dict[tuple[Placement, int], Gathers] = {}
-        self.copies: dict[int, Tensor] = {}
-        """Half floats of parameters that ops overwrite with them, by the parameter's id."""
+        self._writes_back = False
         self.has_own_dtypes = False
         """Whether the ops that follow keep the dtypes of the program: `precision` sets it."""
 
@@ -159,18 +133,9 @@ class Trace(Mode):
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         attrs = op.defaults | attrs
-        if op.mutates:
-            if id(inputs[0]) in self.copies:
-                return run_and_cast(self, op, inputs, attrs)
-            if parts := self._parts_written(op, inputs):
-                return write_moved(self, op, inputs, attrs, parts)
-            if self.condition is not None:
-                return self._run_if(self.condition, op, inputs, attrs)
         values = [self.value_of(x) for x in inputs]
         if sums := sums_written(op, values, attrs):
             return write_moved(self, op, inputs, attrs, sums)
-        if self._parts and op.name != "cast":
-            values = self._whole(op, values)
         try:
             types = infer_types(op, tuple([v.type for v in values]), attrs)
             placement = self._placement(op, inputs, values)
@@ -184,8 +149,6 @@ class Trace(Mode):
             self._mutated(inputs[op.mutates[i]], v) if i in op.mutates else self._wrap(v, inputs)
             for i, v in enumerate(node.outputs)
         )
-        if self._parts and op.name == "cast" and (whole := self._parts.get(values[0].id)):
-            self._parts[node.outputs[0].id] = whole
         record(op, inputs, outputs, attrs)
         if outputs and (call := outputs[0]._grad_fn) is not None:
             self._makers[call.number] = node
@@ -194,105 +157,37 @@ class Trace(Mode):
         return outputs[0] if op.num_outputs == 1 else outputs
 
     @contextmanager
-    def writing_if(self, condition: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
-        """Let ops overwrite tensors only where `condition(tensor)`, bool[] beside it, is true when
-        the graph runs; None: always.
-        """
-        before, self.condition = self.condition, condition
+    def writing_back(self) -> Iterator[None]:
+        """What follows brings back to where it lies what was overwritten elsewhere."""
+        before, self._writes_back = self._writes_back, True
         try:
             yield
         finally:
-            self.condition = before
-
-    @contextmanager
-    def writing_parts(self, wanted: bool = True) -> Iterator[None]:
-        """Ops that overwrite parameters run on the parts into which ZeRO splits them."""
-        before, self._writes_parts = self._writes_parts, wanted
-        try:
-            yield
-        finally:
-            self._writes_parts = before
-
-    def gathering(self, split: Iterable[Tensor]) -> None:
-        """The updates of these parameters, which ZeRO splits, follow."""
-        totals: dict[tuple[Placement, int], int] = {}
-        for x in split:
-            value = self.value_of(x)
-            place = value.placement, value.node.stage
-            totals[place] = totals.get(place, 0) + x.meta.nbytes
-        self._gathers = {place: Gathers(nbytes) for place, nbytes in totals.items()}
-
-    def gathers_of(self, value: Value) -> Gathers:
-        """The updated parameters that are gathered in one go with one of a stage."""
-        return self._gathers.setdefault((value.placement, value.node.stage), Gathers())
-
-    def _parts_written(self, op: type[Op], inputs: tuple[Tensor, ...]) -> dict[int, NdSbp]:
-        """Inputs that are overwritten and lie as copies, and the layout of their parts."""
-        if not (self._writes_parts and self.split):
-            return {}
-        found = {i: self.split.get(id(inputs[i])) for i in op.mutates.values()}
-        lies = {i: self.lies.get(id(inputs[i]), inputs[i]._sbp) for i in found}
-        return {i: s for i, s in found.items() if s is not None and s != lies[i]}
+            self._writes_back = before
 
     def end_build(self) -> None:
-        """Optimizers follow: they draw once a step, and read split parameters as they lie."""
+        """Optimizers follow: they draw once a step."""
         self.draws.end_pieces()
-        self._parts, self.gathered = {}, {}
 
-    def _whole(self, op: type[Op], values: list[Value]) -> list[Value]:
-        """The values, with split parameters gathered for this op alone, so that no more of them
-        than needed are whole at a time: see Ahead.
+    def scale_gradient(self, grad: Tensor) -> Tensor:
+        """The gradient with which a backward pass begins, marked so that a pass finds it; a pass
+        within a pass, as of a checkpoint, goes on with gradients that are scaled.
         """
-        places = [i for i, v in enumerate(values) if v.id in self._parts]
-        places = [i for i in places if i not in op.mutates.values()]
-        if not places:
-            return values
-        others = [v for i, v in enumerate(values) if i not in places and v.node.op != "variable"]
-        where = values[places[0]].placement
-        ahead = self._ahead.setdefault(self._pass_on(where, values), Ahead())
-        nbytes = sum(values[i].type.nbytes for i in places)
-        after = ahead.start(others, nbytes) if self.gathers_ahead else others[:1]
-        result = list(values)
-        for i in places:
-            value = values[i]
-            for made in after:
-                pair, types = [value, made], [value.type]
-                value = self._append("depend", pair, types, value.placement, {}).outputs[0]
-            node = self._append("to_global", [value], [value.type], value.placement, {})
-            node.outputs[0].sbp = self._parts[values[i].id]
-            result[i] = node.outputs[0]
-        return result
-
-    def _run_if(
-        self,
-        condition: Callable[[Tensor], Tensor],
-        op: type[Op],
-        inputs: tuple[Tensor, ...],
-        attrs: Attrs,
-    ) -> Any:
-        """Runs an op, and writes back what it has overwritten where the condition is false; an op
-        that writes elsewhere, too, is told the condition.
-        """
-        with self.writing_if(None), no_grad():
-            if op.operands[-1:] == ("is_wanted",):
-                return call(op, *inputs, condition(inputs[0]), **attrs)
-            kept = [(inputs[i], copy(inputs[i])) for i in op.mutates.values()]
-            outputs = call(op, *inputs, **attrs)
-            for x, before in kept:
-                assign(x, where(condition(x), x, before))
-        return outputs
+        if self.is_in_backward:
+            return grad
+        seed = self.structural(SEED, grad, grad.meta, {})
+        record_call(SEED, (grad,), (seed,), lambda grads: grads, on_release=nothing_saved)
+        return seed
 
     @contextmanager
     def backward_pass(self) -> Iterator[None]:
-        """A pass within a pass, as of a checkpoint, goes on with gradients that are scaled."""
-        before, self.scale_gradient = self.scale_gradient, None
         was_in, self.is_in_backward = self.is_in_backward, True
         self.num_backward_passes += not was_in
         place = self.module_path, self.stage, self._maker
         try:
             yield
         finally:
-            self.scale_gradient, self.is_in_backward = before, was_in
+            self.is_in_backward = was_in
             self.module_path, self.stage, self._maker = place
 
     # ---- stages ----------------------------------------------------------------------------------
@@ -319,59 +214,6 @@ class Trace(Mode):
         if self.stage in known:
             return self.stage
         return max((v.node.stage for v in values if v.node.stage in known), default=known[0])
-
-    def _pass_on(self, placement: Placement, values: list[Value]) -> tuple[Placement, int, bool]:
-        """The stage of an op, and whether it is in a backward pass that other stages separate from
-        the forward one.
-        """
-        is_apart = self.graph.num_pieces > 1 and len(self.stage_of) > 1 and self.is_in_backward
-        return placement, self._stage_on(placement, values), is_apart
-
-    # ---- computing again -------------------------------------------------------------------------
-
-    def newest(self, x: Tensor) -> Tensor | None:
-        """The last value that backward passes have made where `x` lies, but for what they compute
-        again: of that some is read by nobody, and so is not computed.
-        """
-        value = self._newest.get(self.value_of(x).placement)
-        return None if value is None else self._wrap(value, (x,))
-
-    @contextmanager
-    def computing_again(self) -> Iterator[None]:
-        """Record ops that were computed in the forward pass, too."""
-        before, self._computes_again = self._computes_again, True
-        try:
-            yield
-        finally:
-            self._computes_again = before
-
-    def mark(self) -> Node | None:
-        """The last node so far."""
-        return self.graph.last
-
-    def copied_before(self, x: Tensor, mark: Node | None) -> Value:
-        """A copy of `x`, an eager tensor that was overwritten since `mark`, as it was then."""
-        value = written_variable(self.value_of(x))
-        for node in self.graph.after(mark):
-            op = None if node.is_structural else find_op(node.op)
-            for i in () if op is None else op.mutates.values():
-                if written_variable(node.inputs[i]) is value:
-                    source = node.inputs[i]
-                    made = self.graph.insert(node, "copy", [source], [source.type], node.placement)
-                    return made.outputs[0]
-        return value
-
-    @contextmanager
-    def standing_for(self, values: list[tuple[Tensor, Value]]) -> Iterator[None]:
-        """Eager tensors stand for other values, and what is written to them is forgotten."""
-        owners = [(self.owner(x), value) for x, value in values]
-        before = [(x, self._current[id(x)], x._version[0]) for x, _ in owners]
-        self._current.update({id(x): value for x, value in owners})
-        try:
-            yield
-        finally:
-            for x, value, version in before:
-                self._current[id(x)], x._version[0] = value, version
 
     def create(
         self,
@@ -506,8 +348,6 @@ class Trace(Mode):
         return wrap_traced(node.outputs[0], type_, placement=placement, sbp=sbp)
 
     def output(self, x: Tensor, index: int) -> None:
-        if index in self.means:
-            x = self.structural("accumulate", x, x.meta, {})
         value = self.value_of(x)
         self._append("output", [value], [], value.placement, {"index": index})
 
@@ -581,18 +421,16 @@ class Trace(Mode):
         self.hide_gradient(x)
         placement = self._placement_of(x)
         attrs: Attrs = {"name": name}
-        if self.lays_out and id(x) in self.names and id(x) not in self.split and may_lay_out(x):
+        if self.lays_out and id(x) in self.names and may_lay_out(x):
             attrs = {**attrs, "free": True}
-        if id(x) in self.lies:
-            attrs = {**attrs, "split": True}
+        if id(x) in self.state_of:
+            attrs = {**attrs, "state_of": self.state_of[id(x)]}
         node = self._append("variable", [], [x.meta], placement, attrs, at_front=True)
         given = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
-        node.outputs[0].sbp = self.lies.get(id(x), given)
+        node.outputs[0].sbp = self.whole.get(id(x), given)
         self._current[id(x)] = node.outputs[0]
         stage = self.stage_of.get(id(x))
         node.stage = node.stage if stage is None else stage.id
-        if whole := self.gathered.get(id(x)):
-            self._parts[node.outputs[0].id] = whole
         return node.outputs[0]
 
     def _placement_of(self, x: Tensor | None) -> Placement:
@@ -716,8 +554,6 @@ class Trace(Mode):
             node = self.graph.append(op, values, types, placement, attrs)
             if self._first is None and not at_front:
                 self._first = node
-            if self.is_in_backward and node.outputs and not self._computes_again:
-                self._newest[placement] = node.outputs[0]
         node.stage = self._stage_on(placement, values)
         self._note_phase(node)
         node.module = self.module_path
@@ -729,10 +565,10 @@ class Trace(Mode):
 
     def _note_phase(self, node: Node) -> None:
         if self.draws.is_after_pieces:
-            node.phase = UPDATE
-        elif node.op == "depend" or self._computes_again or not self.is_in_backward:
-            node.phase = AGAIN if self.is_in_backward else FORWARD
-            node.has_own_dtypes = self.has_own_dtypes and node.op not in ("depend", "to_global")
+            node.phase = WRITE_BACK if self._writes_back else UPDATE
+        elif not self.is_in_backward:
+            node.phase = FORWARD
+            node.has_own_dtypes = self.has_own_dtypes and node.op != "to_global"
         else:
             node.phase = BACKWARD
             if self._maker is not None and self._maker.outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,20 +10,16 @@ from oneflow.core.errors import GraphError, OneFlowError
 from oneflow.core.location import locate, package_file, user_location, user_stack
 from oneflow.core.placement import Placement
 from oneflow.distributed.world import world
-from oneflow.graph.half_copies import take_copies
-from oneflow.graph.names import buffers_of, names_of, owners_of, paths_of
-from oneflow.graph.precision import lower, lowered_nodes, precision
+from oneflow.graph.names import buffers_of, names_of, owners_of, owners_of_states, paths_of
+from oneflow.graph.precision import precision
 from oneflow.graph.proxy import Stage
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
-from oneflow.graph.zero import layouts_to_come
 from oneflow.nn.module import Module
-from oneflow.scheduler.compiler.place_stages import assign_stages, the_placement
 from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from oneflow.core.graph import Value
     from oneflow.graph.graph import Graph
 
 
@@ -33,24 +30,22 @@ class Traced(NamedTuple):
     outputs: Any
 
 
-def trace_build(graph: Graph, given: Tree) -> Traced:
-    """Traces `build`. given: (args, kwargs). The graph itself stays as it is."""
-    stages = graph._stages
-    trace = Trace(
-        graph.name, world().rank, graph.config.num_pieces, names_of(graph), owners_of(graph)
-    )
-    trace.paths = paths_of(graph)
-    trace.stage_of, trace.recomputed = stages, graph._recomputed
+def trace_build(
+    graph: Graph, given: Tree, *, num_pieces: int = 0, read_ahead: Sequence[Tensor] = ()
+) -> Traced:
+    """Traces `build`. given: (args, kwargs). The graph itself stays as it is.
+
+    num_pieces: micro-batches, if not as many as `graph.config` says.  read_ahead: input that the
+    graph's readers gave to an earlier trace, which no step has used.
+    """
+    stages, pieces = graph._stages, num_pieces or graph.config.num_pieces
+    trace = Trace(graph.name, world().rank, pieces, names_of(graph), owners_of(graph))
+    trace.paths, trace.stage_of, trace.read_ahead = paths_of(graph), stages, read_ahead
     if graph._stack is not None:
         trace.locate = partial(user_stack, *graph._stack)
-    zero = graph.config.zero
-    trace.split = graph._split if zero is not None else {}
-    trace.gathered = graph._gathered if zero is not None and zero.restore_level else {}
-    trace.gathers_ahead = graph.config.bucket_nbytes > 0
-    trace.splits_gradients = zero is not None and zero.stage >= 2
     trace.lays_out = graph.config.auto_parallel
-    trace.lies = layouts_to_come(graph)
-    trace.means, trace.read_ahead = graph._means, graph._read_ahead
+    if graph.config.zero is not None and graph._optimizers:
+        trace.whole, trace.state_of = graph._whole, owners_of_states(graph)
     trace.stages = _stages_by_placement(stages)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():
@@ -82,7 +77,8 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     )
     args, kwargs = map_tensors(given, lambda _: next(traced))
     buffers = buffers_of(graph)
-    scaler = graph._scaler.attach(trace, graph._optimizers) if graph._scaler else None
+    for number in graph._scaler.tensors(graph._optimizers).values() if graph._scaler else ():
+        trace.value_of(number)
     trace.locate = inside
     with precision(trace, graph.config.amp_dtype):
         outputs = graph.build(*args, **kwargs)
@@ -95,34 +91,11 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
             "call backward() on the loss inside build()"
         )
     trace.end_build()
-    dtype = graph.config.amp_dtype
-    lowered, copies = _lowered(graph, trace, outputs) if dtype is not None else (set(), {})
     for optimizer in graph._optimizers:
-        optimizer.trace(trace, scaler)
-    if scaler is not None:
-        with no_grad():
-            scaler.end()
+        optimizer.trace(trace)
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
-    if dtype is not None:
-        lower(trace.graph, dtype, lowered, copies)
-    settings = graph.config.auto_parallel_settings
-    stages = 1 if settings is None else settings.num_stages
-    if stages > 1 and the_placement(trace.graph) is not None:
-        assign_stages(trace.graph, stages)
     return outputs
-
-
-def _lowered(graph: Graph, trace: Trace, outputs: Tree) -> tuple[set[int], dict[int, Value]]:
-    """Ids of the forward nodes that run in half precision, and the copies that they read."""
-    dtype = graph.config.amp_dtype
-    assert dtype is not None
-    results = {trace.value_of(x).id for x in tensors_of(outputs)}
-    lowered = lowered_nodes(trace.graph, dtype, results)
-    if not graph.config.fused_update_cast:
-        return lowered, {}
-    updated = [p for o in graph._optimizers for p in o.parameters() if p.grad is not None]
-    return lowered, take_copies(trace, lowered, dtype, updated, graph._halves)
 
 
 def place_of_build(graph: Graph) -> str:

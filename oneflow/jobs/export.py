@@ -21,8 +21,8 @@ from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_proto import graph_to_bytes
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
-from oneflow.graph.compiling import config_of
-from oneflow.graph.memory_limit import fit_memory
+from oneflow.graph.choosing import trace_chosen
+from oneflow.graph.job_configs import config_of
 from oneflow.graph.tree import flatten
 from oneflow.io.container import Kind, dtype_named
 from oneflow.io.container import Writer as ContainerWriter
@@ -87,8 +87,8 @@ def save(
             "flow.jobs.data.arrays(x=..., y=...).batch(64)"
         )
     examples = _examples(graph, data, inputs)
-    fit_memory(graph, ((), examples), config_of(graph))
-    trace, returned = graph._trace_apart(((), examples))
+    trace, returned = trace_chosen(graph, ((), examples))
+    config = config_of(graph)
     try:
         prepare_tables(trace.graph, is_training=data is not None)
         ports = _outputs(graph, trace, returned, outputs)
@@ -102,7 +102,7 @@ def save(
             name=name or graph.name,
             steps=steps,
             first_step=graph._steps_done,
-            config=config_of(graph),
+            config=config,
             inputs=tuple(
                 Port(name=n, index=i, dtype=x.meta.dtype.name, shape=x.meta.shape)
                 for i, (n, x) in enumerate(examples.items())

@@ -268,15 +268,18 @@ def _variables(file: JobFile, plan: Plan, rank: int) -> dict[str, Variable]:
 
 
 def _cut(file: JobFile, name: str, node: Node, rank: int) -> Any:
-    """Reads this rank's part and no other byte."""
-    entry = file.variables.entries[name]
+    """Reads this rank's part and no other byte. Half floats are those of the parameter that they
+    are a copy of.
+    """
+    entry = file.variables.entries[str(node.attrs.get("copy_of", name))]
     box = _box_of(node, rank)
     array: Array = np.empty(box.shape, entry.dtype)
     if any(s.is_partial for s in node.outputs[0].sbp or ()) and not box.is_first:
         array[...] = 0  # of partial sums the first rank has the value, the others zeros
     else:
         read_box(file.variables.source, entry.begin, entry.shape, box.slices, array)
-    return to_device(array, node.placement.type)
+    kind = node.outputs[0].type.dtype.np
+    return to_device(array.astype(kind, copy=False), node.placement.type)
 
 
 def whole(variable: Variable) -> Array:

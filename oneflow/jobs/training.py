@@ -20,6 +20,7 @@ import numpy as np
 
 from oneflow.core.draws import Randomness
 from oneflow.core.errors import NonFiniteError
+from oneflow.core.job_config import Cluster
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
@@ -37,6 +38,7 @@ from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.jobs.tables import Snapshots
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.array import Array
+from oneflow.scheduler.compiler.pipeline import run_passes
 from oneflow.services.failpoints import failpoint
 from oneflow.tensor.devices import to_host
 
@@ -219,7 +221,9 @@ class Training:
             feeds = self._feeder.whole_feeds(self._cursor_before, self._step - 1)
             drawn = self._randomness(self._step - 1)
             names = {f"input.{p.index}": p.name for p in self._d.inputs}
-            text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, drawn, names)
+            graph, cluster = file.graph(), Cluster(self._here.world_size)
+            run_passes(graph, self._d.config, cluster, until="dedupe")
+            text = first_nonfinite(graph, feeds, {**kept, **arrays}, drawn, names)
             if text.startswith("variable "):
                 METRICS.nonfinite(self._d.name, "param")
         text = exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from oneflow.core.dispatch import call
 from oneflow.core.dtype import float32, float64
 from oneflow.core.expression import (
     Expression,
@@ -20,10 +21,16 @@ from oneflow.core.expression import (
     where,
 )
 from oneflow.core.op import declare
-from oneflow.core.operand import Attr, Operand
+from oneflow.core.operand import Attr, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops.binary import add, div, mul, sub
+from oneflow.ops.cast import cast as to_dtype
 from oneflow.ops.checks import require_float, require_shape
+from oneflow.ops.compare import scalar_compare
+from oneflow.ops.scalar import scalar_mul
+from oneflow.ops.unary import full_like, neg
+from oneflow.ops.unary import sqrt as root
 from oneflow.ops.update import (
     LR,
     PARAM,
@@ -33,8 +40,11 @@ from oneflow.ops.update import (
     average,
     cast_too,
     check_update,
+    sgd_update,
+    square_sum,
     with_decay,
 )
+from oneflow.ops.where import where as choose
 
 _M, _V = symbols("m v")
 
@@ -215,6 +225,30 @@ class LambUpdate(Update):
         return []
 
     @staticmethod
+    def by_parts(
+        param: Tensor,
+        grad: Tensor,
+        m: Tensor,
+        v: Tensor,
+        lr: Tensor,
+        step: Tensor,
+        *,
+        weight_decay: float,
+        decoupled: bool,
+        **attrs: Attr,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The norms are of the whole parameter, the rest is of parts."""
+        decay = scalar_mul(param, value=float(weight_decay))
+        # Laid out as the states; takes Adam's step from 0, so it becomes -step.
+        below = full_like(m, value=0.0)
+        decayed = grad if decoupled else add(grad, decay)
+        one = full_like(lr, value=1.0)
+        below, m, v = call(AdamUpdate, below, decayed, m, v, one, step, **attrs)
+        trust = to_dtype(_trust(param, below), dtype=param.meta.dtype)
+        move = sub(decay, below) if decoupled else neg(below)
+        return sgd_update(param, mul(move, trust), lr), m, v
+
+    @staticmethod
     def formula(*types: TensorType, **attrs: Attr) -> Formulas:
         move, *states = _adam(attrs)
         own, other = _square_norm(PARAM), _square_norm(move)
@@ -227,6 +261,15 @@ class LambUpdate(Update):
 
 
 lamb_update = declare(LambUpdate)
+
+
+def _trust(param: Tensor, move: Tensor) -> Tensor:
+    """|param| / |move| where both are positive, else 1."""
+    own, other = root(square_sum(param)), root(square_sum(move))
+    one = full_like(own, value=1.0)
+    ratio = choose(scalar_compare(other, value=0.0, kind="gt"), div(own, other), one)
+    chosen: Tensor = choose(scalar_compare(own, value=0.0, kind="gt"), ratio, one)
+    return chosen
 
 
 def _square_norm(x: Expression) -> Expression:

@@ -14,17 +14,9 @@ from oneflow.ops.adam_update import (
     CycledAdamUpdate,
     LambUpdate,
     RadamUpdate,
-    adam_update,
     nadam_product,
     nadam_update,
 )
-from oneflow.ops.binary import add, div, mul, sub
-from oneflow.ops.cast import cast
-from oneflow.ops.compare import scalar_compare
-from oneflow.ops.scalar import scalar_mul
-from oneflow.ops.unary import full_like, neg, sqrt
-from oneflow.ops.update import sgd_update, square_sum
-from oneflow.ops.where import where
 from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, gradient_of
 from oneflow.optim.options import EVERY_OPTION, UNFUSED, Settings, Unfused, implementation
 from oneflow.tensor.tensor import Tensor
@@ -149,37 +141,15 @@ class LAMB(Optimizer):
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        # ZeRO may split the states alone: norms are of the whole parameter all the same.
+        # Norms are of the whole parameter, which may lie in parts, or its states may.
         held = (param, *states.values())
         sbps = [s for x in held if isinstance(x, Tensor) and x.is_global for s in x.sbp]
         if any(s.is_split for s in sbps) and not any(s.is_partial for s in sbps):
-            self._update_split(group, param, states, lr, step)
+            op, attrs = self.rule(group)
+            operands = param, gradient_of(param), *self._listed(group, states), lr, step
+            LambUpdate.by_parts(*operands, **op.defaults | attrs)
             return
         super().update_param(group, param, states, lr, step)
-
-    def _update_split(
-        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
-    ) -> None:
-        """The same out of smaller ops: norms are of the whole parameter, the rest is of shards."""
-        decay = scalar_mul(param, value=float(group["weight_decay"]))
-        decays_step = group["adam_w_mode"]
-        # Laid out as the states; takes Adam's step from 0, so it becomes -step.
-        below = full_like(states["exp_avg"], value=0.0)
-        adam_update(
-            below,
-            gradient_of(param) if decays_step else add(gradient_of(param), decay),
-            states["exp_avg"],
-            states["exp_avg_sq"],
-            full_like(lr, value=1.0),
-            step,
-            beta1=float(group["betas"][0]),
-            beta2=float(group["betas"][1]),
-            eps=group["eps"],
-            do_bias_correction=group["do_bias_correction"],
-        )
-        trust = cast(_trust(param, below), dtype=param.dtype)
-        move = sub(decay, below) if decays_step else neg(below)
-        sgd_update(param, mul(move, trust), lr)
 
 
 class Adamax(Optimizer):
@@ -326,12 +296,3 @@ def _with_betas(group: ParamGroup, names: Sequence[str]) -> Attrs:
     beta1, beta2 = group["betas"]
     options = {name: group[name] for name in names}
     return {"beta1": float(beta1), "beta2": float(beta2), **options}
-
-
-def _trust(param: Tensor, move: Tensor) -> Tensor:
-    """‖param‖ / ‖move‖ where both are positive, else 1."""
-    own, other = sqrt(square_sum(param)), sqrt(square_sum(move))
-    one = full_like(own, value=1.0)
-    ratio = where(scalar_compare(other, value=0.0, kind="gt"), div(own, other), one)
-    chosen: Tensor = where(scalar_compare(own, value=0.0, kind="gt"), ratio, one)
-    return chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.graph import GRADIENT, SEED, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
 
@@ -12,6 +12,7 @@ KEPT = frozenset({"input", "variable", "output"})
 """The job's interface: kept although nobody may read them."""
 SAME_TYPE_IS_SAME_VALUE = frozenset({"cast", "reshape", "expand"})
 """Ops that do nothing if their result has the type of their first input."""
+_MARKS = SEED, GRADIENT
 
 
 def dedupe(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
@@ -37,7 +38,7 @@ class _Purity(dict[str, bool]):
     def __missing__(self, name: str) -> bool:
         node = Node(-1, name, None, {})  # type: ignore[arg-type]
         if node.is_structural:
-            pure = name in ("to_global", "repeat")
+            pure = name in ("to_global", "repeat", *_MARKS)
         else:
             op = find_op(name)
             pure = not (op.is_random or op.mutates or op.has_effect)
@@ -58,6 +59,8 @@ def _is_overwritten(node: Node) -> bool:
 
 def _forwarded(node: Node) -> list[Value] | None:
     """The values that a node which does nothing hands through."""
+    if node.op in _MARKS:
+        return node.inputs
     if node.op not in SAME_TYPE_IS_SAME_VALUE:
         return None
     value = node.inputs[0]

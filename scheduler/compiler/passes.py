@@ -1,5 +1,8 @@
 """The names of the compiler's passes, in their order: the whole way from a traced graph to a plan.
 
+Those above `dedupe` rewrite the program as the configuration of the job asks for; nothing before
+them does.
+
 A pass is the function of that name in the module of that name. It edits the graph in place, or from
 `group_segments` on, which makes a plan of the graph, the plan; holds no state, and leaves what it
 edits valid.
@@ -8,6 +11,13 @@ edits valid.
 from __future__ import annotations
 
 PASSES = (  # order is meaning: a pass may rely on every line above it
+    "accumulate",  # the mean of gradients over micro-batches
+    "mixed_precision",
+    "cast_in_updates",
+    "recompute",  # modules computed again in the backward pass
+    "zero",  # parameters, gradients and states in parts
+    "scale_loss",
+    "assign_stages",
     "dedupe",
     "infer_sbp",  # every value gets one SBP per hierarchy axis
     "insert_boxing",  # producer and reader now agree on every edge

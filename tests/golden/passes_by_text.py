@@ -12,7 +12,7 @@ from oneflow.scheduler.compiler.passes import PASSES
 from oneflow.scheduler.compiler.pipeline import pass_named
 from oneflow.scheduler.compiler.verify import verify
 
-TRACED = "traced"
+CONFIG, TRACED = "config", "traced"
 
 
 def run_pass(name: str, sections: dict[str, str]) -> str:
@@ -22,7 +22,7 @@ def run_pass(name: str, sections: dict[str, str]) -> str:
     place = PASSES.index(name)
     first = min(place, PASSES.index("group_segments"))
     graph = parse_graph(sections[PASSES[first - 1] if first else TRACED])
-    config = JobConfig(graph.name, num_pieces=graph.num_pieces)
+    config = JobConfig.from_bytes(sections[CONFIG].encode())
     made: Any = graph
     for rewrite in PASSES[first : place + 1]:
         made = pass_named(rewrite)(made, config, Cluster(4)) or made
@@ -30,9 +30,9 @@ def run_pass(name: str, sections: dict[str, str]) -> str:
     return str(made)
 
 
-def run_by_text(text: str) -> dict[str, str]:
+def run_by_text(text: str, config: JobConfig) -> dict[str, str]:
     """The text as traced and after each pass, by name."""
-    sections = {TRACED: text}
+    sections = {CONFIG: config.to_bytes().decode(), TRACED: text}
     for name in PASSES:
         sections[name] = run_pass(name, sections)
     return sections

@@ -27,9 +27,11 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed import world as worlds
-from oneflow.graph.compiling import config_of
-from oneflow.graph.memory_limit import costs_in, costs_of, fit_memory
+from oneflow.graph.choosing import trace_chosen
+from oneflow.graph.job_configs import config_of
+from oneflow.graph.memory_limit import costs_in
 from oneflow.graph.names import states_by_name
+from oneflow.graph.trace import Trace
 from oneflow.scheduler.compiler.pipeline import compile_graph
 from oneflow.tensor.tensor import Tensor, wrap_global
 
@@ -95,6 +97,23 @@ def put(array: Array, placement: Placement, nd_sbp: NdSbp) -> Tensor:
     return wrap_global(part, TensorType(array.shape, dtype_of(array.dtype)), placement, nd_sbp)
 
 
+def traced_by_ranks(
+    make: Callable[[], tuple[nn.Graph, Any]], size: int
+) -> list[tuple[nn.Graph, Trace]]:
+    """The graph that each rank makes, with its trace. make: see Ranks."""
+    tracing = threading.Lock()
+    with world_of(size) as world, ThreadPoolExecutor(size) as pool:
+
+        def trace(rank: int) -> tuple[nn.Graph, Trace]:
+            world.enter(rank)
+            graph, example = make()
+            states_by_name(graph)  # which ranks lay out together
+            with tracing:  # they share one default generator
+                return graph, trace_chosen(graph, ((example,), {})).trace
+
+        return list(pool.map(trace, range(size)))
+
+
 class Ranks:
     """A graph, made and traced by each rank, compiled once and run on all of them.
 
@@ -104,9 +123,8 @@ class Ranks:
     def __init__(
         self, make: Callable[[], tuple[nn.Graph, Any]], size: int, seed: int | None = None
     ) -> None:
-        self.size, self.step, self._tracing = size, 0, threading.Lock()
-        with world_of(size) as world, ThreadPoolExecutor(size) as pool:
-            made = list(pool.map(lambda rank: self._trace(world, rank, make), range(size)))
+        self.size, self.step = size, 0
+        made = traced_by_ranks(make, size)
         self.graph, trace = made[0]
         digests = [node_digests(trace.graph) for _, trace in made]
         assert digests.count(digests[0]) == size  # or ranks would not agree
@@ -116,24 +134,18 @@ class Ranks:
         ]
         given = {name: (x._placement, x._sbp) for name, x in trace.variables.items()}
         config = config_of(self.graph)
-        costs = costs_of(trace)
         self.plan = compile_graph(trace.graph, config, Cluster(size))
-        self.recomputed = costs_in(self.plan, costs, config)
+        self.recomputed = costs_in(self.plan, config)
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
+        for name, node in self.nodes.items():
+            if name not in given:  # half floats of a parameter
+                given[name] = given[str(node.attrs["copy_of"])]
+                for own in held:
+                    kind = node.outputs[0].type.dtype.np
+                    own[name] = own[str(node.attrs["copy_of"])].astype(kind)
         self.held = self._laid_out(held, given)
         self.inputs = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("input")}
         self.cluster = InProcessCluster(self.plan, self.held, seed, config.binding)
-
-    def _trace(
-        self, world: World, rank: int, make: Callable[[], tuple[nn.Graph, Any]]
-    ) -> tuple[nn.Graph, Any]:
-        world.enter(rank)
-        graph, example = make()
-        states_by_name(graph)  # which ranks lay out together
-        with self._tracing:  # they share one default generator
-            given = (example,), {}
-            fit_memory(graph, given, config_of(graph))
-            return graph, graph._trace_apart(given)[0]
 
     def _laid_out(self, held: list[dict[str, Array]], given: dict[str, Any]) -> list[Any]:
         """The variables as the plan wants them: a search may have chosen other layouts."""

@@ -17,8 +17,10 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
-from oneflow.graph.compiling import config_of
-from oneflow.scheduler.compiler.pipeline import compile_graph
+from oneflow.graph.cluster import cluster_of
+from oneflow.graph.job_configs import config_of
+from oneflow.graph.tracing import trace_build
+from oneflow.scheduler.compiler.pipeline import compile_graph, run_passes
 
 Array = Any
 
@@ -27,6 +29,15 @@ def placed(array: Array, nd_sbp: NdSbp) -> Any:
     """A tensor on one rank, in a hierarchy with as many axes as the one to come."""
     place = flow.placement("cpu", np.zeros((1,) * len(nd_sbp), int))
     return flow.tensor(array).to_global(place, [B] * len(nd_sbp)).to_global(sbp=list(nd_sbp))
+
+
+def lowered(graph: nn.Graph, given: Any) -> LogicalGraph:
+    """The graph of (args, kwargs) in mixed precision, otherwise as traced."""
+    traced = trace_build(graph, given).trace.graph
+    made: LogicalGraph = run_passes(
+        traced, config_of(graph), cluster_of(traced), until="mixed_precision"
+    )
+    return made
 
 
 class Spread:
@@ -42,7 +53,7 @@ class Spread:
         seed: int | None = None,
         num_devices: int = 1,
     ) -> None:
-        trace = graph._trace_apart(((example,), {}))[0]
+        trace = trace_build(graph, ((example,), {}))[0]
         size = int(np.prod(hierarchy))
         places = [
             Placement("cpu", np.arange(i * size, (i + 1) * size).reshape(hierarchy))

@@ -28,6 +28,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import BROADCAST, Split
 from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.tracing import trace_build
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
 ROWS, WIDTH = 8, 6
@@ -191,7 +192,7 @@ def test_the_graph_is_the_same_under_every_seed() -> None:
     texts = []
     for seed in (1, 2):
         flow.manual_seed(seed)
-        texts.append(str(Step(made(), 2)._trace_apart(((flow.tensor(X[0]),), {}))[0].graph))
+        texts.append(str(trace_build(Step(made(), 2), ((flow.tensor(X[0]),), {}))[0].graph))
     assert texts[0].split("\n", 1)[1] == texts[1].split("\n", 1)[1]  # but for the name
 
 

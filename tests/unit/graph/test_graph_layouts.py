@@ -15,6 +15,7 @@ from oneflow import nn
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.graph.tracing import trace_build
 from oneflow.optim import LAMB, SGD, Adadelta, Adagrad, Adam, RMSprop
 from oneflow.tensor.tensor import wrap_global
 
@@ -305,7 +306,7 @@ def test_a_shard_is_reshaped_as_the_whole_that_it_is_part_of(kept: int) -> None:
         def build(self, x: Any) -> Any:
             return x, self.model.bias.reshape(1, 1, 32)
 
-    trace = Reshape()._trace_apart(((flow.ones(2),), {}))[0]
+    trace = trace_build(Reshape(), ((flow.ones(2),), {}))[0]
     assert trace.graph.of_kind("reshape")[0].outputs[0].type.shape == (1, 1, 32)
 
 

@@ -52,7 +52,7 @@ def refuses_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("it was traced or compiled")
 
-    monkeypatch.setattr(compiling, "trace_build", fail)
+    monkeypatch.setattr(compiling, "trace_chosen", fail)
     monkeypatch.setattr(compiling, "compile_and_bind", fail)
 
 

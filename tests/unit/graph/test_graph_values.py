@@ -12,6 +12,7 @@ from oneflow import nn
 from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.placement import Placement
 from oneflow.graph.layouts import Layouts
+from oneflow.graph.tracing import trace_build
 
 HERE = flow.placement("cpu", [0])
 S0, S1, B = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast
@@ -59,7 +60,7 @@ def test_a_layout_that_was_asked_for_is_fixed_and_no_other() -> None:
         assert c.sbp == (S0,)
         return c * 3
 
-    graph = Compute(build)._trace_apart(((x(),), {}))[0].graph
+    graph = trace_build(Compute(build), ((x(),), {}))[0].graph
     said = [node.outputs[0].sbp for node in graph if not node.is_structural]
     assert said == [None, (S0,), None]
 
@@ -123,11 +124,11 @@ def test_layouts_are_found_without_recursion_and_once() -> None:
         assert a.sbp == (S0,)
         return a
 
-    Compute(build)._trace_apart(((x(),), {}))
+    trace_build(Compute(build), ((x(),), {}))
 
 
 def test_a_slice_of_a_split_dim_is_split_on_two_ranks() -> None:
-    trace = Compute(lambda a: a[1:3])._trace_apart(((x(),), {}))[0]
+    trace = trace_build(Compute(lambda a: a[1:3]), ((x(),), {}))[0]
     for node in trace.graph:
         node.placement = Placement("cpu", [0, 1])
     value = next(n for n in trace.graph if n.op == "slice").outputs[0]

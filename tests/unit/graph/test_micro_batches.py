@@ -13,6 +13,7 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.graph.micro_batches import means_of
+from oneflow.graph.tracing import trace_build
 
 ROWS, PIECES = 8, 4
 
@@ -41,7 +42,7 @@ class Computes(nn.Graph):
 def found(function: Callable[..., Any], *modules: nn.Module) -> frozenset[int] | None:
     given: Any = ((flow.ones(ROWS, 6), flow.zeros(ROWS, dtype=flow.int64)), {})
     graphs = [Computes(function, pieces, *modules) for pieces in (1, PIECES)]
-    return means_of(*(graph._trace_apart(given).trace for graph in graphs))
+    return means_of(*(trace_build(graph, given).trace for graph in graphs))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from oneflow.core.graph import LogicalGraph, Node
 from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD, Adagrad, Adam, AdamW
 
+from .spread import lowered
 from .test_every_module import CASES
 
 WIDTH, HEADS, WORDS = 8, 2, 11
@@ -89,7 +90,7 @@ class Predict(nn.Graph):
 
 
 def traced(graph: nn.Graph, *args: Any) -> LogicalGraph:
-    return graph._trace_apart((args, {})).trace.graph
+    return lowered(graph, (args, {}))
 
 
 def words() -> Any:

@@ -17,7 +17,7 @@ import oneflow as flow
 from oneflow.core.errors import GraphError
 from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
 from oneflow.core.job_config import BindOptions
-from oneflow.graph.compiling import config_of
+from oneflow.graph.job_configs import config_of
 from oneflow.jobs import JobFileError
 from oneflow.jobs.archive import Writer
 from oneflow.jobs.running import job_config

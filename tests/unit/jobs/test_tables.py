@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import oneflow as flow
+from oneflow.graph.tracing import trace_build
 from oneflow.jobs.tables import Tables, check_folders, prepare_tables, tables_of
 from tests.unit.one_embedding.making import embedding, one
 
@@ -26,7 +27,7 @@ class Look(flow.nn.Graph):
 
 def graph_of(*modules: Any) -> Any:
     """The traced graph of a look-up in each."""
-    trace, _ = Look(*modules)._trace_apart(((flow.tensor(IDS),), {}))
+    trace, _ = trace_build(Look(*modules), ((flow.tensor(IDS),), {}))
     return trace.graph
 
 

@@ -25,6 +25,7 @@ from oneflow.core.op import REGISTRY, Op, find_op, infer_types
 from oneflow.core.precision import of_expression, precision_of
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.unary import amp_white_identity
+from tests.unit.graph.spread import lowered
 
 from .numpy_mode import type_of
 from .sample import Sample
@@ -87,7 +88,7 @@ def test_graphs_run_each_op_in_the_precision_that_it_says(name: str) -> None:
     op = find_op(name)
     graph = Between(sample)
     given = tuple(flow.tensor(x) for x in sample.inputs_as(np.float32))
-    traced = graph._trace_apart((given, {})).trace.graph
+    traced = lowered(graph, (given, {}))
     part = precision_of(op, types_of(sample), attrs_of(sample))
     found = [n for n in traced if n.op == name and n.location]
     for node in found[:1] if name not in READS_ANY else []:

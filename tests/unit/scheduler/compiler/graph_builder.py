@@ -6,7 +6,16 @@ from typing import Any
 
 from oneflow.core.dispatch import Mode, use_mode
 from oneflow.core.dtype import float32, float64, int64
-from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.graph import (
+    BACKWARD,
+    FORWARD,
+    GRADIENT,
+    SEED,
+    UPDATE,
+    LogicalGraph,
+    Node,
+    Value,
+)
 from oneflow.core.op import Op, find_op, infer_types
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import parse_nd_sbp
@@ -21,13 +30,14 @@ class Builder(Mode):
     def __init__(self, name: str = "G", num_pieces: int = 1) -> None:
         self.graph = LogicalGraph(name, num_pieces)
         self.tape: list[tuple[type[Op], Node]] = []
-        self.stage = 0
+        self.stage, self.phase, self.grad_of = 0, FORWARD, -1
 
     def add(
         self, op: str, inputs: Any, types: Any, placement: Placement, sbp: Any, attrs: Any = None
     ) -> Node:
         node = self.graph.append(op, inputs, types, placement, attrs, sbp=sbp)
         node.location, node.stage = f"train.py:{node.id + 1}", self.stage
+        node.phase, node.grad_of = self.phase, self.grad_of
         return node
 
     def source(
@@ -80,10 +90,13 @@ class Builder(Mode):
 
     def backward(self, loss: Value) -> dict[Value, Value]:
         """Appends the gradients of `loss` with regard to everything; returns value -> gradient."""
-        grads = {loss: self.call("full_like", loss, value=1.0)}
+        grads = {loss: self.structural(SEED, self.call("full_like", loss, value=1.0))}
+        self.phase = BACKWARD
         with use_mode(self):
             for op, node in reversed(list(self.tape[:-1])):
+                self.grad_of = node.outputs[0].id
                 self._step_back(op, node, grads)
+        self.phase, self.grad_of = UPDATE, -1
         return grads
 
     def _step_back(self, op: type[Op], node: Node, grads: dict[Value, Value]) -> None:
@@ -157,8 +170,7 @@ def mlp(
 
 
 def _update(builder: Builder, param: Value, grad: Value) -> None:
-    if builder.graph.num_pieces > 1:
-        grad = builder.structural("accumulate", grad)
+    grad = builder.structural(GRADIENT, grad, of=param.node.attrs["name"], optimizer=0)
     whole = "B" if param.placement.ndim == 1 else "(B, B)"
     lr = builder.input("lr", (), whole, param.placement, "float64")
     builder.call("sgd_update", param, grad, lr, weight_decay=0.0, maximize=False)

@@ -8,8 +8,9 @@ from oneflow.core.graph import UPDATE, LogicalGraph
 from oneflow.core.job_config import AutoParallel, Cluster, JobConfig
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Split
+from oneflow.scheduler.compiler.assign_stages import assign_stages
 from oneflow.scheduler.compiler.pipeline import compile_graph
-from oneflow.scheduler.compiler.place_stages import assign_stages, place_stages, the_placement
+from oneflow.scheduler.compiler.place_stages import place_stages, the_placement
 from oneflow.scheduler.compiler.prediction import least_seconds, step_seconds
 from oneflow.scheduler.compiler.search_sbp import search_sbp
 
@@ -17,6 +18,10 @@ from .graph_builder import Builder
 
 FOUR = Placement("cpu", [0, 1, 2, 3])
 LOW, HIGH = Placement("cpu", [0, 1]), Placement("cpu", [2, 3])
+
+
+def in_stages(number: int) -> JobConfig:
+    return JobConfig("g", auto_parallel=AutoParallel(num_stages=number))
 
 
 def layers(count: int = 4, batch: int = 64, width: int = 64) -> LogicalGraph:
@@ -41,7 +46,7 @@ def layers(count: int = 4, batch: int = 64, width: int = 64) -> LogicalGraph:
 @pytest.mark.parametrize("num_stages, each", [(2, 2), (4, 1)])
 def test_equal_layers_are_shared_out_evenly(num_stages: int, each: int) -> None:
     graph = layers()
-    assign_stages(graph, num_stages)
+    assign_stages(graph, in_stages(num_stages), Cluster(4))
     products = [n.stage for n in graph.of_kind("matmul")]
     assert products == [i // (2 * each) for i in range(len(products))]
     for update in graph.of_kind("sgd_update"):
@@ -51,14 +56,14 @@ def test_equal_layers_are_shared_out_evenly(num_stages: int, each: int) -> None:
 def test_a_cut_is_where_little_crosses() -> None:
     """Three layers on two stages: never inside of a layer, where four times as much crosses."""
     graph = layers(3)
-    assign_stages(graph, 2)
+    assign_stages(graph, in_stages(2), Cluster(4))
     stages = [n.stage for n in graph.of_kind("matmul")]
     assert stages in ([0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1])
 
 
 def test_each_stage_has_its_share_of_the_ranks() -> None:
     graph = layers()
-    assign_stages(graph, 2)
+    assign_stages(graph, in_stages(2), Cluster(4))
     place_stages(graph, AutoParallel(num_stages=2))
     assert the_placement(graph) is None
     assert {n.placement for n in graph.of_kind("matmul")} == {LOW, HIGH}
@@ -99,8 +104,6 @@ def test_a_graph_that_overwrites_what_is_not_its_own_stays_as_it_is() -> None:
 @pytest.mark.parametrize("settings", [AutoParallel(num_stages=2), AutoParallel(grid=(2, 2))])
 def test_what_was_placed_compiles(settings: AutoParallel) -> None:
     graph = layers(2)
-    if settings.num_stages > 1:
-        assign_stages(graph, 2)
     plan = compile_graph(graph, JobConfig("g", auto_parallel=settings), Cluster(4))
     wanted = {LOW, HIGH} if settings.num_stages > 1 else {Placement("cpu", [[0, 1], [2, 3]])}
     assert {n.placement for n in plan.graph.of_kind("sgd_update")} == wanted

@@ -27,6 +27,7 @@ def trace(name: str, num_ranks: int) -> Any:
     import oneflow as flow
     from oneflow.core.sbp import BROADCAST, Split
     from oneflow.core.tensor_type import TensorType
+    from oneflow.graph.tracing import trace_build
     from oneflow.tensor.tensor import wrap_global
 
     everywhere = flow.placement("cpu", list(range(num_ranks)))
@@ -54,7 +55,7 @@ def trace(name: str, num_ranks: int) -> Any:
         part = np.zeros((ROWS_A_RANK * per_row, *array.shape[1:]), array.dtype)
         inputs.append(wrap_global(part, type_, everywhere, (Split(0),)))
     graph = Train()
-    traced = graph._trace_apart((tuple(inputs), {})).trace
+    traced = trace_build(graph, (tuple(inputs), {})).trace
     return traced.graph, {k: v._array for k, v in traced.variables.items()}
 
 

@@ -43,9 +43,9 @@ def trace_build(
     trace.paths, trace.stage_of, trace.read_ahead = paths_of(graph), stages, read_ahead
     if graph._stack is not None:
         trace.locate = partial(user_stack, *graph._stack)
-    trace.lays_out = graph.config.auto_parallel
+    trace.state_of, trace.lays_out = owners_of_states(graph), graph.config.auto_parallel
     if graph.config.zero is not None and graph._optimizers:
-        trace.whole, trace.state_of = graph._whole, owners_of_states(graph)
+        trace.whole = graph._whole
     trace.stages = _stages_by_placement(stages)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():

@@ -93,14 +93,14 @@ class Node:
     """One op call.
 
     op: name in the registry, or a structural kind.  placement: where it runs; of a boxing or
-    to_global node: where its result is.
-    rate: STEP or PIECE, how often it runs (set by micro_batch).  stage: pipeline stage.  location:
-    the user's file:line.  module: path of the nn.Module.
+    to_global node: where its result is.  rate: STEP or PIECE, how often it runs (set by
+    micro_batch).  stage: pipeline stage.  location: the user's file:line.  module: path of the
+    nn.Module.
 
     phase: one of PHASES, as traced.  grad_of: of a node of the backward pass, the id of the first
     value of the op whose gradient it is part of, and of one that is computed again, of the op that
-    it repeats; -1: of none, or not known.  has_own_dtypes: the
-    program chose its dtypes, by an `autocast` inside of `build`, whatever the graph runs in.
+    it repeats; -1: of none, or not known.  has_own_dtypes: the program chose its dtypes, by an
+    `autocast` inside of `build`, whatever the graph runs in.
     """
 
     __slots__ = (

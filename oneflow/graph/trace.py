@@ -158,7 +158,7 @@ class Trace(Mode):
 
     @contextmanager
     def writing_back(self) -> Iterator[None]:
-        """What follows brings back to where it lies what was overwritten elsewhere."""
+        """Within, ops bring back to where it lies what was overwritten elsewhere."""
         before, self._writes_back = self._writes_back, True
         try:
             yield

@@ -62,15 +62,15 @@ def _overwrites(node: Node, value: Value) -> bool:
     return any(node.inputs[i] is value for i in find_op(node.op).mutates.values())
 
 
-def _write(graph: LogicalGraph, node: Node, output: int, copy: Any) -> Value:
+def _write(graph: LogicalGraph, node: Node, output: int, copy: Value) -> Value:
     """Let an update write a copy, too: in one op if there is one. Returns what the copy is then."""
     op = find_op(node.op)
     if op not in AND_CAST or output:
         with inserting(graph, node.next, like=node) as at:
             half = at.call(cast, node.outputs[output], dtype=copy.type.dtype)
             return at.call(assign, copy, half)  # type: ignore[no-any-return]
-    inputs: list[Any] = node.inputs
-    form, operands = with_copy(op, tuple(inputs), copy)
+    given: list[Any] = [*node.inputs, copy]  # with_copy is typed for tensors
+    form, operands = with_copy(op, tuple(given[:-1]), given[-1])
     with inserting(graph, node) as at:
         results: list[Value] = list(at.run(form, operands, node.attrs))
     for old, new in zip(node.outputs, results, strict=False):

@@ -7,7 +7,7 @@ are values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from oneflow.core.op import Op, infer_types
 from oneflow.core.operand import Attr, Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
+from oneflow.core.tensor_type import TensorType
 
 
 class Insertion(Mode):
@@ -31,9 +32,10 @@ class Insertion(Mode):
         self.graph, self._before = graph, before
         self._like, self._phase = like, phase or like.phase
 
-    def call(self, op: Any, *inputs: Value, **attrs: Attr) -> Any:
+    def call(self, op: Callable[..., object], *inputs: Value, **attrs: Attr) -> Any:
         """Run an op, as calling it does, which is typed for tensors."""
-        return self.run(op, inputs, attrs)
+        declared: Any = op
+        return self.run(declared, inputs, attrs)
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Add a node, where its first input lies. Returns its values."""
@@ -51,7 +53,14 @@ class Insertion(Mode):
         node.outputs[0].sbp = nd_sbp
         return node.outputs[0]
 
-    def add(self, op: str, inputs: Any, types: Any, placement: Placement, attrs: Attrs) -> Node:
+    def add(
+        self,
+        op: str,
+        inputs: Iterable[Value],
+        types: Iterable[TensorType],
+        placement: Placement,
+        attrs: Attrs,
+    ) -> Node:
         """Add a node of any kind."""
         if self._before is None:
             node = self.graph.append(op, inputs, types, placement, attrs)

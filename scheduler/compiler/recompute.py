@@ -74,7 +74,7 @@ class _Part:
         self._graph, self._nodes, self._gradients = graph, nodes, gradients
         self._made = {v.id for node in nodes for v in node.outputs}
         self._again: dict[int, Value] = {}
-        """What stands for values in the copies, by their ids."""
+        """The values that stand for others in the copies, by the others' ids."""
         self._newest: dict[Placement, Value | None] = {}
 
     def forget(self) -> None:
@@ -116,7 +116,9 @@ class _Part:
             self._again[value.id] = new
 
     def _read(self, value: Value, before: Node) -> Value:
-        """What a copy reads instead of a value; what comes from elsewhere once it is time."""
+        """Return the value that a copy reads instead of another; what comes from elsewhere is read
+        once it is time.
+        """
         if value.id in self._again:
             return self._again[value.id]
         writer = next((u for u in value.users if _overwrites(u, value)), None)

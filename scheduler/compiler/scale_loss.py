@@ -93,7 +93,7 @@ class _Scaling:
             found: Value = at.call(isfinite, first)
         return found
 
-    def _unscale_one(self, at: Insertion, node: Node, inverse: Any) -> Value:
+    def _unscale_one(self, at: Insertion, node: Node, inverse: Value) -> Value:
         """The readers of a gradient get it divided. Returns 0 if all of it is finite, else NaN: as
         a sum, so that shards need no gathering.
         """
@@ -124,7 +124,7 @@ class _Scaling:
             made = at.call(sub, number, _beside(at, skipped, number))
         self._graph.replace_uses(number, made, keep=made.node)
 
-    def _predicate(self, node: Node, finite: Any) -> None:
+    def _predicate(self, node: Node, finite: Value) -> None:
         """An op that overwrites does so where its gradients are finite; one that writes elsewhere,
         too, is told.
         """
@@ -172,10 +172,12 @@ def _optimizer(node: Node) -> int:
     return int(str(node.attrs["optimizer"]))
 
 
-def _times(at: Insertion, gradient: Any, factor: Value) -> Any:
+def _times(at: Insertion, gradient: Value, factor: Value) -> Value:
     """A gradient times a number."""
-    beside = cast(_beside(at, factor, gradient), dtype=gradient.type.dtype)
-    return mul(gradient, reshape(beside, shape=(1,) * gradient.type.ndim))
+    shape = (1,) * gradient.type.ndim
+    beside = at.call(cast, _beside(at, factor, gradient), dtype=gradient.type.dtype)
+    made: Value = at.call(mul, gradient, at.call(reshape, beside, shape=shape))
+    return made
 
 
 def _beside(at: Insertion, number: Value, like: Value) -> Any:

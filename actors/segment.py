@@ -40,7 +40,7 @@ from oneflow.kernels.registry import ViewFunction, find_view, path_of
 Call = Callable[[], Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BoundNode:
     """One node of the segment, and its op as this rank runs it.
 

@@ -120,6 +120,10 @@ class Mode:
         """Let `other`, which has the values of `x` and no history, change when `x` is written to,
         and `x` when `other` is, in a mode without memory that would see to that."""
 
+    check_read: Callable[[Any], None] | None = None
+    """Called with a tensor before its values are read by the program, in a mode that may refuse
+    that."""
+
     def before_writing(self) -> None:
         """Called before the values of a tensor are overwritten in its memory: waits for calls that
         may still read or write them, in a mode that runs calls later."""

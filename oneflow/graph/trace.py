@@ -92,6 +92,8 @@ class Trace(Mode):
         self.locate: Callable[[], str] = user_location
         """The lines of the user's code that a node keeps."""
         self.module_path = ""
+        self.updated: frozenset[int] = frozenset()
+        """The parameters that the graph's optimizers update, by id, as long as `build` runs."""
         self.called: dict[int, Module] = {}
         """The modules that `build` calls, by id."""
         self.stage: int | None = None
@@ -444,6 +446,15 @@ class Trace(Mode):
         if found is None:
             found = self._local[kind] = Placement(kind, [self.rank])
         return found
+
+    def check_read(self, x: Tensor) -> None:
+        """Refuse to read what changes from step to step: it would be a constant of the graph."""
+        if self.updated and x._array is not None and id(self.owner(x)) in self.updated:
+            name = self.names.get(id(self.owner(x)), "a parameter")
+            raise GraphError(
+                f"nn.Graph.build reads the values of {name} ({x.meta}), which an optimizer of the "
+                "graph updates in each step: they would stay those of now; compute with the tensor"
+            )
 
     # ---- writing ---------------------------------------------------------------------------------
 

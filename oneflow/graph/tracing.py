@@ -81,7 +81,9 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
         trace.value_of(number)
     trace.locate = inside
     with precision(trace, graph.config.amp_dtype):
+        trace.updated = frozenset(id(p) for o in graph._optimizers for p in o.parameters())
         outputs = graph.build(*args, **kwargs)
+        trace.updated = frozenset()
     trace.locate = outside
     for module, name, buffer in buffers:
         _keep_buffer(module, name, buffer)

@@ -34,9 +34,12 @@ def to_numpy(
         return to_numpy(x).astype(dtype, copy=False)
     needs_data(x, "numpy()")
     check_has_values(x._device.type, x.meta)
+    mode = current_mode()
+    if mode.check_read is not None:
+        mode.check_read(x)
     if x._placement is not None:
         x = on_ranks.gather(x)
-    current_mode().before_writing()  # the caller may write to the array
+    mode.before_writing()  # the caller may write to the array
     array = to_host(x._array)
     return array.astype(np.float32) if x.meta.dtype.name == "bfloat16" else array
 

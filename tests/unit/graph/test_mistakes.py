@@ -244,6 +244,38 @@ def test_what_needs_values_names_the_line_and_what_to_write(
     assert re.search(rf"/{re.escape(HERE)}:\d+\)$", text)
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda w: w.numpy(),
+        lambda w: w.detach().numpy(),
+        lambda w: w.data.tolist(),
+        lambda w: np.asarray(w.detach()),
+    ],
+)
+def test_values_of_a_parameter_that_is_trained_are_no_constants(read: Any) -> None:
+    class Reads(nn.Graph):
+        def __init__(self, trains: bool) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 1, bias=False)
+            if trains:
+                self.add_optimizer(flow.optim.SGD(self.layer.parameters(), lr=0.5))
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            scale = float(np.asarray(read(self.layer.weight)).sum())
+            loss = (self.layer(x) * scale).sum()
+            if self._optimizers:
+                loss.backward()
+            return loss
+
+    text = fails(GraphError, lambda: Reads(True)(flow.ones(3, 2)))
+    assert text.startswith("nn.Graph.build reads the values of layer.weight") and HERE in text
+    graph = Reads(False)  # nothing of it changes
+    weight = graph.layer.weight.numpy()
+    wanted = 3 * weight.sum() ** 2
+    np.testing.assert_allclose(graph(flow.ones(3, 2)).numpy(), wanted, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [None, flow.float64, flow.int32])
 def test_a_value_of_the_graph_fills_a_tensor(dtype: Any) -> None:
     x = flow.tensor([1.5, -2.0])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 COMPILED_FROM = 1 << 14
-"""Elements from which the compiled loop of philox.py is worth its import."""
+"""Elements from which the machine code of kernels/philox.py is worth its import."""
 
 _MULTIPLIER = np.uint64(0xD256D193)
 _WEYL = np.uint32(0x9E3779B9)
@@ -97,11 +97,10 @@ def words_of_runs(
     """
     if firsts.size * length < COMPILED_FROM:
         return philox(seed, firsts[:, None] + np.arange(length, dtype=np.uint64))
-    from oneflow.core.philox import fill_words
+    from oneflow.kernels.philox import fill_words
 
     words = np.empty((2, firsts.size, length), np.uint32)
-    key, fold = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-    fill_words(words[0], words[1], firsts, np.uint32(key), np.uint32(fold))
+    fill_words(words, firsts, seed)
     return words[0], words[1]
 
 

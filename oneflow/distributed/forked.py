@@ -53,7 +53,7 @@ def warm_up() -> None:
         import_module(name)
     load()
     offsets_of(*np.ones((3, 1), np.int64))  # the placing of registers: compiled, if no disk has it
-    words_of_runs(0, np.zeros(1, np.uint64), MANY)  # first weights; it loads most of numba
+    words_of_runs(0, np.zeros(1, np.uint64), MANY)  # first weights
 
 
 def become_rank(control: int) -> bool:

@@ -60,13 +60,13 @@ WARM = (
     "grpc.aio",
 )
 WARM_LATER = (
-    "oneflow.core.philox",
+    "oneflow.kernels.philox",
     "oneflow.kernels.elementwise",
     "oneflow.kernels.expressions.native",
     "encodings.idna",  # names of hosts
     "numpy.ma",  # np.unique
 )
-"""Imports of half a second of a core, which the fork server does when nothing is asked of it."""
+"""Imports that the fork server does when nothing is asked of it."""
 MAX_CAUSE_CHARS = 2000
 ORPHANED = 143
 

@@ -36,9 +36,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "scheduler": ("protos", "core", "services", "ops", *BOXING_COSTS),
     "launcher": ("protos", "core", "services", "ops", *BOXING_COSTS, "scheduler"),
 }
-# A registry loads the files that fill it, at the first look-up and never at import; and the type
-# of an op's result is the front end's class, whose name type checkers alone read.
-LOADERS = {("core.op", "ops"), ("core.operand", "tensor")}
+# A registry loads the files that fill it, at the first look-up and never at import; many random
+# words load the machine code that makes them; and the type of an op's result is the front end's
+# class, whose name type checkers alone read.
+LOADERS = {("core.op", "ops"), ("core.rng", "kernels"), ("core.operand", "tensor")}
 # The front end's layers, lowest first; a module belongs to the longest name that leads to it.
 WORLD = ("world", "meeting", "groups", "device_groups", "ending", "long_waits")
 LAYERS: tuple[tuple[str, ...], ...] = (

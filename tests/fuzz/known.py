@@ -103,7 +103,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "",
         "gradient",
-        r"(max|min|margin_loss|norm|copysign_?|fake_quantize\w+)\(",
+        r"(max|min|margin_loss|norm|\bdist|copysign_?|fake_quantize\w+)\(",
         r"\((?!nan).*\(nan",
         "only to extremes",
     ),

@@ -44,7 +44,7 @@ def smooth_l1_loss(
     """
     if not isinstance(reduction, str):
         reduction, beta = (beta if isinstance(beta, str) else "mean"), reduction
-    width = float(number_of(beta, "smooth_l1_loss: beta"))  # type: ignore[arg-type]
+    width = float(beta if isinstance(beta, str) else number_of(beta, "smooth_l1_loss: beta"))
     if width < 0:
         raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     x, y = together(input, target)

@@ -292,29 +292,46 @@ class _Updates:
 
     def _move(self, node: Node) -> None:
         """An update overwrites parts of what lies as copies; these are then gathered again."""
-        for output, i in find_op(node.op).mutates.items():
-            variable = written_variable(node.inputs[i])
-            attrs = variable.node.attrs
-            layout = self._layouts.get(str(attrs.get("copy_of", attrs.get("name"))))
-            if layout is not None and variable.node.op == "variable" and variable.sbp != layout:
-                self._cut(node, output, i, layout, variable.sbp)
+        whole = {o: node.inputs[i] for o, i in find_op(node.op).mutates.items()}
+        whole = {output: value for output, value in whole.items() if self._is_whole(value)}
+        for value in whole.values():
+            self._cut(node, value)
+        for output, value in whole.items():
+            self._gather(node, output, value)
 
-    def _cut(self, node: Node, output: int, i: int, layout: NdSbp, lies: NdSbp | None) -> None:
-        value, updated = node.inputs[i], node.outputs[output]
-        gathers = self._gathers[value.placement, value.node.stage]
-        readers = list(updated.users)
+    def _is_whole(self, value: Value) -> bool:
+        """Whether a value is one of copies that each rank is to overwrite a part of."""
+        variable = written_variable(value)
+        layout = self._layout(variable)
+        return layout is not None and variable.sbp != layout
+
+    def _layout(self, variable: Value) -> NdSbp | None:
+        attrs = variable.node.attrs
+        return self._layouts.get(str(attrs.get("copy_of", attrs.get("name"))))
+
+    def _cut(self, node: Node, value: Value) -> None:
+        """Let an update overwrite a part of a value, once its gradient is there."""
+        layout = self._layout(written_variable(value))
+        before = self._of(value).before(value.type.nbytes)
         with inserting(self._graph, node) as at:
             gradient = self._gradient(at, node, layout)
-            before = gathers.before(value.type.nbytes)
-            whole = at.call(depend, value, gradient if before is None else before)
-            part = at.call(copy, at.to_global(whole, value.placement, layout))
-        self._graph.set_input(node, i, part)
-        with inserting(self._graph, node.next, like=node, phase=WRITE_BACK) as at:
-            back = at.to_global(updated, value.placement, lies)
-            written = gathers.last = at.call(assign, value, back)
-        self._graph.replace_uses(updated, written, only=readers)
+            after = at.call(depend, value, gradient if before is None else before)
+            part = at.call(copy, at.to_global(after, value.placement, layout))
+        self._graph.set_input(node, node.inputs.index(value), part)
 
-    def _gradient(self, at: Insertion, node: Node, layout: NdSbp) -> Value:
+    def _gather(self, node: Node, output: int, value: Value) -> None:
+        """Write the new parts of a value back into its copies."""
+        updated, lies = node.outputs[output], written_variable(value).sbp
+        readers = list(updated.users)
+        with inserting(self._graph, node.next, like=node, phase=WRITE_BACK) as at:
+            written = at.call(assign, value, at.to_global(updated, value.placement, lies))
+        self._graph.replace_uses(updated, written, only=readers)
+        self._of(value).last = written
+
+    def _of(self, value: Value) -> _Gathers:
+        return self._gathers[value.placement, value.node.stage]
+
+    def _gradient(self, at: Insertion, node: Node, layout: NdSbp | None) -> Value:
         """The second operand, in parts: the gradient, or what it became."""
         value = node.inputs[1]
         if value.type.shape == node.inputs[0].type.shape and not self._is_split(value):

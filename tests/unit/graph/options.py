@@ -245,10 +245,63 @@ OPTIONS: dict[str, Option] = {
     "again, dropout, pieces": Option(again(0, 1, 2), pieces=2, drop=0.4),
     "again, nested, pieces": Option(again("", 1, "1.act"), pieces=2),
     "again, nested, in stages": Option(again(0, 1, "1.act", "1.drop"), pieces=4, drop=0.4),
+    "amp, casts in updates, zero 3, again, scaler, inf, pieces": Option(
+        both(amp(flow.bfloat16), CASTS_IN_UPDATES, zero(3), again(0, 1)),
+        **BFLOAT16,
+        scaler=dynamic,
+        pieces=2,
+        bad=BAD,
+    ),
     "again, amp float16, scaler": Option(
         both(amp(flow.float16), again(0, 1, 2)), **FLOAT16, scaler=dynamic
     ),
 }
+
+AXES: dict[str, dict[str, Option]] = {
+    "precision": {
+        "bfloat16": Option(amp(flow.bfloat16), **BFLOAT16),
+        "bfloat16, casts in updates": Option(
+            both(amp(flow.bfloat16), CASTS_IN_UPDATES), **BFLOAT16
+        ),
+        "float16": Option(amp(flow.float16), **FLOAT16),
+    },
+    "zero": {f"zero {i}": Option(zero(i)) for i in (1, 2, 3)},
+    "again": {
+        "again": Option(again(0, 1)),
+        "all again": Option(again(0, 1, 2)),
+        "nested again": Option(again("", 1, "1.act")),
+    },
+    "pieces": {f"{n} pieces": Option(pieces=n) for n in (2, 4)},
+    "scaler": {
+        "scaler": Option(scaler=dynamic),
+        "scaler, inf": Option(scaler=dynamic, bad=BAD),
+        "static scaler": Option(scaler=lambda: StaticGradScaler(64.0)),
+    },
+    "order": {mode: Option(setting("enable_straighten_algorithm", mode)) for mode in ORDER_MODES},
+    "schedule": {"zero bubble": Option(setting("set_pipeline_schedule", "zero_bubble"))},
+    "buckets": {
+        "no overlap": Option(setting("enable_overlap", False)),
+        "small buckets": Option(setting("enable_overlap", bucket_nbytes=64)),
+    },
+    "updates": {"updates at once": Option(setting("enable_multi_tensor_update"))},
+    "search": {"auto parallel": Option(auto())},
+}
+"""Options that may be drawn together: one of each of some axes."""
+
+
+def drawn(rng: np.random.Generator, count: int = 3) -> Option:
+    """Some options of as many axes, at once."""
+    axes = rng.permutation(list(AXES))[:count]
+    chosen = [list(AXES[axis].values())[rng.integers(len(AXES[axis]))] for axis in axes]
+    return Option(
+        both(*(option.configure for option in chosen)),
+        is_rough=any(option.is_rough for option in chosen),
+        scaler=next((option.scaler for option in chosen if option.scaler), None),
+        pieces=max(option.pieces for option in chosen),
+        bad=max(option.bad for option in chosen),
+        tolerance=max(option.tolerance for option in chosen),
+    )
+
 
 # ---- optimizers ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .options import LAYOUTS, OPTIMIZERS, OPTIONS, trains_as_eager_code
+from .options import LAYOUTS, OPTIMIZERS, OPTIONS, drawn, trains_as_eager_code
 
 SPREAD = list(LAYOUTS)[1:]
 MIXED = ("none, pieces", "zero 2", "zero 3, scaler, inf, pieces", "again, nested, in stages")
@@ -33,6 +33,24 @@ def test_an_optimizer_in_two_layouts(
     optimizer: str, name: str, place: str, rng: np.random.Generator
 ) -> None:
     trains_as_eager_code(OPTIONS[name], place, OPTIMIZERS[optimizer], rng)
+
+
+def test_what_passes_rewrite_composes(rng: np.random.Generator) -> None:
+    """Mixed precision, half floats kept, ZeRO 3, computing again, a scaler whose step is left out,
+    micro-batches and two stages of two ranks.
+    """
+    option = OPTIONS["amp, casts in updates, zero 3, again, scaler, inf, pieces"]
+    trains_as_eager_code(option, "dp 2, pp 2", OPTIMIZERS["adam"], rng)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(i, marks=pytest.mark.slow) for i in range(6, 200))]
+)
+def test_three_options_at_once(seed: int, rng: np.random.Generator) -> None:
+    draws = np.random.default_rng(seed)
+    option, place = drawn(draws), list(LAYOUTS)[draws.integers(len(LAYOUTS))]
+    optimizer = ("momentum, clipped", "adam")[draws.integers(2)]
+    trains_as_eager_code(option, place, OPTIMIZERS[optimizer], rng)
 
 
 @pytest.mark.slow

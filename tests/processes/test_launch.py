@@ -19,6 +19,7 @@ import pytest
 from oneflow.scheduler.ports import free_port
 from tests.support.waiting import WAIT_S, wait_until
 
+LATER = pytest.mark.slow
 LAUNCH = [sys.executable, "-m", "oneflow.distributed.launch"]
 QUICK = ["--standalone", "--grace-period", "0.5"]
 PATIENT = ["--standalone", "--grace-period", "60"]  # where ranks still have something to say
@@ -105,7 +106,9 @@ def test_ranks_share_nothing_but_what_they_import(flags: list[str], tmp_path: Pa
         assert len(set(drawn)) == 3, drawn
 
 
-@pytest.mark.parametrize("own", ["oneflow/__init__.py", "oneflow.py", "queue.py"])
+@pytest.mark.parametrize(
+    "own", ["oneflow/__init__.py", pytest.param("oneflow.py", marks=LATER), "queue.py"]
+)
 def test_a_module_beside_the_script_is_the_one_that_ranks_import(own: str, tmp_path: Path) -> None:
     (tmp_path / own).parent.mkdir(exist_ok=True)
     (tmp_path / own).write_text("mine = True")
@@ -145,9 +148,9 @@ def test_without_launcher_the_world_variables_stay_unset() -> None:
     [
         ("sys.exit(7)", 7, "USER_ERROR"),
         ("os.kill(os.getpid(), 9)", 137, "SIGNAL"),
-        ("os._exit(3)", 3, "USER_ERROR"),
         ("raise ValueError('boom')", 1, "USER_ERROR"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "SIGNAL"),
+        pytest.param("os._exit(3)", 3, "USER_ERROR", marks=LATER),
+        pytest.param("os.kill(os.getpid(), signal.SIGSEGV)", 139, "SIGNAL", marks=LATER),
     ],
 )
 def test_first_failing_rank_gives_the_exit_code(
@@ -162,7 +165,9 @@ def test_first_failing_rank_gives_the_exit_code(
     assert re.match(expected + rf'pid=\d+ exit={code} cause=".+"$', line)
 
 
-@pytest.mark.parametrize(("code", "status"), [("True", 1), ("-1", 255), ("256", 0)])
+@pytest.mark.parametrize(
+    ("code", "status"), [("-1", 255), ("256", 0), pytest.param("True", 1, marks=LATER)]
+)
 def test_a_joined_rank_ends_with_the_status_of_its_code(
     tmp_path: Path, code: str, status: int
 ) -> None:

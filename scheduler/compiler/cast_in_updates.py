@@ -68,7 +68,8 @@ def _write(graph: LogicalGraph, node: Node, output: int, copy: Value) -> Value:
     if op not in AND_CAST or output:
         with inserting(graph, node.next, like=node) as at:
             half = at.call(cast, node.outputs[output], dtype=copy.type.dtype)
-            return at.call(assign, copy, half)  # type: ignore[no-any-return]
+            written: Value = at.call(assign, copy, half)
+            return written
     given: list[Any] = [*node.inputs, copy]  # with_copy is typed for tensors
     form, operands = with_copy(op, tuple(given[:-1]), given[-1])
     with inserting(graph, node) as at:

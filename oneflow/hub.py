@@ -37,7 +37,7 @@ __all__ = [
     "set_dir",
 ]
 
-HASH_IN_NAME = re.compile(r"-([a-f0-9]{8,})\.")
+HASH_REGEX = re.compile(r"-([a-f0-9]{8,})\.")
 
 _folder: Path | None = None
 
@@ -173,6 +173,6 @@ def load_state_dict_from_url(
     folder = Path(model_dir) if model_dir is not None else Path(get_dir()) / "checkpoints"
     path = folder / (file_name or Path(urlparse(url).path).name)
     if not path.exists():
-        named = HASH_IN_NAME.search(path.name) if check_hash else None
+        named = HASH_REGEX.search(path.name) if check_hash else None
         download_url_to_file(url, path, named[1] if named else None, progress)
     return _load_file(path, map_location=map_location)

@@ -23,7 +23,7 @@ ROWS: tuple[Row, ...] = (
         "get_autocast_dtype get_deterministic_debug_mode get_device_module "
         "get_float32_matmul_precision get_num_interop_threads get_num_threads "
         "is_autocast_cpu_enabled set_autocast_dtype set_float32_matmul_precision "
-        "set_num_interop_threads typename",
+        "set_num_interop_threads set_vital typename",
     ),
     *classes("compat.torch.settings", "amp", "is_autocast_available"),
     *classes("tensor.grad_mode", "flow", "is_inference_mode_enabled"),
@@ -51,6 +51,8 @@ ROWS: tuple[Row, ...] = (
         row("_convert_indices_from_coo_to_csr", "flow"),
         row("_convert_indices_from_csr_to_coo", "flow"),
         row("to_dense", "tensor"),
+        row("grouped_mm", "F"),
+        row("_grouped_mm", "flow"),
         row("swap_tensors", "utils", torch="utils.swap_tensors"),
         row("_calculate_correct_fan", "nn.init", torch="nn.init._calculate_correct_fan"),
     ),
@@ -141,4 +143,20 @@ ROWS: tuple[Row, ...] = (
     ),
     *at("utils.data.worker", row("get_worker_info", "utils.data.dataloader", torch=None)),
     *classes("compat.torch.libraries", "utils", "load_library", unknown="load_library"),
+    *classes(
+        "compat.torch.distributions",
+        "distributions.utils",
+        "_standard_normal _sum_rightmost broadcast_all euler_constant lazy_property "
+        "tril_matrix_to_vec",
+    ),
+    *classes("compat.torch.distributions", "distributions.constraints", "dependent_property"),
+    *classes("compat.torch.distributions", "distributions.constraints", "is_dependent"),
+    *classes("compat.torch.distributions", "distributions.transforms", "_InverseTransform"),
+    *classes("compat.torch.distributions", "distributions", "LogisticNormal"),
+    *classes(
+        "compat.torch.sparse",
+        "flow",
+        "_nested_view_from_buffer _scaled_mm sparse_compressed_tensor sparse_coo_tensor "
+        "sparse_csc_tensor sparse_csr_tensor",
+    ),
 )

@@ -49,6 +49,7 @@ from oneflow.distributions.transforms import (
     Transform,
     identity_transform,
 )
+from oneflow.surfaces import accept_paths
 
 __all__ = [
     "AbsTransform",
@@ -105,3 +106,6 @@ __all__ = [
     "register_kl",
     "transforms",
 ]
+
+
+accept_paths(__name__)

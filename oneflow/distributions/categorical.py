@@ -80,11 +80,13 @@ class Categorical(Distribution):
         """The most probable category."""
         return argmax(self._given, -1)
 
-    def expand(self, batch_shape: Sequence[int]) -> Categorical:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Categorical:
         """The same categories under a larger batch shape."""
         wide = expand(self._given, (*batch_shape, self._size))
         name = "probs" if "probs" in self.__dict__ else "logits"
-        return Categorical(**{name: wide}, validate_args=self._validate_args)
+        return self._grown(
+            Categorical, _instance, **{name: wide}, validate_args=self._validate_args
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Categories of shape sample_shape + batch_shape."""

@@ -67,11 +67,13 @@ class Independent(Distribution):
         """The expected squared distance from the mean."""
         return self.base_dist.variance
 
-    def expand(self, batch_shape: Sequence[int]) -> Independent:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Independent:
         """The same distributions under a larger batch shape."""
         inner = self.event_shape[: self.reinterpreted_batch_ndims]
         wide = self.base_dist.expand((*batch_shape, *inner))
-        return Independent(wide, self.reinterpreted_batch_ndims, self._validate_args)
+        return self._grown(
+            Independent, _instance, wide, self.reinterpreted_batch_ndims, self._validate_args
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + event_shape."""
@@ -125,12 +127,16 @@ class TransformedDistribution(Distribution):
         cut = len(reached) - dims
         super().__init__(reached[:cut], reached[cut:], validate_args)
 
-    def expand(self, batch_shape: Sequence[int]) -> TransformedDistribution:
+    def expand(
+        self, batch_shape: Sequence[int], _instance: object = None
+    ) -> TransformedDistribution:
         """The same distributions under a larger batch shape."""
         chain = ComposeTransform(self.transforms)
         shape = chain.inverse_shape((*batch_shape, *self.event_shape))
         wide = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
-        return TransformedDistribution(wide, self.transforms, self._validate_args)
+        return self._grown(
+            TransformedDistribution, _instance, wide, self.transforms, self._validate_args
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + event_shape."""
@@ -217,10 +223,10 @@ class LogNormal(TransformedDistribution):
         square = self.scale**2
         return square.expm1() * (2 * self.loc + square).exp()
 
-    def expand(self, batch_shape: Sequence[int]) -> LogNormal:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> LogNormal:
         """The same distributions under a larger batch shape."""
         wide = self.base_dist.expand(batch_shape)
-        return LogNormal(wide.loc, wide.scale, self._validate_args)
+        return self._grown(LogNormal, _instance, wide.loc, wide.scale, self._validate_args)
 
     def entropy(self) -> Tensor:
         """The expected negative logarithm of the density."""
@@ -264,10 +270,10 @@ class Weibull(TransformedDistribution):
         gap = lgamma(1 + 2 * power).exp() - (2 * lgamma(1 + power)).exp()
         return self.scale**2 * gap
 
-    def expand(self, batch_shape: Sequence[int]) -> Weibull:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Weibull:
         """The same distributions under a larger batch shape."""
         scale, power = (expand(p, tuple(batch_shape)) for p in (self.scale, self.concentration))
-        return Weibull(scale, power, self._validate_args)
+        return self._grown(Weibull, _instance, scale, power, self._validate_args)
 
     def entropy(self) -> Tensor:
         """The expected negative logarithm of the density."""
@@ -308,10 +314,10 @@ class Pareto(TransformedDistribution):
         alpha = self.alpha.clamp(min=2)
         return self.scale**2 * alpha / ((alpha - 1) ** 2 * (alpha - 2))
 
-    def expand(self, batch_shape: Sequence[int]) -> Pareto:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Pareto:
         """The same distributions under a larger batch shape."""
         scale, alpha = (expand(p, tuple(batch_shape)) for p in (self.scale, self.alpha))
-        return Pareto(scale, alpha, self._validate_args)
+        return self._grown(Pareto, _instance, scale, alpha, self._validate_args)
 
     def entropy(self) -> Tensor:
         """The expected negative logarithm of the density."""
@@ -370,10 +376,16 @@ class MixtureSameFamily(Distribution):
         gaps = self._parts.mean - self.mean.unsqueeze(self._at)
         return (self._shares() * (self._parts.variance + gaps**2)).sum(self._at)
 
-    def expand(self, batch_shape: Sequence[int]) -> MixtureSameFamily:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> MixtureSameFamily:
         """The same distributions under a larger batch shape."""
         parts = self._parts.expand((*batch_shape, self._parts.batch_shape[-1]))
-        return MixtureSameFamily(self._mixture.expand(batch_shape), parts, self._validate_args)
+        return self._grown(
+            MixtureSameFamily,
+            _instance,
+            self._mixture.expand(batch_shape),
+            parts,
+            self._validate_args,
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + event_shape."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from oneflow.functional.matrices import eigvalsh
 from oneflow.functional.shaping import tril
 from oneflow.ops.unary import isnan
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.tensor import Tensor
 
 
@@ -157,47 +158,83 @@ class _PositiveDefinite(_Symmetric):
         return is_symmetric & (eigvalsh(value.detach()) > 0).all(-1)
 
 
-def interval(lower_bound: float | Tensor, upper_bound: float | Tensor) -> Bounded:
+class _Interval(Bounded):
     """Numbers of [lower_bound, upper_bound]."""
-    return Bounded(lower_bound, upper_bound)
+
+    def __init__(self, lower_bound: float | Tensor, upper_bound: float | Tensor) -> None:
+        super().__init__(lower_bound, upper_bound)
 
 
-def half_open_interval(lower_bound: float | Tensor, upper_bound: float | Tensor) -> Bounded:
+class _HalfOpenInterval(Bounded):
     """Numbers of [lower_bound, upper_bound)."""
-    return Bounded(lower_bound, upper_bound, open_high=True)
+
+    def __init__(self, lower_bound: float | Tensor, upper_bound: float | Tensor) -> None:
+        super().__init__(lower_bound, upper_bound, open_high=True)
 
 
-def integer_interval(lower_bound: int | Tensor, upper_bound: int | Tensor) -> Bounded:
+class _IntegerInterval(Bounded):
     """Integers of [lower_bound, upper_bound]."""
-    return Bounded(lower_bound, upper_bound, whole=True)
+
+    def __init__(self, lower_bound: int | Tensor, upper_bound: int | Tensor) -> None:
+        super().__init__(lower_bound, upper_bound, whole=True)
 
 
-def greater_than(lower_bound: float | Tensor) -> Bounded:
+class _IntegerGreaterThan(Bounded):
+    """Integers from a bound on."""
+
+    def __init__(self, lower_bound: int | Tensor) -> None:
+        super().__init__(lower_bound, whole=True)
+
+
+class _IntegerLessThan(Bounded):
+    """Integers up to a bound."""
+
+    def __init__(self, upper_bound: int | Tensor) -> None:
+        super().__init__(None, upper_bound, whole=True)
+
+
+class _GreaterThan(Bounded):
     """Numbers above a bound."""
-    return Bounded(lower_bound, open_low=True)
+
+    def __init__(self, lower_bound: float | Tensor) -> None:
+        super().__init__(lower_bound, open_low=True)
 
 
-def greater_than_eq(lower_bound: float | Tensor) -> Bounded:
+class _GreaterThanEq(Bounded):
     """Numbers from a bound on."""
-    return Bounded(lower_bound)
+
+    def __init__(self, lower_bound: float | Tensor) -> None:
+        super().__init__(lower_bound)
 
 
-def less_than(upper_bound: float | Tensor) -> Bounded:
+class _LessThan(Bounded):
     """Numbers below a bound."""
-    return Bounded(None, upper_bound, open_high=True)
+
+    def __init__(self, upper_bound: float | Tensor) -> None:
+        super().__init__(None, upper_bound, open_high=True)
 
 
+class _Real(Bounded):
+    """All numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+interval, half_open_interval = _Interval, _HalfOpenInterval
+integer_interval = _IntegerInterval
+greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
 independent = _Independent
 dependent = _Dependent()
 multinomial = _Counts
 boolean = _Boolean()
 one_hot = _OneHot()
-real = Bounded()
+real = _Real()
 real_vector = _Independent(real, 1)
 positive = greater_than(0.0)
 nonnegative = greater_than_eq(0.0)
-positive_integer = Bounded(1, whole=True)
-nonnegative_integer = Bounded(0, whole=True)
+positive_integer = _IntegerGreaterThan(1)
+nonnegative_integer = _IntegerGreaterThan(0)
 unit_interval = interval(0.0, 1.0)
 simplex = _Simplex()
 lower_triangular = _LowerTriangular()
@@ -205,3 +242,6 @@ lower_cholesky = _LowerCholesky()
 square = _Square()
 symmetric = _Symmetric()
 positive_definite = _PositiveDefinite()
+
+
+accept_paths(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from oneflow.core.size import Size
 from oneflow.distributions.constraints import Constraint
@@ -14,6 +14,7 @@ from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 P = TypeVar("P", bound="Parametric")
+D = TypeVar("D", bound="Distribution")
 
 
 def holds(rule: Constraint, value: Tensor) -> bool:
@@ -36,7 +37,7 @@ class Distribution:
     support: Constraint | None = None
     """The set of the values that it gives; None: not known."""
 
-    _checks: ClassVar[bool] = True
+    _validate_args: bool = True
 
     def __init__(
         self,
@@ -45,12 +46,13 @@ class Distribution:
         validate_args: bool | None = None,
     ) -> None:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
-        self._validate_args = self._checks if validate_args is None else validate_args
+        if validate_args is not None:
+            self._validate_args = bool(validate_args)
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         """Choose whether values are checked where a distribution does not say so itself."""
-        Distribution._checks = bool(value)
+        Distribution._validate_args = bool(value)
 
     @property
     def batch_shape(self) -> Size:
@@ -82,9 +84,37 @@ class Distribution:
         """The square root of the variance."""
         return self.variance.sqrt()
 
-    def expand(self, batch_shape: Sequence[int]) -> Distribution:
-        """Return the same distributions under a larger batch shape."""
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Distribution:
+        """Return the same distributions under a larger batch shape.
+
+        _instance: an object of a subclass that has not called `__init__`, to be written into.
+        """
         raise self._missing("expand")
+
+    def _grown(self, family: type[D], instance: object, *args: Any, **kwargs: Any) -> D:
+        """Return a distribution of the family with these parameters: a new one, or `instance`."""
+        if instance is None:
+            own = type(self)
+            if issubclass(own, family) and own.__init__ is family.__init__:
+                return own(*args, **kwargs)
+            return family(*args, **kwargs)
+        made = cast("D", instance)
+        family.__init__(made, *args, **kwargs)
+        return made
+
+    def _get_checked_instance(self: D, cls: type, _instance: D | None = None) -> D:
+        """Return `_instance`, or an object that has not called `__init__`, for `expand` of a
+        subclass.  cls: the class whose `expand` asks.
+
+        Raises NotImplementedError if a further subclass has an `__init__` of its own.
+        """
+        own = type(self)
+        if _instance is None and own.__init__ is not getattr(cls, "__init__"):  # noqa: B009
+            raise NotImplementedError(
+                f"Subclass {own.__name__} of {cls.__name__} that also defines a custom __init__ "
+                "method must also define a custom .expand() method."
+            )
+        return own.__new__(own) if _instance is None else _instance
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + event_shape, without a gradient."""
@@ -198,14 +228,15 @@ class Parametric(Distribution):
         """The keywords of a draw: dtype and place."""
         return {"dtype": self._any.dtype, **layout_of(self._any)}
 
-    def expand(self: P, batch_shape: Sequence[int]) -> P:
+    def expand(self: P, batch_shape: Sequence[int], _instance: object = None) -> P:
         """The same distributions under a larger batch shape."""
         wide = {
             name: expand(p, (*batch_shape, *p.shape[p.ndim - self._param_dims[name] :]))
             for name, p in self._params.items()
         }
         more: dict[str, Any] = {**wide, **self._fixed(), "validate_args": self._validate_args}
-        return type(self)(**more)
+        own = (c for c in type(self).__mro__ if c.__module__.startswith("oneflow."))
+        return self._grown(cast("type[P]", next(own)), _instance, **more)
 
     def _fixed(self) -> Mapping[str, Tensor]:
         """Further arguments, which are no tensors of the batch."""

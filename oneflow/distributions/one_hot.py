@@ -80,10 +80,12 @@ class OneHotCategorical(_OfCategories):
         """The expected squared distance from the mean."""
         return self.probs * (1 - self.probs)
 
-    def expand(self, batch_shape: Sequence[int]) -> OneHotCategorical:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> OneHotCategorical:
         """The same distributions under a larger batch shape."""
         wide = expand(self.logits, (*batch_shape, *self._event_shape))
-        return type(self)(logits=wide, validate_args=self._validate_args)
+        return self._grown(
+            OneHotCategorical, _instance, logits=wide, validate_args=self._validate_args
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + (categories,)."""
@@ -146,10 +148,12 @@ class Multinomial(_OfCategories):
         """The expected squared distance from the mean."""
         return self.total_count * self.probs * (1 - self.probs)
 
-    def expand(self, batch_shape: Sequence[int]) -> Multinomial:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Multinomial:
         """The same distributions under a larger batch shape."""
         wide = expand(self.logits, (*batch_shape, *self._event_shape))
-        return Multinomial(self.total_count, logits=wide, validate_args=self._validate_args)
+        return self._grown(
+            Multinomial, _instance, self.total_count, logits=wide, validate_args=self._validate_args
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + (categories,)."""
@@ -185,8 +189,10 @@ class _ExpRelaxed(_OfCategories):
         self.temperature = temperature
         self._keep_categories(categories, False)
 
-    def expand(self, batch_shape: Sequence[int]) -> _ExpRelaxed:
-        return _ExpRelaxed(self.temperature, self._categorical.expand(batch_shape))
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> _ExpRelaxed:
+        return self._grown(
+            _ExpRelaxed, _instance, self.temperature, self._categorical.expand(batch_shape)
+        )
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape, like = tuple(self._extended_shape(sample_shape)), self.logits

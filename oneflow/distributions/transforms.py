@@ -11,6 +11,7 @@ from oneflow.functional.joining import cat
 from oneflow.functional.shaping import reshape, tril
 from oneflow.nn import functional as F
 from oneflow.ops.unary import atanh, full_like, log, log1p
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 
@@ -505,3 +506,6 @@ class CatTransform(Transform):
 
 
 identity_transform = ComposeTransform([])
+
+
+accept_paths(__name__)

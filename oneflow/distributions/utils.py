@@ -5,6 +5,7 @@ from __future__ import annotations
 from oneflow.nn import functional as F
 from oneflow.ops.binary import sub
 from oneflow.ops.unary import clamp, log, log1p, neg, sigmoid
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 
@@ -27,3 +28,6 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     inside = clamp_probs(probs)
     logs: Tensor = log(inside)
     return sub(logs, log1p(neg(inside))) if is_binary else logs
+
+
+accept_paths(__name__)

@@ -87,6 +87,25 @@ def _raises(call: Callable[[Any], Any]) -> Sample:
     return sample
 
 
+def _grouped(m: Any, a: tuple[int, ...], b: tuple[int, ...], ends: list[int]) -> Any:
+    """Products of groups, written out where PyTorch's kernel needs a GPU."""
+    x, y = (m.from_numpy(np.random.default_rng(0).standard_normal(s)) for s in (a, b))
+    if m.__name__ == "torch":
+        spans = [slice(i, j) for i, j in zip([0, *ends], ends, strict=False)]
+        if y.ndim == 3:
+            return m.cat([x[s] @ y[g] for g, s in enumerate(spans)])
+        if x.ndim == 3:
+            return m.cat([x[g] @ y[:, s] for g, s in enumerate(spans)], 1)
+        return m.stack([x[:, s] @ y[s] for s in spans])
+    return m.nn.functional.grouped_mm(x, y, offs=m.tensor(ends, dtype=m.int32))
+
+
+def _logistic(m: Any) -> Any:
+    d = m.distributions.LogisticNormal(m.tensor([0.5, -1.0]), m.tensor([1.0, 2.0]))
+    x = m.tensor([0.2, 0.3, 0.5])
+    return d.log_prob(x), d.loc, tuple(d.event_shape), d.expand((2,)).log_prob(x)
+
+
 SAMPLES: dict[str, list[Sample]] = {
     **{name: _each(name) for name in EACH},
     "_foreach_addcmul": _value("_foreach_addcmul"),
@@ -167,6 +186,20 @@ SAMPLES: dict[str, list[Sample]] = {
         lambda m: m.jit.isinstance((1, "a"), tuple[int, str]),
     ],
     **{name: [lambda m, n=name: _unsigned(m, n)] for name in ("uint16", "uint32", "uint64")},
+    "grouped_mm": [
+        lambda m: _grouped(m, (6, 4), (3, 4, 8), [1, 4, 6]),
+        lambda m: _grouped(m, (2, 3, 4), (4, 8), [3, 8]),
+        lambda m: _grouped(m, (3, 4), (4, 8), [1, 4]),
+    ],
+    "broadcast_all": [
+        lambda m: m.distributions.utils.broadcast_all(m.ones(2, 1), 3, m.zeros(3)),
+        lambda m: m.distributions.utils.broadcast_all(1, 2.5),
+    ],
+    "_sum_rightmost": [lambda m: m.distributions.utils._sum_rightmost(m.ones(2, 3, 4), 2)],
+    "tril_matrix_to_vec": [
+        lambda m: m.distributions.utils.tril_matrix_to_vec(m.arange(9).reshape(3, 3))
+    ],
+    "LogisticNormal": [_logistic],
     "get_worker_info": [lambda m: m.utils.data.get_worker_info()],
 }
 

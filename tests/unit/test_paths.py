@@ -272,6 +272,15 @@ unittest                                      skip_unless_1n1d
 unittest.env                                  device_num
 utils._pytree tree_map
 __config__                                    show
+sparse mm
+nested nested_tensor
+nested._internal.nested_tensor NestedTensor
+export export
+_C._functorch get_unwrapped
+_tensor_str set_printoptions
+classes load_library
+distributed.nn all_gather
+distributed.nn.functional all_reduce
 _dynamo.backends                              list_backends
 _dynamo.config                                cache_size_limit
 _dynamo.eval_frame                            OptimizedModule

@@ -169,15 +169,11 @@ class _Peaks:
         """Begin to watch allocations, if that has not begun."""
         if self.hook is not None:
             return
-        cupy = import_cupy()
-
-        class Watch(cupy.cuda.MemoryHook):  # type: ignore[misc, name-defined]  # CuPy has no types
-            name = "oneflow.cuda.max_memory_allocated"
-
-            def malloc_postprocess(hook, device_id: int, **_: object) -> None:
-                self.note(device_id)
-
-        self.hook = Watch()
+        steps = {
+            "name": "oneflow.cuda.max_memory_allocated",
+            "malloc_postprocess": lambda _, device_id, **__: self.note(device_id),
+        }
+        self.hook = type("Watch", (import_cupy().cuda.MemoryHook,), steps)()
         self.hook.__enter__()
 
     def note(self, number: int) -> None:

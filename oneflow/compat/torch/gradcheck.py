@@ -162,7 +162,7 @@ def gradgradcheck(
     starts = [x.requires_grad_() for x in starts]
     watched = [i for i, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
 
-    def slopes(*args: Any) -> Any:
+    def slopes(*args: Tensor) -> Any:
         own, begins = args[: len(given)], args[len(given) :]
         with enable_grad():
             ys = _outputs(func, own)

@@ -137,3 +137,43 @@ def _convert_indices_from_csr_to_coo(
     pair = (col_indices, rows) if transpose else (rows, col_indices)
     made: Tensor = surfaces.find("flow", "stack")([x.to(rows.dtype) for x in pair])
     return made.int() if out_int32 else made
+
+
+def grouped_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    *,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: DTypeLike | None = None,
+) -> Tensor:
+    """Return products of groups, one after the other.
+
+    mat_a (rows, k) and mat_b (groups, k, n): rows up to offs[g] are of group g; (rows, n).
+    mat_a (groups, rows, k) and mat_b (k, columns): columns up to offs[g]; (rows, columns).
+    mat_a (m, k) and mat_b (k, n): the sums of each group; (groups, m, n).  Without offs both have
+    a dim of groups.
+    """
+    if bias is not None:
+        raise ArgumentError("grouped_mm: bias is not supported; add it to the result")
+    made = (
+        mat_a @ mat_b if offs is None else _grouped(mat_a, mat_b, [int(n) for n in offs.tolist()])
+    )
+    return made if out_dtype is None else surfaces.find("tensor", "to")(made, dtype_of(out_dtype))
+
+
+def _grouped(a: Tensor, b: Tensor, ends: list[int]) -> Tensor:
+    spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    cat, stack = surfaces.find("flow", "cat"), surfaces.find("flow", "stack")
+    if a.ndim == 2 and b.ndim == 3:
+        rows = [a[span] @ b[g] for g, span in enumerate(spans)]
+        left = a.shape[0] - ends[-1]
+        made: Tensor = cat(rows + ([a.new_zeros(left, b.shape[-1])] if left else []))
+    elif a.ndim == 3 and b.ndim == 2:
+        made = cat([a[g] @ b[:, span] for g, span in enumerate(spans)], 1)
+    else:
+        made = stack([a[:, span] @ b[span] for span in spans])
+    return made
+
+
+_grouped_mm = grouped_mm

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -32,6 +32,13 @@ except ImportError as error:
     ) from error
 
 Array = np.ndarray[Any, Any]
+
+
+class Event(Protocol):
+    """A record of TensorBoard's files: see its event.proto."""
+
+    wall_time: float
+    step: int
 
 
 def _plugin(name: str) -> Any:
@@ -159,7 +166,9 @@ class SummaryWriter:
             self._writers[below] = kind.EventFileWriter(folder, *self._options)
         return self._writers[below]
 
-    def _event(self, event: Any, step: int | None, walltime: float | None, below: str = "") -> None:
+    def _event(
+        self, event: Event, step: int | None, walltime: float | None, below: str = ""
+    ) -> None:
         event.wall_time = time.time() if walltime is None else walltime
         if step is not None:
             event.step = int(_scalar(step))

@@ -186,10 +186,23 @@ class DataLoader:
             if self.batch_size is None:
                 return size
             return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
-        return length(self._indices())
+        return length(self._index_sampler)
 
-    def _indices(self) -> Iterable[Any]:
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether samples are put together; under the name that loaders made by others ask for."""
+        return self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self) -> Iterable[Any]:
+        """The order of the data: of lists of indices, or of single ones."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def check_worker_number_rationality(self) -> None:
+        """Return at once: the number of workers is a program's own choice."""
+
+    def _get_shared_seed(self) -> None:
+        """Return None: ranks share the seed of `flow.manual_seed`."""
 
     def __iter__(self) -> _BaseDataLoaderIter:
         """Draw the seed of the workers now, as PyTorch does, and without any: orders do not depend
@@ -270,7 +283,7 @@ class _Queue:
 
     def __init__(self, loader: DataLoader, workers: list[Worker]) -> None:
         self.timeout = loader.timeout
-        self.indices = iter(loader._indices())
+        self.indices = iter(loader._index_sampler)
         self.idle = deque(workers * (loader.prefetch_factor or 1))
         self.pending: deque[tuple[int, Worker] | Exception] = deque()
         self.ended: set[int] = set()
@@ -337,7 +350,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     def __init__(self, loader: DataLoader) -> None:
         super().__init__(loader)
         host_seed(loader.generator)  # what workers would be given: orders do not depend on them
-        self._indices = iter(loader._indices())
+        self._indices = iter(loader._index_sampler)
         self._fetcher, self._pins = Fetcher(loader._work(0)), loader._pins()
 
     def __next__(self) -> Any:

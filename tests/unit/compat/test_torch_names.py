@@ -129,6 +129,10 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         OneFlowError,
         "BAND.*AVG",
     ),
+    "sparse": (lambda: flow.sparse_coo_tensor(1, 2), OneFlowError, "index_add"),
+    "nested": (lambda: flow.nested.nested_tensor([]), OneFlowError, "pad"),
+    "export": (lambda: flow.export.export(1), OneFlowError, r"graph\.export\(file\)"),
+    "scaled products": (lambda: flow._scaled_mm(1, 2), OneFlowError, "float32"),
     "storages": (lambda: module("storage").TypedStorage(), OneFlowError, "UntypedStorage"),
     "tensors on a foreign device": (lambda: flow.ones(2, device="mps"), DeviceError, "cpu or cuda"),
     "moves to a foreign device": (lambda: flow.ones(2).to("xpu"), DeviceError, "cpu or cuda"),
@@ -380,3 +384,65 @@ def test_flops_of_products_are_counted() -> None:
         flow.ones(2, 3) @ flow.ones(3, 4)
         flow.nn.functional.conv2d(flow.ones(1, 2, 5, 5), flow.ones(4, 2, 3, 3))
     assert counter.get_total_flops() == 2 * 2 * 3 * 4 + 2 * 4 * 9 * 2 * 9
+
+
+class Mine(flow.distributions.Normal):  # type: ignore[misc]
+    """A family of the program's own, as zuko and pyro write them."""
+
+    def __init__(self, loc: flow.Tensor, tag: str) -> None:
+        self.tag = tag
+        super().__init__(loc, 1.0)
+
+    def expand(self, shape: Any, _instance: Any = None) -> Any:
+        new = self._get_checked_instance(Mine, _instance)
+        new.tag = self.tag
+        return super().expand(shape, _instance=new)
+
+
+def test_distributions_of_others_expand() -> None:
+    made = Mine(flow.zeros(2), "own").expand((3, 2))
+    assert isinstance(made, Mine) and made.tag == "own" and made.batch_shape == (3, 2)
+
+    class Further(Mine):
+        def __init__(self) -> None:
+            super().__init__(flow.zeros(2), "further")
+
+    with pytest.raises(NotImplementedError, match="Further of Mine"):
+        Further().expand((3, 2))
+    wide = flow.distributions.Independent(made, 1).expand((5, 3))
+    assert wide.batch_shape == (5, 3) and isinstance(wide.base_dist, Mine)
+
+
+def test_constraints_have_classes_and_properties() -> None:
+    c, utils = flow.distributions.constraints, flow.distributions.utils
+
+    class Softplus(type(c.positive)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(lower_bound=0.0)
+
+    assert Softplus().check(flow.tensor([-1.0, 0.0, 1.0])).tolist() == [False, False, True]
+    assert isinstance(c.positive, c.greater_than) and not isinstance(c.real, c.greater_than)
+
+    class Own:
+        calls = 0
+
+        @c.dependent_property(is_discrete=False, event_dim=1)
+        def support(self) -> Any:
+            return c.interval(0, 1)
+
+        @utils.lazy_property
+        def heavy(self) -> int:
+            self.calls += 1
+            return self.calls
+
+    own = Own()
+    assert c.is_dependent(Own.support) and Own.support.event_dim == 1
+    assert own.support.upper_bound == 1 and (own.heavy, own.heavy) == (1, 1)
+
+
+def test_gradients_flow_through_collectives_of_one_rank() -> None:
+    nn = module("distributed.nn")
+    x = flow.ones(2, requires_grad=True)
+    y = nn.all_reduce(x) + nn.all_gather(x)[0] + nn.broadcast(x, 0)
+    (y + nn.reduce_scatter(flow.zeros(2), [x])).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [4, 4]

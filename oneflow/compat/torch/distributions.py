@@ -1,0 +1,117 @@
+"""Inner names of `torch.distributions`, with which distributions written by others are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oneflow import surfaces
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DType
+from oneflow.core.errors import ArgumentError
+from oneflow.core.operand import Number
+from oneflow.distributions.composed import TransformedDistribution
+from oneflow.distributions.constraints import Constraint, _Dependent
+from oneflow.distributions.location_scale import Normal
+from oneflow.distributions.transforms import StickBreakingTransform, _Inverse
+from oneflow.functional.creation import randn
+from oneflow.functional.from_data import tensor
+from oneflow.functional.promotion import get_default_dtype
+from oneflow.tensor.alike import layout_of
+from oneflow.tensor.grad_mode import enable_grad
+from oneflow.tensor.tensor import Tensor
+
+euler_constant = 0.57721566490153286060
+_InverseTransform = _Inverse
+
+
+def broadcast_all(*values: Tensor | Number) -> tuple[Tensor, ...]:
+    """Return tensors of one shape: numbers become tensors of the first one's dtype and place.
+
+    Raises ArgumentError for what is neither.
+    """
+    if not all(isinstance(v, Tensor | int | float | complex) for v in values):
+        raise ArgumentError("broadcast_all: expected numbers and tensors")
+    like = next((v for v in values if isinstance(v, Tensor)), None)
+    where: dict[str, Any] = {"dtype": get_default_dtype()}
+    if like is not None:
+        where = {"dtype": like.dtype, **layout_of(like)}
+    made = [v if isinstance(v, Tensor) else tensor(v, **where) for v in values]
+    wide: tuple[Tensor, ...] = tuple(surfaces.find("flow", "broadcast_tensors")(*made))
+    return wide
+
+
+class lazy_property:
+    """A property that is computed when it is first asked for, with gradients, and kept."""
+
+    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+        self.wrapped = wrapped
+        self.__doc__, self.__name__ = wrapped.__doc__, wrapped.__name__
+
+    def __get__(self, instance: object, kind: type | None = None) -> Any:
+        if instance is None:
+            return self
+        with enable_grad():
+            value = self.wrapped(instance)
+        setattr(instance, self.wrapped.__name__, value)
+        return value
+
+
+def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
+    """Return the sum over the last `dim` dims."""
+    return value.sum(tuple(range(-dim, 0))) if dim else value
+
+
+def _standard_normal(shape: tuple[int, ...], dtype: DType, device: DeviceLike) -> Tensor:
+    """Return standard normal numbers."""
+    return randn(*shape, dtype=dtype, device=device)
+
+
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
+    """Return the elements of the lower triangle of square matrices, row by row."""
+    size = int(mat.shape[-1])
+    rows, columns = surfaces.find("flow", "tril_indices")(size, size, diag)
+    return mat[..., rows, columns]
+
+
+class dependent_property(property):
+    """A constraint that depends on other parameters, as a property of a distribution."""
+
+    def __init__(
+        self,
+        fn: Callable[[Any], Constraint] | None = None,
+        *,
+        is_discrete: bool = False,
+        event_dim: int = 0,
+    ) -> None:
+        super().__init__(fn)
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, fn: Callable[[Any], Constraint]) -> dependent_property:
+        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
+def is_dependent(constraint: object) -> bool:
+    """Return whether a constraint depends on other parameters."""
+    return isinstance(constraint, _Dependent | dependent_property)
+
+
+class LogisticNormal(TransformedDistribution):
+    """Probabilities whose log odds, stick by stick, are normal: one more than `loc` has."""
+
+    def __init__(
+        self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None
+    ) -> None:
+        base = Normal(loc, scale, validate_args=validate_args)
+        self._normal = base if base.batch_shape else base.expand((1,))
+        super().__init__(self._normal, StickBreakingTransform(), validate_args=validate_args)
+
+    @property
+    def loc(self) -> Tensor:
+        """The means of the normal numbers."""
+        return self._normal.loc
+
+    @property
+    def scale(self) -> Tensor:
+        """The deviations of the normal numbers."""
+        return self._normal.scale

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 SUBSTITUTES = {
-    "compile": "nn.Graph compiles a training step or a forward pass",
     "distributed.checkpoint": "flow.save writes a checkpoint folder of global tensors on all ranks",
     "distributed.device_mesh": "flow.placement is a grid of ranks",
     "distributed.fsdp": "shard parameters with module.to_global(placement, sbp=flow.sbp.split(0)), "
@@ -13,19 +12,12 @@ SUBSTITUTES = {
     "export": "graph.export(file) of an nn.Graph writes a job file",
     "fx": "nn.Graph traces a module; print(graph) shows its ops",
     "_inductor": "nn.Graph compiles a training step or a forward pass",
-    "jit.freeze": "nn.Graph compiles a forward pass",
     "nested": "pad, and mask what is padding",
-    "jagged": "pad, and mask what is padding",
     "nn.LinearCrossEntropyLoss": "nn.Linear, then nn.CrossEntropyLoss",
     "nn.CrossMapLRN2d": "nn.LocalResponseNorm",
-    "onnx.export": "nothing writes ONNX files; save the state_dict()",
-    "ops.aten": "the function of that name in oneflow",
     "quantization": "flow.nn.qat trains with quantized weights",
     "ao.quantization": "flow.nn.qat trains with quantized weights",
     "sparse": "dense tensors, with flow.gather and index_add",
-    "sparse_coo_tensor": "dense tensors, with flow.gather and index_add",
-    "sparse_csr_tensor": "dense tensors, with flow.gather and index_add",
-    "vmap": "give the function a batch dimension: ops broadcast",
 }
 """Name below `torch` -> what stands for it, and for all names below it."""
 

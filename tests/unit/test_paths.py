@@ -278,6 +278,7 @@ nested._internal.nested_tensor NestedTensor
 export export
 _C._functorch get_unwrapped
 _tensor_str set_printoptions
+func hessian
 classes load_library
 distributed.nn all_gather
 distributed.nn.functional all_reduce

@@ -23,21 +23,22 @@ PARAMETERS = re.compile(r"[a-z_][\w, ]*: (?![^.]*\.$)")
 BY_HAND = re.compile(r"   |^\s*([-*>|#]|\d+[.)])|->|[=;:,.!?)\]}|]$|^\s*\w+:")
 
 
-@cache
 def docstrings(rooms: tuple[str, ...] = ROOMS) -> list[tuple[str, str]]:
     """Place of each docstring, and its text with the indentation taken off; read once."""
-    return list(_read(rooms))
+    return [found for room in rooms for found in _read(room)]
 
 
-def _read(rooms: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for room in rooms:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if path.is_symlink() or any(p.is_symlink() for p in path.parents):
-                continue
-            if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
-                continue
-            for line, text in docstrings_in(path.read_text()):
-                yield f"{path.relative_to(ROOT)}:{line}", text
+@cache
+def _read(room: str) -> list[tuple[str, str]]:
+    found = []
+    for path in sorted((ROOT / room).rglob("*.py")):
+        if path.is_symlink() or any(p.is_symlink() for p in path.parents):
+            continue
+        if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+            continue
+        for line, text in docstrings_in(path.read_text()):
+            found.append((f"{path.relative_to(ROOT)}:{line}", text))
+    return found
 
 
 def docstrings_in(source: str) -> Iterator[tuple[int, str]]:

@@ -10,6 +10,7 @@ from oneflow.core.dtype import bfloat16, complex128, float16, float32, float64
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.expressions.running import run_on
 from oneflow.kernels.registry import HALVES, KernelFunction, compute_in_float32, kernel
 from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 
@@ -137,9 +138,17 @@ def _running(name: str) -> None:
             last = own[:, -1:].copy()
             target[:, start : start + block.shape[1]] = own
 
-    @kernel(name, device="cpu", dtypes=("float32", *HALVES, "complex64"), workspace=_block)
-    def run_in_blocks(xp: ArrayModule, out: Array, x: Array, block: Array, *, dim: int) -> None:
+    @kernel(name, device="cpu", dtypes=("float32",))
+    def run_in_loops(xp: ArrayModule, out: Array, x: Array, *, dim: int) -> None:
         """Running sums in float64: float32 terms added one by one drift by percents in millions."""
+        if x.ndim == 0 or not out.flags.c_contiguous:
+            out[...] = accumulate(x.astype(np.float64).reshape(x.shape or 1), dim).reshape(x.shape)
+        elif x.size:
+            run_on(out, np.ascontiguousarray(x), dim, multiplies=name == "cumprod")
+
+    @kernel(name, device="cpu", dtypes=(*HALVES, "complex64"), workspace=_block)
+    def run_in_blocks(xp: ArrayModule, out: Array, x: Array, block: Array, *, dim: int) -> None:
+        """The same of other types, by NumPy."""
         if x.size <= block.size:
             wide = block.reshape(-1)[: x.size].reshape(x.shape)
             wide[...] = x

@@ -77,15 +77,16 @@ def layout_of(x: Tensor, *, no_partial: bool = False, ndim: int | None = None) -
 
 
 def of_kind(value: Number, dtype: DType) -> Number:
-    """A number as attrs of ops of that dtype have it. A negative one that is small enough wraps
-    around in an unsigned dtype. Raises ArgumentError for a number that an integer dtype lacks.
+    """A number as attrs of ops of that dtype have it. A negative integer that is small enough
+    wraps around in an unsigned dtype. Raises ArgumentError for one that an integer dtype lacks.
     """
     if dtype is bool_:
         return bool(value)
     if not dtype.is_integer:
         return float(value) if not dtype.is_complex else value
     info = np.iinfo(dtype.np)
-    if not min(int(info.min), -int(info.max)) <= value <= info.max:  # a NaN is not, either
+    least = int(info.min) if isinstance(value, float) else min(int(info.min), -int(info.max))
+    if not least <= value <= info.max:  # a NaN is not, either
         raise ArgumentError(
             f"the value {value} cannot be converted to {dtype.name} without overflow: it holds "
             f"{info.min} to {info.max}"

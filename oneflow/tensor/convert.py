@@ -139,13 +139,14 @@ def as_array(data: ArrayLike, dtype: DType | None, default: DType) -> np.ndarray
 
 
 def _check_range(array: np.ndarray[Any, Any], dtype: DType) -> None:
-    """Raises ArgumentError for a number that an integer dtype cannot hold. A negative one that is
-    small enough wraps around in an unsigned dtype.
+    """Raises ArgumentError for a number that an integer dtype cannot hold. A negative
+    integer that is small enough wraps around in an unsigned dtype.
     """
     if not dtype.is_integer or array.dtype.kind not in "iufO" or not array.size:
         return
     info = np.iinfo(dtype.np)
-    inside = (array >= min(info.min, -info.max)) & (array <= info.max)
+    least = info.min if array.dtype.kind == "f" else min(info.min, -info.max)
+    inside = (array >= least) & (array <= info.max)
     if not inside.all():
         raise ArgumentError(
             f"the value {array[~inside].flat[0]} cannot be converted to {dtype.name} without "

@@ -15,6 +15,7 @@ MADE = re.compile(r"(v\d+,? ?)+= ")
 KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     # -- said by PyTorch, not here
     ("", "accepted", "", "not implemented for '", "PyTorch has no kernel of that dtype"),
+    ("", "accepted", r"\bkron\(", "view size is not compatible", "PyTorch views what it cannot"),
     ("", "accepted", r"index_reduce_?\(", "INTERNAL ASSERT FAILED", "nor one of half floats"),
     ("", "accepted", "", "source and destination dtypes match", "what is written is cast"),
     ("", "accepted", "", "with respect to argument 'target'", "here it is"),

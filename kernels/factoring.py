@@ -238,6 +238,7 @@ def matrix_exp(xp: ArrayModule, out: Array, x: Array) -> None:
     a = x.astype(np.result_type(x.dtype, np.float64))
     norms = abs(a).sum(axis=-2).max(axis=-1)
     halvings = xp.ceil(xp.log2(xp.maximum(norms / _NEAR, 1)))
+    halvings[~xp.isfinite(halvings)] = 0  # a matrix with NaN must not keep others from their own
     a /= (2.0**halvings)[..., None, None]
     unit = xp.eye(a.shape[-1], dtype=a.dtype)
     a2 = a @ a
@@ -249,7 +250,6 @@ def matrix_exp(xp: ArrayModule, out: Array, x: Array) -> None:
     even = a6 @ (c[12] * a6 + c[10] * a4 + c[8] * a2)
     even = even + c[6] * a6 + c[4] * a4 + c[2] * a2 + c[0] * unit
     found = xp.linalg.solve(even - odd, even + odd)
-    most = float(halvings.max())
-    for i in range(int(most) if math.isfinite(most) else 0):
+    for i in range(int(halvings.max())):
         found = xp.where((halvings > i)[..., None, None], found @ found, found)
     out[...] = found

@@ -169,6 +169,11 @@ FOUND = {
     "no factors at all": """
         v0 = m.tensor([[float('nan')]]).requires_grad_(); v1 = m.linalg.matrix_power(v0, 0)
         v2, = m.autograd.grad(v1.cov(), [v0])""",
+    "a matrix with NaN leaves others of its batch alone": """
+        v0 = m.tensor([[[9.0, 2.0], [-8.0, 7.0]], [[float('nan')] * 2] * 2]).double()
+        v0.requires_grad_()
+        v1 = m.linalg.matrix_exp(v0); v2 = m.linalg.matrix_exp(v0.nan_to_num(float('inf')))[0]
+        v3, = m.autograd.grad(v1.sum(), [v0])""",
     "the transpose of a number": """
         v0 = m.tensor(2.0); v1 = v0.mT; v2 = v0.adjoint()
         v1.unsqueeze_(0)""",

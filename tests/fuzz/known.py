@@ -100,6 +100,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "value", r"\b(var|std)_mean\(", r"is np.\w+\(-?inf\), .*\(nan", "of an infinite row"),
     ("", "value", r"trapezoid\(", r"\(nan|int", "exact, or infinite"),
     ("", "value", r"\bmode\(", r"PyTorch's np.\w+\(nan", "NaN equals nothing"),
+    ("", "gradient", r"\.(un)?squeeze_\(|transpose_\(|\bt_\(", "none, PyTorch the", "of before"),
     ("", "gradient", r"dist\(.*inf|embedding_bag\(.*'max'", "", "ties share"),
     (
         "",

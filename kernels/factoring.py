@@ -238,7 +238,8 @@ def matrix_exp(xp: ArrayModule, out: Array, x: Array) -> None:
     a = x.astype(np.result_type(x.dtype, np.float64))
     norms = abs(a).sum(axis=-2).max(axis=-1)
     halvings = xp.ceil(xp.log2(xp.maximum(norms / _NEAR, 1)))
-    halvings[~xp.isfinite(halvings)] = 0  # a matrix with NaN must not keep others from their own
+    # A matrix with NaN must not keep others from their own.
+    halvings = xp.where(xp.isfinite(halvings), halvings, 0)
     a /= (2.0**halvings)[..., None, None]
     unit = xp.eye(a.shape[-1], dtype=a.dtype)
     a2 = a @ a

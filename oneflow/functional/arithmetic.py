@@ -231,9 +231,14 @@ def _whole_power(base: Tensor, exponent: Tensor) -> Tensor:
         return binary.pow(base, exponent)
     is_below = compare.scalar_compare(exponent, value=0, kind="lt")
     is_one = compare.scalar_compare(unary.abs(base), value=1, kind="eq")
-    power = binary.pow(base, unary.abs(exponent))
+    power = binary.pow(base, _without_sign(exponent))
     is_none = compare.logical_and(is_below, unary.logical_not(is_one))
     return where_ops.masked_fill(power, is_none, value=0)
+
+
+def _without_sign(exponent: Tensor) -> Tensor:
+    """|exponent|; 0, which is as even, for the least number of a dtype, which has no opposite."""
+    return unary.clamp(unary.abs(exponent), min=0, max=None)
 
 
 def _power_of(base: Number, exponent: Tensor) -> Tensor:
@@ -243,7 +248,7 @@ def _power_of(base: Number, exponent: Tensor) -> Tensor:
     if not exponent.meta.dtype.is_integer:
         return scalar.scalar_rpow(exponent, value=base)
     if base in (1, -1):
-        return scalar.scalar_rpow(unary.abs(exponent), value=base)
+        return scalar.scalar_rpow(_without_sign(exponent), value=base)
     is_below = compare.scalar_compare(exponent, value=0, kind="lt")
     above = unary.clamp(exponent, min=0, max=None)
     return where_ops.masked_fill(scalar.scalar_rpow(above, value=base), is_below, value=0)

@@ -60,7 +60,8 @@ FOUND = {
         v2 = m.special.xlogy(v0, v1) * m.tensor([0.0, 0.0, 1.0])
         v3, = m.autograd.grad(v2.sum(), [v0])""",
     "integers to negative powers": """
-        v0 = m.tensor([1, -1, 2, 0, 3, -1]) ** m.tensor([-1, -2, -1, 3, 2, -3])""",
+        v0 = m.tensor([1, -1, 2, 0, 3, -1]) ** m.tensor([-1, -2, -1, 3, 2, -3])
+        v1 = m.tensor([-(2**63), 1]); v2 = m.tensor([1, 1]) ** v1; v3 = (-1) ** v1; v4 = 2 ** v1""",
     "an integer alpha between bools, and beside floats": """
         v0 = m.tensor([True, False]); v1 = m.ones(2).addcmul(v0, v0, value=2)
         v2 = m.add(v0, v0, alpha=2); v3 = m.tensor([1, 2]).add(v0, alpha=3)""",

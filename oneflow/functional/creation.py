@@ -30,6 +30,7 @@ from oneflow.tensor.alike import (
     number_of,
     of_kind,
 )
+from oneflow.tensor.formats import strided
 from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
@@ -97,7 +98,7 @@ def _fill(
     requires_grad: bool,
     where: Where,
 ) -> Tensor:
-    """where: device, placement, sbp; layout, pin_memory and the like have no meaning here."""
+    """where: device, placement, sbp; pin_memory and the like have no meaning here."""
     wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
     attrs = {"shape": shape_of(size), "dtype": wanted, "value": of_kind(value, wanted)}
     return source("constant", attrs, requires_grad=requires_grad, **_where(where))
@@ -114,6 +115,9 @@ def _where(keywords: Where) -> Place:
     unknown = set(keywords) - set(PLACES) - _IGNORED
     if unknown:
         raise CallError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
+    layout = cast("dict[str, object]", keywords).get("layout")
+    if layout not in (None, strided):
+        raise ArgumentError(f"every tensor is strided here, got layout={layout!r}")
     return cast(Place, {k: v for k, v in keywords.items() if k not in _IGNORED})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ def broadcast_all(*values: Tensor | Number) -> tuple[Tensor, ...]:
 
     Raises ArgumentError for what is neither.
     """
-    if not all(isinstance(v, Tensor | int | float | complex) for v in values):
+    if not all(isinstance(v, Tensor | numbers.Number) for v in values):
         raise ArgumentError("broadcast_all: expected numbers and tensors")
     like = next((v for v in values if isinstance(v, Tensor)), None)
     where: dict[str, Any] = {"dtype": get_default_dtype()}

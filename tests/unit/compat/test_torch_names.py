@@ -130,6 +130,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "BAND.*AVG",
     ),
     "sparse": (lambda: flow.sparse_coo_tensor(1, 2), OneFlowError, "index_add"),
+    "layouts": (lambda: flow.zeros(2, layout=flow.sparse_coo), ValueError, "strided.*sparse_coo"),
     "nested": (lambda: flow.nested.nested_tensor([]), OneFlowError, "pad"),
     "export": (lambda: flow.export.export(1), OneFlowError, r"graph\.export\(file\)"),
     "scaled products": (lambda: flow._scaled_mm(1, 2), OneFlowError, "float32"),

@@ -24,6 +24,7 @@ ROWS: tuple[Row, ...] = (
         "get_float32_matmul_precision get_num_interop_threads get_num_threads "
         "is_autocast_cpu_enabled set_autocast_dtype set_float32_matmul_precision "
         "set_num_interop_threads set_vital typename",
+        unknown="set_vital",  # PyTorch warns of its own
     ),
     *classes("compat.torch.settings", "amp", "is_autocast_available"),
     *classes("tensor.grad_mode", "flow", "is_inference_mode_enabled"),

@@ -3,10 +3,11 @@
 The gradient of a graph with micro-batches is the mean of theirs. That is the gradient of the whole
 batch if rows go their own ways to the loss, and the loss is a mean over them. Both follow from two
 traces, of the whole batch and of micro-batches: an op keeps rows apart if it has the signature that
-runs it on parts of them; a sum over rows is of degree 1, a number by which it is divided and which
-is smaller where the batch is smaller takes the degree away. Losses and other results of degree 0
-are means; a loss of another degree (a sum), an op that mixes rows (a batch norm), one that draws
-or that overwrites a buffer keeps the batch whole.
+runs it on parts of them, and sums if it has the one that runs it on partial sums; a sum over rows
+is of degree 1, a number by which it is divided and which is smaller where the batch is smaller
+takes the degree away. Losses and other results of degree 0 are means; a loss of another degree (a
+sum), an op that mixes rows (a batch norm), one that draws or that overwrites a buffer keeps the
+batch whole, as does a number that depends on the batch's size elsewhere.
 
 The number of labels that are not ignored counts as such a number, though it need not be the same in
 all micro-batches: `set_gradient_accumulation_steps` weighs them alike, too.
@@ -14,10 +15,13 @@ all micro-batches: `set_gradient_accumulation_steps` weighs them alike, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oneflow.core.graph import FORWARD, Node
+from oneflow.core.dtype import bool_
+from oneflow.core.expression import scalar, symbol
+from oneflow.core.graph import FORWARD, SEED, Node
 from oneflow.core.op import find_op
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.graph.trace import Trace
@@ -25,8 +29,8 @@ from oneflow.scheduler.compiler.signatures import axis_signatures
 
 
 class Rows(NamedTuple):
-    """A value each part of whose dim `dim` comes of its own rows of the batch. counts: it is 1 or 0
-    for each label."""
+    """A value each part of whose dim `dim` comes of its own rows of the batch. counts: it follows
+    from what is true or false of each label."""
 
     dim: int
     counts: bool = False
@@ -46,8 +50,9 @@ class Mixed(Exception):
 Kind = Rows | Sum | None
 """None: the batch has no part in it."""
 
-_LINEAR = frozenset({"cast", "reshape", "expand", "copy", "neg", "reduce_sum", "transpose"})
-_SEEDS = frozenset({"full_like", "fill_like"})
+_X, _NUMBER = symbol("x"), scalar("value")
+_PRODUCT, _SHARE, _SHIFT = _X * _NUMBER, _X / _NUMBER, _X + _NUMBER
+_QUOTIENT = symbol("a") / symbol("b")
 
 
 def means_of(whole: Trace, cut: Trace) -> frozenset[int] | None:
@@ -94,18 +99,17 @@ def _visit(node: Node, same: Node, found: dict[int, Kind], num_pieces: int) -> N
         if _is_given(node):
             found[node.outputs[0].id] = Rows(0)
         return
-    if node.op in _SEEDS:
-        if isinstance(kinds[0], Sum) and kinds[0].degree:
-            raise Mixed
-        return
     if not node.is_structural and (find_op(node.op).is_random or find_op(node.op).mutates):
         raise Mixed
-    if not any(kinds):
-        return
-    if any(isinstance(k, Rows) for k in kinds):
-        _set(found, node, _of_rows(node, kinds))
-    else:
+    has_rows = any(isinstance(k, Rows) for k in kinds)
+    if has_rows and node.op == SEED:  # the gradient is that of a sum
+        raise Mixed
+    if any(kinds) and not has_rows:
         _set(found, node, [_of_sums(node, same, kinds, num_pieces)] * len(node.outputs))
+    elif _changes(node, same):
+        raise Mixed
+    elif has_rows:
+        _set(found, node, _of_rows(node, kinds))
 
 
 def _set(found: dict[int, Kind], node: Node, kinds: list[Kind]) -> None:
@@ -124,10 +128,11 @@ def _of_rows(node: Node, kinds: list[Kind]) -> list[Kind]:
     for signature in axis_signatures(node, 2):
         pairs = zip(signature.inputs, wanted, numbers, strict=True)
         if all(have == want or is_number for have, want, is_number in pairs):
-            counts = node.op == "scalar_compare" or (
-                node.op in _LINEAR and any(isinstance(k, Rows) and k.counts for k in kinds)
-            )
-            return [_row_result(s, counts) for s in signature.outputs]
+            counts = all(isinstance(k, Rows) and k.counts for k in kinds)
+            return [
+                _row_result(s, counts or v.type.dtype is bool_)
+                for s, v in zip(signature.outputs, node.outputs, strict=True)
+            ]
     raise Mixed
 
 
@@ -141,31 +146,45 @@ def _row_result(sbp: object, counts: bool) -> Kind:
 
 def _of_sums(node: Node, same: Node, kinds: list[Kind], num_pieces: int) -> Kind:
     """The result of an op that reads sums, and what the batch has no part in."""
-    sums = [k for k in kinds if isinstance(k, Sum)]
-    first = sums[0]
-    if node.op in _LINEAR or node.op == "to_global":
-        return first
-    if node.op in ("scalar_mul", "scalar_div"):
-        before, now = (float(n.attrs["value"]) for n in (node, same))
-        if before == now:
-            return first
-        ratio = now / before if node.op == "scalar_mul" else before / now
-        if ratio != num_pieces:
+    first, *others = [k for k in kinds if isinstance(k, Sum)]
+    root = _formula(node)
+    if root is _QUOTIENT and others and others[0].counts:
+        return Sum(first.degree - others[0].degree)
+    if any(k != first for k in others):
+        raise Mixed
+    if _changes(node, same):
+        ends = (same, node) if root is _SHARE else (node, same)
+        less, more = (n.attrs.get("value", math.nan) for n in ends)
+        if root not in (_PRODUCT, _SHARE) or less * num_pieces != more:
             raise Mixed
         return Sum(first.degree - 1)
-    if node.op == "div" and isinstance(kinds[0], Sum):
-        if kinds[1] is None:
-            return first
-        if isinstance(kinds[1], Sum) and kinds[1].counts:
-            return Sum(kinds[0].degree - kinds[1].degree)
-    if node.op == "mul" and len(sums) == 1:
-        return first
     is_mean = not first.degree
-    if node.op in ("add", "sub") and (len(sums) == 2 or is_mean) and len(set(sums)) == 1:
+    added = {BROADCAST, PARTIAL} if is_mean else {BROADCAST}  # to each mean, so to theirs
+    results = {
+        set(s.outputs) == {PARTIAL}
+        for s in axis_signatures(node, 2)
+        if all(x is PARTIAL if k else x in added for x, k in zip(s.inputs, kinds, strict=True))
+    }
+    if True in results or (is_mean and root is _SHIFT):
         return first
-    if node.op == "scalar_add" and is_mean:
-        return first
+    if is_mean and results:
+        return None  # it is not read
     raise Mixed
+
+
+def _formula(node: Node) -> object:
+    """The expression of what a node computes of each element; None if there is none."""
+    op = None if node.is_structural else find_op(node.op)
+    if op is None or op.formula is None:
+        return None
+    return op.formula(*[v.type for v in node.inputs], **op.defaults | node.attrs)
+
+
+def _changes(node: Node, same: Node) -> bool:
+    """Whether the node computes with another number in micro-batches."""
+    if node.attrs == same.attrs:
+        return False
+    return "value" in node.attrs or _formula(node) is not None
 
 
 def batch_rows(trace: Trace) -> list[int]:

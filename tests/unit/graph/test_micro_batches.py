@@ -35,7 +35,7 @@ class Computes(nn.Graph):
     def build(self, x: Any, y: Any) -> Any:
         extra = [getattr(self, name) for name in self._modules if name.startswith("module")]
         results = self.function(self.linear(x), y, *extra)
-        results[0].backward()
+        results[0].backward(flow.ones_like(results[0]) if results[0].ndim else None)
         return results
 
 
@@ -61,6 +61,16 @@ def found(function: Callable[..., Any], *modules: nn.Module) -> frozenset[int] |
         (lambda h, y: [h.flip(0).square().mean()], None),
         (lambda h, y: [F.cross_entropy(h, y), h.T], None),
         (lambda h, y: [(h.T @ h).mean()], None),
+        (lambda h, y: [F.cross_entropy(h, y, ignore_index=3)], {0}),
+        (lambda h, y: [h.square().mean().unsqueeze(0).tile(3).cumsum(0)[1].neg()], {0}),
+        (lambda h, y: [h.square().mean(), h.mean(0) @ flow.ones(4, 2)], {0, 1}),
+        (lambda h, y: [F.linear(h.square().mean(0), flow.ones(2, 4), flow.ones(2)).sum()], {0}),
+        (lambda h, y: [h.square().sum() * h.shape[0] ** -1.0], {0}),
+        (lambda h, y: [h.square()], None),  # rows of losses, whose gradients are added up
+        (lambda h, y: [(h * h.shape[0]).mean()], None),  # numbers that pieces have otherwise
+        (lambda h, y: [h.mean() * flow.full((), float(h.shape[0]))], None),
+        (lambda h, y: [h.mean() + h.shape[0]], None),
+        (lambda h, y: [F.softplus(h, beta=h.shape[0]).mean()], None),
     ],
 )
 def test_only_means_of_rows_that_lie_apart_let_a_batch_be_cut(function: Any, means: Any) -> None:

@@ -74,7 +74,13 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "type", r"\*\* |pow\(", "int64.*bool", "a power of bools is a number"),
     ("", "type", r"(huber_loss|soft_margin_loss|with_logits)\(", "float", "the wider dtype"),
     ("", "value|type", r"\bv\d+\.where\(", "", "of bools alone the first is the condition"),
-    ("global", "value", r" [*/]=? |div|mul", r"is np.\w+\(nan.*\(-?inf", "part by part"),
+    (
+        "global",
+        "value",
+        r" [*/@]=? |div|mul|mm\(|mv\(|dot\(",
+        r"is np.\w+\(nan.*\(-?inf",
+        "part by part",
+    ),
     # -- values: infinities, NaN and ties
     ("", "value", r"atan2|arctan2", r"3.14", "the sign of a 0"),
     ("", "value|gradient", "", r"is np.\w+\(-?inf\), PyTorch's np.\w+\(-?inf", "the sign of a 0"),

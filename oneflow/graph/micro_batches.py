@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from oneflow.core.dtype import bool_
 from oneflow.core.expression import scalar, symbol
-from oneflow.core.graph import FORWARD, SEED, Node
+from oneflow.core.graph import BACKWARD, FORWARD, SEED, Node
 from oneflow.core.op import find_op
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.graph.trace import Trace
@@ -60,7 +61,8 @@ def means_of(whole: Trace, cut: Trace) -> frozenset[int] | None:
 
     whole, cut: the same graph without and with micro-batches.
     """
-    if whole.num_backward_passes > 1:
+    phases = [node.phase for node in whole.graph if node.op not in ("variable", "input")]
+    if sum(a != b == BACKWARD for a, b in pairwise(phases)) > 1:
         return None
     found: dict[int, Kind] = {}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import OneFlowError
@@ -18,24 +19,22 @@ if TYPE_CHECKING:
 
 def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls `module.forward` between its hooks, whose ops are traced as those of `forward`."""
-    path = trace.paths.get(id(module)) or f"{trace.module_path}.{type(module).__name__}".lstrip(".")
-    stage = trace.stage_of.get(id(module))
+    known, before = trace.known, trace.at
+    path = known.paths.get(id(module)) or f"{before.module}.{type(module).__name__}".lstrip(".")
+    stage = known.stage_of.get(id(module))
     trace.called[id(module)] = module
-    before = trace.module_path, trace.stage
-    trace.module_path = path
-    if stage is not None:
-        trace.stage = stage.id
+    trace.at = replace(before, module=path, stage=before.stage if stage is None else stage.id)
+    if stage is not None and stage.placement is not None:
         placement = stage.placement
-        if placement is not None:
-            args = map_tensors(args, lambda x: _moved(trace, x, placement))
-            kwargs = map_tensors(kwargs, lambda x: _moved(trace, x, placement))
+        args = map_tensors(args, lambda x: _moved(trace, x, placement))
+        kwargs = map_tensors(kwargs, lambda x: _moved(trace, x, placement))
     try:
         return call_forward(module, args, kwargs)
     except OneFlowError as error:
-        locate(error, trace.module_path)
+        locate(error, trace.at.module)
         raise
     finally:
-        trace.module_path, trace.stage = before
+        trace.at = before
 
 
 def call_forward(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

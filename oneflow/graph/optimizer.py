@@ -77,8 +77,8 @@ class GraphOptimizer:
         try:
             for parameter in self.parameters():
                 if parameter.grad is not None:
-                    marks: Attrs = {"of": trace.names[id(parameter)], "optimizer": self.number}
-                    grad = parameter.grad
+                    grad, name = parameter.grad, trace.known.names[id(parameter)]
+                    marks: Attrs = {"of": name, "optimizer": self.number}
                     parameter.grad = trace.structural(GRADIENT, grad, grad.meta, marks)
             if any("clip_grad_max_norm" in g for g in self.optim.param_groups):
                 self.optim.clip_grad()

@@ -28,11 +28,11 @@ class Lowering(Autocasting):
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Record an op, which may run in another precision."""
-        before, self._trace.has_own_dtypes = self._trace.has_own_dtypes, False
+        before, self._trace.at.has_own_dtypes = self._trace.at.has_own_dtypes, False
         try:
             return self._trace.run(op, inputs, attrs)
         finally:
-            self._trace.has_own_dtypes = before
+            self._trace.at.has_own_dtypes = before
 
     def run_cast(
         self,
@@ -54,7 +54,7 @@ def precision(trace: Trace, dtype: DType | None) -> Iterator[None]:
     if dtype is None:
         yield
         return
-    trace.has_own_dtypes = True
+    trace.at.has_own_dtypes = True
     with use_mode(Lowering(trace, dtype)):
         yield
-    trace.has_own_dtypes = False
+    trace.at.has_own_dtypes = False

@@ -7,8 +7,9 @@ in the trace reads that value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from oneflow.core.device import Device
@@ -33,11 +34,11 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
+from oneflow.graph.known import Known, Place
 from oneflow.graph.laying_out import may_lay_out
 from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
-from oneflow.graph.proxy import Stage
 from oneflow.graph.sources import Source
 from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
@@ -62,68 +63,31 @@ from oneflow.tensor.views import (
 
 
 class Trace(Mode):
-    """The mode, and what it has recorded.
-
-    rank: of this process: local tensors live there.  names: id(tensor) -> name, for tensors whose
-    names are known.  owners: those tensors by the id of their array.
-    """
+    """The mode, and what it has recorded."""
 
     reads_later = True
 
-    def __init__(
-        self,
-        name: str,
-        rank: int,
-        num_pieces: int,
-        names: dict[int, str],
-        owners: dict[int, Tensor],
-    ) -> None:
+    def __init__(self, name: str, num_pieces: int, known: Known) -> None:
         self.graph = LogicalGraph(name, num_pieces)
-        self.rank = rank
-        self.names = names
-        self._owners = owners
-        self._local: dict[str, Placement] = {}
+        self.known, self.at = known, Place()
+        self.locate: Callable[[], str] = user_location
+        """The lines of the user's code that a node keeps."""
         self.variables: dict[str, Tensor] = {}
+        self.called: dict[int, Module] = {}
+        """The modules that `build` calls, by id."""
+        self.sources: list[Source] = []
+        self.draws = DrawCounter()
+        """The numbers that random ops are given instead of seeds."""
+        self._local: dict[str, Placement] = {}
         self._current: dict[int, Value] = {}
         self._views: dict[int, tuple[int, Value, Tensor]] = {}
         """The version of the base at which the value was taken, of views made eagerly."""
         self._hidden: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._first: Node | None = None
-        self.locate: Callable[[], str] = user_location
-        """The lines of the user's code that a node keeps."""
-        self.module_path = ""
-        self.updated: frozenset[int] = frozenset()
-        """The parameters that the graph's optimizers update, by id, as long as `build` runs."""
-        self.called: dict[int, Module] = {}
-        """The modules that `build` calls, by id."""
-        self.stage: int | None = None
-        """That of the module that is called; None outside of all that have one."""
-        self.stages: dict[Placement, list[int]] = {}
-        """The stages of a placement, as far as they were set: all that runs there is of one."""
         self._makers: dict[int, Node] = {}
         """The node of a recorded call, by its number on the tape: its gradients belong to the same
         module and stage."""
-        self._maker: Node | None = None
-        """That of the call whose gradients are recorded."""
-        self.paths: dict[int, str] = {}
-        self.stage_of: dict[int, Stage] = {}
-        self.state_of: dict[int, str] = {}
-        """The names of the parameters whose states tensors are, by their ids."""
         self._layouts = Layouts()
-        self.sources: list[Source] = []
-        self.draws = DrawCounter()
-        """The numbers that random ops are given instead of seeds."""
-        self.lays_out = False
-        """Whether the search for layouts lays out variables, too."""
-        self.whole: dict[int, NdSbp] = {}
-        """The layouts of parameters before ZeRO has split them, by id."""
-        self.read_ahead: Sequence[Tensor] = ()
-        """Input that the readers gave to an earlier trace, which no step has used."""
-        self.is_in_backward = False
-        self.num_backward_passes = 0
-        self._writes_back = False
-        self.has_own_dtypes = False
-        """Whether the ops that follow keep the dtypes of the program: `precision` sets it."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -142,7 +106,7 @@ class Trace(Mode):
             types = infer_types(op, tuple([v.type for v in values]), attrs)
             placement = self._placement(op, inputs, values)
         except OneFlowError as error:
-            locate(error, self.module_path)
+            locate(error, self.at.module)
             raise
         node = self._append(op.name, values, types, placement, attrs)
         if op.mutates and not node.module:  # an update is its parameter's
@@ -161,11 +125,17 @@ class Trace(Mode):
     @contextmanager
     def writing_back(self) -> Iterator[None]:
         """Within, ops bring back to where it lies what was overwritten elsewhere."""
-        before, self._writes_back = self._writes_back, True
+        with self._from(replace(self.at, writes_back=True)):
+            yield
+
+    @contextmanager
+    def _from(self, place: Place) -> Iterator[None]:
+        """Within, ops are recorded from another place on; then from this one again."""
+        before, self.at = self.at, place
         try:
             yield
         finally:
-            self._writes_back = before
+            self.at = before
 
     def end_build(self) -> None:
         """Optimizers follow: they draw once a step."""
@@ -175,7 +145,7 @@ class Trace(Mode):
         """The gradient with which a backward pass begins, marked so that a pass finds it; a pass
         within a pass, as of a checkpoint, goes on with gradients that are scaled.
         """
-        if self.is_in_backward:
+        if self.at.is_backward:
             return grad
         seed = self.structural(SEED, grad, grad.meta, {})
         record_call(SEED, (grad,), (seed,), lambda grads: grads, on_release=nothing_saved)
@@ -183,14 +153,8 @@ class Trace(Mode):
 
     @contextmanager
     def backward_pass(self) -> Iterator[None]:
-        was_in, self.is_in_backward = self.is_in_backward, True
-        self.num_backward_passes += not was_in
-        place = self.module_path, self.stage, self._maker
-        try:
+        with self._from(replace(self.at, is_backward=True)):
             yield
-        finally:
-            self.is_in_backward = was_in
-            self.module_path, self.stage, self._maker = place
 
     # ---- stages ----------------------------------------------------------------------------------
 
@@ -201,20 +165,20 @@ class Trace(Mode):
 
     def differentiate(self, number: int) -> None:
         """The gradients of the call with this number follow."""
-        self._maker = self._makers.get(number)
-        if self._maker is not None:
-            self.stage = self._maker.stage
-        self.module_path = self._maker.module if self._maker is not None else ""
+        self.at.maker = self._makers.get(number)
+        if self.at.maker is not None:
+            self.at.stage = self.at.maker.stage
+        self.at.module = self.at.maker.module if self.at.maker is not None else ""
 
     def _stage_on(self, placement: Placement, values: list[Value]) -> int:
         """The stage of an op there: on a placement of several that of the module that is called;
         outside of these, that of the latest operand.
         """
-        known = self.stages.get(placement)
+        known = self.known.stages.get(placement)
         if known is None:
-            return self.stage or 0
-        if self.stage in known:
-            return self.stage
+            return self.at.stage or 0
+        if self.at.stage in known:
+            return self.at.stage
         return max((v.node.stage for v in values if v.node.stage in known), default=known[0])
 
     def create(
@@ -308,8 +272,8 @@ class Trace(Mode):
     def source(self, read: Callable[[object], Any]) -> Any:
         """An input that the graph feeds itself, with what `read` makes of each step."""
         name = f"source.{len(self.sources)}"
-        if len(self.sources) < len(self.read_ahead):
-            first = self.read_ahead[len(self.sources)]
+        if len(self.sources) < len(self.known.read_ahead):
+            first = self.known.read_ahead[len(self.sources)]
         else:
             mode = swap_mode(None)
             try:
@@ -381,7 +345,7 @@ class Trace(Mode):
             return value
         x = self.owner(x)
         view = view_of(x)
-        if view is not None and self._is_known(view.base) and id(x) not in self.names:
+        if view is not None and self._is_known(view.base) and id(x) not in self.known.names:
             return self._seen_through(x, view)
         found = self._current.get(id(x))
         if found is None:
@@ -391,7 +355,7 @@ class Trace(Mode):
     def _is_known(self, x: Tensor) -> bool:
         """Is the memory of `x` a variable of this graph, or will it be?"""
         x = self.owner(x)
-        return x.value is not None or id(x) in self.names or id(x) in self._current
+        return x.value is not None or id(x) in self.known.names or id(x) in self._current
 
     def _seen_through(self, x: Tensor, view: View) -> Value:
         """The value of `x`, a view made eagerly, taken of the variable that its base is."""
@@ -407,14 +371,14 @@ class Trace(Mode):
         two variables they would be apart wherever their memory is: in a job file, say."""
         if x.value is not None or x._array is None:
             return x
-        found = self._owners.setdefault(id(x._array), x)
+        found = self.known.owners.setdefault(id(x._array), x)
         if found._array is not x._array:  # it was given another array since
-            found = self._owners[id(x._array)] = x
+            found = self.known.owners[id(x._array)] = x
         kind = found.meta, found._placement, found._sbp
         return found if kind == (x.meta, x._placement, x._sbp) else x
 
     def _add_variable(self, x: Tensor) -> Value:
-        name = self.names.get(id(x))
+        name = self.known.names.get(id(x))
         if name is None:
             name = f"free.{len(self.variables)}"
         if name in self.variables:
@@ -423,15 +387,15 @@ class Trace(Mode):
         self.hide_gradient(x)
         placement = self._placement_of(x)
         attrs: Attrs = {"name": name}
-        if self.lays_out and id(x) in self.names and may_lay_out(x):
+        if self.known.lays_out and id(x) in self.known.names and may_lay_out(x):
             attrs = {**attrs, "free": True}
-        if id(x) in self.state_of:
-            attrs = {**attrs, "state_of": self.state_of[id(x)]}
+        if id(x) in self.known.state_of:
+            attrs = {**attrs, "state_of": self.known.state_of[id(x)]}
         node = self._append("variable", [], [x.meta], placement, attrs, at_front=True)
         given = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
-        node.outputs[0].sbp = self.whole.get(id(x), given)
+        node.outputs[0].sbp = self.known.whole.get(id(x), given)
         self._current[id(x)] = node.outputs[0]
-        stage = self.stage_of.get(id(x))
+        stage = self.known.stage_of.get(id(x))
         node.stage = node.stage if stage is None else stage.id
         return node.outputs[0]
 
@@ -444,13 +408,14 @@ class Trace(Mode):
         """This rank's devices of a kind, on which local tensors are."""
         found = self._local.get(kind)
         if found is None:
-            found = self._local[kind] = Placement(kind, [self.rank])
+            found = self._local[kind] = Placement(kind, [self.known.rank])
         return found
 
     def check_read(self, x: Tensor) -> None:
         """Refuse to read what changes from step to step: it would be a constant of the graph."""
-        if self.updated and x._array is not None and id(self.owner(x)) in self.updated:
-            name = self.names.get(id(self.owner(x)), "a parameter")
+        is_updated = x._array is not None and id(self.owner(x)) in self.known.updated
+        if is_updated and not self.draws.is_after_pieces:
+            name = self.known.names.get(id(self.owner(x)), "a parameter")
             raise GraphError(
                 f"nn.Graph.build reads the values of {name} ({x.meta}), which an optimizer of the "
                 "graph updates in each step: they would stay those of now; compute with the tensor"
@@ -470,7 +435,7 @@ class Trace(Mode):
         """
         new = self._laid_out_like(x, new)
         view = view_of(x)
-        if view is None or id(x) in self.names:
+        if view is None or id(x) in self.known.names:
             write_whole(self, x, new)
         else:
             write_through(self, x, view, new)
@@ -502,7 +467,7 @@ class Trace(Mode):
                 )
             )
         owner = self.owner(x)
-        if id(owner) in self.names:
+        if id(owner) in self.known.names:
             assign(owner, new)
         elif view_of(x) is None:
             self.rebind(owner, new)
@@ -567,20 +532,20 @@ class Trace(Mode):
                 self._first = node
         node.stage = self._stage_on(placement, values)
         self._note_phase(node)
-        node.module = self.module_path
-        is_gradient = node.phase == BACKWARD and self._maker is not None
-        node.location = self._maker.location if is_gradient and self._maker else self.locate()
+        node.module = self.at.module
+        is_gradient = node.phase == BACKWARD and self.at.maker is not None
+        node.location = self.at.maker.location if is_gradient and self.at.maker else self.locate()
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
             node.rate = PIECE if find_op(op).mutates else STEP
         return node
 
     def _note_phase(self, node: Node) -> None:
         if self.draws.is_after_pieces:
-            node.phase = WRITE_BACK if self._writes_back else UPDATE
-        elif not self.is_in_backward:
+            node.phase = WRITE_BACK if self.at.writes_back else UPDATE
+        elif not self.at.is_backward:
             node.phase = FORWARD
-            node.has_own_dtypes = self.has_own_dtypes and node.op != "to_global"
+            node.has_own_dtypes = self.at.has_own_dtypes and node.op != "to_global"
         else:
             node.phase = BACKWARD
-            if self._maker is not None and self._maker.outputs:
-                node.grad_of = self._maker.outputs[0].id
+            if self.at.maker is not None and self.at.maker.outputs:
+                node.grad_of = self.at.maker.outputs[0].id

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oneflow.core.errors import GraphError, OneFlowError
 from oneflow.core.location import locate, package_file, user_location, user_stack
-from oneflow.core.placement import Placement
-from oneflow.distributed.world import world
-from oneflow.graph.names import buffers_of, names_of, owners_of, owners_of_states, paths_of
+from oneflow.graph.known import known_of
+from oneflow.graph.names import buffers_of
 from oneflow.graph.precision import precision
-from oneflow.graph.proxy import Stage
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
 from oneflow.nn.module import Module
@@ -38,15 +36,10 @@ def trace_build(
     num_pieces: micro-batches, if not as many as `graph.config` says.  read_ahead: input that the
     graph's readers gave to an earlier trace, which no step has used.
     """
-    stages, pieces = graph._stages, num_pieces or graph.config.num_pieces
-    trace = Trace(graph.name, world().rank, pieces, names_of(graph), owners_of(graph))
-    trace.paths, trace.stage_of, trace.read_ahead = paths_of(graph), stages, read_ahead
+    pieces = num_pieces or graph.config.num_pieces
+    trace = Trace(graph.name, pieces, known_of(graph, read_ahead))
     if graph._stack is not None:
         trace.locate = partial(user_stack, *graph._stack)
-    trace.state_of, trace.lays_out = owners_of_states(graph), graph.config.auto_parallel
-    if graph.config.zero is not None and graph._optimizers:
-        trace.whole = graph._whole
-    trace.stages = _stages_by_placement(stages)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():
             trace.hide_gradient(parameter)
@@ -81,9 +74,7 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
         trace.value_of(number)
     trace.locate = inside
     with precision(trace, graph.config.amp_dtype):
-        trace.updated = frozenset(id(p) for o in graph._optimizers for p in o.parameters())
         outputs = graph.build(*args, **kwargs)
-        trace.updated = frozenset()
     trace.locate = outside
     for module, name, buffer in buffers:
         _keep_buffer(module, name, buffer)
@@ -123,11 +114,3 @@ def _keep_buffer(module: Module, name: str, buffer: Tensor) -> None:
         )
     with no_grad():
         buffer.copy_(new)
-
-
-def _stages_by_placement(stages: dict[int, Stage]) -> dict[Placement, list[int]]:
-    found: dict[Placement, set[int]] = {}
-    for stage in stages.values():
-        if stage.placement is not None:
-            found.setdefault(stage.placement, set()).add(stage.id)
-    return {placement: sorted(ids) for placement, ids in found.items()}

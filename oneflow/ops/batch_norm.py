@@ -11,7 +11,7 @@ from oneflow.core.dtype import float32, float64
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
+from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
 from oneflow.ops.cast import cast
@@ -273,7 +273,7 @@ class BatchNormGradSums(Op):
     def sbp(
         d_y: TensorType, x: TensorType, mean: TensorType, inv_std: TensorType
     ) -> list[SbpSignature]:
-        return _channel_signatures(x.ndim, 2, 2, "CC", PARTIAL)
+        return [*_channel_signatures(x.ndim, 2, 2, "CC", PARTIAL), signature("P B B B -> P P")]
 
 
 batch_norm_grad_sums = declare(BatchNormGradSums)

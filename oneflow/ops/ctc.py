@@ -128,7 +128,7 @@ class CtcLossGrad(Op):
 
     @staticmethod
     def sbp(*_: TensorType, **__: object) -> list[SbpSignature]:
-        return [signature("S0 S1 S0 S0 S0 S0 S1 -> S1")]
+        return [signature("S0 S1 S0 S0 S0 S0 S1 -> S1"), signature("P B B B B B B -> P")]
 
 
 ctc_loss_grad = declare(CtcLossGrad)

@@ -8,7 +8,7 @@ from oneflow.core.dtype import int32, int64
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Op, declare, leading_signatures
 from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import SbpSignature
+from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, concat, gather, shape, slicing, unary
 from oneflow.ops.checks import require_dtype, require_same_dtype
@@ -185,7 +185,7 @@ class LdlSolve(Op):
     def sbp(
         ld: TensorType, pivots: TensorType, b: TensorType, *, is_hermitian: bool
     ) -> list[SbpSignature]:
-        return leading_signatures(ld.ndim - 2, 3)
+        return [*leading_signatures(ld.ndim - 2, 3), signature("B B P -> P")]
 
 
 ldl_solve = declare(LdlSolve)

@@ -11,7 +11,7 @@ from oneflow.core.dtype import int32
 from oneflow.core.errors import AutogradError, DTypeError, ShapeError
 from oneflow.core.op import Op, declare, leading_signatures
 from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import SbpSignature, Split
+from oneflow.core.sbp import SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, concat, reduce, scalar, shape, slicing, unary
 from oneflow.ops.checks import FIELD, require, require_same_dtype
@@ -125,7 +125,7 @@ class Solve(Op):
 
     @staticmethod
     def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
-        return leading_signatures(a.ndim - 2, 2)
+        return [*leading_signatures(a.ndim - 2, 2), signature("B P -> P")]
 
     @staticmethod
     def grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Gradients:

@@ -16,25 +16,21 @@ from oneflow.core.expression import (
     symbols,
     where,
 )
-from oneflow.core.op import Op, declare, leading_signatures
+from oneflow.core.op import declare
 from oneflow.core.operand import Attr, Gradients, Operand, Tensor
-from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
 from oneflow.ops.activation import softplus
 from oneflow.ops.checks import require_same
 from oneflow.ops.elementwise import Elementwise
+from oneflow.ops.formulated import Formulated
 from oneflow.ops.scalar import scalar_add, scalar_mul
 
 _X, _TARGET, _D = symbols("x target d_loss")
 
 
-class _Loss(Op):
+class _Loss(Formulated):
     """The common part of a loss of (x, target) and its gradient, of (d_loss, x, target)."""
-
-    @classmethod
-    def sbp(cls, *types: TensorType, **_: object) -> list[SbpSignature]:
-        return leading_signatures(types[0].ndim, len(types))
 
     @classmethod
     def alike(cls, *operands: Operand) -> TensorType:

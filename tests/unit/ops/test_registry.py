@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oneflow.core.errors import LinAlgError
 from oneflow.core.op import REGISTRY, find_op, infer_types, signatures
+from oneflow.core.sbp import BROADCAST, PARTIAL
 from oneflow.kernels import registry
 
 from .numpy_mode import (
@@ -118,6 +120,44 @@ def test_signatures_give_the_whole(sample: Sample, num_ranks: int) -> None:
                 _assert_close(got[i], want[i], 1e-9)
             except AssertionError as error:
                 raise AssertionError(f"{sample.op} {attrs}: {sbp}, output {i}: {error}") from None
+
+
+def _is_linear(sample: Sample, i: int) -> bool:
+    """f(2 u - 3 v) = 2 f(u) - 3 f(v), all other inputs as they are."""
+    u, v = np.random.default_rng(3).normal(size=(2, *sample.inputs[i].shape))
+
+    def of(x: Any) -> list[Any]:
+        outs = run_whole(sample.op, (*sample.inputs[:i], x, *sample.inputs[i + 1 :]), sample.attrs)
+        return [np.asarray(y, complex) if y.dtype.kind in "fc" else np.nan for y in outs]
+
+    try:
+        with np.errstate(all="ignore"):
+            triples = zip(of(u), of(v), of(2 * u - 3 * v), strict=True)
+            return all(np.allclose(2 * a - 3 * b, c, 1e-9, 1e-9) for a, b, c in triples)
+    except LinAlgError:
+        return False
+
+
+LINEAR_BY_CHANCE = {
+    ("batch_norm_grad_apply", 6), ("ctc_loss_grad", 1), ("ctc_loss_grad", 5), ("nextafter", 0),
+    ("xlogy", 0), ("xlog1py", 0),
+}  # fmt: skip
+"""A weight, which is never partial; a sample of zeros; the last bits; finite logarithms."""
+
+
+def test_what_is_linear_in_an_operand_takes_partial_sums_of_it() -> None:
+    """Asked of operands in which all samples of an op are linear: a power of 1 is one, too."""
+    silent: dict[tuple[str, int], bool] = {}
+    for sample in SAMPLES:
+        op, types = find_op(sample.op), tuple(map(type_of, sample.inputs))
+        if op.is_random or op.mutates:
+            continue
+        listed = [s.inputs for s in signatures(op, types, sample.attrs, 2)]
+        for i in filter(lambda i: _is_float(sample.inputs[i]), range(len(types))):
+            says = tuple(PARTIAL if k == i else BROADCAST for k in range(len(types))) in listed
+            if silent.get((sample.op, i), True):
+                silent[sample.op, i] = not says and _is_linear(sample, i)
+    assert {key for key, found in silent.items() if found} == LINEAR_BY_CHANCE
 
 
 def _added_up_in_float32() -> list[Sample]:

@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING
 
 from oneflow.actors.fusing import Fact, Line, bind_alike, kind_of
 from oneflow.actors.live_bytes import LiveBytes
+from oneflow.core.expression import apply, scalar, symbol
 from oneflow.core.graph import Node, Value
-from oneflow.core.op import infer_types
+from oneflow.core.op import expression_of, infer_types
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import cublas_lt
 from oneflow.kernels.cuda_products import find_plan
-from oneflow.ops.matmul import Product
+from oneflow.ops.activation import Gelu, GeluGrad
+from oneflow.ops.matmul import Product, SumRows
 
 if TYPE_CHECKING:
     from oneflow.actors.segment import BoundNode
@@ -35,7 +37,14 @@ Finds = Callable[[Sequence[TensorType], tuple[bool, bool], float, tuple[str, ...
 transposed, scale, epilogue."""
 
 _DTYPES = ("float32", "float16", "bfloat16")
-_ANCHORS = ("linear", "matmul", "matmul_weight_grad")
+_WORDS = {
+    symbol("a") + symbol("b"): "added",
+    symbol("x") * scalar("value"): "scale",
+    apply("relu", symbol("x")): "relu",
+    Gelu.formula(approximate="tanh"): "gelu",
+    GeluGrad.formula(approximate="tanh"): "gelu_grad",
+}
+"""Formulas of ops that the library computes of a product as it writes it."""
 _NO_WAY = "cuBLASLt has no product with it"
 
 
@@ -133,25 +142,17 @@ class _Products(Line):
     def _begin(self, i: int) -> Chain | None:
         """The product that node `i` is; None if it is none that the library could join."""
         node, call = self._nodes[i].node, self._nodes[i].call
-        if node.op not in _ANCHORS or call.out_types[0].dtype.name not in _DTYPES:
+        out = call.out_types[0]
+        attrs = call.op.defaults | call.attrs
+        made = call.op.factors and call.op.factors(*call.in_types, **attrs)
+        if made is None or out.dtype.name not in _DTYPES or not out.numel:
             return None
-        factors = list(zip(node.inputs, call.in_types, strict=True))[:2]
-        turned = bool(call.attrs.get("transpose_a")), bool(call.attrs.get("transpose_b"))
-        bias: list[Value] = []
-        if node.op == "linear":
-            turned, bias = (False, True), node.inputs[2:]
-        elif node.op == "matmul_weight_grad":
-            turned = (True, False)
-            factors = factors[::-1] if call.attrs["transpose"] else factors
-        elif factors[1][1].ndim != 2 or (turned[0] and factors[0][1].ndim != 2):
+        operands = list(zip(node.inputs, call.in_types, strict=True))
+        a, b = (operands[k] for k in made.operands)
+        if not a[1].numel or a[1].ndim < 2:
             return None
-        if not call.out_types[0].numel or not factors[0][1].numel or factors[0][1].ndim < 2:
-            return None
-        chain = Chain(
-            (i,), i, (factors[0], factors[1]), turned, call.out_types[0],
-            outputs={"": node.outputs[0]},
-        )  # fmt: skip
-        return chain.with_operand("bias", bias[0], call.in_types[2]) if bias else chain
+        chain = Chain((i,), i, (a, b), made.turned, out, outputs={"": node.outputs[0]})
+        return chain if made.bias is None else chain.with_operand("bias", *operands[made.bias])
 
     def _grow(self, chain: Chain) -> None:
         """Takes in what follows the product, as far as that can be computed with it."""
@@ -192,7 +193,7 @@ class _Products(Line):
         if out.id in self._published or {"relu", "gelu", "gelu_grad"} & chain.epilogue:
             return None
         readers = self._readers.get(out.id, [])
-        at = next((r for r in readers if self._nodes[r].node.op == "gelu"), None)
+        at = next((r for r in readers if self._word(r) == "gelu"), None)
         if at is None:
             at = readers[0] if len(readers) == 1 else None
         if at is None or at in self._taken:
@@ -204,27 +205,32 @@ class _Products(Line):
         )  # fmt: skip
         if bound.call.out_types[0] != chain.type:
             return None
-        if bound.node.op == "gelu" and bound.call.attrs["approximate"] == "tanh":
+        if self._word(at) == "gelu":
             if len(readers) == 1:
                 return taken.with_word("gelu")
             return taken.with_word("gelu").with_output("saved", out)
-        return self._next_alone(chain, taken, bound) if len(readers) == 1 else None
+        return self._next_alone(chain, taken) if len(readers) == 1 else None
 
-    def _next_alone(self, chain: Chain, taken: Chain, bound: BoundNode) -> Chain | None:
+    def _word(self, at: int) -> str:
+        call = self._nodes[at].call
+        return _WORDS.get(expression_of(call.op, call.in_types, call.attrs), "")
+
+    def _next_alone(self, chain: Chain, taken: Chain) -> Chain | None:
         """The same for an op that is the only one to read the result."""
-        out, node, call = chain.outputs[""], bound.node, bound.call
-        if node.op == "relu":
+        out, word, bound = chain.outputs[""], self._word(taken.at), self._nodes[taken.at]
+        node, call = bound.node, bound.call
+        if word == "relu":
             return taken.with_word("relu")
-        if node.op == "scalar_mul" and not chain.epilogue and chain.scale == 1.0:
+        if word == "scale" and not chain.epilogue and chain.scale == 1.0:
             return replace(taken, scale=float(call.attrs["value"]))
         if len(node.inputs) != 2 or node.inputs[0] is node.inputs[1]:
             return None
         k = 1 if node.inputs[0] is out else 0
         other, type_ = node.inputs[k], call.in_types[k]
-        if node.op == "gelu_grad" and k == 1 and call.attrs["approximate"] == "tanh":
+        if word == "gelu_grad" and k == 1:
             return None if chain.epilogue else taken.with_operand("gelu_grad", other, type_)
         is_wanted = kind_of(self._nodes[chain.at].node.op, node.op) not in self._unfused
-        if node.op != "add" or type_.dtype is not chain.type.dtype or not is_wanted:
+        if word != "added" or type_.dtype is not chain.type.dtype or not is_wanted:
             return None
         if type_.shape == chain.type.shape and type_.ndim > 1 and "added" not in chain.epilogue:
             return taken.with_operand("added", other, type_)
@@ -234,8 +240,7 @@ class _Products(Line):
 
     def _with_sums(self, chain: Chain) -> Iterator[Chain]:
         """The chain with the sums of rows that are the gradient of a bias."""
-        is_weights = self._nodes[chain.members[0]].node.op == "matmul_weight_grad"
-        if is_weights and not chain.epilogue and len(chain.members) == 1:
+        if chain.turned == (True, False) and not chain.epilogue and len(chain.members) == 1:
             pairs = [("sum_a", chain.factors[0][0]), ("sum_b", chain.factors[1][0])]
         elif "gelu_grad" in chain.epilogue:
             pairs = [("sum_out", chain.outputs[""])]
@@ -243,7 +248,7 @@ class _Products(Line):
             return
         for word, value in pairs:
             for at in self._readers.get(value.id, ()):
-                is_sum = self._nodes[at].node.op == "sum_rows" and at not in self._taken
+                is_sum = self._nodes[at].call.op is SumRows and at not in self._taken
                 if is_sum and not self.reader_before(chain.at, (at,), chain.members):
                     longer = chain.with_output(word, self._nodes[at].node.outputs[0])
                     yield replace(longer, members=(*chain.members, at))

@@ -32,7 +32,7 @@ import inspect
 import string
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from oneflow.core.dispatch import call
 from oneflow.core.errors import CallError, GraphError, InternalError
@@ -71,6 +71,18 @@ class Box:
 
 Boxes = tuple[Box, ...]
 """Boxes of all inputs, or of all outputs, of an op on one rank."""
+
+
+class Factors(NamedTuple):
+    """A product of two matrices of rows of their last dim, which may have more dims before.
+
+    operands: their positions.  turned: which of them are transposed.  bias: the position of what is
+    added to each row.
+    """
+
+    operands: tuple[int, int]
+    turned: tuple[bool, bool]
+    bias: int | None = None
 
 
 def _last_dim(*_: object, **__: object) -> int:
@@ -240,6 +252,9 @@ class Op(metaclass=OpClass):
     of (m, k) and (k, n) has 2 m k n; None: one for each function of the formula and element, and
     none without a formula."""
 
+    factors: ClassVar[Callable[..., Factors | None] | None] = None
+    """`factors(*types, **attrs)`: the product that a call is; None: it is none of two matrices."""
+
     uniform: ClassVar[Callable[..., Collection[int]] | None] = None
     """`uniform(*types, **attrs)`: the dims of the output along which all elements are equal,
     whatever the inputs hold; for ops that fill or repeat."""
@@ -397,6 +412,11 @@ def operand_names(op: type[Op], count: int) -> tuple[str, ...]:
     """Names of the first `count` operands in the op's formula: of `infer`'s parameters, or a, b,
     c ... for an op that takes any number."""
     return (op.operands or tuple(string.ascii_lowercase))[:count]
+
+
+def expression_of(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs) -> Any:
+    """The expression of a call's output, or those of its outputs; None without a formula."""
+    return None if op.formula is None else op.formula(*types, **op.defaults | attrs)
 
 
 def num_outputs(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs) -> int:

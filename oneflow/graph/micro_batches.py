@@ -23,7 +23,7 @@ from typing import NamedTuple
 from oneflow.core.dtype import bool_
 from oneflow.core.expression import scalar, symbol
 from oneflow.core.graph import BACKWARD, FORWARD, SEED, Node
-from oneflow.core.op import find_op
+from oneflow.core.op import expression_of, find_op
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.graph.trace import Trace
 from oneflow.scheduler.compiler.signatures import axis_signatures
@@ -176,10 +176,8 @@ def _of_sums(node: Node, same: Node, kinds: list[Kind], num_pieces: int) -> Kind
 
 def _formula(node: Node) -> object:
     """The expression of what a node computes of each element; None if there is none."""
-    op = None if node.is_structural else find_op(node.op)
-    if op is None or op.formula is None:
-        return None
-    return op.formula(*[v.type for v in node.inputs], **op.defaults | node.attrs)
+    types = tuple([v.type for v in node.inputs])
+    return None if node.is_structural else expression_of(find_op(node.op), types, node.attrs)
 
 
 def _changes(node: Node, same: Node) -> bool:

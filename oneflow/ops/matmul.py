@@ -6,7 +6,7 @@ import string
 from math import prod
 
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Op, declare, einsum_signatures
+from oneflow.core.op import Factors, Op, declare, einsum_signatures
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
@@ -46,6 +46,13 @@ class Matmul(Op):
     def flops(a: TensorType, b: TensorType, *, transpose_a: bool, transpose_b: bool) -> int:
         rows, inner = _matrix(a, transpose_a)
         return 2 * prod(_broadcast_batch(a, b)) * rows * inner * _matrix(b, transpose_b)[1]
+
+    @staticmethod
+    def factors(
+        a: TensorType, b: TensorType, *, transpose_a: bool, transpose_b: bool
+    ) -> Factors | None:
+        is_of_two = b.ndim == 2 and (a.ndim == 2 or not transpose_a)
+        return Factors((0, 1), (transpose_a, transpose_b)) if is_of_two else None
 
     @staticmethod
     def sbp(
@@ -92,6 +99,10 @@ class MatmulWeightGrad(Op):
         return 2 * a.numel * d.shape[-1]
 
     @staticmethod
+    def factors(*_: TensorType, transpose: bool) -> Factors:
+        return Factors((1, 0) if transpose else (0, 1), (True, False))
+
+    @staticmethod
     def sbp(a: TensorType, d: TensorType, *, transpose: bool) -> list[SbpSignature]:
         rows = _BATCH_LETTERS[: a.ndim - 1]
         return einsum_signatures(f"{rows}k,{rows}n->{'nk' if transpose else 'kn'}")
@@ -126,6 +137,10 @@ class Linear(Op):
     @staticmethod
     def flops(x: TensorType, w: TensorType, b: TensorType) -> int:
         return (2 * x.shape[-1] + 1) * prod(x.shape[:-1]) * w.shape[0]
+
+    @staticmethod
+    def factors(*_: TensorType) -> Factors:
+        return Factors((0, 1), (False, True), bias=2)
 
     @staticmethod
     def sbp(x: TensorType, w: TensorType, b: TensorType) -> list[SbpSignature]:

@@ -160,6 +160,22 @@ def test_what_is_linear_in_an_operand_takes_partial_sums_of_it() -> None:
     assert {key for key, found in silent.items() if found} == LINEAR_BY_CHANCE
 
 
+@pytest.mark.parametrize("sample", named([s for s in SAMPLES if find_op(s.op).factors]))
+def test_products_are_of_the_factors_that_they_name(sample: Sample) -> None:
+    op, types = find_op(sample.op), tuple(map(type_of, sample.inputs))
+    made = op.factors and op.factors(*types, **op.defaults | sample.attrs)
+    if not made:
+        assert any(t.ndim > 2 for t in types)  # a product of many matrices
+        return
+    a, b = (
+        (x.reshape(-1, x.shape[-1]).T if is_turned else x.reshape(-1, x.shape[-1]))
+        for x, is_turned in zip((sample.inputs[i] for i in made.operands), made.turned, strict=True)
+    )
+    want = a @ b + (0 if made.bias is None else sample.inputs[made.bias])
+    (out,) = run_whole(sample.op, sample.inputs, sample.attrs)
+    np.testing.assert_allclose(out.reshape(want.shape), want, rtol=1e-10, atol=1e-10)
+
+
 def _added_up_in_float32() -> list[Sample]:
     registry.load()
     names = {name for name, device in registry.IN_FLOAT32 if device == "cpu"}

@@ -142,9 +142,10 @@ class _Products(Line):
     def _begin(self, i: int) -> Chain | None:
         """The product that node `i` is; None if it is none that the library could join."""
         node, call = self._nodes[i].node, self._nodes[i].call
+        if call.op.factors is None:
+            return None
+        made = call.op.factors(*call.in_types, **call.op.defaults | call.attrs)
         out = call.out_types[0]
-        attrs = call.op.defaults | call.attrs
-        made = call.op.factors and call.op.factors(*call.in_types, **attrs)
         if made is None or out.dtype.name not in _DTYPES or not out.numel:
             return None
         operands = list(zip(node.inputs, call.in_types, strict=True))

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oneflow.actors.fusing import OTHER_IDS, Fact, Line, bind_alike
+from oneflow.core.expression import symbol
 from oneflow.core.graph import Node, Value
+from oneflow.core.op import Box, expression_of
 from oneflow.core.operand import Attrs
 from oneflow.kernels.registry import find_view
 
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
     from oneflow.actors.segment import BoundNode
 
 
+_SUM = symbol("a") + symbol("b")
+
+
 def join(
     nodes: list[BoundNode], published: frozenset[int], device: str
 ) -> tuple[list[BoundNode], list[Fact]]:
     """The nodes with concatenations in place of such sums, and which were made."""
     facts: list[Fact] = []
-    if any(bound.node.op == "slice_scatter" for bound in nodes):
+    if any(bound.call.op.place for bound in nodes):
         joining = _Joining(nodes, published, device)
         nodes, facts = joining.result(), joining.facts
     if device == "cuda" and any(bound.node.op == "concat" for bound in nodes):
@@ -43,17 +48,18 @@ class _Joining(Line):
         made: dict[int, BoundNode] = {}
         gone: set[int] = set()
         seen: set[int] = set()
-        for i in sorted(self._sums(), reverse=True):  # the last sum of a chain first
+        found = self._sums()
+        for i in sorted(found, reverse=True):  # the last sum of a chain first
             if i in seen:
                 continue
-            slices, sums = self._terms(i)
+            slices, sums = self._terms(i, found)
             seen.update(sums)
             concatenated = self._concatenated(i, slices)
             if concatenated is not None:
                 members = tuple(self._nodes[at] for at in (*slices, *sums, i))
                 made[i] = replace(concatenated, members=members)
                 gone.update(slices, sums)
-                ops = ("slice_scatter",) * len(slices) + ("add",) * (len(sums) + 1)
+                ops = tuple(self._nodes[at].node.op for at in (*slices, *sums, i))
                 type_ = str(concatenated.call.out_types[0])
                 self.facts.append(Fact(ops, type_, self._nodes[i].node.location))
         return [made.get(i, bound) for i, bound in enumerate(self._nodes) if i not in gone]
@@ -62,8 +68,9 @@ class _Joining(Line):
         """Sums of slices among zeros, and of such sums, by their positions."""
         found: set[int] = set()
         for i, bound in enumerate(self._nodes):
-            node = bound.node
-            if node.op == "add" and all(self._is_term(v, node, found) for v in node.inputs):
+            node, call = bound.node, bound.call
+            are_terms = all(self._is_term(v, node, found) for v in node.inputs)
+            if are_terms and expression_of(call.op, call.in_types, call.attrs) is _SUM:
                 found.add(i)
         return found
 
@@ -72,21 +79,27 @@ class _Joining(Line):
         at = self._maker.get(value.id)
         if at is None or len(value.users) != 1 or value.id in self._published:
             return False
-        is_slice = self._nodes[at].node.op == "slice_scatter"
-        return (is_slice or at in sums) and value.type == reader.outputs[0].type
+        return (at in sums or self._place(at) is not None) and value.type == reader.outputs[0].type
 
-    def _terms(self, i: int) -> tuple[list[int], list[int]]:
-        """The slices that sum `i` adds up, and the sums on the way."""
+    def _place(self, at: int) -> Box | None:
+        """The part of the result of node `at` that is its operand, among zeros."""
+        call = self._nodes[at].call
+        if call.op.place is None:
+            return None
+        return call.op.place(*call.in_types, **call.op.defaults | call.attrs)
+
+    def _terms(self, i: int, found: set[int]) -> tuple[list[int], list[int]]:
+        """The slices that sum `i` adds up, and the sums `found` on the way."""
         slices: list[int] = []
         sums: list[int] = []
         waiting = list(self._nodes[i].node.inputs)
         while waiting:
             at = self._maker[waiting.pop().id]
-            if self._nodes[at].node.op == "slice_scatter":
-                slices.append(at)
-            else:
+            if at in found:
                 sums.append(at)
                 waiting += self._nodes[at].node.inputs
+            else:
+                slices.append(at)
         return slices, sums
 
     def _concatenated(self, i: int, slices: list[int]) -> BoundNode | None:
@@ -95,16 +108,16 @@ class _Joining(Line):
         calls = [self._nodes[at].call for at in slices]
         shape = calls[0].out_types[0].shape
         cut = {d for c in calls for d, n in enumerate(c.in_types[0].shape) if n != shape[d]}
-        whole = all("taken" not in c.attrs and set(c.attrs["steps"]) == {1} for c in calls)
-        if len(cut) != 1 or not whole or any(self.until(at) < i for at in slices):
+        if len(cut) != 1 or any(self.until(at) < i for at in slices):
             return None
         (dim,) = cut
-        slices = sorted(slices, key=lambda at: self._nodes[at].call.attrs["starts"][dim])
+        boxes = {at: box for at in slices if (box := self._place(at)) is not None}
+        slices = sorted(slices, key=lambda at: boxes[at].starts[dim])
         end = 0
         for at in slices:
-            if self._nodes[at].call.attrs["starts"][dim] != end:
+            if boxes[at].starts[dim] != end:
                 return None
-            end = self._nodes[at].call.attrs["stops"][dim]
+            end = boxes[at].stops[dim]
         if end != shape[dim]:
             return None
         bound, attrs = self._nodes[i], {"dim": dim}

@@ -220,6 +220,10 @@ class Op(metaclass=OpClass):
     """`parts(*types, **attrs)`: where elements go, for ops that pick, place or reorder positions
     along dims that no signature keeps split (core/parts.py)."""
 
+    place: ClassVar[Callable[..., Box | None] | None] = None
+    """`place(*types, **attrs)`, of one rank's attrs: the box of the result, zero elsewhere, that is
+    the operand; None: the call gives something else."""
+
     moves_rows: ClassVar[bool] = False
     """True of an op that, on as many ranks as it has parts (`num_parts`), runs no kernel but moves
     rows between them (boxing/rows.py); its tensors then are split along dim 0."""

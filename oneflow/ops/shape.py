@@ -339,6 +339,10 @@ class Pad(Op):
         return Parts(padded, (part,), fill=value, of_sums=value == 0)
 
     @staticmethod
+    def place(x: TensorType, *, pads: Dims, value: Number = 0) -> Box | None:
+        return None if value else placed(pads[::2], Box((0,) * x.ndim, x.shape))
+
+    @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, pads: Dims, **_: object) -> Gradients:
         starts = pads[::2]
         stops = tuple(a + n for a, n in zip(starts, x.meta.shape, strict=True))

@@ -187,6 +187,12 @@ class SliceScatter(Op):
         return Parts(dims, (Part(0),), fill=0, wanted=wanted, into=into)
 
     @staticmethod
+    def place(
+        x: TensorType, *, starts: Dims, stops: Dims, steps: Dims, taken: object = None, **_: object
+    ) -> Box | None:
+        return Box(starts, stops) if taken is None and set(steps) == {1} else None
+
+    @staticmethod
     def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         local = _local(attrs, out_boxes[0], in_boxes[0], "taken")
         return {**local, "shape": out_boxes[0].shape}

@@ -475,6 +475,19 @@ def test_gradients_of_all_parts_are_concatenated(joins: bool) -> None:
     assert made == ([("slice_scatter",) * 3 + ("add",) * 2] if joins else [])
 
 
+@pytest.mark.parametrize("gap", [0, 1])
+def test_arrays_padded_beside_each_other_are_concatenated(gap: int) -> None:
+    a, b = arrays(2)
+
+    def build(a: Any, b: Any) -> Any:
+        return F.pad(a, (0, COLUMNS + gap)) + F.pad(b, (COLUMNS + gap, 0))
+
+    (out,), facts = run(build, [a, b], True)
+    between = np.zeros((len(a), gap))
+    np.testing.assert_array_equal(out, np.hstack([a, between, b]).astype(np.float32))
+    assert [f.ops for f in facts if "pad" in f.ops] == ([] if gap else [("pad", "pad", "add")])
+
+
 def test_small_arrays_stay_in_numpy() -> None:
     def build(a: Any, b: Any) -> Any:
         return F.relu(a + b) * 2.0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oneflow.core.errors import LinAlgError
-from oneflow.core.op import REGISTRY, find_op, infer_types, signatures
+from oneflow.core.op import REGISTRY, Box, find_op, infer_types, signatures
 from oneflow.core.sbp import BROADCAST, PARTIAL
 from oneflow.kernels import registry
 
@@ -174,6 +174,22 @@ def test_products_are_of_the_factors_that_they_name(sample: Sample) -> None:
     want = a @ b + (0 if made.bias is None else sample.inputs[made.bias])
     (out,) = run_whole(sample.op, sample.inputs, sample.attrs)
     np.testing.assert_allclose(out.reshape(want.shape), want, rtol=1e-10, atol=1e-10)
+
+
+def _place(sample: Sample) -> Box | None:
+    op = find_op(sample.op)
+    types = map(type_of, sample.inputs)
+    return None if op.place is None else op.place(*types, **op.defaults | sample.attrs)
+
+
+@pytest.mark.parametrize("sample", named([s for s in SAMPLES if _place(s)]))
+def test_what_is_put_among_zeros_lies_where_it_says(sample: Sample) -> None:
+    box = _place(sample)
+    assert box is not None
+    (out,) = run_whole(sample.op, sample.inputs, sample.attrs)
+    want = np.zeros_like(out)
+    want[box.slices] = sample.inputs[0]
+    np.testing.assert_array_equal(out, want)
 
 
 def _added_up_in_float32() -> list[Sample]:

@@ -11,10 +11,13 @@ import pytest
 import oneflow as flow
 from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph
+from oneflow.core.job_config import Cluster
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Split
 from oneflow.core.tensor_type import parse_type
 from oneflow.jobs.placing import replace_placement
+from oneflow.jobs.running import _given_plan, job_config, placed_graph
+from oneflow.scheduler.compiler.pipeline import compile_graph
 
 from .job_samples import Train, data, export, losses_here, losses_of
 
@@ -47,6 +50,12 @@ def test_a_job_has_the_half_floats_of_a_trained_graph(tmp_path: Path, num_ranks:
         path = export(tmp_path / f"{fused}.job", graph, steps=3)
         found.append(losses_of(path, num_ranks, 3))
     assert found[0] == found[1]
+    with flow.jobs.load(path) as file:
+        graphs = [placed_graph(file, num_ranks, "cpu") for _ in range(2)]
+        config = job_config(file, graphs[0].num_pieces)
+        plan = compile_graph(graphs[0], config, Cluster(num_ranks)).to_bytes()
+        (tmp_path / "plan").write_bytes(plan)
+        assert _given_plan(str(tmp_path / "plan"), graphs[1], num_ranks) == plan
 
 
 def test_exporting_changes_nothing_for_the_script(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from oneflow.core.dtype import DType
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.distributed.world import world
@@ -27,7 +28,8 @@ class Known:
     their array.  state_of: the parameter whose state a tensor is.  updated: parameters that the
     graph's optimizers update.  stages: of a placement, as far as they were set.  lays_out: the
     search for layouts lays out variables, too.  whole: layouts of tensors before ZeRO split them.
-    read_ahead: input that the graph's readers gave to an earlier trace, which no step has used.
+    amp: the half dtype of mixed precision, if there is one.  read_ahead: input that the graph's
+    readers gave to an earlier trace, which no step has used.
     """
 
     rank: int
@@ -40,6 +42,7 @@ class Known:
     stages: dict[Placement, list[int]]
     lays_out: bool
     whole: dict[int, NdSbp]
+    amp: DType | None
     read_ahead: Sequence[Tensor]
 
 
@@ -75,6 +78,7 @@ def known_of(graph: Graph, read_ahead: Sequence[Tensor]) -> Known:
         _stages_by_placement(graph._stages),
         graph.config.auto_parallel,
         graph._whole if splits else {},
+        graph.config.amp_dtype,
         read_ahead,
     )
 

@@ -5,15 +5,18 @@ in half precision is decided when the whole graph is known (scheduler/compiler/m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from oneflow.amp.autocasting import Autocasting
 from oneflow.core.dispatch import use_mode
-from oneflow.core.dtype import DType
+from oneflow.core.dtype import DType, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
+from oneflow.scheduler.compiler.mixed_precision import FLOAT16_LEAST, FLOAT16_MAX
+from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.graph.trace import Trace
@@ -46,6 +49,17 @@ class Lowering(Autocasting):
 
     def afresh(self) -> Lowering:
         return self
+
+
+def lacks_numbers_of(x: Tensor) -> bool:
+    """Whether float16 has no number near one of a local float32 tensor, which would be infinite or
+    zero.
+    """
+    if x._placement is not None or x.meta.dtype is not float32:
+        return False
+    size = abs(x._array)
+    too_large = (size > FLOAT16_MAX) & (size < math.inf)
+    return bool((too_large | ((size > 0) & (size < FLOAT16_LEAST))).any())
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, swap_mode, use_mode
+from oneflow.core.dtype import float16
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError, ShapeError
 from oneflow.core.graph import (
     BACKWARD,
@@ -39,6 +40,7 @@ from oneflow.graph.laying_out import may_lay_out
 from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
+from oneflow.graph.precision import lacks_numbers_of
 from oneflow.graph.sources import Source
 from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
@@ -378,15 +380,16 @@ class Trace(Mode):
         return found if kind == (x.meta, x._placement, x._sbp) else x
 
     def _add_variable(self, x: Tensor) -> Value:
-        name = self.known.names.get(id(x))
-        if name is None:
-            name = f"free.{len(self.variables)}"
+        given_name = self.known.names.get(id(x))
+        name = f"free.{len(self.variables)}" if given_name is None else given_name
         if name in self.variables:
             raise GraphError(f"two variables of graph {self.graph.name} are named {name!r}")
         self.variables[name] = x
         self.hide_gradient(x)
         placement = self._placement_of(x)
         attrs: Attrs = {"name": name}
+        if given_name is None and self.known.amp is float16 and lacks_numbers_of(x):
+            attrs = {**attrs, "wide": True}
         if self.known.lays_out and id(x) in self.known.names and may_lay_out(x):
             attrs = {**attrs, "free": True}
         if id(x) in self.known.state_of:

@@ -83,6 +83,8 @@ def _fits_half(node: Node) -> bool:
     """
     if any(isinstance(x, float) and _is_large(x) for x in node.attrs.values()):
         return False
+    if any(v.node.attrs.get("wide") for read in node.inputs for v in (read, *read.node.inputs)):
+        return False  # elements of a tensor that the trace has looked at
     values = [n.attrs.get("value") for n in (node, *(v.node for v in node.inputs))]
     return not any(isinstance(x, float) and (_is_large(x) or _is_small(x)) for x in values)
 

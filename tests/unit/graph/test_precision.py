@@ -297,6 +297,8 @@ BESIDE_NUMBERS = {
     "a fill": lambda y: (y * 1e-5 * flow.full((1,), 1e6)) @ flow.eye(4),
     "a fill like it": lambda y: (y * 1e-5 * flow.full_like(y, 1e6)) @ flow.eye(4),
     "a product": lambda y: (y * 1e-5 * (flow.ones(1) * 1e6)) @ flow.eye(4),
+    "a tensor": lambda y: (y * 1e-5 * flow.tensor([1e6])) @ flow.eye(4),
+    "a small tensor": lambda y: (y / ((y - y) + flow.tensor([1e-12])) * 1e-12) @ flow.eye(4),
     "an epsilon": lambda y: (y / ((y - y) + 1e-12) * 1e-12) @ flow.eye(4),
 }
 

@@ -125,7 +125,8 @@ def moved(x: Tensor, where: MapLocation, came_from: str = "cpu") -> Tensor:
             return moved(x, answer)
         y = answer
     elif isinstance(where, (str, Device)):
-        y = x.detach().to(Device(where))
+        Device(where)  # refuses one that is none
+        y = x.detach().to(where)
     else:
         raise CallError(
             "load: map_location is a device, a placement, (placement, sbp), a dict of devices, or "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
@@ -95,18 +95,18 @@ def of_kind(value: Number, dtype: DType) -> Number:
 
 
 def number_of(value: Number | Tensor, argument: str) -> Number:
-    """A number, or that of a tensor. Raises AutogradError for a tensor that requires a gradient,
-    which would be lost.
+    """A number, or that of a tensor; one of several elements stays what it is, for its op to
+    refuse. Raises AutogradError for a tensor that requires a gradient, which would be lost.
     """
-    if not isinstance(value, Tensor):
-        return value
-    if value.requires_grad:
+    found: Any = value
+    if not isinstance(found, Tensor) or found.meta.numel != 1:
+        return cast("Number", found)
+    if found.requires_grad:
         raise AutogradError(
-            f"{argument} must be a number, got {value.meta} that requires a gradient, which would "
+            f"{argument} must be a number, got {found.meta} that requires a gradient, which would "
             "be lost: give its .item(), or multiply and add tensors"
         )
-    number: Number = value.item()
-    return number
+    return cast("Number", found.item())
 
 
 def wrapped(value: Number, dtype: DType) -> Number:

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from oneflow import surfaces
-from oneflow.core.errors import ArgumentError
+from oneflow.core.errors import ArgumentError, CallError
 from oneflow.tensor.tensor import Tensor
 
 UNARY = """
@@ -27,6 +27,9 @@ def _each(function: Callable[..., Any], name: str) -> Callable[..., list[Tensor]
     """The function over lists. name: for messages."""
 
     def apply(self: Sequence[Tensor], *others: object, **options: object) -> list[Tensor]:
+        is_listed = isinstance(self, list | tuple) and all(isinstance(x, Tensor) for x in self)
+        if not is_listed and name != "_foreach_pow":
+            raise CallError(f"{name}: argument 0 must be a list of tensors, got {self!r:.80}")
         others += tuple(options.pop(key) for key in [*options] if key in KEYWORDS)
         if name == "_foreach_pow" and not isinstance(self, Sequence):  # a number to many powers
             self = [surfaces.find("flow", "full_like")(x, self) for x in others[0]]

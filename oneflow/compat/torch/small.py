@@ -6,7 +6,7 @@ from typing import Any
 
 from oneflow import surfaces
 from oneflow.core.dtype import DTypeLike, dtype_of, int64
-from oneflow.core.errors import ArgumentError, ShapeError
+from oneflow.core.errors import ArgumentError, CallError, ShapeError
 from oneflow.core.operand import Number
 from oneflow.functional.creation import full
 from oneflow.functional.initial import _calculate_fan_in_and_fan_out
@@ -43,6 +43,8 @@ def segment_reduce(
     offsets: instead, where the parts begin, and where the last one ends.  initial: where a part
     begins to reduce, and the value of an empty one.
     """
+    if not isinstance(data, Tensor):
+        raise CallError(f"segment_reduce: argument 0 must be a tensor, got {data!r:.80}")
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"segment_reduce: reduce is one of {list(REDUCTIONS)}, got {reduce!r}")
     if (lengths is None) == (offsets is None):

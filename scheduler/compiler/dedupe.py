@@ -100,17 +100,6 @@ def erase_dead(graph: LogicalGraph) -> None:
             graph.erase(node)
 
 
-def live_nodes(graph: LogicalGraph) -> set[int]:
-    """Return the ids of the nodes of a graph that stay: all others nobody reads, and they do
-    nothing else.
-    """
-    live: set[int] = set()
-    for node in reversed(list(graph)):
-        if _has_effect(node) or any(user.id in live for v in node.outputs for user in v.users):
-            live.add(node.id)
-    return live
-
-
 def _has_effect(node: Node) -> bool:
     if node.is_structural:
         return node.op in KEPT

@@ -66,10 +66,8 @@ class Insertion(Mode):
             node = self.graph.append(op, inputs, types, placement, attrs)
         else:
             node = self.graph.insert(self._before, op, inputs, types, placement, attrs)
-        like = self._like
-        node.stage, node.rate, node.phase = like.stage, STEP, self._phase
-        node.grad_of = like.grad_of
-        node.location, node.module = like.location, like.module
+        node.stand_for(self._like)
+        node.rate, node.phase = STEP, self._phase
         return node
 
 

@@ -8,7 +8,7 @@ from oneflow import distributed
 from oneflow.autograd.function import Function, FunctionCtx
 from oneflow.core.errors import OneFlowError
 from oneflow.distributed import ReduceOp
-from oneflow.functional.creation import empty_like
+from oneflow.functional.creation import empty_like, zeros_like
 from oneflow.tensor.tensor import Tensor
 
 __all__ = ["all_gather", "all_reduce", "broadcast", "reduce_scatter"]
@@ -69,7 +69,7 @@ class _Broadcast(Function):
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         found, src = grad.clone(), vars(ctx)["src"]
         distributed.reduce(found, src)
-        return found if distributed.get_rank() == src else found * 0, None
+        return found if distributed.get_rank() == src else zeros_like(found), None
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: object = None) -> Tensor:

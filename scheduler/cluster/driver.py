@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -138,6 +138,11 @@ class Driver:
         answer: asyncio.Future[Rejected | None] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait(_Asked(event, answer))
         return await answer
+
+    async def settle(self) -> None:
+        """Wait until what has happened so far is durable and told, or could not be written."""
+        with suppress(StoreError):
+            await self.ask(Ticked(time.time()))
 
     async def in_store(self, call: Callable[[], T]) -> T:
         """Runs `call`, which uses the store, in the store's one thread."""

@@ -201,6 +201,7 @@ class Scheduler:
         deadline = time.monotonic() + grace_s + limits.grace_s + limits.unkillable_s
         while driver.table.attempts.live and time.monotonic() < deadline:
             await asyncio.sleep(SHUTDOWN_POLL_S)
+        await driver.settle()  # the daemons are to hear that the ends they told are durable
         self.ask_to_stop("shutdown")
 
     async def wait(self) -> int:

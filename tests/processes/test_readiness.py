@@ -18,6 +18,8 @@ FULL = {
     "ONEFLOW_FAILPOINTS": "journal.write=error:ENOSPC@hit=2",
 }
 
+SLOW = {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": "journal.write=sleep:0.5"}
+
 
 def ask(address: str, path: str) -> tuple[int, str]:
     try:
@@ -63,7 +65,7 @@ def test_a_scheduler_whose_journal_is_broken_is_not_ready(tmp_path: Path) -> Non
 
 
 def test_a_scheduler_that_shuts_down_is_not_ready(tmp_path: Path) -> None:
-    scheduler = SchedulerProcess(tmp_path, allow_scripts=True, tick_s=0.1).start()
+    scheduler = SchedulerProcess(tmp_path, allow_scripts=True, tick_s=0.1, env=SLOW).start()
     address = scheduler.known["metrics_address"]
 
     async def scene() -> None:

@@ -165,6 +165,8 @@ def _as_list(tensors: Tensor | Sequence[Tensor | None]) -> Sequence[Tensor | Non
 
 def _roots(tensors: Tensors) -> list[Tensor]:
     """The tensors to go back from, or to. Raises CallError for anything else."""
+    if tensors.__class__ is Tensor:
+        return [tensors]
     found = _as_list(tensors)
     for place, x in enumerate(found):
         if not isinstance(x, Tensor):
@@ -175,16 +177,20 @@ def _roots(tensors: Tensors) -> list[Tensor]:
 def _root_grads(
     roots: list[Tensor], given: Tensor | Sequence[Tensor | None] | None
 ) -> list[Tensor]:
-    if given is not None and not isinstance(given, Tensor | Sequence):
+    if given is None:
+        grads: list[Tensor | None] = [None] * len(roots)
+    elif isinstance(given, (Tensor, Sequence)):
+        grads = _as_list(given)
+    else:
         raise CallError(f"gradients can be either Tensors or None, but got {type(given).__name__}")
-    grads = [None] * len(roots) if given is None else _as_list(given)
     if len(grads) != len(roots):
         raise AutogradError(f"got {len(roots)} tensors and {len(grads)} gradients")
     return [_root_grad(r, g) for r, g in zip(roots, grads, strict=True)]
 
 
 def _root_grad(root: Tensor, given: object) -> Tensor:
-    root._renew()
+    if root._extra is not None:
+        root._renew()
     if not root._requires_grad:
         raise AutogradError(
             f"element 0 of tensors does not require grad and does not have a grad_fn: {root.meta} "

@@ -40,7 +40,8 @@ from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts
 from oneflow.tensor.global_rows import BoundRows
-from oneflow.tensor.tape import record
+from oneflow.tensor.grad_mode import state
+from oneflow.tensor.tape import Kept, KeptCall, record
 from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap, wrap_global
 from oneflow.tensor.views import copies, link_view, refresh
 
@@ -66,6 +67,8 @@ class GlobalCall:
     """Moves of the inputs that must be boxed first, on the ranks of the placement."""
     plain_device: Device | None = None
     """Set if a CPU kernel on the shards as they are, into new arrays, is all there is to do."""
+    kept: KeptCall | None = None
+    """Set with `plain_device`: what is known of inputs and outputs without their values."""
 
 
 _calls: dict[tuple[Any, ...], GlobalCall] = {}
@@ -104,14 +107,15 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     if len(made) == 1:
         out = raw(call.out_types[0], made[0], device)
         out._placement, out._sbp = placement, call.out_sbps[0]
-        record(op, inputs, (out,), attrs)
+        if state.enabled:
+            record(op, inputs, (out,), attrs, None, call.kept)
         return out
     outs = []
     for type_, array, nd_sbp in zip(call.out_types, made, call.out_sbps, strict=True):
         out = raw(type_, array, device)
         out._placement, out._sbp = placement, nd_sbp
         outs.append(out)
-    record(op, inputs, outs, attrs)
+    record(op, inputs, outs, attrs, None, call.kept)
     return tuple(outs)
 
 
@@ -459,8 +463,19 @@ def choose_call(
         bound = bind(op, types, out_types, attrs, device_type, shards)
     back = tuple(i for i, source in op.mutates.items() if in_sbps[source] != sbps[source])
     is_plain = bound is not None and bound.is_plain and placement.type == "cpu"
-    device = cpu_device() if is_plain and not moves and op.num_outputs >= 0 else None
-    return GlobalCall(out_types, in_sbps, out_sbps, bound, back, moves=moves, plain_device=device)
+    if not is_plain or moves or op.num_outputs < 0:
+        return GlobalCall(out_types, in_sbps, out_sbps, bound, back, moves=moves)
+    device = cpu_device()
+    given = _kept(types, in_sbps, placement), _kept(out_types, out_sbps, placement)
+    return GlobalCall(out_types, in_sbps, out_sbps, bound, back, plain_device=device, kept=given)
+
+
+def _kept(types: Sequence[TensorType], sbps: Sequence[NdSbp], placement: Placement) -> list[Kept]:
+    """What is known of this rank's shards without their values."""
+    return [
+        Kept(t, local_type(t, s, placement, world().rank).shape, cpu_device(), placement, s, None)
+        for t, s in zip(types, sbps, strict=True)
+    ]
 
 
 def _moves(

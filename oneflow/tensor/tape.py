@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -116,10 +115,11 @@ class OpNode(GradNode):
     """A call of a declared op; its backward is `op.grad`.
 
     call: the kernel that computed it, if that is all there was to it: then equal calls have equal
-    gradients (oneflow/autograd/replay.py).
+    gradients (oneflow/autograd/replay.py). kept: all but the values of inputs and outputs, if the
+    caller has it at hand: working it out takes longer than recording a small op.
     """
 
-    __slots__ = ("attrs", "call", "inputs", "kept", "op", "outputs")
+    __slots__ = ("attrs", "call", "inputs", "is_packed", "kept", "op", "outputs")
 
     def __init__(
         self,
@@ -128,14 +128,17 @@ class OpNode(GradNode):
         outputs: Sequence[Tensor],
         attrs: Attrs,
         call: BoundOp | None,
+        kept: KeptCall | None = None,
     ) -> None:
         super().__init__(inputs, len(outputs))
         self.op = op
         self.call = call
         self.attrs = attrs
-        self.kept: Any = None
+        self.kept: Any = kept
         hooks = state.saved_hooks
+        self.is_packed = bool(hooks)
         if hooks:
+            self.kept = None
             self.inputs: list[Any]
             self.outputs: list[Any]
             self._pack(inputs, outputs, hooks[-1])
@@ -190,9 +193,8 @@ class OpNode(GradNode):
         self.released = True
         if self.call is not None:  # it knows the types, which are local
             self.kept = self.outputs[0][2]
-        elif self.inputs and not any(s.__class__ is _Packed for s in self.inputs + self.outputs):
-            outputs = [_output_of(saved) for saved in self.outputs]
-            self.kept = [kept(x) for x, _ in self.inputs], [kept(y) for y in outputs]
+        elif self.kept is None and self.inputs and not self.is_packed:
+            self.kept = [kept(x) for x, _ in self.inputs], [_kept_output(s) for s in self.outputs]
         self.inputs = self.outputs = []
 
     def can_run_again(self) -> bool:
@@ -212,7 +214,7 @@ class OpNode(GradNode):
             return False
         self.inputs = [(x, x._version[0]) for x in (k.stand_in() for k in given[0])]
         self.outputs = [_saved_output(k.stand_in()) for k in given[1]]
-        self.call, self.released = None, False
+        self.call, self.kept, self.released = None, (given[0], given[1]), False
         return True
 
 
@@ -319,12 +321,6 @@ def _saved_output(x: Tensor) -> tuple[Any, ...]:
     return x.meta, x._array, x._device, x.value, x._placement, x._sbp, x._version, x._version[0]
 
 
-def _output_of(saved: tuple[Any, ...]) -> Tensor:
-    y = raw(saved[0], saved[1], saved[2])
-    y.value, y._placement, y._sbp = saved[3], saved[4], saved[5]
-    return y
-
-
 def _history_free(x: Tensor) -> Tensor:
     return alias(x)
 
@@ -368,8 +364,7 @@ TYPE_ALONE = ("full_like",)
 """Ops that read the type of their input and nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """All of a tensor but its values. shape: of the array that lies here."""
 
     meta: TensorType
@@ -389,9 +384,20 @@ class Kept:
         return x
 
 
+KeptCall: TypeAlias = tuple[list[Kept], list[Kept]]
+"""What is kept of the inputs and of the outputs of a call."""
+
+
 def kept(x: Tensor) -> Kept:
-    shape = x.meta.shape if x._array is None else tuple(x._array.shape)
+    array = x._array
+    shape = x.meta.shape if array is None else array.shape
     return Kept(x.meta, shape, x._device, x._placement, x._sbp, x.value)
+
+
+def _kept_output(saved: tuple[Any, ...]) -> Kept:
+    type_, array, device, value, placement, sbp, _, _ = saved
+    shape = type_.shape if array is None else array.shape
+    return Kept(type_, shape, device, placement, sbp, value)
 
 
 def reads(
@@ -451,8 +457,9 @@ def record(
     outputs: Sequence[Tensor],
     attrs: Attrs,
     call: BoundOp | None = None,
+    kept: KeptCall | None = None,
 ) -> None:
-    """Gives `outputs` their history, if a backward pass may need it. call: see OpNode."""
+    """Gives `outputs` their history, if a backward pass may need it. call, kept: see OpNode."""
     if not state.enabled:
         return
     is_wanted = False
@@ -464,7 +471,7 @@ def record(
     if not is_wanted:
         return
     if op.has_gradient:
-        _attach(OpNode(op, inputs, outputs, attrs, call), inputs, outputs)
+        _attach(OpNode(op, inputs, outputs, attrs, call, kept), inputs, outputs)
     elif state.differentiating is not None and not (op.is_flat or op.mutates):
         cut = CutNode(op, state.differentiating, inputs, len(outputs))
         _attach(cut, inputs, outputs)

@@ -27,9 +27,9 @@ from oneflow.graph.names import paths_of
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import Traced, trace_build
 from oneflow.graph.tree import Tree, tensors_of
-from oneflow.scheduler.compiler.place_stages import place_stages, the_placement
-from oneflow.scheduler.compiler.prediction import least_seconds
-from oneflow.scheduler.compiler.search_sbp import Search, fits
+from oneflow.scheduler.compiler.layout.place_stages import place_stages, the_placement
+from oneflow.scheduler.compiler.layout.prediction import least_seconds
+from oneflow.scheduler.compiler.layout.search_sbp import Search, fits
 
 if TYPE_CHECKING:
     from oneflow.core.graph import LogicalGraph

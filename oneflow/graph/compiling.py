@@ -34,7 +34,7 @@ from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.kernels.array import Array
-from oneflow.scheduler.compiler.dedupe import erase_dead
+from oneflow.scheduler.compiler.rewrite.dedupe import erase_dead
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.graph.choosing import Estimate
 from oneflow.graph.cluster import cluster_of, rewritten
 from oneflow.graph.job_configs import config_of
-from oneflow.scheduler.compiler.place_stages import place_stages
-from oneflow.scheduler.compiler.search_sbp import Allows, Chosen, Search
+from oneflow.scheduler.compiler.layout.place_stages import place_stages
+from oneflow.scheduler.compiler.layout.search_sbp import Allows, Chosen, Search
 
 if TYPE_CHECKING:
     from oneflow.core.graph import LogicalGraph

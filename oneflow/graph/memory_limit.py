@@ -30,9 +30,9 @@ from oneflow.graph.memory_report import (
     report_memory,
 )
 from oneflow.graph.names import paths_of
-from oneflow.scheduler.compiler.phases import Phases
-from oneflow.scheduler.compiler.recompute import is_under
-from oneflow.scheduler.compiler.signatures import compute_seconds, num_parts
+from oneflow.scheduler.compiler.layout.signatures import compute_seconds, num_parts
+from oneflow.scheduler.compiler.rewrite.recompute import is_under
+from oneflow.scheduler.compiler.schedule.phases import Phases
 
 if TYPE_CHECKING:
     from oneflow.graph.compiling import Compiled

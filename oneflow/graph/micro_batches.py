@@ -26,7 +26,7 @@ from oneflow.core.graph import BACKWARD, FORWARD, SEED, Node
 from oneflow.core.op import expression_of, find_op
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.graph.trace import Trace
-from oneflow.scheduler.compiler.signatures import axis_signatures
+from oneflow.scheduler.compiler.layout.signatures import axis_signatures
 
 
 class Rows(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from oneflow.nn.module import Module
-from oneflow.scheduler.compiler.zero import split_layout
+from oneflow.scheduler.compiler.rewrite.zero import split_layout
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

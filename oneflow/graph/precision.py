@@ -1,6 +1,6 @@
 """The mode in which `build` of a graph in mixed precision is traced: nothing is cast, but ops whose
 dtypes the program has chosen itself, inside of an `autocast`, are told from all others. What runs
-in half precision is decided when the whole graph is known (scheduler/compiler/mixed_precision.py).
+in half precision is decided when the whole graph is known (scheduler/compiler/rewrite/mixed_precision.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oneflow.core.dispatch import use_mode
 from oneflow.core.dtype import DType, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
-from oneflow.scheduler.compiler.mixed_precision import FLOAT16_LEAST, FLOAT16_MAX
+from oneflow.scheduler.compiler.rewrite.mixed_precision import FLOAT16_LEAST, FLOAT16_MAX
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

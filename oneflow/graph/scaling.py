@@ -1,5 +1,5 @@
 """A gradient scaler of a graph: its numbers are variables, which the pass `scale_loss` reads and
-updates (scheduler/compiler/scale_loss.py).
+updates (scheduler/compiler/rewrite/scale_loss.py).
 """
 
 from __future__ import annotations

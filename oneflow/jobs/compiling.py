@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 
 from oneflow.scheduler.cluster.compiler_process import Work, main
-from oneflow.scheduler.compiler.passes import PASSES
+from oneflow.scheduler.compiler.passes import MODULES
 
 WARM = (
     "oneflow.ops",
     "oneflow.scheduler.compiler.pipeline",
-    *(f"oneflow.scheduler.compiler.{name}" for name in PASSES),
+    *MODULES.values(),
 )
 
 

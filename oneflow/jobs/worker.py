@@ -37,7 +37,7 @@ from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
 from oneflow.kernels.threads import limit_blas, set_limit
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.compiler.passes import PASSES
+from oneflow.scheduler.compiler.passes import MODULES
 from oneflow.services import failpoints, pulse
 
 log = get_logger(__name__)
@@ -51,7 +51,7 @@ WARM = (
     "oneflow.actors.fabric",
     "oneflow.scheduler.server",
     "oneflow.scheduler.compiler.pipeline",
-    *(f"oneflow.scheduler.compiler.{name}" for name in PASSES),
+    *MODULES.values(),
     "oneflow.boxing.collectives.shared_memory",
     "oneflow.distributed.groups",
     "oneflow.jobs.attempt",

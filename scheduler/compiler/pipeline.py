@@ -15,7 +15,7 @@ from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.log import facts, get_logger
 from oneflow.core.metrics import ALL_PASSES, METRICS
 from oneflow.scheduler.compiler.observe import Observer
-from oneflow.scheduler.compiler.passes import PASSES
+from oneflow.scheduler.compiler.passes import MODULES, PASSES
 
 if TYPE_CHECKING:
     from oneflow.core.plan import Plan
@@ -30,7 +30,7 @@ def pass_named(name: str) -> Pass:
     """The pass of that name. Raises ConfigError if there is none."""
     if name not in PASSES:
         raise ConfigError(f"there is no pass {name!r}; passes are {', '.join(PASSES)}")
-    found: Pass = getattr(import_module(f"oneflow.scheduler.compiler.{name}"), name)
+    found: Pass = getattr(import_module(MODULES[name]), name)
     return found
 
 

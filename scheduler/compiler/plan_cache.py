@@ -33,6 +33,7 @@ from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.log import get_logger
 from oneflow.core.plan import PLAN_VERSION, Plan
 from oneflow.scheduler.compiler.observe import Observer
+from oneflow.scheduler.compiler.passes import FOLDERS
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
 _log = get_logger(__name__)
@@ -42,7 +43,10 @@ LEAST_NODES = 500
 RECENT_NODES = 5000
 """Nodes in all of the plans that no graph uses and that are known nevertheless, the last ones."""
 
-_COMPILER = ("core", "ops", "boxing", "scheduler/compiler")
+_COMPILER = (
+    *("core", "ops", "boxing", "scheduler/compiler"),
+    *(f"scheduler/compiler/{folder}" for folder in FOLDERS),
+)
 """Folders of the package whose files decide what a plan is."""
 
 

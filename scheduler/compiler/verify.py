@@ -15,9 +15,9 @@ from oneflow.core.op import find_op, infer_types
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
-from oneflow.scheduler.compiler.micro_batch import packed_type
+from oneflow.scheduler.compiler.layout.pieces import packed_type
+from oneflow.scheduler.compiler.layout.signatures import MOVES, Signatures, same_layout
 from oneflow.scheduler.compiler.passes import PASSES
-from oneflow.scheduler.compiler.signatures import MOVES, Signatures, same_layout
 
 
 def verify(made: LogicalGraph | Plan, after: str = "") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.scheduler.compiler.group_segments import FLAT_TWO_PHASE_NBYTES
+from oneflow.scheduler.compiler.lower.group_segments import FLAT_TWO_PHASE_NBYTES
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "RUNTIME.md").read_text()

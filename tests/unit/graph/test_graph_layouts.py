@@ -238,7 +238,7 @@ def test_pieces_take_turns_at_a_buffer_that_is_summed_in_two_halves(
     size: int, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A half that waits for nobody must not read for the next piece too soon."""
-    monkeypatch.setattr("oneflow.scheduler.compiler.group_segments.FLAT_TWO_PHASE_NBYTES", 1)
+    monkeypatch.setattr("oneflow.scheduler.compiler.lower.group_segments.FLAT_TWO_PHASE_NBYTES", 1)
     test_buffers_that_are_written_several_times((P,), size, pieces)
 
 

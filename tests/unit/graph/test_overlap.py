@@ -20,7 +20,7 @@ from oneflow.core.plan import ActorSpec
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.scheduler.compiler.zero import Ahead
+from oneflow.scheduler.compiler.rewrite.zero import Ahead
 
 from .spread import Spread, placed
 

@@ -17,7 +17,11 @@ from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import NdSbp, Split
 from oneflow.graph.memory_report import Recomputed
 from oneflow.nn.graph import GraphModule
-from oneflow.scheduler.compiler.signatures import BYTES_PER_SECOND, CALL_SECONDS, FLOPS_PER_SECOND
+from oneflow.scheduler.compiler.layout.signatures import (
+    BYTES_PER_SECOND,
+    CALL_SECONDS,
+    FLOPS_PER_SECOND,
+)
 
 from .ranks import Ranks, put
 

@@ -1,9 +1,9 @@
 """An all_reduce of a graph as a call of the backend that eager code uses.
 
 The actor waits until all ranks of its group have filled their registers, as one that reads them
-does; then all of them make the call, in an order that the plan fixes (`scheduler/compiler/schedule/order`).
-So no rank waits in a call for one that cannot come to it, and NCCL serves graphs as it serves eager
-code.
+does; then all of them make the call, in an order that the plan fixes
+(scheduler/compiler/schedule/order.py). So no rank waits in a call for one that cannot come to it,
+and NCCL serves graphs as it serves eager code.
 """
 
 from __future__ import annotations

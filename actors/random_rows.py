@@ -1,9 +1,9 @@
 """The random numbers of the rows of a micro-batch whose rows lie on several ranks.
 
 With a batch of 8 rows split over 2 ranks, piece 0 of 2 is rows 0, 1 of one rank and 4, 5 of the
-other (scheduler/compiler/layout/pieces.py). Random numbers are those of a batch that lies on one rank and
-is cut into rows 0 to 3 and 4 to 7. So each of the parts of a piece, one for each rank that the rows
-are split over, draws as a part of the piece that it would be of there.
+other (scheduler/compiler/layout/pieces.py). Random numbers are those of a batch that lies on one
+rank and is cut into rows 0 to 3 and 4 to 7. So each of the parts of a piece, one for each rank that
+the rows are split over, draws as a part of the piece that it would be of there.
 """
 
 from __future__ import annotations

@@ -54,13 +54,13 @@ def phases(graph: Any, *inputs: Any) -> dict[str, Any]:
     wall, before = time.perf_counter(), resident_mib()
 
     def make_states() -> None:
-        for state in states_by_name(graph).values():
+        for state in states_by_name(graph._spec).values():
             array = state._array
             array[...] = array  # its pages are the system's until they are written
 
     timed("states", make_states)()
     timed("trace", graph.build_graph)(*inputs)
-    nodes = len(graph._built.trace.graph)
+    nodes = len(graph._spec.plans.built.trace.graph)
     job, binding.Job = binding.Job, TimedJob
     try:
         timed("compile", graph.finish_compile_and_init_runtime)()

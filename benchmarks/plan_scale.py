@@ -55,7 +55,7 @@ def trace(name: str, num_ranks: int) -> Any:
         part = np.zeros((ROWS_A_RANK * per_row, *array.shape[1:]), array.dtype)
         inputs.append(wrap_global(part, type_, everywhere, (Split(0),)))
     graph = Train()
-    traced = trace_build(graph, (tuple(inputs), {})).trace
+    traced = trace_build(graph._spec, graph.build, (tuple(inputs), {})).trace
     return traced.graph, {k: v._array for k, v in traced.variables.items()}
 
 

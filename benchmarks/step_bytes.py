@@ -34,7 +34,7 @@ def step_bytes(graph: Any) -> tuple[int, int]:
     """Bytes that the kernels of a graph's segments move in a step, and the least of them. graph:
     one that has been called, on one rank.
     """
-    job = graph._compiled.job
+    job = graph._spec.plans.now.job
     segments = job.bound.memory.segments
     rows, total, bound = random_rows(job.bound.plan.graph), 0, 0
     for spec in job.bound.plan.actors:

@@ -47,7 +47,7 @@ def main() -> None:
             "torch": lambda: chain(a, b, args.count),
         }
         times = in_turns(sides, args.rounds)
-    compiled = graph._compiled
+    compiled = graph._spec.plans.now
     assert compiled is not None
     kernels = sum(len(s.nodes) for s in compiled.job.bound.memory.segments.values())
     rows = []

@@ -20,12 +20,10 @@ from oneflow.core.job_config import AutoParallel, JobConfig, Zero
 from oneflow.distributed.objects import broadcast_object
 from oneflow.distributed.world import world
 from oneflow.graph.cluster import cluster_of, rewritten
-from oneflow.graph.job_configs import config_of
 from oneflow.graph.memory_limit import LimitError, fit_memory
 from oneflow.graph.micro_batches import batch_rows, means_of
-from oneflow.graph.names import paths_of
 from oneflow.graph.trace import Trace
-from oneflow.graph.tracing import Traced, trace_build
+from oneflow.graph.tracing import Build, Traced, trace_build
 from oneflow.graph.tree import Tree, tensors_of
 from oneflow.scheduler.compiler.layout.place_stages import place_stages, the_placement
 from oneflow.scheduler.compiler.layout.prediction import least_seconds
@@ -33,7 +31,7 @@ from oneflow.scheduler.compiler.layout.search_sbp import Search, fits
 
 if TYPE_CHECKING:
     from oneflow.core.graph import LogicalGraph
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
 
 PIECES = (2, 4, 8, 16)
 """Numbers of micro-batches that are tried."""
@@ -94,19 +92,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidate that a graph runs as, and what was tried, layouts alone first. cuts: it cuts
-    the batch, which the user did not.
+    """The candidate that a graph runs as, and what was tried, layouts alone first. means: outputs
+    that are means over micro-batches, if it cuts the batch.
     """
 
     candidate: Candidate
     tried: tuple[Estimate, ...]
-    cuts: bool
+    means: tuple[int, ...] = ()
 
-    def of(self, candidate: Candidate) -> Choice:
-        """The same with another candidate chosen."""
-        return replace(
-            self, candidate=candidate, cuts=candidate.pieces > self.tried[0].candidate.pieces
-        )
+    @property
+    def cuts(self) -> bool:
+        """Whether it cuts the batch, which the user did not."""
+        return self.candidate.pieces > self.tried[0].candidate.pieces
 
     @property
     def name(self) -> str:
@@ -119,35 +116,36 @@ class Choice:
         return [e for e in self.tried if e.candidate != self.candidate]
 
 
-def trace_chosen(graph: Graph, given: Tree) -> Traced:
+def trace_chosen(spec: GraphSpec, build: Build, given: Tree) -> Traced:
     """Trace a graph for (args, kwargs), and choose how it runs: all of it at its first call, if
     `config` says so, and what is computed again so that the plan fits in the memory limit. All
     ranks call it. Raises LimitError if nothing of the first few fits.
     """
-    config, choice = graph.config, graph._choice
+    config, choice = spec.config, spec.choice
     if config.chooses_all and choice is None:
-        return _Choosing(graph, given, trace_build(graph, given)).choose()
+        return _Choosing(spec, build, given).choose()
     if config.chooses_all and choice is not None and choice.cuts:
         # A batch of other inputs is cut into as many micro-batches as divide it.
         rows = [x.meta.shape[0] for x in tensors_of(given) if x.meta.shape]
         config.num_pieces = math.gcd(config.num_pieces, *rows)
-    traced = trace_build(graph, given)
-    _recompute(graph, fit_memory(graph, traced.trace.graph, config_of(graph)))
+    traced = trace_build(spec, build, given)
+    _recompute(spec, fit_memory(spec, traced.trace.graph, spec.job_config()))
     return traced
 
 
-def _recompute(graph: Graph, modules: frozenset[str]) -> None:
+def _recompute(spec: GraphSpec, modules: frozenset[str]) -> None:
     """Let modules be computed again."""
-    graph._recomputed |= {i for i, path in paths_of(graph).items() if path in modules}
+    spec.recomputed |= {i for i, path in spec.paths().items() if path in modules}
 
 
 class _Choosing:
-    def __init__(self, graph: Graph, given: Tree, traced: Traced) -> None:
-        self._graph, self._given = graph, given
-        self._fixed_pieces = graph.config.num_pieces
+    def __init__(self, spec: GraphSpec, build: Build, given: Tree) -> None:
+        self._spec, self._build, self._given = spec, build, given
+        self._fixed_pieces = spec.config.num_pieces
         self._base = Candidate(pieces=self._fixed_pieces)
         self._is_judge = world().rank == 0
         self._tried: dict[Candidate, Estimate] = {}
+        traced = trace_build(spec, build, given)
         self._traced = {self._fixed_pieces: traced}
         """The graph as traced, by the number of micro-batches."""
         self._ranks = _ranks_to_divide(traced.trace)
@@ -163,21 +161,20 @@ class _Choosing:
             for candidate in ranked[:ATTEMPTS]:
                 traced, config = self._trace(candidate.pieces), self._config(candidate)
                 try:
-                    modules = fit_memory(self._graph, traced.trace.graph, config)
+                    modules = fit_memory(self._spec, traced.trace.graph, config)
                 except LimitError as error:
                     failed[candidate] = error
                     continue
                 self._set(candidate, config, modules)
-                self._graph._choice = choice.of(candidate)
+                self._spec.choice = replace(choice, candidate=candidate, means=config.means)
                 return traced
         raise min(failed.values(), key=lambda e: e.nbytes)
 
     def _set(self, candidate: Candidate, config: JobConfig, modules: frozenset[str]) -> None:
-        asked = self._graph.config
+        asked = self._spec.config
         asked.num_pieces, asked.zero = candidate.pieces, config.zero
         asked.stages, asked.grid = candidate.stages, candidate.grid
-        self._graph._means = frozenset(config.means)
-        _recompute(self._graph, modules)
+        _recompute(self._spec, modules)
 
     def _choices(self) -> Iterator[Choice]:
         """The estimates to choose among, then those with all that takes less memory."""
@@ -192,7 +189,7 @@ class _Choosing:
         told = [astuple(e) for e in self._tried.values()] if self._is_judge else None
         if world().world_size > 1:
             told = broadcast_object(told, 0)
-        return Choice(self._base, tuple(_estimate(row) for row in told or ()), False)
+        return Choice(self._base, tuple(_estimate(row) for row in told or ()))
 
     # ---- candidates ------------------------------------------------------------------------------
 
@@ -209,7 +206,7 @@ class _Choosing:
 
     def _small(self) -> Iterator[Candidate]:
         """Candidates that may take less memory."""
-        depths = sorted({path.count(".") for path in paths_of(self._graph).values()} - {0})[:2]
+        depths = sorted({path.count(".") for path in self._spec.paths().values()} - {0})[:2]
         stages = [n for n in range(1, self._ranks + 1) if not self._ranks % n]
         for pieces in (self._fixed_pieces, *self._cuts):
             for depth in (0, *depths):
@@ -226,8 +223,8 @@ class _Choosing:
     @property
     def _may_split(self) -> bool:
         """May ZeRO be chosen? Its copies must be there to be split."""
-        graph = self._graph
-        return self._ranks > 1 and graph.config.zero is None and bool(graph._optimizers)
+        spec = self._spec
+        return self._ranks > 1 and spec.config.zero is None and bool(spec.optimizers)
 
     def _possible_cuts(self, first: Trace) -> list[int]:
         """Numbers of micro-batches that leave the results as they are."""
@@ -258,22 +255,22 @@ class _Choosing:
         if pieces not in self._traced:
             read = [source.first for source in self._traced[self._fixed_pieces].trace.sources]
             self._traced[pieces] = trace_build(
-                self._graph, self._given, num_pieces=pieces, read_ahead=read
+                self._spec, self._build, self._given, num_pieces=pieces, read_ahead=read
             )
         return self._traced[pieces]
 
     def _config(self, candidate: Candidate) -> JobConfig:
         """The configuration of a job that runs as a candidate."""
-        graph, config = self._graph, config_of(self._graph)
+        paths, config = self._spec.paths().values(), self._spec.job_config()
         again = set(config.recomputed)
-        again |= {p for p in paths_of(graph).values() if candidate.depth == p.count(".") > 0}
+        again |= {p for p in paths if candidate.depth == p.count(".") > 0}
         zero = Zero(candidate.zero, ZERO_MIN_SIZE, ZERO_RESTORE_LEVEL) if candidate.zero else None
         return replace(
             config,
             num_pieces=candidate.pieces,
-            auto_parallel=settings_of(graph, candidate),
+            auto_parallel=settings_of(self._spec, candidate),
             zero=zero or config.zero,
-            recomputed=tuple(p for p in paths_of(graph).values() if p in again),
+            recomputed=tuple(p for p in paths if p in again),
             means=tuple(sorted(self._means)) if candidate.pieces > 1 else (),
         )
 
@@ -295,10 +292,10 @@ class _Choosing:
         return graph
 
     def _estimated(self, candidate: Candidate, graph: LogicalGraph) -> Estimate:
-        settings = settings_of(self._graph, candidate)
+        settings = settings_of(self._spec, candidate)
         cluster = cluster_of(graph)
         found = Search(graph, settings, cluster).best()
-        held, limit = found.bytes, self._graph.config.memory_limit
+        held, limit = found.bytes, self._spec.config.memory_limit
         return Estimate(
             candidate,
             found.step_seconds,
@@ -348,8 +345,8 @@ def _grids(size: int) -> list[tuple[int, ...]]:
 # ---- settings ------------------------------------------------------------------------------------
 
 
-def settings_of(graph: Graph, candidate: Candidate) -> AutoParallel:
+def settings_of(spec: GraphSpec, candidate: Candidate) -> AutoParallel:
     """The settings of the search for a candidate's layouts."""
-    settings = graph.config.auto_parallel_settings
+    settings = spec.config.auto_parallel_settings
     assert settings is not None
     return replace(settings, num_stages=candidate.stages, grid=candidate.grid)

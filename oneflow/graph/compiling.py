@@ -22,16 +22,17 @@ from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.choosing import trace_chosen
+from oneflow.graph.debugging import prints
 from oneflow.graph.describe import describe, describe_module, input_names, passes_done
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.half_copies import HalfCopies, copies_in
-from oneflow.graph.job_configs import config_of
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.memory_limit import costs_in, report_of
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.plans import Modes
 from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
+from oneflow.graph.tracing import Build
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.kernels.array import Array
 from oneflow.scheduler.compiler.rewrite.dedupe import erase_dead
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from oneflow.actors.job import Job
     from oneflow.core.plan import Plan
     from oneflow.functional.random_state import Generator
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
     from oneflow.nn.module import Module
 
 
@@ -96,33 +97,35 @@ class Built:
     modes: Modes
 
 
-def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
+def trace_graph(
+    spec: GraphSpec, build: Build, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Built:
     """Traces."""
-    check_inputs(graph.name, (args, kwargs))
-    _say(graph, 0, "tracing")
+    check_inputs(spec.name, (args, kwargs))
+    spec.debugging.say(0, "tracing")
     start = perf_counter()
     given = args, kwargs
     with collector_paused():
-        trace, outputs = trace_chosen(graph, given)
+        trace, outputs = trace_chosen(spec, build, given)
         if world().world_size > 1:
             # A local tensor of which only shape and dtype were asked lies on each rank's own
             # device: a node that differs between the ranks, who have to agree.
             erase_dead(trace.graph)
     if not trace.graph.num_nodes:
         raise GraphError(
-            f"graph {graph.name} has nothing to run: build() takes no tensor and reads none"
+            f"graph {spec.name} has nothing to run: build() takes no tensor and reads none"
         )
     seconds = perf_counter() - start
-    _say(graph, 0, f"traced {len(trace.graph)} nodes in {seconds:.3f} s; compiling")
-    modes = modes_of(graph, trace.called.values(), trace.variables.values())
+    spec.debugging.say(0, f"traced {len(trace.graph)} nodes in {seconds:.3f} s; compiling")
+    modes = modes_of(spec, trace.called.values(), trace.variables.values())
     return Built(given, trace, outputs, modes)
 
 
-def modes_of(graph: Graph, called: Iterable[Module], tensors: Iterable[Tensor]) -> Modes:
+def modes_of(spec: GraphSpec, called: Iterable[Module], tensors: Iterable[Tensor]) -> Modes:
     """The modes of the graph's modules, of others that its `build` calls, and of the tensors that
     it reads.
     """
-    held = (module for top in graph._modules.values() for module in top.modules())
+    held = (module for top in spec.modules.values() for module in top.modules())
     modules = {id(module): module for module in (*held, *called)}
     return Modes(modules.values(), tensors)
 
@@ -135,29 +138,33 @@ def gpu_index(tensors: Iterable[Tensor]) -> int:
     return next((x._device.index for x in tensors if x._device.type == "cuda"), own)
 
 
-def compile_built(graph: Graph, built: Built) -> Compiled:
+def compile_built(spec: GraphSpec, built: Built) -> Compiled:
     """Compiles what was traced, and binds it."""
     start = perf_counter()
-    text = str(built.trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
-    compiled = _compile(graph, built.trace, built)
+    text = str(built.trace.graph) if spec.debugging.v_level >= 2 else ""  # compiling edits it
+    compiled = _compile(spec, built.trace, built)
     compiled.modes.settle()
-    graph._compiled = compiled
-    _say_compiled(graph, compiled.job, perf_counter() - start, text)
+    spec.plans.keep(compiled)
+    _say_compiled(spec, compiled.job, perf_counter() - start, text)
     for cost in compiled.recomputed:
-        _say(graph, 0, f"{cost.module} is computed again: {cost.saved_nbytes} bytes are not kept")
-    _say_memory(graph, compiled)
+        spec.debugging.say(
+            0, f"{cost.module} is computed again: {cost.saved_nbytes} bytes are not kept"
+        )
+    _say_memory(spec, compiled)
     return compiled
 
 
-def _compile(graph: Graph, trace: Trace, built: Built) -> Compiled:
+def _compile(spec: GraphSpec, trace: Trace, built: Built) -> Compiled:
     spanned = ranks_that_draw_together(trace.graph)
-    config = config_of(graph)
+    config = spec.job_config()
     index = gpu_index([*trace.variables.values(), *tensors_of(built.given)])
-    variables, steps = trace.variables, graph._steps_done
+    variables, steps = trace.variables, spec.plans.steps_done
 
     def arrays(plan: Plan) -> dict[str, Array]:
-        variables.update(copies_in(plan.graph.of_kind("variable"), variables, graph._halves))
-        return take_layouts(plan, variables, graph._whole)
+        variables.update(
+            copies_in(plan.graph.of_kind("variable"), variables, spec.variables.halves)
+        )
+        return take_layouts(plan, variables, spec.variables.whole)
 
     with collector_paused():
         job = compile_and_bind(trace.graph, config, arrays, index)
@@ -168,15 +175,15 @@ def _compile(graph: Graph, trace: Trace, built: Built) -> Compiled:
         job,
         trace,
         variables,
-        Arguments(graph.name, built.given),
-        input_names(graph.name, *built.given),
+        Arguments(spec.name, built.given),
+        input_names(spec.name, *built.given),
         built.outputs,
         values,
         built.modes,
-        _randomness(graph, trace.draws.counts, spanned),
+        _randomness(spec, trace.draws.counts, spanned),
         Sources(trace.sources) if trace.sources else None,
         costs_in(job.bound.plan, config),
-        HalfCopies.of([pair for pair in graph._halves.values() if id(pair[1]) in held]),
+        HalfCopies.of([pair for pair in spec.variables.halves.values() if id(pair[1]) in held]),
     )
 
 
@@ -189,10 +196,10 @@ def ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
 
 
 def _randomness(
-    graph: Graph, counts: Sequence[tuple[Generator, int, int]], ranks: list[int]
+    spec: GraphSpec, counts: Sequence[tuple[Generator, int, int]], ranks: list[int]
 ) -> GraphRandomness | None:
     """None: the graph calls no generator."""
-    return GraphRandomness(graph.name, counts, graph.config.num_pieces, ranks) if counts else None
+    return GraphRandomness(spec.name, counts, spec.config.num_pieces, ranks) if counts else None
 
 
 def _output(x: Tensor, value: Value, array: Array | None) -> Tensor:
@@ -208,59 +215,41 @@ def _output(x: Tensor, value: Value, array: Array | None) -> Tensor:
 # ---- printing ------------------------------------------------------------------------------------
 
 
-def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
+def _say_compiled(spec: GraphSpec, job: Job, seconds: float, text: str) -> None:
     bound = job.bound
     plan = bound.plan
-    _say(
-        graph,
+    spec.debugging.say(
         0,
         f"compiled in {seconds:.3f} s: {len(plan.actors)} actors, {len(plan.registers)} "
         "registers; registers and scratch memory "
         f"of this rank {bound.arena_nbytes} bytes (least possible: {bound.arena_bound})",
     )
-    if graph._debug_v_level >= 1:
-        _say(graph, 1, "\n  ".join(("passes:", *passes_done(plan))))
-        _say(graph, 1, describe(graph, with_ops=False))
-    _say(graph, 2, text)
-    if graph._debug_v_level >= 2:
+    if spec.debugging.v_level >= 1:
+        spec.debugging.say(1, "\n  ".join(("passes:", *passes_done(plan))))
+        spec.debugging.say(1, describe(spec, with_ops=False))
+    spec.debugging.say(2, text)
+    if spec.debugging.v_level >= 2:
         segments = list(bound.memory.segments.values())
         facts = [fact for segment in segments for fact in segment.facts]
         others = sum((segment.unformed for segment in segments), Counter[str]())
-        _say(graph, 2, fusion_table(facts, others))
+        spec.debugging.say(2, fusion_table(facts, others))
         if is_on_gpu(plan):
-            _say(graph, 2, products_line())
-    if graph._debug_v_level >= 3:
-        _say(graph, 3, str(plan))
-    for path, (module, level, ranks) in graph._debugged.items():
-        if _is_heard(ranks):
-            _print(graph, describe_module(graph, path, module, with_ops=level >= 2))
+            spec.debugging.say(2, products_line())
+    if spec.debugging.v_level >= 3:
+        spec.debugging.say(3, str(plan))
+    for path, (module, level, ranks) in spec.debugging.modules.items():
+        if prints(ranks):
+            spec.debugging.print(describe_module(spec, path, module, with_ops=level >= 2))
 
 
-def _say_memory(graph: Graph, compiled: Compiled) -> None:
+def _say_memory(spec: GraphSpec, compiled: Compiled) -> None:
     """The memory analysis, from level 3 of debugging on, or on every rank if GLOG_v asks for it."""
-    asked = current_config().tells_memory
-    if asked or (graph._debug_v_level >= 3 and _is_heard(graph._debug_ranks)):
-        report = report_of(graph, compiled)
-        _print(graph, f"{report}\n{report.table()}")
+    if current_config().tells_memory or spec.debugging.is_heard(3):
+        report = report_of(spec, compiled)
+        spec.debugging.print(f"{report}\n{report.table()}")
 
 
-def say_recordings(graph: Graph, recordings: Recordings) -> None:
+def say_recordings(spec: GraphSpec, recordings: Recordings) -> None:
     """Tells from level 2 on what was recorded as CUDA graphs since the last time, and what not."""
     for line in recordings.take_lines():
-        _say(graph, 2, line)
-
-
-def _say(graph: Graph, level: int, text: str) -> None:
-    """Prints on the ranks that the user asked to, from level `level` of debugging on."""
-    if graph._debug_v_level >= level and _is_heard(graph._debug_ranks):
-        _print(graph, text)
-
-
-def _is_heard(ranks: int | list[int] | None) -> bool:
-    """Whether this rank is among those asked to print: None is rank 0, -1 all."""
-    listed = [ranks or 0] if isinstance(ranks, int | None) else ranks
-    return -1 in listed or world().rank in listed
-
-
-def _print(graph: Graph, text: str) -> None:
-    print(f"[GRAPH:{graph.name}] {text}", flush=True)
+        spec.debugging.say(2, line)

@@ -40,14 +40,10 @@ class GraphConfig:
         self.fused_update_cast = False
         self.unfused: set[str] = set()
         self.hints: dict[str, object] = {}
-        self._training = False
+        self.training = False
+        """True once an optimizer was added."""
         self.zero: Zero | None = None
         self.amp_dtype: DType | None = None
-
-    @property
-    def training(self) -> bool:
-        """True once an optimizer was added."""
-        return self._training
 
     def enable_amp(self, mode: bool = True, *, dtype: DTypeLike = float16) -> None:
         """Run the graph in mixed precision of float32 and `dtype`, float16 or bfloat16, by what

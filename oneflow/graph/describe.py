@@ -16,21 +16,21 @@ from oneflow.tensor.tensor import Tensor
 if TYPE_CHECKING:
     from oneflow.core.plan import Plan
     from oneflow.graph.compiling import Compiled
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
     from oneflow.nn.module import Module
 
 NOT_SHOWN = frozenset({"input", "variable", "output"})
 """Nodes that stand in their own lines: as inputs, parameters, buffers, outputs."""
 
 
-def describe(graph: Graph, *, with_ops: bool = True) -> str:
+def describe(spec: GraphSpec, *, with_ops: bool = True) -> str:
     """The graph as nested lines. Ops are there once it is compiled, with the SBP they run with."""
-    return _Description(graph, with_ops).text()
+    return _Description(spec, with_ops).text()
 
 
-def describe_module(graph: Graph, path: str, module: Module, *, with_ops: bool) -> str:
+def describe_module(spec: GraphSpec, path: str, module: Module, *, with_ops: bool) -> str:
     """One module of the graph, as in `describe`."""
-    return _Description(graph, with_ops).text_of(path, module)
+    return _Description(spec, with_ops).text_of(path, module)
 
 
 def input_names(graph_name: str, args: Tree, kwargs: Tree) -> list[str]:
@@ -63,25 +63,25 @@ def tensor_text(
 
 
 class _Description:
-    def __init__(self, graph: Graph, with_ops: bool) -> None:
-        self._graph = graph
+    def __init__(self, spec: GraphSpec, with_ops: bool) -> None:
+        self._spec = spec
         self._ops: dict[str, list[str]] = {}
         self._lines: list[str] = []
         self._values: dict[int, str] = {}
-        self._compiled = graph._compiled
+        self._compiled = spec.plans.now
         if with_ops and self._compiled is not None:
             self._collect(self._compiled, self._compiled.job.bound.plan.graph)
 
     def text(self) -> str:
-        graph = self._graph
-        self._open(0, f"(GRAPH:{graph.name}:{type(graph).__name__}): (")
-        self._open(1, repr(graph.config))
+        spec = self._spec
+        self._open(0, f"(GRAPH:{spec.name}:{spec.name.rpartition('_')[0]}): (")
+        self._open(1, repr(spec.config))
         compiled = self._compiled
         if compiled is not None:
             self._open(1, f"(PASSES:{', '.join(passes_done(compiled.job.bound.plan))})")
             for name, meta in zip(compiled.input_names, compiled.arguments.metas, strict=True):
                 self._open(1, f"(INPUT:{name}:{tensor_text(*meta)})")
-        for path, module in graph._modules.items():
+        for path, module in spec.modules.items():
             self._module(1, path, module)
         for lines in self._ops.values():  # of no module, or of one that is not the graph's own
             for line in lines:
@@ -112,7 +112,7 @@ class _Description:
                 self._module(depth + 1, f"{path}.{name}", child)
         for line in self._ops.pop(path, ()):
             self._open(depth + 1, line)
-        stage = self._graph._stages.get(id(module))
+        stage = self._spec.stages.get(id(module))
         if stage is not None:
             self._open(depth + 1, f"(GraphModule:{path}(stage_id={stage.id})): ()")
         if len(self._lines) == begin + 1:
@@ -127,7 +127,7 @@ class _Description:
             value = compiled.output_values[i]
             where = (value.placement, value.sbp) if leaf._placement is not None else (None, None)
             text = tensor_text(value.type, *where)
-            self._open(1, f"(OUTPUT:_{self._graph.name}_output{path}_{i + 2}:{text})")
+            self._open(1, f"(OUTPUT:_{self._spec.name}_output{path}_{i + 2}:{text})")
 
     # ---- ops -------------------------------------------------------------------------------------
 

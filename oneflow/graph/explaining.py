@@ -11,13 +11,12 @@ from oneflow.core.job_config import AutoParallel
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.graph.choosing import Estimate
 from oneflow.graph.cluster import cluster_of, rewritten
-from oneflow.graph.job_configs import config_of
 from oneflow.scheduler.compiler.layout.place_stages import place_stages
 from oneflow.scheduler.compiler.layout.search_sbp import Allows, Chosen, Search
 
 if TYPE_CHECKING:
     from oneflow.core.graph import LogicalGraph
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
 
 SHOWN = 3
 """Layouts besides the chosen one that an explanation has."""
@@ -69,21 +68,21 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(graph: Graph) -> Explanation:
+def explain(spec: GraphSpec) -> Explanation:
     """See Graph.explain."""
     trace = None
-    if graph._compiled is not None:
-        trace = graph._compiled.trace
-    elif graph._built is not None:
-        trace = graph._built.trace
+    if spec.plans.now is not None:
+        trace = spec.plans.now.trace
+    elif spec.plans.built is not None:
+        trace = spec.plans.built.trace
     if trace is None:
         raise GraphError(
-            f"explain: graph {graph.name} was not traced here: call it, or build_graph, first"
+            f"explain: graph {spec.name} was not traced here: call it, or build_graph, first"
         )
-    settings, choice = graph.config.auto_parallel_settings, graph._choice
+    settings, choice = spec.config.auto_parallel_settings, spec.choice
     traced = trace.graph
     if len(traced.rank_ids) > 1:  # else it is compiled already, and lies on one rank
-        traced = rewritten(traced, config_of(graph))
+        traced = rewritten(traced, spec.job_config())
     search = _Search(traced, settings or AutoParallel())
     others = list(map(_estimated, choice.others())) if choice is not None else []
     name = choice.name if choice is not None and choice.name else SEARCHED
@@ -95,7 +94,7 @@ def explain(graph: Graph) -> Explanation:
         known = [chosen, *shown]
         if all((k.seconds, k.variables) != (layout.seconds, layout.variables) for k in known):
             shown.append(layout)
-    return Explanation(graph.name, chosen, tuple(shown[:SHOWN]))
+    return Explanation(spec.name, chosen, tuple(shown[:SHOWN]))
 
 
 def _estimated(found: Estimate) -> Layout:

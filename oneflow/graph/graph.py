@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from time import perf_counter
@@ -25,32 +25,29 @@ from oneflow.amp.grad_scaler import GradScaler
 from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
-from oneflow.core.plan import Plan
-from oneflow.core.sbp import NdSbp
 from oneflow.graph.arguments import key_of
-from oneflow.graph.choosing import Choice
 from oneflow.graph.compiling import (
-    Built,
     Compiled,
     compile_built,
     say_recordings,
     trace_graph,
 )
 from oneflow.graph.config import GraphConfig
+from oneflow.graph.debugging import Debugging, check_debugging
 from oneflow.graph.describe import describe
 from oneflow.graph.drawing import graph_dot, plan_dot, plan_svg
 from oneflow.graph.explaining import Explanation, explain
 from oneflow.graph.memory_limit import report_of
 from oneflow.graph.memory_report import MemoryReport
-from oneflow.graph.names import model_names
+from oneflow.graph.names import model_names, model_tensors
 from oneflow.graph.optimizer import GraphOptimizer
-from oneflow.graph.plans import Plans, check_shared
+from oneflow.graph.plans import CompiledNames, Plans, check_shared
 from oneflow.graph.profiling import GraphProfile
-from oneflow.graph.proxy import Proxy, Stage, check_debugging
+from oneflow.graph.proxy import Proxy
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
 from oneflow.graph.scaling import GraphScaler
+from oneflow.graph.spec import GraphSpec
 from oneflow.graph.state import load_state, state_of
-from oneflow.graph.upstream_names import CompiledNames, blocks_of, plans_of, state_tensors
 from oneflow.jobs.export import save
 from oneflow.nn.module import Module
 from oneflow.optim.lr_scheduler import LRScheduler
@@ -92,21 +89,7 @@ class Graph:
     """
 
     _child_init_cnt: ClassVar[dict[str, int]] = {}
-    _modules: OrderedDict[str, Module]
-    _stages: dict[int, Stage]
-    _optimizers: list[GraphOptimizer]
-    _scaler: GraphScaler | None
-    _recomputed: set[int]
-    _whole: dict[int, NdSbp]
-    """The layouts that parameters and states had which ZeRO has split, by their ids."""
-    _halves: dict[int, tuple[Tensor, Tensor]]
-    """Parameters and their copies in half precision, by the parameter's id; see half_copies.py."""
-    _choice: Choice | None
-    """The choice of auto-parallel of level "full"; None before it."""
-    _means: frozenset[int]
-    """Outputs that are means over micro-batches, if auto-parallel has cut the batch."""
-    _debugged: dict[str, tuple[Module, int, int | list[int] | None]]
-    """Modules that are printed once compiled, by path: how much of them, and on which ranks."""
+    _spec: GraphSpec
 
     def __init__(
         self,
@@ -121,30 +104,11 @@ class Graph:
         kind = type(self).__name__
         count = Graph._child_init_cnt.get(kind, 0)
         Graph._child_init_cnt[kind] = count + 1
-        set_ = object.__setattr__
-        set_(self, "_name", f"{kind}_{count}")
-        set_(self, "_modules", OrderedDict())
-        set_(self, "_stages", {})
-        set_(self, "_optimizers", [])
-        set_(self, "_scaler", None)
-        set_(self, "_recomputed", set())
-        set_(self, "_whole", {})
-        set_(self, "_choice", None)
-        set_(self, "_means", frozenset())
-        set_(self, "_debugged", {})
-        set_(self, "_halves", {})
-        self.config = GraphConfig()
-        self._compiled: Compiled | None = None
-        self._built: Built | None = None
-        self._plans = Plans(PLANS)
-        self._takes_shapes = False
-        self._switches = -1
-        """The count of switches when the plan's modes were last compared."""
+        name = f"{kind}_{count}"
+        self._spec = GraphSpec(name, Debugging(name), Plans(PLANS))
         self._profile: GraphProfile | None = None
         """Profile that records from the first call on."""
         self._lets_share = True
-        self._initial_step = 0
-        self._stack: tuple[int, bool] | None = None
         self.debug(
             debug_v_level,
             ranks=debug_ranks,
@@ -171,7 +135,12 @@ class Graph:
 
     @property
     def name(self) -> str:
-        return str(self._name)
+        return self._spec.name
+
+    @property
+    def config(self) -> GraphConfig:
+        """The options by which the graph is compiled."""
+        return self._spec.config
 
     @property
     def training(self) -> bool:
@@ -179,7 +148,7 @@ class Graph:
 
     @property
     def is_compiled(self) -> bool:
-        return self._compiled is not None
+        return self._spec.is_compiled
 
     def add_optimizer(
         self, optim: Optimizer, *, lr_sch: LRScheduler | None = None, is_sparse: bool = False
@@ -200,16 +169,16 @@ class Graph:
                 "flow.one_embedding updates those alone that were looked up",
                 stacklevel=2,
             )
-        if self.is_compiled:
-            raise GraphError(f"add_optimizer: graph {self.name} is compiled already")
-        bound = {id(p) for o in self._optimizers for p in o.parameters()}
-        added = GraphOptimizer(optim, lr_sch, len(self._optimizers))
+        spec = self._spec
+        spec.check_open("add_optimizer")
+        bound = {id(p) for o in spec.optimizers for p in o.parameters()}
+        added = GraphOptimizer(optim, lr_sch, len(spec.optimizers))
         for parameter in added.parameters():
             if id(parameter) in bound:
-                name = model_names(self).get(id(parameter), f"a parameter {parameter.meta}")
+                name = model_names(spec).get(id(parameter), f"a parameter {parameter.meta}")
                 raise ValueError(f"{name} is already bound to another optimizer.")
-        self._optimizers.append(added)
-        self.config._training = True
+        spec.optimizers.append(added)
+        spec.config.training = True
 
     def set_grad_scaler(self, grad_scaler: GradScaler | None) -> None:
         """Lets backward passes begin with the scaler's scale, and divides gradients by it.
@@ -218,14 +187,13 @@ class Graph:
         scale grows and shrinks as in eager code. It is in the graph's state, and `grad_scaler`
         shows it. The learning rate follows the graph's calls, also those that were left out.
         """
-        if self.is_compiled:
-            raise GraphError(f"set_grad_scaler: graph {self.name} is compiled already")
+        self._spec.check_open("set_grad_scaler")
         if not isinstance(grad_scaler, GradScaler | None):
             kind = type(grad_scaler).__name__
             raise TypeError(f"set_grad_scaler takes a GradScaler or None, got {kind}")
-        self._scaler = None
+        self._spec.scaler = None
         if grad_scaler is not None and grad_scaler.is_enabled():
-            self._scaler = GraphScaler(grad_scaler)
+            self._spec.scaler = GraphScaler(grad_scaler)
 
     def debug(
         self,
@@ -238,9 +206,9 @@ class Graph:
     ) -> None:
         """Set how much the first call prints; see the class."""
         check_debugging(v_level, max_py_stack_depth)
-        self._debug_v_level, self._debug_ranks = v_level, ranks
-        tells_stack = v_level >= 2 or op_repr_with_py_stack
-        self._stack = (max_py_stack_depth, only_user_py_stack) if tells_stack else None
+        debugging, tells_stack = self._spec.debugging, v_level >= 2 or op_repr_with_py_stack
+        debugging.v_level, debugging.ranks = v_level, ranks
+        debugging.stack = (max_py_stack_depth, only_user_py_stack) if tells_stack else None
 
     def profile(self, steps: int = 10, folder: str | Path = "trace") -> GraphProfile:
         """Record the acts and kernels of the next steps, on every rank that calls this.
@@ -250,9 +218,9 @@ class Graph:
         by op, module, source line and kernel, and the time of each actor and each cause to wait.
         Raises ValueError for less than one step, GraphError if something records the graph already.
         """
-        profile = GraphProfile(self.name, steps, folder)
-        if self._compiled is not None:
-            profile.record(self._compiled.job.executor)
+        profile, compiled = GraphProfile(self.name, steps, folder), self._spec.plans.now
+        if compiled is not None:
+            profile.record(compiled.job.executor)
         else:
             self._profile = profile
         return profile
@@ -263,7 +231,7 @@ class Graph:
         ops: ops by module, and the values between them, instead.
         Raises GraphError before the graph is compiled.
         """
-        plan = self._plan("to_dot")
+        plan = self._compiled("to_dot").job.bound.plan
         return graph_dot(self.name, plan.graph) if ops else plan_dot(self.name, plan)
 
     def to_svg(self) -> str:
@@ -271,18 +239,19 @@ class Graph:
 
         Raises GraphError before the graph is compiled.
         """
-        return plan_svg(self.name, self._plan("to_svg"))
+        return plan_svg(self.name, self._compiled("to_svg").job.bound.plan)
 
-    def _plan(self, asked: str) -> Plan:
-        if self._compiled is None:
-            raise GraphError(f"{asked}: graph {self.name} is not compiled yet: call it first")
-        return self._compiled.job.bound.plan
+    def _compiled(self, asked: str) -> Compiled:
+        compiled = self._spec.plans.now
+        if compiled is None:
+            raise GraphError(f"{asked}: graph {self.name} is not compiled yet; call it first")
+        return compiled
 
     # ---- attributes ------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, Module):
-            self._modules[name] = value
+            self._spec.modules[name] = value
             self.__dict__.pop(name, None)
             return
         if isinstance(value, Optimizer):
@@ -298,23 +267,25 @@ class Graph:
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        modules = self.__dict__.get("_modules")
-        if modules is None:
+        spec = self.__dict__.get("_spec")
+        if spec is None:
             kind = type(self).__name__
             raise NotInitializedError(
                 f"'{kind}' object has no attribute '{name}': it is no graph yet; "
                 f"{kind}.__init__ must call super().__init__() before anything else"
             )
-        if name in modules:
-            return Proxy(modules[name], self, name)
+        if name in spec.modules:
+            return Proxy(spec.modules[name], spec, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     # ---- calls -----------------------------------------------------------------------------------
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         kwargs = dict(sorted(kwargs.items()))
-        compiled = self._compiled
-        if compiled is None or self._takes_shapes or self._switches != switches.count:
+        spec = self._spec
+        plans, optimizers = spec.plans, spec.optimizers
+        compiled = plans.now
+        if compiled is None or plans.takes_shapes or plans.switches != switches.count:
             compiled = self._choose_plan(args, kwargs)
         start = perf_counter()
         job, randomness = compiled.job, compiled.randomness
@@ -328,7 +299,7 @@ class Graph:
         if compiled.sources is not None:
             feeds |= compiled.sources.take()
         step = job.step
-        for optimizer in self._optimizers:
+        for optimizer in optimizers:
             optimizer.feed(step, feeds)
         if randomness is not None:
             job.draw(randomness.now())
@@ -336,49 +307,50 @@ class Graph:
             compiled.halves.refresh()
         results = job.run(feeds)
         if job.bound.recordings is not None:
-            say_recordings(self, job.bound.recordings)
+            say_recordings(spec, job.bound.recordings)
         if randomness is not None:
             randomness.skip_step()
-        for optimizer in self._optimizers:
+        for optimizer in optimizers:
             optimizer.advance()
         for x in compiled.variables.values():
             x._version[0] += 1
         if compiled.halves is not None:
             compiled.halves.keep()
-        if self.training:
+        if spec.config.training:
             samples = inputs[0].meta.shape[0] if inputs and inputs[0].meta.shape else 0
-            METRICS.step(self.name, perf_counter() - start, samples, job.step - 1)
+            METRICS.step(spec.name, perf_counter() - start, samples, job.step - 1)
         return compiled.assemble(results)
 
     def _compile(self, *args: object, **kwargs: object) -> Compiled:
         """Traces, compiles and binds, without running."""
-        if self._compiled is not None:
-            return self._compiled
-        if self._built is None or not self._built.modes.hold():
+        plans = self._spec.plans
+        if plans.now is not None:
+            return plans.now
+        if plans.built is None or not plans.built.modes.hold():
             self.build_graph(*args, **kwargs)
         return self._finish()
 
     def build_graph(self, *args: object, **kwargs: object) -> None:
         """Traces `build` for these arguments: the first half of the first call."""
-        if self.is_compiled:
-            raise GraphError(f"build_graph: graph {self.name} is compiled already")
-        self._built = trace_graph(self, args, dict(sorted(kwargs.items())))
+        self._spec.check_open("build_graph")
+        given = args, dict(sorted(kwargs.items()))
+        self._spec.plans.built = trace_graph(self._spec, self.build, *given)
 
     def finish_compile_and_init_runtime(self) -> None:
         """Compiles what `build_graph` has traced, and binds it: the second half of the first
         call, but for the run.
         """
-        if self._built is None:
+        if self._spec.plans.built is None:
             raise GraphError(
                 f"finish_compile_and_init_runtime: call build_graph of {self.name} first"
             )
         self._finish()
 
     def _finish(self) -> Compiled:
-        built, self._built = self._built, None
+        plans = self._spec.plans
+        built, plans.built = plans.built, None
         assert built is not None
-        compiled = compile_built(self, built)
-        self._keep(compiled)
+        compiled = compile_built(self._spec, built)
         if self._profile is not None:
             self._profile.record(compiled.job.executor)
             self._profile = None
@@ -403,8 +375,8 @@ class Graph:
             @wraps(init)
             def initialize(self: Graph, *args: object, **kwargs: object) -> None:
                 init(self, *args, **kwargs)
-                self._takes_shapes = True
-                self._plans.set_cache_size(size)
+                self._spec.plans.takes_shapes = True
+                self._spec.plans.set_cache_size(size)
 
             return initialize
 
@@ -412,26 +384,18 @@ class Graph:
 
     def _choose_plan(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Compiled:
         """The plan for such arguments and for the modes in which the modules are now."""
-        before, steps = self._compiled, self._steps_done
-        key = key_of((args, kwargs)) if self._takes_shapes else None
-        if before is None or key != self._plans.current or not self._has_modes_of(before):
-            self._initial_step = steps
-            self._compiled = self._plans.get(key)
+        plans = self._spec.plans
+        before, steps = plans.now, plans.steps_done
+        key = key_of((args, kwargs)) if plans.takes_shapes else None
+        if before is None or not plans.fits(key):
+            plans.first_step, plans.now = steps, plans.get(key)
             try:
                 before = self._compile(*args, **kwargs)
                 before.job.step = steps
             finally:
-                self._compiled = before
-        self._switches = switches.count
+                plans.now = before
+        plans.switches = switches.count
         return before
-
-    def _has_modes_of(self, compiled: Compiled) -> bool:
-        return self._switches == switches.count or compiled.modes.hold()
-
-    def _keep(self, compiled: Compiled) -> None:
-        """Takes a plan as that of the next calls like those that it is for."""
-        self._plans.add(compiled.arguments.key if self._takes_shapes else None, compiled)
-        self._compiled = compiled
 
     def enable_shared(self, mode: bool = True) -> None:
         """Let other graphs `share_from` this one, as they may unless this says False."""
@@ -445,30 +409,28 @@ class Graph:
         """
         if not isinstance(graph, Graph):
             raise TypeError(f"share_from takes a Graph, got {type(graph).__name__}")
-        if self.is_compiled:
-            raise GraphError(f"share_from: graph {self.name} is compiled already")
+        mine, other = self._spec, graph._spec
+        mine.check_open("share_from")
         if not graph._lets_share:
             raise GraphError(
                 f"share_from: graph {graph.name} is not to be shared; it has enable_shared(False)"
             )
-        missing = self._modules.keys() - graph._modules.keys()
+        missing = mine.modules.keys() - other.modules.keys()
         if missing:
             raise GraphError(f"share_from: graph {graph.name} has no {', '.join(sorted(missing))}")
-        for name in self._modules:
-            self._modules[name] = graph._modules[name]
-        if self._optimizers:
-            self._optimizers = graph._optimizers
-        for shared in ("_stages", "_recomputed", "_scaler", "_whole", "_halves"):
-            setattr(self, shared, getattr(graph, shared))
-        self._initial_step = graph._steps_done
+        for name in mine.modules:
+            mine.modules[name] = other.modules[name]
+        if mine.optimizers:
+            mine.optimizers = other.optimizers
+        mine.stages, mine.recomputed = other.stages, other.recomputed
+        mine.scaler, mine.variables = other.scaler, other.variables
+        mine.plans.first_step = other.plans.steps_done
 
     def memory_report(self) -> MemoryReport:
         """The memory analysis of this rank: `str()` of it is a table, `table()` has every register
         and temporary, `plot(path)` draws them. Once compiled.
         """
-        if self._compiled is None:
-            raise GraphError(f"memory_report: graph {self.name} is not compiled yet; call it once")
-        return report_of(self, self._compiled)
+        return report_of(self._spec, self._compiled("memory_report"))
 
     def explain(self) -> Explanation:
         """Say how the graph lies, why, and what the three next best layouts would cost: estimated
@@ -477,7 +439,7 @@ class Graph:
         Once traced, by a call or `build_graph`; it searches, and takes some seconds for a deep
         graph. Raises GraphError before that, and for a graph whose plan was loaded.
         """
-        return explain(self)
+        return explain(self._spec)
 
     # ---- state -----------------------------------------------------------------------------------
 
@@ -485,27 +447,35 @@ class Graph:
     """Writes this graph with its variables, its optimizers' state and its input pipeline to one
     file, which a cluster runs without any code of the user; see `flow.jobs.save`."""
 
-    _dynamic_input_graph_cache = property(plans_of)
-    _c_nn_graph = property(CompiledNames)
-    _blocks = property(blocks_of)
-    _state = state_tensors
-    """Names inside of upstream's graphs; see upstream_names.py."""
+    # Names inside of upstream's graphs, which onediff reads, answered by what stands for them.
 
     @property
-    def _steps_done(self) -> int:
-        return self._initial_step if self._compiled is None else self._compiled.job.step
+    def _dynamic_input_graph_cache(self) -> Plans | None:
+        return self._spec.plans if self._spec.plans.takes_shapes else None
+
+    @property
+    def _c_nn_graph(self) -> CompiledNames:
+        return CompiledNames(self._spec.plans)
+
+    @property
+    def _blocks(self) -> dict[str, Proxy]:
+        return {name: getattr(self, name) for name in self._spec.modules}
+
+    def _state(self) -> Iterator[Tensor]:
+        """Parameters and buffers."""
+        yield from model_tensors(self._spec)
 
     def state_dict(self, destination: OrderedDict[str, Any] | None = None) -> OrderedDict[str, Any]:
         """Module states by module name, optimizer states by "<variable>-<key>", the step count, and
         of a graph that draws random numbers the state of the default generator.
         """
-        return state_of(self, destination)
+        return state_of(self._spec, destination)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Takes what `state_dict` gave, the default generator's state included; only before the
         first call. Raises GraphError for what does not fit.
         """
-        load_state(self, state_dict, strict)
+        load_state(self._spec, state_dict, strict)
 
     def enable_save_runtime_state_dict(self, mode: bool = True) -> None:
         """Says that `runtime_state_dict` will be called; it may be in any case."""
@@ -520,7 +490,7 @@ class Graph:
         with_eager: parameters and buffers of its modules are in it, too. Without them a graph that
         loads it keeps the values of its own modules.
         """
-        return runtime_state_of(self, destination, with_eager)
+        return runtime_state_of(self._spec, destination, with_eager)
 
     def load_runtime_state_dict(
         self, state_dict: Mapping[str, Any], *, warmup_with_run: bool = True
@@ -532,7 +502,7 @@ class Graph:
         was saved, with tensors of the same types and layouts. warmup_with_run: runs the plan once
         on zeros, if it overwrites nothing and draws nothing.
         """
-        load_runtime_state(self, state_dict, warmup_with_run)
+        load_runtime_state(self._spec, state_dict, warmup_with_run)
 
     @staticmethod
     def runtime_state_dict_to(
@@ -542,4 +512,4 @@ class Graph:
         return runtime_state_to(state_dict, device)
 
     def __repr__(self) -> str:
-        return describe(self)
+        return describe(self._spec)

@@ -10,12 +10,11 @@ from oneflow.core.dtype import DType
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.distributed.world import world
-from oneflow.graph.names import names_of, owners_of, owners_of_states, paths_of
-from oneflow.graph.proxy import Stage
+from oneflow.graph.names import names_of, owners_of, owners_of_states
 
 if TYPE_CHECKING:
     from oneflow.core.graph import Node
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec, Stage
     from oneflow.tensor.tensor import Tensor
 
 
@@ -63,22 +62,22 @@ class Place:
     has_own_dtypes: bool = False
 
 
-def known_of(graph: Graph, read_ahead: Sequence[Tensor]) -> Known:
+def known_of(spec: GraphSpec, read_ahead: Sequence[Tensor]) -> Known:
     """The facts of a graph. read_ahead: see Known."""
-    splits = graph.config.zero is not None and bool(graph._optimizers)
-    names = names_of(graph)  # makes the states of the optimizers
+    splits = spec.config.zero is not None and bool(spec.optimizers)
+    names = names_of(spec)  # makes the states of the optimizers
     return Known(
         world().rank,
         names,
-        owners_of(graph),
-        paths_of(graph),
-        owners_of_states(graph),
-        frozenset(id(p) for o in graph._optimizers for p in o.parameters()),
-        graph._stages,
-        _stages_by_placement(graph._stages),
-        graph.config.auto_parallel,
-        graph._whole if splits else {},
-        graph.config.amp_dtype,
+        owners_of(spec),
+        spec.paths(),
+        owners_of_states(spec),
+        frozenset(id(p) for o in spec.optimizers for p in o.parameters()),
+        spec.stages,
+        _stages_by_placement(spec.stages),
+        spec.config.auto_parallel,
+        spec.variables.whole if splits else {},
+        spec.config.amp_dtype,
         read_ahead,
     )
 

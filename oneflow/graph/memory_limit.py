@@ -29,14 +29,13 @@ from oneflow.graph.memory_report import (
     describe_block,
     report_memory,
 )
-from oneflow.graph.names import paths_of
 from oneflow.scheduler.compiler.layout.signatures import compute_seconds, num_parts
 from oneflow.scheduler.compiler.rewrite.recompute import is_under
 from oneflow.scheduler.compiler.schedule.phases import Phases
 
 if TYPE_CHECKING:
     from oneflow.graph.compiling import Compiled
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
 
 NAMED = 5
 """Largest blocks that the error names."""
@@ -77,34 +76,34 @@ class Trial:
         return any(self.reports[r].arena_nbytes > limit for r in ranks if r in self.reports)
 
 
-def fit_memory(graph: Graph, traced: LogicalGraph, config: JobConfig) -> frozenset[str]:
+def fit_memory(spec: GraphSpec, traced: LogicalGraph, config: JobConfig) -> frozenset[str]:
     """The paths of the modules to compute again, so that registers and scratch memory of every rank
     fit in `config.set_memory_limit`: those of the configuration, and as few more as that takes.
     Raises LimitError if no choice fits.
     """
-    limit, given = graph.config.memory_limit, frozenset(config.recomputed)
+    limit, given = spec.config.memory_limit, frozenset(config.recomputed)
     if limit is None:
         return given
 
     def attempt(modules: Collection[str]) -> Trial:
         wanted = given | frozenset(modules)
-        paths = tuple(p for p in paths_of(graph).values() if p in wanted)
+        paths = tuple(p for p in spec.paths().values() if p in wanted)
         return _try(traced, replace(config, recomputed=paths))
 
     tried = [attempt(())]
     if tried[0].nbytes > limit:
-        for modules in _depths(graph):
+        for modules in _depths(spec):
             tried += _fewest(modules, limit, attempt, tried[0])
     fitting = [t for t in tried if t.nbytes <= limit]
     if not fitting:
-        raise _lacks(graph, limit, tried)
+        raise _lacks(spec, limit, tried)
     return min(fitting, key=lambda t: t.seconds).modules
 
 
-def _depths(graph: Graph) -> list[list[str]]:
+def _depths(spec: GraphSpec) -> list[list[str]]:
     """The paths of the modules of each depth, without the outermost."""
     by_depth: dict[int, list[str]] = {}
-    for path in paths_of(graph).values():
+    for path in spec.paths().values():
         by_depth.setdefault(path.count("."), []).append(path)
     return [modules for depth, modules in sorted(by_depth.items()) if depth]
 
@@ -216,12 +215,12 @@ def _local_nbytes(value: Value) -> int:
     return value.type.nbytes // num_parts(_layout(value), value.placement.hierarchy)
 
 
-def _lacks(graph: Graph, limit: int, tried: list[Trial]) -> LimitError:
+def _lacks(spec: GraphSpec, limit: int, tried: list[Trial]) -> LimitError:
     least = min(tried, key=lambda t: t.nbytes)
     largest = "\n".join("  " + describe_block(b).strip() for b in least.report.largest(NAMED))
     missing = least.nbytes - limit
     error = LimitError(
-        f"graph {graph.name} does not fit in its memory limit of {limit} bytes: it needs "
+        f"graph {spec.name} does not fit in its memory limit of {limit} bytes: it needs "
         f"{tried[0].nbytes} bytes, and {least.nbytes} if as much as possible is computed again: "
         f"{missing} too many on rank {least.report.rank}. The largest blocks are then\n{largest}\n"
         "raise config.set_memory_limit, or make the batch or these tensors smaller"
@@ -230,7 +229,7 @@ def _lacks(graph: Graph, limit: int, tried: list[Trial]) -> LimitError:
     return error
 
 
-def report_of(graph: Graph, compiled: Compiled) -> MemoryReport:
+def report_of(spec: GraphSpec, compiled: Compiled) -> MemoryReport:
     """The memory analysis of this rank."""
     bound = compiled.job.bound
     arrays = [x._array for x in compiled.variables.values() if x._array is not None]
@@ -240,6 +239,6 @@ def report_of(graph: Graph, compiled: Compiled) -> MemoryReport:
         bound.memory,
         variable_nbytes=sum(array.nbytes for array in arrays),
         recomputed=[cost for cost in compiled.recomputed if bound.rank in cost.ranks],
-        limit=graph.config.memory_limit,
+        limit=spec.config.memory_limit,
         places=world().places if world().world_size > 1 else (),
     )

@@ -10,34 +10,34 @@ from oneflow.scheduler.compiler.rewrite.zero import split_layout
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
 
 
-def names_of(graph: Graph) -> dict[int, str]:
+def names_of(spec: GraphSpec) -> dict[int, str]:
     """Name of every tensor that the graph knows beforehand, by the tensor's id. Raises ValueError
     for a parameter of an optimizer that is in none of the graph's modules."""
-    names = model_names(graph)
-    for optimizer in graph._optimizers:
+    names = model_names(spec)
+    for optimizer in spec.optimizers:
         for parameter in optimizer.parameters():
             if id(parameter) not in names:
                 raise ValueError(
                     f"Parameter <{parameter.meta}> is not in the corresponding nn.Graph/nn.Module."
                 )
             states = optimizer.state_of(parameter)
-            _split(graph, parameter, states)
+            _split(spec, parameter, states)
             for key, tensor in states.items():
                 if isinstance(tensor, Tensor):
                     names[id(tensor)] = f"{names[id(parameter)]}-{key}"
-    names.update({id(tensor): name for name, tensor in _scaler_states(graph).items()})
+    names.update({id(tensor): name for name, tensor in _scaler_states(spec).items()})
     return names
 
 
-def _split(graph: Graph, parameter: Tensor, states: dict[str, Any]) -> None:
+def _split(spec: GraphSpec, parameter: Tensor, states: dict[str, Any]) -> None:
     """Let states that ZeRO is going to split be in parts as soon as they are made: whole, those of
     all parameters might not fit in the memory of a rank.
     """
-    zero, lies = graph.config.zero, parameter._sbp
-    if zero is None or graph.config.auto_parallel or lies is None:
+    zero, lies = spec.config.zero, parameter._sbp
+    if zero is None or spec.config.auto_parallel or lies is None:
         return
     layout = split_layout(parameter.meta, parameter.placement, lies, zero.min_size)
     for key, state in states.items() if layout is not None else ():
@@ -48,76 +48,67 @@ def _split(graph: Graph, parameter: Tensor, states: dict[str, Any]) -> None:
             states[key] = state.detach().to_global(sbp=layout)
 
 
-def owners_of_states(graph: Graph) -> dict[int, str]:
+def owners_of_states(spec: GraphSpec) -> dict[int, str]:
     """The name of the parameter whose state a tensor is, by the tensor's id."""
-    names = model_names(graph)
+    names = model_names(spec)
     return {
         id(tensor): names[id(parameter)]
-        for optimizer in graph._optimizers
+        for optimizer in spec.optimizers
         for parameter in optimizer.parameters()
         for tensor in optimizer.state_of(parameter).values()
         if isinstance(tensor, Tensor)
     }
 
 
-def model_names(graph: Graph) -> dict[int, str]:
+def model_names(spec: GraphSpec) -> dict[int, str]:
     """Names of parameters and buffers."""
     names: dict[int, str] = {}
-    for prefix, module in graph._modules.items():
+    for prefix, module in spec.modules.items():
         for name, tensor in (*module.named_parameters(prefix), *module.named_buffers(prefix)):
             names.setdefault(id(tensor), name)
     return names
 
 
-def model_tensors(graph: Graph) -> Iterator[Tensor]:
+def model_tensors(spec: GraphSpec) -> Iterator[Tensor]:
     """Parameters and buffers."""
-    for module in graph._modules.values():
+    for module in spec.modules.values():
         yield from module.parameters()
         yield from module.buffers()
 
 
-def states_by_name(graph: Graph) -> dict[str, Tensor]:
+def states_by_name(spec: GraphSpec) -> dict[str, Tensor]:
     """States of the optimizers, in their order, and of the gradient scaler."""
-    names = names_of(graph)
-    return {names[id(t)]: t for t in _states(graph)}
+    names = names_of(spec)
+    return {names[id(t)]: t for t in _states(spec)}
 
 
-def _states(graph: Graph) -> Iterator[Tensor]:
-    for optimizer in graph._optimizers:
+def _states(spec: GraphSpec) -> Iterator[Tensor]:
+    for optimizer in spec.optimizers:
         for parameter in optimizer.parameters():
             for tensor in optimizer.state_of(parameter).values():
                 if isinstance(tensor, Tensor):
                     yield tensor
-    yield from _scaler_states(graph).values()
+    yield from _scaler_states(spec).values()
 
 
-def _scaler_states(graph: Graph) -> dict[str, Tensor]:
-    if graph._scaler is None or not graph._optimizers:
+def _scaler_states(spec: GraphSpec) -> dict[str, Tensor]:
+    if spec.scaler is None or not spec.optimizers:
         return {}
-    return graph._scaler.tensors(graph._optimizers)
+    return spec.scaler.tensors(spec.optimizers)
 
 
-def owners_of(graph: Graph) -> dict[int, Tensor]:
+def owners_of(spec: GraphSpec) -> dict[int, Tensor]:
     """Every tensor that has a name, by the id of its array."""
-    known = *model_tensors(graph), *_states(graph)
+    known = *model_tensors(spec), *_states(spec)
     return {id(t._array): t for t in known if t._array is not None}
 
 
-def buffers_of(graph: Graph) -> list[tuple[Module, str, Tensor]]:
+def buffers_of(spec: GraphSpec) -> list[tuple[Module, str, Tensor]]:
     """Every buffer, with the module that holds it and its name there."""
     return [
         (module, name, buffer)
-        for top in graph._modules.values()
+        for top in spec.modules.values()
         for module in top.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-
-
-def paths_of(graph: Graph) -> dict[int, str]:
-    """Path of every module, by its id."""
-    paths: dict[int, str] = {}
-    for prefix, module in graph._modules.items():
-        for name, child in module.named_modules(prefix=prefix):
-            paths.setdefault(id(child), name)
-    return paths

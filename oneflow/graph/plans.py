@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.errors import ConfigError
 from oneflow.functional.promotion import get_default_dtype
+from oneflow.tensor.grad_mode import switches
 
 if TYPE_CHECKING:
-    from oneflow.graph.compiling import Compiled
+    from oneflow.graph.compiling import Built, Compiled
     from oneflow.nn.module import Module
     from oneflow.tensor.tensor import Tensor
 
@@ -65,11 +66,25 @@ class Plans:
         self._first: Compiled | None = None
         self._kept: list[tuple[Hashable, Compiled]] = []
         """The oldest use first, the newest last."""
-        self.current: Hashable = None
+        self._current: Hashable = None
         """The key of the last call."""
+        self.now: Compiled | None = None
+        """The plan of the last call."""
+        self.built: Built | None = None
+        """A graph that was traced, but not compiled."""
+        self.takes_shapes = False
+        """Whether there is a plan for each shape of inputs."""
+        self.first_step = 0
+        """The number of the first step."""
+        self.switches = -1
+        """The count of switches of modes when those of the plan were last compared."""
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def steps_done(self) -> int:
+        return self.first_step if self.now is None else self.now.job.step
 
     @property
     def kept(self) -> list[Compiled]:
@@ -94,15 +109,37 @@ class Plans:
         for place, (known, compiled) in enumerate(self._kept):
             if known == key and compiled.modes.hold():
                 self._kept.append(self._kept.pop(place))
-                self.current = key
+                self._current = key
                 return compiled
         return None
 
-    def add(self, key: Hashable, compiled: Compiled) -> None:
-        """Keep a plan, and give up another one if there are too many."""
+    def fits(self, key: Hashable) -> bool:
+        """Whether the plan of the last call is for a key and the modes of now."""
+        if self.now is None or key != self._current:
+            return False
+        return self.switches == switches.count or self.now.modes.hold()
+
+    def keep(self, compiled: Compiled) -> None:
+        """Take a plan as that of the next calls like those that it is for, and give up another one
+        if there are too many.
+        """
+        key = compiled.arguments.key if self.takes_shapes else None
         self._first = self._first or compiled
         others = [place for place, (_, c) in enumerate(self._kept) if c is not self._first]
         self._kept.append((key, compiled))
-        self.current = key
+        self._current, self.now = key, compiled
         if len(self._kept) > self._size and others:
             self._kept.pop(others[0])[1].job.close()
+
+
+class CompiledNames:
+    """The part of upstream's `graph._c_nn_graph` that says which variables a compiled graph has."""
+
+    def __init__(self, plans: Plans) -> None:
+        self._plans = plans
+
+    def get_runtime_var_states(self) -> tuple[list[str], list[Tensor]]:
+        """Names and tensors of the variables. No constants are among them: none are folded."""
+        compiled = self._plans.now
+        variables = {} if compiled is None else compiled.variables
+        return list(variables), list(variables.values())

@@ -1,6 +1,7 @@
 """The mode in which `build` of a graph in mixed precision is traced: nothing is cast, but ops whose
 dtypes the program has chosen itself, inside of an `autocast`, are told from all others. What runs
-in half precision is decided when the whole graph is known (scheduler/compiler/rewrite/mixed_precision.py).
+in half precision is decided when the whole graph is known
+(scheduler/compiler/rewrite/mixed_precision.py).
 """
 
 from __future__ import annotations

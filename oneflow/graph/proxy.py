@@ -5,40 +5,17 @@ the pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oneflow.core.dispatch import current_mode
-from oneflow.core.errors import CallError, GraphError
+from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
+from oneflow.graph.debugging import check_debugging
 from oneflow.graph.describe import describe_module
+from oneflow.graph.spec import GraphSpec, Stage
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
-
-if TYPE_CHECKING:
-    from oneflow.graph.graph import Graph
-
-
-@dataclass
-class Stage:
-    """Pipeline stage of a module. placement: where its inputs are moved to, if given."""
-
-    id: int = 0
-    placement: Placement | None = None
-
-
-def check_debugging(v_level: int, max_py_stack_depth: int) -> None:
-    """Raises AssertionError, as upstream does, for a number that `debug` does not take, and
-    CallError for anything else.
-    """
-    for name, value in (("v_level", v_level), ("max_py_stack_depth", max_py_stack_depth)):
-        if not isinstance(value, int):
-            raise CallError(f"debug: {name} must be an integer, got {value!r}")
-    if not -1 <= v_level <= 3:
-        raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
-    if max_py_stack_depth < 0:
-        raise AssertionError(f"max_py_stack_depth must be >= 0, got {max_py_stack_depth}")
 
 
 class _Staged:
@@ -46,9 +23,9 @@ class _Staged:
 
     type: str
 
-    def __init__(self, owner: object, graph: Graph, path: str) -> None:
+    def __init__(self, owner: object, spec: GraphSpec, path: str) -> None:
         self._owner = owner
-        self._graph = graph
+        self._spec = spec
         self._path = path
 
     @property
@@ -62,7 +39,7 @@ class _Staged:
 
     @property
     def _stage(self) -> Stage:
-        return self._graph._stages.get(id(self._owner), Stage())
+        return self._spec.stages.get(id(self._owner), Stage())
 
     def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
         """Makes it part of stage `stage_id` of the pipeline; the inputs of a module are moved to
@@ -70,9 +47,8 @@ class _Staged:
         """
         if not isinstance(stage_id, int) or stage_id < 0:
             raise GraphError(f"set_stage: the stage id must be an integer >= 0, got {stage_id!r}")
-        if self._graph.is_compiled:
-            raise GraphError(f"set_stage: graph {self._graph.name} is compiled already")
-        self._graph._stages[id(self._owner)] = Stage(stage_id, placement)
+        self._spec.check_open("set_stage")
+        self._spec.stages[id(self._owner)] = Stage(stage_id, placement)
 
     @property
     def stage_id(self) -> int:
@@ -94,8 +70,8 @@ class _Staged:
 class GraphTensor(_Staged):
     """The graph's view of a parameter or buffer: `graph.model.weight.to(GraphTensor)`."""
 
-    def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
-        super().__init__(tensor, graph, path)
+    def __init__(self, tensor: Tensor, spec: GraphSpec, path: str) -> None:
+        super().__init__(tensor, spec, path)
         self._tensor = tensor
         self.type = "PARAMETER" if isinstance(tensor, Parameter) else "BUFFER"
 
@@ -120,10 +96,10 @@ class _GraphTensors(GraphTensor):
     set is set for each of them; what is read is what they have in common.
     """
 
-    def __init__(self, module: Module, graph: Graph, path: str) -> None:
-        _Staged.__init__(self, module, graph, path)
+    def __init__(self, module: Module, spec: GraphSpec, path: str) -> None:
+        _Staged.__init__(self, module, spec, path)
         named = (*module.named_parameters(path), *module.named_buffers(path))
-        self._views = [GraphTensor(x, graph, name) for name, x in named]
+        self._views = [GraphTensor(x, spec, name) for name, x in named]
         kinds = {view.type for view in self._views}
         self.type = "BUFFER" if kinds == {"BUFFER"} else "PARAMETER"
 
@@ -146,8 +122,8 @@ class _GraphTensors(GraphTensor):
 class GraphModule(_Staged):
     """The graph's view of a module: `proxy.to(GraphModule)`."""
 
-    def __init__(self, module: Module, graph: Graph, path: str) -> None:
-        super().__init__(module, graph, path)
+    def __init__(self, module: Module, spec: GraphSpec, path: str) -> None:
+        super().__init__(module, spec, path)
         self._module = module
         self.type = "MODULE"
 
@@ -156,18 +132,15 @@ class GraphModule(_Staged):
         """Whether the module is computed again in the backward pass, from its arguments, instead
         of keeping what the backward pass reads. Modules in it may be, too.
         """
-        return id(self._module) in self._graph._recomputed
+        return id(self._module) in self._spec.recomputed
 
     @activation_checkpointing.setter
     def activation_checkpointing(self, wanted: bool) -> None:
-        if self._graph.is_compiled:
-            raise GraphError(
-                f"activation_checkpointing: graph {self._graph.name} is compiled already"
-            )
+        self._spec.check_open("activation_checkpointing")
         if wanted:
-            self._graph._recomputed.add(id(self._module))
+            self._spec.recomputed.add(id(self._module))
         else:
-            self._graph._recomputed.discard(id(self._module))
+            self._spec.recomputed.discard(id(self._module))
 
     def debug(
         self,
@@ -183,14 +156,13 @@ class GraphModule(_Staged):
         of the whole graph.
         """
         check_debugging(v_level, max_py_stack_depth)
-        graph = self._graph
-        if graph.is_compiled:
-            raise GraphError(f"debug: graph {graph.name} is compiled already")
-        graph._debugged.pop(self._path, None)
+        self._spec.check_open("debug")
+        debugging = self._spec.debugging
+        debugging.modules.pop(self._path, None)
         if v_level >= 0:
-            graph._debugged[self._path] = self._module, v_level, ranks
-        if (v_level >= 2 or op_repr_with_py_stack) and graph._stack is None:
-            graph._stack = max_py_stack_depth, only_user_py_stack
+            debugging.modules[self._path] = self._module, v_level, ranks
+        if (v_level >= 2 or op_repr_with_py_stack) and debugging.stack is None:
+            debugging.stack = max_py_stack_depth, only_user_py_stack
 
     def __repr__(self) -> str:
         return f"(GraphModule:{self._path}(stage_id={self.stage_id}))"
@@ -201,9 +173,9 @@ class Proxy:
     proxies, also of containers and of modules(), children() and the like.
     """
 
-    def __init__(self, module: Module, graph: Graph, path: str) -> None:
+    def __init__(self, module: Module, spec: GraphSpec, path: str) -> None:
         object.__setattr__(self, "_module", module)
-        object.__setattr__(self, "_graph", graph)
+        object.__setattr__(self, "_spec", spec)
         object.__setattr__(self, "_path", path)
 
     def to(self, view: object, *args: Any, **kwargs: Any) -> Any:
@@ -211,9 +183,9 @@ class Proxy:
         for the module itself; anything else (a device, a dtype) goes to the module's own `to`.
         """
         if view is GraphModule:
-            return GraphModule(self._module, self._graph, self._path)
+            return GraphModule(self._module, self._spec, self._path)
         if view is GraphTensor:
-            return _GraphTensors(self._module, self._graph, self._path)
+            return _GraphTensors(self._module, self._spec, self._path)
         if not isinstance(view, type):
             self._module.to(view, *args, **kwargs)
             return self
@@ -230,7 +202,7 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         if name in ("origin", "config") and not hasattr(self._module, name):
             return self._module if name == "origin" else self.to(GraphModule)  # older upstream
-        return _proxied(self._graph, getattr(self._module, name), f"{self._path}.{name}")
+        return _proxied(self._spec, getattr(self._module, name), f"{self._path}.{name}")
 
     def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, Proxy):
@@ -268,7 +240,7 @@ class Proxy:
 
     def _at(self, value: object, name: object) -> Any:
         path = f"{self._path}.{name}" if name != "" else self._path
-        return _proxied(self._graph, value, path)
+        return _proxied(self._spec, value, path)
 
     # ---- containers ------------------------------------------------------------------------------
 
@@ -306,7 +278,7 @@ class Proxy:
             yield value
 
     def __repr__(self) -> str:
-        return describe_module(self._graph, self._path, self._module, with_ops=True)
+        return describe_module(self._spec, self._path, self._module, with_ops=True)
 
 
 class ProxyTensor:
@@ -314,11 +286,11 @@ class ProxyTensor:
     Attributes are the tensor's.
     """
 
-    __slots__ = ("_graph", "_path", "_tensor")
+    __slots__ = ("_path", "_spec", "_tensor")
 
-    def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
+    def __init__(self, tensor: Tensor, spec: GraphSpec, path: str) -> None:
         object.__setattr__(self, "_tensor", tensor)
-        object.__setattr__(self, "_graph", graph)
+        object.__setattr__(self, "_spec", spec)
         object.__setattr__(self, "_path", path)
 
     def to(self, *wanted: object, **kwargs: object) -> Any:
@@ -339,7 +311,7 @@ class ProxyTensor:
     @property
     def config(self) -> GraphTensor:
         """Its view, as older upstream calls it."""
-        return GraphTensor(self._tensor, self._graph, self._path)
+        return GraphTensor(self._tensor, self._spec, self._path)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tensor, name)
@@ -347,17 +319,17 @@ class ProxyTensor:
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._tensor, name, value)
 
-    def __reduce__(self) -> tuple[type[ProxyTensor], tuple[Tensor, Graph, str]]:
-        return ProxyTensor, (self._tensor, self._graph, self._path)
+    def __reduce__(self) -> tuple[type[ProxyTensor], tuple[Tensor, GraphSpec, str]]:
+        return ProxyTensor, (self._tensor, self._spec, self._path)
 
     def __repr__(self) -> str:
         return f"({self.config.type}:{self._path}:{self._tensor.meta})"
 
 
-def _proxied(graph: Graph, value: object, path: str) -> object:
+def _proxied(spec: GraphSpec, value: object, path: str) -> object:
     """A module as its proxy, outside of `build` a tensor, too; anything else as it is."""
     if isinstance(value, Module):
-        return Proxy(value, graph, path)
+        return Proxy(value, spec, path)
     if isinstance(value, Tensor) and current_mode().has_memory:
-        return ProxyTensor(value, graph, path)
+        return ProxyTensor(value, spec, path)
     return value

@@ -30,7 +30,6 @@ from oneflow.graph.compiling import (
 )
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.half_copies import HalfCopies
-from oneflow.graph.job_configs import config_of
 from oneflow.graph.laying_out import take_layout, take_layouts
 from oneflow.graph.names import model_names, model_tensors, names_of, states_by_name
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
@@ -39,7 +38,7 @@ from oneflow.tensor.tensor import Tensor, wrap, wrap_traced
 
 if TYPE_CHECKING:
     from oneflow.core.graph import Node
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
 
 FORMAT = 2
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -47,27 +46,27 @@ _TENSOR = "oneflow tensor"
 
 
 def runtime_state_of(
-    graph: Graph, destination: OrderedDict[str, Any] | None, with_eager: bool
+    spec: GraphSpec, destination: OrderedDict[str, Any] | None, with_eager: bool
 ) -> OrderedDict[str, Any]:
     """See Graph.runtime_state_dict."""
-    if graph._compiled is None:
-        raise GraphError(f"runtime_state_dict: graph {graph.name} is not compiled; call it first")
-    plans = (graph._takes_shapes and graph._plans.kept) or [graph._compiled]
-    known = names_of(graph)
-    left_out = {} if with_eager else model_names(graph)
+    if spec.plans.now is None:
+        raise GraphError(f"runtime_state_dict: graph {spec.name} is not compiled; call it first")
+    plans = (spec.plans.takes_shapes and spec.plans.kept) or [spec.plans.now]
+    known = names_of(spec)
+    left_out = {} if with_eager else model_names(spec)
     held = {known.get(id(x)): x for compiled in plans for x in compiled.variables.values()}
     result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
     result.update(
         format=FORMAT,
-        graph_name=graph.name,
+        graph_name=spec.name,
         variables=OrderedDict((n, x) for n, x in held.items() if n and id(x) not in left_out),
-        step=graph._steps_done,
-        plans=[_plan_state(graph, compiled, known) for compiled in plans],
+        step=spec.plans.steps_done,
+        plans=[_plan_state(spec, compiled, known) for compiled in plans],
     )
     return result
 
 
-def _plan_state(graph: Graph, compiled: Compiled, known: dict[int, str]) -> dict[str, Any]:
+def _plan_state(spec: GraphSpec, compiled: Compiled, known: dict[int, str]) -> dict[str, Any]:
     """A plan, the tensors that it reads and the graph does not know, and how it is called."""
     randomness = compiled.randomness
     data = compiled.job.bound.plan.to_bytes()
@@ -76,75 +75,75 @@ def _plan_state(graph: Graph, compiled: Compiled, known: dict[int, str]) -> dict
         "captured": {n: x for n, x in compiled.variables.items() if id(x) not in known},
         "halves": compiled.halves.names(compiled.variables) if compiled.halves else [],
         "paths": list(compiled.arguments.paths),
-        "constants": _plain_constants(graph, compiled),
+        "constants": _plain_constants(spec, compiled),
         "is_global": [placement is not None for _, placement, _ in compiled.arguments.metas],
         "input_names": list(compiled.input_names),
-        "outputs": _described(graph, compiled.outputs),
+        "outputs": _described(spec, compiled.outputs),
         "draws": [] if randomness is None else randomness.default_counts(),
     }
 
 
-def _plain_constants(graph: Graph, compiled: Compiled) -> dict[str, Any]:
+def _plain_constants(spec: GraphSpec, compiled: Compiled) -> dict[str, Any]:
     constants = compiled.arguments.constants
     for path, leaf in constants.items():
         if not isinstance(leaf, _PLAIN):
             raise GraphError(
-                f"runtime_state_dict of {graph.name}: argument {path[3:]} is a "
+                f"runtime_state_dict of {spec.name}: argument {path[3:]} is a "
                 f"{type(leaf).__name__}, which cannot be saved"
             )
     return constants
 
 
-def _described(graph: Graph, tree: Tree) -> Any:
+def _described(spec: GraphSpec, tree: Tree) -> Any:
     """The structure that build() returned, with a dict in the place of each tensor."""
     if isinstance(tree, Tensor):
         return {_TENSOR: tree._placement is not None}
     if isinstance(tree, (list, tuple)):
         kind = "tuple" if isinstance(tree, tuple) else "list"
-        return {kind: [_described(graph, item) for item in tree]}
+        return {kind: [_described(spec, item) for item in tree]}
     if isinstance(tree, dict):
-        items = [[key, _described(graph, item)] for key, item in tree.items()]
+        items = [[key, _described(spec, item)] for key, item in tree.items()]
         return {"dict": items}
     if not isinstance(tree, _PLAIN):
         raise GraphError(
-            f"runtime_state_dict of {graph.name}: build() returns a {type(tree).__name__}, which "
+            f"runtime_state_dict of {spec.name}: build() returns a {type(tree).__name__}, which "
             "cannot be saved"
         )
     return {"value": tree}
 
 
-def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) -> None:
+def load_runtime_state(spec: GraphSpec, state: Mapping[str, Any], warm_up: bool) -> None:
     """See Graph.load_runtime_state_dict."""
-    if graph.is_compiled:
+    if spec.is_compiled:
         raise GraphError("load_runtime_state_dict must be called before the graph's first call")
     if state.get("format") != FORMAT:
         raise GraphError(
-            f"load_runtime_state_dict of {graph.name}: no state of a compiled graph of format "
+            f"load_runtime_state_dict of {spec.name}: no state of a compiled graph of format "
             f"{FORMAT}; runtime_state_dict makes one"
         )
     plans = state["plans"]
-    if not graph._takes_shapes and len(plans) > 1:
+    if not spec.plans.takes_shapes and len(plans) > 1:
         raise GraphError(
-            f"load_runtime_state_dict of {graph.name}: the state has plans for {len(plans)} "
+            f"load_runtime_state_dict of {spec.name}: the state has plans for {len(plans)} "
             "shapes of inputs; decorate __init__ with Graph.with_dynamic_input_shape"
         )
-    graph._initial_step = int(state["step"])
-    for optimizer in graph._optimizers:
-        optimizer.resume(graph._initial_step)
+    spec.plans.first_step = int(state["step"])
+    for optimizer in spec.optimizers:
+        optimizer.resume(spec.plans.first_step)
     for item in plans:
-        compiled = _loaded(graph, item, {**state["variables"], **item["captured"]}, warm_up)
-        graph._keep(compiled)
+        compiled = _loaded(spec, item, {**state["variables"], **item["captured"]}, warm_up)
+        spec.plans.keep(compiled)
 
 
 def _loaded(
-    graph: Graph, state: Mapping[str, Any], saved: Mapping[str, Tensor], warm_up: bool
+    spec: GraphSpec, state: Mapping[str, Any], saved: Mapping[str, Tensor], warm_up: bool
 ) -> Compiled:
     """A plan of the state, bound to the graph's variables."""
     data = _bytes(state)
     plan = Plan.from_bytes(data)
-    variables = _variables(graph, plan, saved)
-    job = _bind(graph, plan, data, variables)
-    job.step = graph._initial_step
+    variables = _variables(spec, plan, saved)
+    job = _bind(spec, plan, data, variables)
+    job.step = spec.plans.first_step
     nodes = {str(n.attrs["name"]): n for n in plan.graph.of_kind("input")}
     metas = [
         _meta(nodes.get(f"input.{i}"), is_global) for i, is_global in enumerate(state["is_global"])
@@ -161,49 +160,49 @@ def _loaded(
         job,
         None,
         variables,
-        Arguments.of(graph.name, state["paths"], state["constants"], metas),
+        Arguments.of(spec.name, state["paths"], state["constants"], metas),
         list(state["input_names"]),
         _rebuilt(state["outputs"], made),
         outputs,
-        modes_of(graph, (), variables.values()),
-        _randomness(graph, plan, state["draws"]),
+        modes_of(spec, (), variables.values()),
+        _randomness(spec, plan, state["draws"]),
         halves=HalfCopies.of([(variables[x], variables[copy]) for x, copy in state["halves"]]),
     )
     if warm_up and not _has_effects(plan) and compiled.randomness is None:
         job.run({f"input.{i}": _zeros(nodes[f"input.{i}"]) for i in range(len(metas))})
-        job.step = graph._initial_step
+        job.step = spec.plans.first_step
     return compiled
 
 
-def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _variables(spec: GraphSpec, plan: Plan, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The graph's own tensors, with the saved values if there are some; the saved ones where it has
     none.
     """
-    names = names_of(graph)
-    own = {names[id(x)]: x for x in model_tensors(graph) if id(x) in names}
-    own.update(states_by_name(graph))
+    names = names_of(spec)
+    own = {names[id(x)]: x for x in model_tensors(spec) if id(x) in names}
+    own.update(states_by_name(spec))
     found: dict[str, Tensor] = {}
     for node in plan.graph.of_kind("variable"):
         name = str(node.attrs["name"])
         if name in own:
-            _take(graph, name, own[name], saved.get(name), node)
+            _take(spec, name, own[name], saved.get(name), node)
         elif name not in saved:
             raise GraphError(
-                f"load_runtime_state_dict of {graph.name}: the plan reads {name}, which neither "
+                f"load_runtime_state_dict of {spec.name}: the plan reads {name}, which neither "
                 "the graph has nor the state; save it with runtime_state_dict(with_eager=True)"
             )
         found[name] = own[name] if name in own else saved[name]
     return found
 
 
-def _take(graph: Graph, name: str, mine: Tensor, x: Tensor | None, node: Node) -> None:
+def _take(spec: GraphSpec, name: str, mine: Tensor, x: Tensor | None, node: Node) -> None:
     """Lay out the graph's own tensor as the plan has it, and give it the saved values, if any."""
-    take_layout(mine, node, graph._whole)
+    take_layout(mine, node, spec.variables.whole)
     value = node.outputs[0]
     place = (value.placement, value.sbp) if mine._placement is not None else (None, None)
     if (mine.meta, mine._placement, mine._sbp) != (value.type, *place):
         raise GraphError(
-            f"load_runtime_state_dict of {graph.name}: {name} is {mine.meta} {mine._sbp or ''} "
+            f"load_runtime_state_dict of {spec.name}: {name} is {mine.meta} {mine._sbp or ''} "
             f"here, and {value.type} {place[1] or ''} in the plan"
         )
     if x is not None and mine is not x:
@@ -211,13 +210,13 @@ def _take(graph: Graph, name: str, mine: Tensor, x: Tensor | None, node: Node) -
             mine.copy_(x)
 
 
-def _bind(graph: Graph, plan: Plan, data: bytes, variables: dict[str, Tensor]) -> Job:
-    options = config_of(graph).binding
-    arrays = take_layouts(plan, variables, graph._whole)
+def _bind(spec: GraphSpec, plan: Plan, data: bytes, variables: dict[str, Tensor]) -> Job:
+    options = spec.job_config().binding
+    arrays = take_layouts(plan, variables, spec.variables.whole)
     index = gpu_index(variables.values())
     if len(plan.graph.rank_ids) == 1:
         return Job(plan, world().rank, arrays, device_index=index, options=options)
-    return open_plan(plan, plan_digest(data), graph.name, arrays, index, options=options)
+    return open_plan(plan, plan_digest(data), spec.name, arrays, index, options=options)
 
 
 def _meta(node: Node | None, is_global: bool) -> Meta:
@@ -239,13 +238,13 @@ def _rebuilt(described: Mapping[str, Any], made: Callable[[bool], Tensor]) -> An
     return tuple(items) if kind == "tuple" else items
 
 
-def _randomness(graph: Graph, plan: Plan, draws: list[int]) -> GraphRandomness | None:
+def _randomness(spec: GraphSpec, plan: Plan, draws: list[int]) -> GraphRandomness | None:
     if not draws:
         return None
     each, once = draws
     ranks = ranks_that_draw_together(plan.graph)
     pieces = plan.graph.num_pieces
-    return GraphRandomness(graph.name, [(default_generator, each, once)], pieces, ranks)
+    return GraphRandomness(spec.name, [(default_generator, each, once)], pieces, ranks)
 
 
 def _has_effects(plan: Plan) -> bool:

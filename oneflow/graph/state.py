@@ -17,48 +17,48 @@ from oneflow.optim.optimizer import OLD_NAMES
 from oneflow.tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
 
 STEP_KEY = "System-Train-TrainStep"
 RANDOM_KEY = "System-Train-RandomState"
 
 
-def state_of(graph: Graph, destination: OrderedDict[str, Any] | None) -> OrderedDict[str, Any]:
+def state_of(spec: GraphSpec, destination: OrderedDict[str, Any] | None) -> OrderedDict[str, Any]:
     """See Graph.state_dict."""
     result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
-    for name, module in graph._modules.items():
+    for name, module in spec.modules.items():
         result[name] = module.state_dict()
-    result.update(states_by_name(graph))
-    result[STEP_KEY] = wrap(np.array([graph._steps_done], dtype=int64.np))
-    randomness = None if graph._compiled is None else graph._compiled.randomness
+    result.update(states_by_name(spec))
+    result[STEP_KEY] = wrap(np.array([spec.plans.steps_done], dtype=int64.np))
+    randomness = None if spec.plans.now is None else spec.plans.now.randomness
     if randomness is not None and randomness.calls_default:
         result[RANDOM_KEY] = get_rng_state()
     return result
 
 
-def load_state(graph: Graph, state: Mapping[str, Any], strict: bool) -> None:
+def load_state(spec: GraphSpec, state: Mapping[str, Any], strict: bool) -> None:
     """See Graph.load_state_dict."""
-    if graph.is_compiled:
+    if spec.is_compiled:
         raise GraphError("load_state_dict must be called before the graph's first call")
-    own = states_by_name(graph)
+    own = states_by_name(spec)
     state = {_renamed(name): value for name, value in state.items()}
-    for name, module in graph._modules.items():
+    for name, module in spec.modules.items():
         if name in state:
             module.load_state_dict(state[name], strict)
     for name, tensor in own.items():
         if name in state:
             tensor.copy_(state[name])
     if STEP_KEY in state:
-        graph._initial_step = int(_own_part(state[STEP_KEY], 1)[0])
-        for optimizer in graph._optimizers:
-            optimizer.resume(graph._initial_step)
+        spec.plans.first_step = int(_own_part(state[STEP_KEY], 1)[0])
+        for optimizer in spec.optimizers:
+            optimizer.resume(spec.plans.first_step)
     if RANDOM_KEY in state:
         set_rng_state(wrap(_own_part(state[RANDOM_KEY], STATE_NBYTES)))
-    known = {*graph._modules, *own}
+    known = {*spec.modules, *own}
     missing, unexpected = known - set(state), set(state) - known - {STEP_KEY, RANDOM_KEY}
     if strict and (missing or unexpected):
         raise GraphError(
-            f"load_state_dict of {graph.name}: missing {sorted(missing)}, "
+            f"load_state_dict of {spec.name}: missing {sorted(missing)}, "
             f"unexpected {sorted(unexpected)}"
         )
 

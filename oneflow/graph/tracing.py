@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,10 @@ from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from oneflow.graph.graph import Graph
+    from oneflow.graph.spec import GraphSpec
+
+
+Build = Callable[..., Any]
 
 
 class Traced(NamedTuple):
@@ -29,24 +32,29 @@ class Traced(NamedTuple):
 
 
 def trace_build(
-    graph: Graph, given: Tree, *, num_pieces: int = 0, read_ahead: Sequence[Tensor] = ()
+    spec: GraphSpec,
+    build: Build,
+    given: Tree,
+    *,
+    num_pieces: int = 0,
+    read_ahead: Sequence[Tensor] = (),
 ) -> Traced:
     """Traces `build`. given: (args, kwargs). The graph itself stays as it is.
 
     num_pieces: micro-batches, if not as many as `graph.config` says.  read_ahead: input that the
     graph's readers gave to an earlier trace, which no step has used.
     """
-    pieces = num_pieces or graph.config.num_pieces
-    trace = Trace(graph.name, pieces, known_of(graph, read_ahead))
-    if graph._stack is not None:
-        trace.locate = partial(user_stack, *graph._stack)
-    for optimizer in graph._optimizers:
+    pieces = num_pieces or spec.config.num_pieces
+    trace = Trace(spec.name, pieces, known_of(spec, read_ahead))
+    if spec.debugging.stack is not None:
+        trace.locate = partial(user_stack, *spec.debugging.stack)
+    for optimizer in spec.optimizers:
         for parameter in optimizer.parameters():
             trace.hide_gradient(parameter)
     try:
         # Whether the first call is made inside no_grad() says nothing about the graph.
         with trace.active(), set_grad_enabled(True):
-            return Traced(trace, _record(graph, trace, given))
+            return Traced(trace, _record(spec, build, trace, given))
     except OneFlowError as error:
         locate(error)
         raise
@@ -55,12 +63,12 @@ def trace_build(
         trace.draws.close()
 
 
-def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
+def _record(spec: GraphSpec, build: Build, trace: Trace, given: Tree) -> Any:
     """Runs `build` and the optimizers, and returns what `build` returned."""
     # Ops of build stand in lines of its own, all others in the line where it begins: that the graph
     # was called in another line makes no other graph of it.
-    inside, place = trace.locate, place_of_build(graph)
-    outside = inside if graph._stack is not None else lambda: place
+    inside, place = trace.locate, place_of_build(build)
+    outside = inside if spec.debugging.stack is not None else lambda: place
     trace.locate = outside
     traced = iter(
         [
@@ -69,31 +77,31 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
         ]
     )
     args, kwargs = map_tensors(given, lambda _: next(traced))
-    buffers = buffers_of(graph)
-    for number in graph._scaler.tensors(graph._optimizers).values() if graph._scaler else ():
+    buffers = buffers_of(spec)
+    for number in spec.scaler.tensors(spec.optimizers).values() if spec.scaler else ():
         trace.value_of(number)
     trace.locate = inside
-    with precision(trace, graph.config.amp_dtype):
-        outputs = graph.build(*args, **kwargs)
+    with precision(trace, spec.config.amp_dtype):
+        outputs = build(*args, **kwargs)
     trace.locate = outside
     for module, name, buffer in buffers:
         _keep_buffer(module, name, buffer)
-    if graph._optimizers and not any(o.has_gradients() for o in graph._optimizers):
+    if spec.optimizers and not any(o.has_gradients() for o in spec.optimizers):
         raise GraphError(
-            f"graph {graph.name} has an optimizer, but build() gave no gradients; "
+            f"graph {spec.name} has an optimizer, but build() gave no gradients; "
             "call backward() on the loss inside build()"
         )
     trace.end_build()
-    for optimizer in graph._optimizers:
+    for optimizer in spec.optimizers:
         optimizer.trace(trace)
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
     return outputs
 
 
-def place_of_build(graph: Graph) -> str:
+def place_of_build(build: Build) -> str:
     """`file:line` where `build` begins; of the user's call, if it is no function of the user's."""
-    code = getattr(getattr(graph.build, "__func__", graph.build), "__code__", None)
+    code = getattr(getattr(build, "__func__", build), "__code__", None)
     if code is None or package_file(code.co_filename):
         return user_location()
     return f"{code.co_filename}:{code.co_firstlineno}"

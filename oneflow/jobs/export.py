@@ -22,7 +22,7 @@ from oneflow.core.graph_proto import graph_to_bytes
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.graph.choosing import trace_chosen
-from oneflow.graph.job_configs import config_of
+from oneflow.graph.spec import GraphSpec, spec_of
 from oneflow.graph.tree import flatten
 from oneflow.io.container import Kind, dtype_named
 from oneflow.io.container import Writer as ContainerWriter
@@ -87,13 +87,14 @@ def save(
             "flow.jobs.data.arrays(x=..., y=...).batch(64)"
         )
     examples = _examples(graph, data, inputs)
-    trace, returned = trace_chosen(graph, ((), examples))
-    config = config_of(graph)
+    spec = spec_of(graph)
+    trace, returned = trace_chosen(spec, graph.build, ((), examples))
+    config = spec.job_config()
     try:
         prepare_tables(trace.graph, is_training=data is not None)
         ports = _outputs(graph, trace, returned, outputs)
         steps = _number_of_steps(graph, data, steps)
-        rates, updates = _schedule(graph, steps)
+        rates, updates = _schedule(spec, steps)
         if record is None:
             numbers = (), (1,), (graph.config.num_pieces,)
             record = [p.name for p in ports if p.shape in numbers]
@@ -101,7 +102,7 @@ def save(
             kind="graph" if data is not None else "inference",
             name=name or graph.name,
             steps=steps,
-            first_step=graph._steps_done,
+            first_step=spec.plans.steps_done,
             config=config,
             inputs=tuple(
                 Port(name=n, index=i, dtype=x.meta.dtype.name, shape=x.meta.shape)
@@ -182,15 +183,15 @@ def _number_of_steps(graph: Graph, data: Data | None, steps: int | None) -> int:
     return int(steps)
 
 
-def _schedule(graph: Graph, steps: int) -> tuple[dict[str, Array], dict[str, int]]:
+def _schedule(spec: GraphSpec, steps: int) -> tuple[dict[str, Array], dict[str, int]]:
     """Learning rates of each group, and its momentum where a schedule sets that, one number if they
     never change; updates made before.
     """
     rates: dict[str, Array] = {}
     updates = {}
-    for optimizer in graph._optimizers:
+    for optimizer in spec.optimizers:
         updates[str(optimizer.number)] = int(optimizer.optim.state["step"])
-        first = graph._steps_done
+        first = spec.plans.steps_done
         count = 1 if optimizer.lr_sch is None else max(steps, 1)
         tables = [optimizer.numbers_at(first + k) for k in range(count)]
         for name in tables[0]:

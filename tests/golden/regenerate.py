@@ -15,7 +15,6 @@ from oneflow.core.graph import LogicalGraph
 from oneflow.core.job_config import JobConfig
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Split
-from oneflow.graph.job_configs import config_of
 from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD
 from tests.unit.graph.ranks import put, traced_by_ranks
@@ -82,7 +81,7 @@ def rewritten() -> tuple[LogicalGraph, JobConfig]:
     for node in trace.graph:
         node.location = ""  # that of this file is another one on each machine
     trace.graph.name = "Rewritten"
-    return trace.graph, replace(config_of(graph), name=trace.graph.name)
+    return trace.graph, replace(graph._spec.job_config(), name=trace.graph.name)
 
 
 def main() -> None:

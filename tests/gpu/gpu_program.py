@@ -54,7 +54,7 @@ def losses(kind: str, split: bool, dropped: float = 0.0, pieces: int = 1) -> lis
             flow.tensor(labels, placement=everyone, sbp=sbp),
         )
         found.append(float(loss.numpy().mean()))
-    compiled: Any = step._compiled
+    compiled: Any = step._spec.plans.now
     recordings = compiled.job.bound.recordings
     assert (kind == "cpu") == (recordings is None)
     assert recordings is None or (recordings.num_graphs and not recordings.plain)

@@ -77,7 +77,7 @@ def trained(device: str, on: bool, **settings: Any) -> tuple[list[Array], Record
         for x, y in batches():
             found.append(graph(flow.tensor(x, device=device), flow.tensor(y, device=device)))
         weights = [p.numpy() for p in graph.model.parameters()]
-        compiled = graph._compiled
+        compiled = graph._spec.plans.now
         assert compiled is not None
         return [*(loss.numpy() for loss in found), *weights], compiled.job.bound.recordings
 

@@ -107,8 +107,8 @@ def _train_heads(device: str) -> tuple[list[Any], list[str]]:
     step, rng = Step(), np.random.default_rng(1)
     for _ in range(3):
         step(flow.tensor(rng.standard_normal((3, 5, 8)), dtype=flow.float32, device=device))
-    assert step._compiled is not None
-    segments = step._compiled.job.bound.memory.segments.values()
+    assert step._spec.plans.now is not None
+    segments = step._spec.plans.now.job.bound.memory.segments.values()
     ops = [b.node.op for s in segments for b in s.nodes if b.node.outputs[0].id not in s.views]
     return [p.numpy() for p in model.parameters()], ops
 

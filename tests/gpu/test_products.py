@@ -200,8 +200,8 @@ def _trained(device: str, dtype: Any) -> tuple[list[Any], list[str]]:
     for _ in range(4):
         x = rng.standard_normal((2, 8, 32)).astype(np.float32)
         made.append(float(step(flow.tensor(x, device=device).to(dtype)).numpy()))
-    assert step._compiled is not None
-    segments = step._compiled.job.bound.memory.segments.values()
+    assert step._spec.plans.now is not None
+    segments = step._spec.plans.now.job.bound.memory.segments.values()
     weights = [p.float().numpy() for p in model.parameters()]
     return [np.array(made), *weights], [f.path for s in segments for f in s.facts if f.path]
 

@@ -98,7 +98,7 @@ def every_choice_trains_as_eager_code() -> None:
         with preferring(wanted):
             graph = Train("full")
             trains_as_eagerly(graph)
-        assert graph._choice is not None and graph._choice.candidate == wanted
+        assert graph._spec.choice is not None and graph._spec.choice.candidate == wanted
         shows_in_the_plan(graph, wanted)
         told = graph.explain()
         assert told.chosen.name == str(wanted), str(told)
@@ -106,7 +106,7 @@ def every_choice_trains_as_eager_code() -> None:
 
 
 def shows_in_the_plan(graph: Train, wanted: Candidate) -> None:
-    plan = graph._plan("test")
+    plan = graph._spec.plans.now.job.bound.plan
     assert plan.graph.num_pieces == wanted.pieces
     updates = plan.graph.of_kind("adam_update")
     places = {n.placement for n in plan.graph if not n.is_structural}
@@ -115,7 +115,7 @@ def shows_in_the_plan(graph: Train, wanted: Candidate) -> None:
     if wanted.zero:
         large = [n for n in updates if n.inputs[0].type.numel >= 1024]
         assert large and all(n.inputs[0].sbp != (B,) for n in large)
-    assert bool(graph._recomputed) == bool(wanted.depth)
+    assert bool(graph._spec.recomputed) == bool(wanted.depth)
 
 
 def stages_and_grids_need_no_trace_of_their_own() -> None:
@@ -149,8 +149,8 @@ def what_does_not_fit_is_cut_or_computed_again() -> None:
     graph.config.set_memory_limit(limit)
     trains_as_eagerly(graph, LARGE)
     assert graph.memory_report().arena_nbytes <= limit
-    assert graph._choice is not None and graph._choice.candidate != Candidate()
-    assert graph.explain().chosen.name == str(graph._choice.candidate)
+    assert graph._spec.choice is not None and graph._spec.choice.candidate != Candidate()
+    assert graph.explain().chosen.name == str(graph._spec.choice.candidate)
 
 
 def other_batches_are_cut_as_far_as_they_can_be() -> None:

@@ -158,7 +158,7 @@ def lowered() -> None:
         model = make_model(norm=False).to_global(EVERYONE, B)
         graph = Train(model, *make_adam(model))
         losses = [whole(graph(*feed(i))) for i in range(STEPS)]
-        kinds = {actor.kind.name for actor in graph._compiled.job.bound.plan.actors}
+        kinds = {actor.kind.name for actor in graph._spec.plans.now.job.bound.plan.actors}
         assert ("ALL_REDUCE" in kinds) is enabled, kinds
         found.append([*losses, *(whole(p) for p in model.parameters())])
     settings.reset()

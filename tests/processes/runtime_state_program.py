@@ -80,7 +80,7 @@ def load(folder: Path) -> None:
             losses = [graph.step(x) for x in X[LAST]]
         np.testing.assert_array_equal(losses, wanted["losses"])
         assert graph.state_dict()["System-Train-TrainStep"].item() == len(X)
-        assert graph._scaler is not None and graph._scaler.scaler.get_scale() == 256.0
+        assert graph._spec.scaler is not None and graph._spec.scaler.scaler.get_scale() == 256.0
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def trained() -> Iterator[tuple[Plan, list[Any]]]:
     graph = Train()
     x = flow.tensor(np.random.default_rng(0).standard_normal((4, 6)), dtype=flow.float32)
     graph(x, flow.tensor([0, 1, 2, 0]))
-    plan = graph._compiled.job.bound.plan
+    plan = graph._spec.plans.now.job.bound.plan
     yield plan, [graph]
 
 

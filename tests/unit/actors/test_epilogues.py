@@ -88,8 +88,8 @@ def _train(approximate: str, fuses: bool) -> tuple[list[Array], list[Fact]]:
         step(flow.tensor(rng.standard_normal((2, ROWS // 2, WIDTH)), dtype=flow.float32)).numpy()
         for _ in range(3)
     ]
-    assert step._compiled is not None
-    segments = step._compiled.job.bound.memory.segments.values()
+    assert step._spec.plans.now is not None
+    segments = step._spec.plans.now.job.bound.memory.segments.values()
     weights = [p.numpy() for p in model.parameters()]
     return losses + weights, [f for s in segments for f in s.facts]
 

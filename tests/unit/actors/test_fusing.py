@@ -47,7 +47,7 @@ def run(
     for _ in range(steps):
         made = graph(*given)
     made = made if isinstance(made, tuple) else (made,)
-    segments = graph._compiled.job.bound.memory.segments.values()
+    segments = graph._spec.plans.now.job.bound.memory.segments.values()
     return [x.float().numpy() for x in made], [f for s in segments for f in s.facts]
 
 
@@ -423,7 +423,7 @@ def test_a_sum_over_steps_keeps_no_more_alive_than_the_ops_one_by_one() -> None:
         graph = Unrolled()
         start = graph.layer.weight.to(flow.Tensor).numpy().astype(np.float64)
         graph(flow.tensor(x, dtype=flow.float32))
-        (segment,) = graph._compiled.job.bound.memory.segments.values()
+        (segment,) = graph._spec.plans.now.job.bound.memory.segments.values()
         bounds.append(segment.scratch_bound)
         facts = segment.facts
         weights.append(graph.layer.weight.to(flow.Tensor).numpy())
@@ -470,7 +470,7 @@ def test_gradients_of_all_parts_are_concatenated(joins: bool) -> None:
     np.testing.assert_allclose(
         graph.layer.weight.to(flow.Tensor).numpy(), wanted, rtol=1e-5, atol=1e-5
     )
-    segments = graph._compiled.job.bound.memory.segments.values()
+    segments = graph._spec.plans.now.job.bound.memory.segments.values()
     made = [f.ops for s in segments for f in s.facts if "slice_scatter" in f.ops]
     assert made == ([("slice_scatter",) * 3 + ("add",) * 2] if joins else [])
 

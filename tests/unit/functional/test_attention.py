@@ -93,7 +93,7 @@ def _ops_of_a_step(case: str) -> list[str]:
 
     step = Step()
     step(*(flow.ones(*s) for s in CASES[case][0]))
-    return [n.op for n in step._compiled.job.bound.plan.graph]
+    return [n.op for n in step._spec.plans.now.job.bound.plan.graph]
 
 
 def test_a_graph_takes_the_way_that_is_asked_for(way: str) -> None:

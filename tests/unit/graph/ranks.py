@@ -28,7 +28,6 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed import world as worlds
 from oneflow.graph.choosing import trace_chosen
-from oneflow.graph.job_configs import config_of
 from oneflow.graph.memory_limit import costs_in
 from oneflow.graph.names import states_by_name
 from oneflow.graph.trace import Trace
@@ -107,9 +106,9 @@ def traced_by_ranks(
         def trace(rank: int) -> tuple[nn.Graph, Trace]:
             world.enter(rank)
             graph, example = make()
-            states_by_name(graph)  # which ranks lay out together
+            states_by_name(graph._spec)  # which ranks lay out together
             with tracing:  # they share one default generator
-                return graph, trace_chosen(graph, ((example,), {})).trace
+                return graph, trace_chosen(graph._spec, graph.build, ((example,), {})).trace
 
         return list(pool.map(trace, range(size)))
 
@@ -133,7 +132,7 @@ class Ranks:
             {name: np.array(x._array) for name, x in trace.variables.items()} for _, trace in made
         ]
         given = {name: (x._placement, x._sbp) for name, x in trace.variables.items()}
-        config = config_of(self.graph)
+        config = self.graph._spec.job_config()
         self.plan = compile_graph(trace.graph, config, Cluster(size))
         self.recomputed = costs_in(self.plan, config)
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
@@ -165,7 +164,7 @@ class Ranks:
     def __call__(self, x: Array) -> list[Array]:
         """The outputs of a step, whole."""
         feeds: dict[str, Any] = {"input.0": x}
-        for optimizer in self.graph._optimizers:
+        for optimizer in self.graph._spec.optimizers:
             optimizer.feed(self.step, feeds)
             optimizer.advance()
         self.step += 1

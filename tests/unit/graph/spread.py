@@ -18,7 +18,6 @@ from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.cluster import cluster_of
-from oneflow.graph.job_configs import config_of
 from oneflow.graph.tracing import trace_build
 from oneflow.scheduler.compiler.pipeline import compile_graph, run_passes
 
@@ -33,9 +32,9 @@ def placed(array: Array, nd_sbp: NdSbp) -> Any:
 
 def lowered(graph: nn.Graph, given: Any) -> LogicalGraph:
     """The graph of (args, kwargs) in mixed precision, otherwise as traced."""
-    traced = trace_build(graph, given).trace.graph
+    traced = trace_build(graph._spec, graph.build, given).trace.graph
     made: LogicalGraph = run_passes(
-        traced, config_of(graph), cluster_of(traced), until="mixed_precision"
+        traced, graph._spec.job_config(), cluster_of(traced), until="mixed_precision"
     )
     return made
 
@@ -53,7 +52,7 @@ class Spread:
         seed: int | None = None,
         num_devices: int = 1,
     ) -> None:
-        trace = trace_build(graph, ((example,), {}))[0]
+        trace = trace_build(graph._spec, graph.build, ((example,), {}))[0]
         size = int(np.prod(hierarchy))
         places = [
             Placement("cpu", np.arange(i * size, (i + 1) * size).reshape(hierarchy))
@@ -65,7 +64,7 @@ class Spread:
             node.placement = places[stage % num_devices]
         _join(trace.graph)
         self.graph, self.tensors, self.step = graph, trace.variables, 0
-        config = config_of(graph)
+        config = graph._spec.job_config()
         self.world_size = size * num_devices
         self.plan = compile_graph(trace.graph, config, Cluster(self.world_size))
         self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
@@ -90,7 +89,7 @@ class Spread:
 
     def __call__(self, x: Array) -> Array:
         feeds: dict[str, Any] = {"input.0": x}
-        for optimizer in self.graph._optimizers:
+        for optimizer in self.graph._spec.optimizers:
             optimizer.feed(self.step, feeds)
             optimizer.advance()
         self.step += 1

@@ -82,7 +82,7 @@ def test_each_level_of_debug_says_more(
 def test_the_passes_say_what_they_did(graph: Shown, capsys: pytest.CaptureFixture[str]) -> None:
     graph.debug(1)
     graph(flow.ones(4, 8), bias=flow.ones(5))
-    plan = graph._compiled.job.bound.plan
+    plan = graph._spec.plans.now.job.bound.plan
     lines = capsys.readouterr().out.splitlines()
     assert f"  traced {plan.sizes[0]} nodes" in lines
     assert f"  group_segments {len(plan.actors)} actors" in lines

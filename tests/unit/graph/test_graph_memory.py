@@ -41,7 +41,7 @@ def arena_of(mode: str, *, compress: bool = False) -> tuple[int, float]:
     graph.config.enable_straighten_algorithm(mode)
     graph.config.enable_compress_memory(compress)
     result = graph(flow.ones(NUMEL)).item()
-    return graph._compiled.job.bound.arena_nbytes, result
+    return graph._spec.plans.now.job.bound.arena_nbytes, result
 
 
 def test_memory_first_makes_late_what_is_used_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_the_report_adds_up() -> None:
         graph.memory_report()
     losses(graph, 1)
     report = graph.memory_report()
-    assert report.arena_nbytes == graph._compiled.job.bound.arena_nbytes >= report.lower_bound
+    assert report.arena_nbytes == graph._spec.plans.now.job.bound.arena_nbytes >= report.lower_bound
     assert report.variable_nbytes == sum(p.numel() * 4 for p in graph.net.parameters())
     temporaries = [b for b in report.blocks if not b.is_register]
     for i, a in enumerate(temporaries):

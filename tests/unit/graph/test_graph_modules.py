@@ -101,7 +101,7 @@ def test_stages_are_set_on_tensors_and_by_assignment() -> None:
     assert weight.to(GraphTensor).stage_id == 2 and "stage_id=2" in repr(view)
     x = flow.randn(2, 4, placement=HERE, sbp=B)
     graph(x)
-    nodes = graph._compiled.job.bound.plan.graph.of_kind("variable")
+    nodes = graph._spec.plans.now.job.bound.plan.graph.of_kind("variable")
     stages = {n.attrs["name"]: n.stage for n in nodes}
     assert stages["model.0.weight"] == 2 and stages["model.1.weight"] == 3
     with pytest.raises(OneFlowError, match="compiled already"):
@@ -119,7 +119,7 @@ def test_all_tensors_of_a_module_are_staged_at_once() -> None:
     view.set_stage(2, HERE)
     assert (view.stage_id, view.stage_placement, view.type) == (2, HERE, "PARAMETER")
     tensors = [*graph.model[0]._module.parameters(), *graph.model[1]._module.buffers()]
-    assert {graph._stages[id(x)].id for x in tensors} == {2}
+    assert {graph._spec.stages[id(x)].id for x in tensors} == {2}
     graph.model[0].bias.to(GraphTensor).stage_id = 1
     with pytest.raises(OneFlowError, match="the tensors of model have different stages"):
         _ = view.stage_id
@@ -266,7 +266,7 @@ def test_gradients_and_updates_are_their_module_s() -> None:
     for recomputed in (False, True):
         graph = Trains(recomputed)
         graph(flow.ones(2, 4))
-        found = {(n.op, n.module) for n in graph._compiled.trace.graph if not n.is_structural}
+        found = {(n.op, n.module) for n in graph._spec.plans.now.trace.graph if not n.is_structural}
         assert {("sgd_update", "model.0"), ("sgd_update", "model.2"), ("tanh_grad", "model.1")} <= {
             *found
         }
@@ -277,7 +277,7 @@ def test_gradients_and_updates_are_their_module_s() -> None:
 def test_nodes_know_their_module_and_line() -> None:
     graph = Predict(make_model()[1])
     graph(flow.ones(2, 4))
-    modules = {n.op: n.module for n in graph._compiled.job.bound.plan.graph}
+    modules = {n.op: n.module for n in graph._spec.plans.now.job.bound.plan.graph}
     assert modules["linear"] == "model.0" and modules["relu"] == "model.1"
 
 
@@ -300,7 +300,7 @@ def test_deep_models_take_nodes_in_proportion() -> None:
 
         graph = Train(model)
         graph(flow.ones(2, 4))
-        plan = graph._compiled.job.bound.plan
+        plan = graph._spec.plans.now.job.bound.plan
         counts.append((len(plan.graph), len(plan.actors)))
     (first, actors), (second, _), (third, last_actors) = counts
     assert third - second == 2 * (second - first)

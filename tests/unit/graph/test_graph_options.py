@@ -43,7 +43,7 @@ def test_weights_are_cast_once_a_step() -> None:
     model = Model(local)
     graph = Train(model, [(SGD(model.parameters(), lr=0.1), None)], option)
     graph(flow.ones(8, 6))
-    nodes = list(graph._compiled.job.bound.plan.graph)
+    nodes = list(graph._spec.plans.now.job.bound.plan.graph)
     casts = [n for n in nodes if n.op == "cast" and n.inputs[0].node.op == "variable"]
     assert [(n.rate, n.outputs[0].type.dtype) for n in casts] == [("step", flow.bfloat16)] * 6
     products = [n for n in nodes if n.op in ("linear", "matmul", "matmul_weight_grad")]
@@ -94,7 +94,7 @@ def ops_and_weights(optimizer: Any, mode: bool | None) -> tuple[list[str], list[
     graph = Train(model, [(optimizer(model.parameters()), None)], option)
     for x in batches(np.random.default_rng(5), -1):
         graph(flow.tensor(x))
-    (segment,) = graph._compiled.job.bound.memory.segments.values()
+    (segment,) = graph._spec.plans.now.job.bound.memory.segments.values()
     ops = [b.node.op for b in segment.nodes if b.call.op.mutates]
     return ops, [p.numpy() for p in model.parameters()]
 
@@ -124,7 +124,7 @@ def test_kinds_of_fusion_that_are_switched_off(name: str, build: Any, alone: str
         if mode is not None:
             getattr(graph.config, name)(mode)
         made.append(graph(flow.tensor(x)).numpy())
-        (segment,) = graph._compiled.job.bound.memory.segments.values()
+        (segment,) = graph._spec.plans.now.job.bound.memory.segments.values()
         groups = [f.ops for f in segment.facts if not f.reason]
         if mode is False:
             assert alone not in {op for ops in groups for op in ops}
@@ -170,7 +170,7 @@ def test_scalers_that_do_not_fit() -> None:
     with pytest.raises(TypeError, match="takes a GradScaler or None, got float"):
         graph.set_grad_scaler(2.0)
     graph.set_grad_scaler(GradScaler(enabled=False))
-    assert graph._scaler is None
+    assert graph._spec.scaler is None
     graph(flow.ones(8, 6))
     with pytest.raises(GraphError, match="is compiled already"):
         graph.set_grad_scaler(GradScaler())
@@ -247,7 +247,7 @@ def test_recomputing_saves_what_it_says(capsys: pytest.CaptureFixture[str]) -> N
     lines = [line for line in capsys.readouterr().out.splitlines() if "computed again" in line]
     said = [int(line.split(": ")[1].split()[0]) for line in lines]
     assert [line.split("] ")[1].split()[0] for line in lines] == [f"blocks.{i}" for i in range(4)]
-    plain, again = (g._compiled.job.bound.arena_nbytes for g in graphs)
+    plain, again = (g._spec.plans.now.job.bound.arena_nbytes for g in graphs)
     # Said of the ops one by one: in one kernel several of them keep less.
     assert plain - again >= 0.85 * sum(said[1:])
     assert again < 0.55 * plain
@@ -260,7 +260,7 @@ def test_what_is_recomputed_is_chosen_before_the_first_call() -> None:
     block.activation_checkpointing = False
     assert block.activation_checkpointing is False
     graph(flow.ones(4, 16))
-    assert [cost.module for cost in graph._compiled.recomputed] == [
+    assert [cost.module for cost in graph._spec.plans.now.recomputed] == [
         f"blocks.{i}" for i in (1, 2, 3)
     ]
     with pytest.raises(GraphError, match="is compiled already"):
@@ -304,7 +304,7 @@ def test_depend_orders_and_changes_nothing() -> None:
     x, y = flow.ones(3, 2), flow.zeros(2)
     graph = Waits()
     np.testing.assert_array_equal(graph(x, y).numpy(), 2.0 * x.numpy())
-    nodes = list(graph._compiled.job.bound.plan.graph)
+    nodes = list(graph._spec.plans.now.job.bound.plan.graph)
     assert [n.op for n in nodes if not n.is_structural] == ["exp", "depend", "depend", "scalar_mul"]
     assert F.depend(x, y) is x
 

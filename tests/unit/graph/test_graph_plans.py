@@ -121,7 +121,7 @@ def test_plans_that_were_not_used_go_but_the_first(
     graph: Any = AnyShape(make_model())
     for rows in (3, 4, 5):  # of two that are kept, 3 is the first
         graph(batch(rng, rows))
-    assert len(graph._plans) == 2
+    assert len(graph._spec.plans) == 2
     refuses_to_compile(monkeypatch)
     graph(batch(rng, 3))
     graph(batch(rng, 5))
@@ -129,7 +129,7 @@ def test_plans_that_were_not_used_go_but_the_first(
         graph(batch(rng, 4))
     graph(batch(rng, 5))
     cache = graph._dynamic_input_graph_cache
-    assert cache is graph._plans
+    assert cache is graph._spec.plans
     cache.enable_shared(True)
     with pytest.raises(ConfigError, match="always work on the same variables"):
         cache.enable_shared(False)
@@ -140,7 +140,7 @@ def test_plans_that_were_not_used_go_but_the_first(
         cache.set_cache_size(0)
     monkeypatch.undo()
     graph(batch(rng, 6))
-    assert len(graph._plans) == 2  # the newest, and the first
+    assert len(graph._spec.plans) == 2  # the newest, and the first
     with pytest.raises(ValueError, match="size must be at least 1"):
         nn.Graph.with_dynamic_input_shape(size=0)
 
@@ -161,7 +161,7 @@ def test_two_graphs_share_modules_and_optimizers(rng: np.random.Generator) -> No
     assert second.model[0].weight.origin is first.model[0].weight.origin
     assert np.abs(first.model[0].weight.numpy() - before).max() > 1e-4
     assert second.state_dict()["System-Train-TrainStep"].item() == 4
-    assert second._optimizers[0].optim.state["step"] == 4
+    assert second._spec.optimizers[0].optim.state["step"] == 4
     with pytest.raises(GraphError, match="is compiled already"):
         second.share_from(first)
     with pytest.raises(TypeError, match="takes a Graph, got Sequential"):
@@ -279,7 +279,7 @@ def test_captured_tensors_and_global_ones_are_in_the_state() -> None:
         out = again(x)
         np.testing.assert_array_equal(out.numpy(), [3.0, 3.0, 3.0])
         assert out.is_global == x.is_global
-        assert again._steps_done == 1 + 1
+        assert again._spec.plans.steps_done == 1 + 1
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_loaded_plan_warms_up_if_it_draws_nothing(
         assert len(called) == runs * asked
     flow.manual_seed(1)
     np.testing.assert_array_equal(again(flow.full((3,), 2.0)).numpy(), wanted)
-    assert again._steps_done == 2
+    assert again._spec.plans.steps_done == 2
 
 
 def test_states_that_do_not_fit(rng: np.random.Generator) -> None:

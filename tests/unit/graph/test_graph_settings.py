@@ -52,7 +52,7 @@ def test_the_table_of_options_has_each() -> None:
     for option in OPTIONS.values():
         model = Model(local)
         graph: Any = Train(model, [(SGD(model.parameters(), lr=0.1), None)], Option())
-        graph.config = asked
+        graph._spec.config = asked
         option.configure(graph)
     assert asked.names == set(WORK) - {"set_gradient_accumulation_steps"}
 
@@ -80,8 +80,10 @@ def test_an_option_that_changes_nothing_says_so_once(
                 getattr(GraphConfig(), name)(CHANGE_NOTHING[name])
             assert name in graph.config.hints
         graph(flow.ones(4, 2))
-        text = str(graph._compiled.job.bound.plan).splitlines()[1:]  # the first names the graph
-        plans.append((text, [n.attrs for n in graph._compiled.job.bound.plan.graph]))
+        text = str(graph._spec.plans.now.job.bound.plan).splitlines()[
+            1:
+        ]  # the first names the graph
+        plans.append((text, [n.attrs for n in graph._spec.plans.now.job.bound.plan.graph]))
     assert plans[0] == plans[1]
 
 

@@ -60,7 +60,7 @@ def test_a_layout_that_was_asked_for_is_fixed_and_no_other() -> None:
         assert c.sbp == (S0,)
         return c * 3
 
-    graph = trace_build(Compute(build), ((x(),), {}))[0].graph
+    graph = trace_build((g := Compute(build))._spec, g.build, ((x(),), {}))[0].graph
     said = [node.outputs[0].sbp for node in graph if not node.is_structural]
     assert said == [None, (S0,), None]
 
@@ -124,11 +124,12 @@ def test_layouts_are_found_without_recursion_and_once() -> None:
         assert a.sbp == (S0,)
         return a
 
-    trace_build(Compute(build), ((x(),), {}))
+    trace_build((g := Compute(build))._spec, g.build, ((x(),), {}))
 
 
 def test_a_slice_of_a_split_dim_is_split_on_two_ranks() -> None:
-    trace = trace_build(Compute(lambda a: a[1:3]), ((x(),), {}))[0]
+    g = Compute(lambda a: a[1:3])
+    trace = trace_build(g._spec, g.build, ((x(),), {}))[0]
     for node in trace.graph:
         node.placement = Placement("cpu", [0, 1])
     value = next(n for n in trace.graph if n.op == "slice").outputs[0]

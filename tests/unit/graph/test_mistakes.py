@@ -52,7 +52,7 @@ class Run(nn.Graph):
             self.net = Apply(function)
 
     def build(self, *inputs: flow.Tensor) -> Any:
-        return (self.net if "net" in self._modules else self.function)(*inputs)
+        return (self.net if "net" in self._spec.modules else self.function)(*inputs)
 
 
 def as_global(*shape: int) -> flow.Tensor:
@@ -264,7 +264,7 @@ def test_values_of_a_parameter_that_is_trained_are_no_constants(read: Any) -> No
         def build(self, x: flow.Tensor) -> flow.Tensor:
             scale = float(np.asarray(read(self.layer.weight)).sum())
             loss = (self.layer(x) * scale).sum()
-            if self._optimizers:
+            if self._spec.optimizers:
                 loss.backward()
             return loss
 

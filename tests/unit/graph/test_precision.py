@@ -212,8 +212,8 @@ def test_training_is_near_that_in_float32(make: Any, dtype: Any) -> None:
 def test_casts_of_weights_stand_outside_of_micro_batches() -> None:
     graph = Train(Gpt(), pieces=2)
     graph(words(), words())
-    assert graph._compiled is not None
-    nodes = graph._compiled.job.bound.plan.graph
+    assert graph._spec.plans.now is not None
+    nodes = graph._spec.plans.now.job.bound.plan.graph
     casts = [n for n in nodes if n.op == "cast" and n.inputs[0].node.op == "variable"]
     assert len(casts) == 13 and {n.rate for n in casts} == {"step"}
 
@@ -376,9 +376,9 @@ def test_updates_write_half_floats_in_the_same_pass(optimizer: Any, op: str, dty
         found += [graph(words(), words()).item() for _ in range(2)]
         graph.model.head.weight.origin.data[:4].mul_(0.5)
         losses.append([*found, graph(words(), words()).item()])
-        assert graph._compiled is not None
-        ops = Counter(n.op for n in graph._compiled.job.bound.plan.graph)
-        casts = crossings(graph._compiled.job.bound.plan.graph, dtype)
+        assert graph._spec.plans.now is not None
+        ops = Counter(n.op for n in graph._spec.plans.now.job.bound.plan.graph)
+        casts = crossings(graph._spec.plans.now.job.bound.plan.graph, dtype)
         assert casts["variable to half"] == (0 if mode else 13)
         assert ops[op] >= 13 or not mode
     assert losses[0] == losses[1]

@@ -109,7 +109,7 @@ def test_pictures_need_a_plan() -> None:
 def test_dot_has_every_actor_and_register_once_for_each_reader() -> None:
     graph = Net()
     graph(X)
-    plan = graph._compiled.job.bound.plan
+    plan = graph._spec.plans.now.job.bound.plan
     text = graph.to_dot()
     nodes = re.findall(r"^    actor(\d+) \[", text, re.MULTILINE)
     edges = re.findall(r"^  actor(\d+) -> actor(\d+) \[", text, re.MULTILINE)
@@ -122,7 +122,7 @@ def test_dot_has_every_actor_and_register_once_for_each_reader() -> None:
 def test_dot_of_ops_names_modules_and_values() -> None:
     graph = Net()
     graph(X)
-    plan = graph._compiled.job.bound.plan
+    plan = graph._spec.plans.now.job.bound.plan
     text = graph.to_dot(ops=True)
     assert len(re.findall(r"^  op\d+ \[label", text, re.MULTILINE)) == len(list(plan.graph))
     edges = re.findall(r"^  op(\d+) -> op(\d+) ", text, re.MULTILINE)
@@ -134,7 +134,7 @@ def test_dot_of_ops_names_modules_and_values() -> None:
 def test_svg_has_a_box_for_each_actor_and_a_curve_for_each_reader() -> None:
     graph = Net()
     graph(X)
-    plan = graph._compiled.job.bound.plan
+    plan = graph._spec.plans.now.job.bound.plan
     root = xml.fromstring(graph.to_svg())
     ns = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f"{ns}g")) == len(plan.actors)

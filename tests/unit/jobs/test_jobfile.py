@@ -17,7 +17,6 @@ import oneflow as flow
 from oneflow.core.errors import GraphError
 from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
 from oneflow.core.job_config import BindOptions
-from oneflow.graph.job_configs import config_of
 from oneflow.jobs import JobFileError
 from oneflow.jobs.archive import Writer
 from oneflow.jobs.running import job_config
@@ -70,7 +69,7 @@ def test_a_momentum_that_a_schedule_sets_is_in_the_file(tmp_path: Path) -> None:
     optimizer = flow.optim.SGD(graph.model.parameters(), lr=0.1, momentum=0.9)
     schedule = flow.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=6)
     wanted = [schedule.momentum_at(0, step) for step in range(6)]
-    graph._optimizers.clear()
+    graph._spec.optimizers.clear()
     graph.add_optimizer(optimizer, lr_sch=schedule)
     with flow.jobs.load(export(tmp_path / "cycled.ofjob", graph)) as file:
         np.testing.assert_array_equal(file.rates["momentum.0.0"], wanted)
@@ -79,7 +78,7 @@ def test_a_momentum_that_a_schedule_sets_is_in_the_file(tmp_path: Path) -> None:
 def test_a_rate_that_no_schedule_changes_is_asked_for_once(tmp_path: Path) -> None:
     """However many steps there are: one after the other, these would take a week."""
     graph = Train()
-    graph._optimizers.clear()
+    graph._spec.optimizers.clear()
     graph.add_optimizer(flow.optim.SGD(graph.model.parameters(), lr=0.25))
     path = export(tmp_path / "long.ofjob", graph, data=data().repeat(), steps=10**12)
     with flow.jobs.load(path) as file:
@@ -98,7 +97,7 @@ def test_the_file_has_every_way_to_compile_and_bind_the_graph(tmp_path: Path) ->
     config.enable_multi_tensor_update()
     config.allow_fuse_cast_scale(False)
     config.set_pipeline_schedule("zero_bubble")
-    wanted = config_of(graph)
+    wanted = graph._spec.job_config()
     with flow.jobs.load(export(tmp_path / "set.job", graph)) as file:
         found = job_config(file, file.graph().num_pieces)
     assert found == wanted

@@ -27,7 +27,7 @@ class Look(flow.nn.Graph):
 
 def graph_of(*modules: Any) -> Any:
     """The traced graph of a look-up in each."""
-    trace, _ = trace_build(Look(*modules), ((flow.tensor(IDS),), {}))
+    trace, _ = trace_build((g := Look(*modules))._spec, g.build, ((flow.tensor(IDS),), {}))
     return trace.graph
 
 

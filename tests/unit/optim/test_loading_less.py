@@ -69,8 +69,8 @@ def test_a_graph_goes_on_with_the_states_that_were_loaded() -> None:
 
     x = flow.tensor([[0.1, -0.2]])
     graph, again = made(), made()
-    optimizer = graph._optimizers[0].optim
-    fresh = again._optimizers[0].optim.state_dict()
+    optimizer = graph._spec.optimizers[0].optim
+    fresh = again._spec.optimizers[0].optim.state_dict()
     for _ in range(3):
         graph(x)
     optimizer.load_state_dict(fresh)

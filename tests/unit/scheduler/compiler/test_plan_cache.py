@@ -228,7 +228,7 @@ def test_graphs_that_share_a_plan_compute_what_they_would_alone() -> None:
     plan_cache._plans.cache_clear()
     together = [made(1), made(2)]
     shared = losses(together, x)
-    plans = [train._compiled.job.bound.plan for train in together if train._compiled]
+    plans = [train._spec.plans.now.job.bound.plan for train in together if train._spec.plans.now]
     assert plans[0].origin is plans[1].origin
     alone = []
     for i in range(2):

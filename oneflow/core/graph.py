@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from oneflow.core.errors import InternalError
-from oneflow.core.op import find_op
+from oneflow.core.op import Op, find_op
 from oneflow.core.operand import Attrs, attrs_key
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
@@ -148,6 +148,33 @@ class Node:
     @property
     def is_structural(self) -> bool:
         return self.op in STRUCTURAL
+
+    @property
+    def declared(self) -> type[Op]:
+        """The op's declaration. That of a structural kind says what holds of all these: it shares,
+        overwrites and draws nothing.
+        """
+        return Op if self.op in STRUCTURAL else find_op(self.op)
+
+    @property
+    def shows_input(self) -> bool:
+        """Whether its first result may be the memory of its first input."""
+        op = self.declared
+        return op.is_view or op.is_alias or self.op == "repeat"
+
+    @property
+    def overwritten(self) -> list[Value]:
+        """The inputs whose memory it overwrites, in the order of its results."""
+        return [self.inputs[i] for i in self.declared.mutates.values()]
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it does something although nobody may read its results."""
+        return bool(self.declared.mutates) or self.declared.has_effect
+
+    def overwrites(self, value: Value) -> bool:
+        """Whether a value, which it reads, is overwritten."""
+        return any(v is value for v in self.overwritten)
 
     def stand_for(self, other: Node) -> None:
         """Take over the facts of a node in whose place, or for which, this one runs."""
@@ -378,19 +405,22 @@ class LogicalGraph:
         return print_graph(self)
 
 
+def hand_over(old: Value, new: Value) -> None:
+    """Every reader of `old` reads `new`. Linear in the number of readers, where
+    `graph.replace_uses` searches for each."""
+    users, old.users = old.users, []
+    for user in dict.fromkeys(users):
+        user.inputs = [new if v is old else v for v in user.inputs]
+    new.users.extend(users)
+
+
 def find_root(value: Value) -> Value:
     """Return the value that the memory of this one may have been made for: of views and of what was
     overwritten, the first."""
     while value.node.inputs:
         node = value.node
-        if node.is_structural:
-            if node.op != "repeat":
-                break
-            source = 0
-        else:
-            op = find_op(node.op)
-            shown = 0 if (op.is_view or op.is_alias) and value.index == 0 else -1
-            source = op.mutates.get(value.index, shown)
+        shown = 0 if node.shows_input and value.index == 0 else -1
+        source = node.declared.mutates.get(value.index, shown)
         if source < 0:
             break
         value = node.inputs[source]
@@ -401,10 +431,6 @@ def written_variable(value: Value) -> Value:
     """Return the variable that ops have overwritten, one after another, to give this value, if
     there is one.
     """
-    while not value.node.is_structural:
-        mutates = find_op(value.node.op).mutates
-        index = value.node.outputs.index(value)
-        if index not in mutates:
-            break
-        value = value.node.inputs[mutates[index]]
+    while (source := value.node.declared.mutates.get(value.index)) is not None:
+        value = value.node.inputs[source]
     return value

@@ -17,7 +17,6 @@ from oneflow.core.collector import collector_paused
 from oneflow.core.config import current_config
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import LogicalGraph, Value
-from oneflow.core.op import find_op
 from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
@@ -189,10 +188,8 @@ def _compile(spec: GraphSpec, trace: Trace, built: Built) -> Compiled:
 
 def ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
     """All ranks of a graph that has random numbers on more than one; else none."""
-    kinds = {(n.op, n.placement) for n in graph if not n.is_structural}
-    if all(placement.size == 1 or not find_op(op).is_random for op, placement in kinds):
-        return []
-    return graph.rank_ids
+    together = any(n.declared.is_random and n.placement.size > 1 for n in graph)
+    return graph.rank_ids if together else []
 
 
 def _randomness(

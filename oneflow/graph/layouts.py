@@ -12,7 +12,6 @@ from typing import NamedTuple
 from oneflow.boxing.signatures import choose
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Node, Value
-from oneflow.core.op import find_op
 from oneflow.core.sbp import NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
 
@@ -101,7 +100,7 @@ class Layouts:
 
 def _choose(node: Node, types: Types, sbps: tuple[NdSbp, ...]) -> ChosenLayouts:
     """An overwritten input keeps its own layout."""
-    op, out_types = find_op(node.op), tuple(v.type for v in node.outputs)
+    op, out_types = node.declared, tuple(v.type for v in node.outputs)
     choice = choose(op, types, out_types, sbps, node.attrs, node.placement)
     outputs = tuple(
         sbps[op.mutates[i]] if i in op.mutates else s for i, s in enumerate(choice.outputs)

@@ -29,7 +29,7 @@ from oneflow.graph.memory_report import (
     describe_block,
     report_memory,
 )
-from oneflow.scheduler.compiler.layout.signatures import compute_seconds, num_parts
+from oneflow.scheduler.compiler.layout.signatures import compute_seconds, local_nbytes
 from oneflow.scheduler.compiler.rewrite.recompute import is_under
 from oneflow.scheduler.compiler.schedule.phases import Phases
 
@@ -170,7 +170,7 @@ def costs_in(plan: Plan, config: JobConfig) -> tuple[Recomputed, ...]:
         parts[module, node.stage, node.placement.rank_ids].append(node)
     phases, found = Phases(plan, config), []
     for (module, stage, ranks), nodes in sorted(parts.items(), key=_by_module(config)):
-        nbytes = sum(_local_nbytes(value) for value in _read_outside(nodes))
+        nbytes = sum(local_nbytes(value) for value in _read_outside(nodes))
         seconds = plan.graph.num_pieces * sum(compute_seconds(n, _layout) for n in nodes)
         saved = nbytes * phases.pieces_kept(stage)
         found.append(Recomputed(module, saved, seconds, nbytes, stage, ranks))
@@ -209,10 +209,6 @@ def _read_outside(nodes: list[Node]) -> Iterable[Value]:
 def _layout(value: Value) -> NdSbp:
     assert value.sbp is not None
     return value.sbp
-
-
-def _local_nbytes(value: Value) -> int:
-    return value.type.nbytes // num_parts(_layout(value), value.placement.hierarchy)
 
 
 def _lacks(spec: GraphSpec, limit: int, tried: list[Trial]) -> LimitError:

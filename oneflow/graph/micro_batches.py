@@ -23,7 +23,7 @@ from typing import NamedTuple
 from oneflow.core.dtype import bool_
 from oneflow.core.expression import scalar, symbol
 from oneflow.core.graph import BACKWARD, FORWARD, SEED, Node
-from oneflow.core.op import expression_of, find_op
+from oneflow.core.op import expression_of
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.graph.trace import Trace
 from oneflow.scheduler.compiler.layout.signatures import axis_signatures
@@ -101,7 +101,7 @@ def _visit(node: Node, same: Node, found: dict[int, Kind], num_pieces: int) -> N
         if _is_given(node):
             found[node.outputs[0].id] = Rows(0)
         return
-    if not node.is_structural and (find_op(node.op).is_random or find_op(node.op).mutates):
+    if node.declared.is_random or node.declared.mutates:
         raise Mixed
     has_rows = any(isinstance(k, Rows) for k in kinds)
     if has_rows and node.op == SEED:  # the gradient is that of a sum
@@ -177,7 +177,7 @@ def _of_sums(node: Node, same: Node, kinds: list[Kind], num_pieces: int) -> Kind
 def _formula(node: Node) -> object:
     """The expression of what a node computes of each element; None if there is none."""
     types = tuple([v.type for v in node.inputs])
-    return None if node.is_structural else expression_of(find_op(node.op), types, node.attrs)
+    return expression_of(node.declared, types, node.attrs)
 
 
 def _changes(node: Node, same: Node) -> bool:

@@ -16,7 +16,6 @@ import numpy as np
 from oneflow.actors.job import Job
 from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
-from oneflow.core.op import find_op
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.distributed.world import world
 from oneflow.functional.random_state import default_generator
@@ -248,8 +247,7 @@ def _randomness(spec: GraphSpec, plan: Plan, draws: list[int]) -> GraphRandomnes
 
 
 def _has_effects(plan: Plan) -> bool:
-    ops = {node.op for node in plan.graph if not node.is_structural}
-    return any(find_op(op).mutates or find_op(op).has_effect for op in ops) or plan.world_size > 1
+    return plan.world_size > 1 or any(node.has_effect for node in plan.graph)
 
 
 def _zeros(node: Node) -> Any:

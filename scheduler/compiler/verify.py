@@ -74,9 +74,8 @@ class _Checker:
             if value.id in self._defined:
                 raise self.fail(f"{value} of {node.describe()} is made twice")
             self._defined[value.id] = value
-        if self._is_ordered and not node.is_structural:
-            for index in find_op(node.op).mutates.values():
-                self._overwritten[node.inputs[index].id] = node
+        if self._is_ordered:
+            self._overwritten.update((value.id, node) for value in node.overwritten)
 
     def links(self) -> None:
         """Values know exactly the nodes that read them."""
@@ -97,7 +96,7 @@ class _Checker:
         else:
             key = (node.op, node.attrs_key, inputs)
             if key not in self._types:
-                self._types[key] = infer_types(find_op(node.op), inputs, node.attrs)
+                self._types[key] = infer_types(node.declared, inputs, node.attrs)
             wanted = self._types[key]
         if actual != wanted:
             raise self.fail(

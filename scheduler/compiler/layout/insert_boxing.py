@@ -16,9 +16,8 @@ from oneflow.boxing.rows import has_rows_of_one_node
 from oneflow.boxing.signatures import NdSignature
 from oneflow.boxing.transitions import RouteStep, make_step
 from oneflow.core.errors import InternalError
-from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.graph import LogicalGraph, Node, Value, hand_over
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
@@ -49,7 +48,7 @@ def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> N
                 continue
             _box_inputs(graph, node, signature.inputs, moved, cluster)
             if signature.by_parts:
-                kind = "exchange" if find_op(node.op).moves_rows else "parts"
+                kind = "exchange" if node.declared.moves_rows else "parts"
                 node.op, node.attrs = kind, {"of": node.op, **node.attrs}
                 if kind == "exchange" and not has_rows_of_one_node(node):
                     _pack_rows(graph, node)
@@ -69,15 +68,6 @@ def _settle(graph: LogicalGraph, node: Node, moved: _Moved, cluster: Cluster) ->
     if same is not target:
         hand_over(target, same)
         graph.erase(node)
-
-
-def hand_over(old: Value, new: Value) -> None:
-    """Every reader of `old` reads `new`. Linear in the number of readers, where
-    `graph.replace_uses` searches for each."""
-    users, old.users = old.users, []
-    for user in dict.fromkeys(users):
-        user.inputs = [new if v is old else v for v in user.inputs]
-    new.users.extend(users)
 
 
 def _steps(

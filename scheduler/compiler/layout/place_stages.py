@@ -11,7 +11,6 @@ import numpy as np
 
 from oneflow.core.graph import LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import AutoParallel
-from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp
 from oneflow.scheduler.compiler.layout.infer_sbp import Follower
@@ -26,12 +25,9 @@ def the_placement(graph: LogicalGraph) -> Placement | None:
     found = {node.placement for node in graph}
     if len(found) != 1 or (one := found.pop()).size == 1:
         return None
-    for node in graph:
-        op = None if node.is_structural else find_op(node.op)
-        for i in () if op is None else op.mutates.values():
-            source = written_variable(node.inputs[i]).node
-            if source.op == "variable" and not source.attrs.get("free"):
-                return None
+    written = (written_variable(value).node for node in graph for value in node.overwritten)
+    if any(node.op == "variable" and not node.attrs.get("free") for node in written):
+        return None
     return one
 
 

@@ -11,7 +11,6 @@ from oneflow.boxing.route import boxing_bytes
 from oneflow.boxing.rows import likely_nbytes
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster
-from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.layout.signatures import (
@@ -153,7 +152,7 @@ def _moved(
     for node, choice in zip(nodes, choices, strict=True):
         if choice.by_parts:
             types = tuple([v.type for v in node.inputs])
-            op = find_op(node.op)
+            op = node.declared
             if op.moves_rows:
                 moved = likely_nbytes(types, node.placement)
             else:
@@ -242,8 +241,6 @@ class Lives:
 
 def _shares(node: Node, index: int) -> Value | None:
     """The input whose memory an output is; None: it has its own."""
-    if node.is_structural:
-        return None
-    op = find_op(node.op)
+    op = node.declared
     source = op.mutates.get(index, 0 if op.is_view or op.is_alias else None)
     return None if source is None else node.inputs[source]

@@ -27,7 +27,6 @@ import numpy as np
 from oneflow.boxing.signatures import NdSignature
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import AutoParallel, Cluster
-from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
 from oneflow.scheduler.compiler.layout.infer_sbp import Follower
@@ -222,7 +221,6 @@ class Model:
         self._index = {node.id: i for i, node in enumerate(self.nodes)}
         self._sets: list[tuple[int, _Set, list[_Use]]] = []
         self._known_sets: dict[Hashable, _Set] = {}
-        self._mutated: dict[str, frozenset[int]] = {}
         self._price = settings.memory_price or 0.0
         self._held = Lives(self.nodes).at_peak() if self._price else frozenset()
         for node in self.nodes:
@@ -336,7 +334,7 @@ class Model:
         for placement, uses in self._readers(value).items():
             copies = []
             for node, places in uses:
-                overwritten = [i for i in places if i in self._mutated_inputs(node)]
+                overwritten = [i for i in places if i in node.declared.mutates.values()]
                 if overwritten:
                     self._add_in_place(value, node, overwritten)
                 if left := tuple(i for i in places if i not in overwritten):
@@ -351,33 +349,14 @@ class Model:
             found.setdefault(node.placement, []).append((node, places))
         return found
 
-    def _mutated_inputs(self, node: Node) -> frozenset[int]:
-        found = self._mutated.get(node.op)
-        if found is None:
-            structural = node.is_structural
-            found = frozenset() if structural else frozenset(find_op(node.op).mutates.values())
-            self._mutated[node.op] = found
-        return found
-
     def _add_in_place(self, value: Value, reader: Node, places: list[int]) -> None:
         """A reader that overwrites the value takes it as it lies: it cannot be a copy."""
         maker, taker = self._kind(value.node), self._kind(reader)
 
         def make() -> Table:
-            return (
-                np.array(
-                    [
-                        [
-                            0.0
-                            if all(c.inputs[i] == m.outputs[value.index] for i in places)
-                            else 1.0
-                            for c in taker.choices
-                        ]
-                        for m in maker.choices
-                    ]
-                )
-                * FORBIDDEN
-            )
+            had = [m.outputs[value.index] for m in maker.choices]
+            taken = [{c.inputs[i] for i in places} for c in taker.choices]
+            return np.array([[0.0 if t == {h} else FORBIDDEN for t in taken] for h in had])
 
         self._add_pair(value, reader, ("in place", tuple(places)), make)
 

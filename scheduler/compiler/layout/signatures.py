@@ -22,7 +22,7 @@ from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError, SbpError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import AutoParallel, Cluster
-from oneflow.core.op import find_op, signatures
+from oneflow.core.op import signatures
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import (
     BROADCAST,
@@ -248,7 +248,7 @@ def _kept_choices(
 ) -> Iterator[Choice]:
     """An op that keeps shards as they are, in layouts that its axes do not tell one by one."""
     hierarchy = node.placement.hierarchy
-    if node.is_structural or (kept := find_op(node.op).kept) is None or len(hierarchy) == 1:
+    if (kept := node.declared.kept) is None or len(hierarchy) == 1:
         return
     dims = [Split(i) for i in range(types[0].ndim)]
     for nd_sbp in itertools.product([*dims, PARTIAL, BROADCAST], repeat=len(hierarchy)):
@@ -262,9 +262,7 @@ def _rows_choices(
     node: Node, types: tuple[TensorType, ...], results: tuple[TensorType, ...]
 ) -> Iterator[Choice]:
     """An op that moves rows between the ranks does so if its tensors are split over them."""
-    if node.is_structural:
-        return
-    nd_sbp = rows_layout(find_op(node.op), node.attrs, node.placement)
+    nd_sbp = rows_layout(node.declared, node.attrs, node.placement)
     if nd_sbp is None:
         return
     inputs, outputs = (nd_sbp,) * len(types), (nd_sbp,) * len(results)
@@ -278,7 +276,7 @@ def _parts_choices(
 ) -> Iterator[Choice]:
     """An op that can run on parts does so if all of its inputs lie alike, split along a dim
     concerned."""
-    if node.is_structural or (op := find_op(node.op)).parts is None:
+    if (op := node.declared).parts is None:
         return
     dims = [Split(i) for i in range(types[0].ndim)]
     axes = itertools.product([*dims, PARTIAL, BROADCAST], repeat=node.placement.ndim)
@@ -314,13 +312,13 @@ def axis_signatures(node: Node, size: int) -> list[SbpSignature]:
     types = tuple(v.type for v in node.inputs)
     if node.is_structural:
         return _structural_signatures(node, types)
-    return signatures(find_op(node.op), types, node.attrs, size)
+    return signatures(node.declared, types, node.attrs, size)
 
 
 def _nests(node: Node, combination: Sequence[SbpSignature]) -> bool:
     """A signature that depends on the number of ranks must also hold for all axes that use it
     together."""
-    if node.is_structural or find_op(node.op).sbp_for is None:
+    if node.declared.sbp_for is None:
         return True
     sizes: dict[SbpSignature, list[int]] = {}
     for signature, size in zip(combination, node.placement.hierarchy, strict=True):
@@ -409,22 +407,22 @@ def _seconds(
     A product of sizes m, k, n has operands of mk, kn and mn elements, so mkn is the root of their
     product.
     """
-    if node.op in SOURCES or (not node.is_structural and find_op(node.op).is_view):
+    op = node.declared
+    if node.op in SOURCES or op.is_view:
         return 0.0
     device = node.placement.type
     numels = [
         t.numel / num_parts(s, node.placement.hierarchy)
         for t, s in zip(types, nd_sbps, strict=True)
     ]
-    op = None if node.is_structural else find_op(node.op)
-    if op is not None and op.picks:
+    if op.picks:
         numels[0] = min(numels[0], numels[-1])
     nbytes = sum(n * t.dtype.bytes for n, t in zip(numels, types, strict=True))
     seconds: float = nbytes / BYTES_PER_SECOND[device]
     flops = 0.0
     if is_product:
         flops = 2.0 * math.sqrt(numels[0] * numels[1] * numels[-1])
-    elif op is not None and op.flops is not None and types[0].numel:
+    elif op.flops is not None and types[0].numel:
         share = numels[0] / types[0].numel  # of what is cut in as many parts as its first input
         flops = op.flops(*types[: len(node.inputs)], **op.defaults | node.attrs) * share
     seconds = max(seconds, flops / FLOPS_PER_SECOND[device])
@@ -433,7 +431,12 @@ def _seconds(
 
 def num_parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
     """Return the number of parts into which a value is cut, copies and summands not counted."""
-    return math.prod(n for s, n in zip(nd_sbp, hierarchy, strict=True) if s.is_split)
+    return math.prod(n for s, n in zip(nd_sbp, hierarchy, strict=False) if s.is_split)
+
+
+def local_nbytes(value: Value) -> int:
+    """Bytes of a value on one rank, evenly split."""
+    return value.type.nbytes // num_parts(value.sbp or (), value.placement.hierarchy)
 
 
 # ---- where inputs may come from ------------------------------------------------------------------
@@ -448,7 +451,7 @@ def op_signature(
     fixed: of each output the layout that it must have, if there is one. Raises SbpError if no
     signature fits.
     """
-    op, placement = find_op(node.op), node.placement
+    op, placement = node.declared, node.placement
     sbps = tuple([layout_at(node, layouts[v.id]) for v in node.inputs])
     types, out_types = (tuple([v.type for v in vs]) for vs in (node.inputs, node.outputs))
     try:

@@ -8,7 +8,6 @@ from oneflow.core.actor_kinds import FIRST_HALVES, SECOND_HALVES, ActorKind
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.core.plan import ActorSpec, Plan, RegisterSpec
 from oneflow.scheduler.compiler.lower.group_segments import overtaken_readers
 from oneflow.scheduler.compiler.schedule.order import is_reduction
@@ -119,8 +118,8 @@ def _uses_of_pieces(
     """
     writers: dict[Value, list[Node]] = {}
     for node in graph:
-        for source in () if node.is_structural else find_op(node.op).mutates.values():
-            variable = written_variable(node.inputs[source])
+        for value in node.overwritten:
+            variable = written_variable(value)
             if variable.node.op == "variable" and actors[makers[node.id]].acts > 1:
                 writers.setdefault(variable, []).append(node)
     found = []
@@ -135,7 +134,7 @@ def _uses_of_pieces(
 
 def _readers_of(value: Value, actors: list[ActorSpec], makers: dict[int, int]) -> set[int]:
     """The actors of each piece that read a variable's memory as it is at this value."""
-    numbers = {makers[u.id] for u in value.users if not (u.is_structural and u.op == "output")}
+    numbers = {makers[u.id] for u in value.users if u.op != "output"}
     return {n for n in numbers if actors[n].acts > 1}
 
 

@@ -23,13 +23,11 @@ from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.core.plan import ActorSpec, Plan
 from oneflow.core.sbp import NdSbp
-from oneflow.scheduler.compiler.layout.signatures import plan_network
+from oneflow.scheduler.compiler.layout.signatures import local_nbytes, plan_network
 from oneflow.scheduler.compiler.lower.fusion import fused
 from oneflow.scheduler.compiler.schedule.order import is_reduction
-from oneflow.scheduler.compiler.schedule.order_memory import local_nbytes
 from oneflow.scheduler.compiler.schedule.phases import late_nodes
 
 _KINDS = {
@@ -190,15 +188,8 @@ def _level(node: Node, levels: dict[int, int], late: frozenset[int]) -> int:
 
 def overtaken_readers(node: Node) -> list[Node]:
     """List the readers of a variable that `node` overwrites: they must have done before it runs."""
-    if node.is_structural:
-        return []
-    return [
-        user
-        for source in find_op(node.op).mutates.values()
-        if node.inputs[source].node.op == "variable"
-        for user in node.inputs[source].users
-        if user is not node
-    ]
+    variables = [value for value in node.overwritten if value.node.op == "variable"]
+    return [user for value in variables for user in value.users if user is not node]
 
 
 def _same_place(a: Node, b: Node, late: frozenset[int]) -> bool:
@@ -301,7 +292,10 @@ class _Phases:
             if self._lowers and actor.acts == 1 and self._may_wait(actor):
                 actor.kind = ActorKind.ALL_REDUCE
                 return [actor]
-            if _flat_nbytes(actor) * (p - 1) < FLAT_TWO_PHASE_NBYTES:
+            if (
+                sum(local_nbytes(n.outputs[0]) for n in actor.nodes) * (p - 1)
+                < FLAT_TWO_PHASE_NBYTES
+            ):
                 actor.kind = ActorKind.FLAT_REDUCE
                 return [actor]
             first, second = ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER
@@ -317,11 +311,3 @@ class _Phases:
         if fits:
             self._group_of.update(groups)
         return fits
-
-
-def _flat_nbytes(actor: ActorSpec) -> int:
-    """Bytes of one rank's shards."""
-    parts = 1
-    for i, sbp in enumerate(_sbp(actor.nodes[0].outputs[0].sbp)):
-        parts *= actor.placement.hierarchy[i] if sbp.is_split else 1
-    return sum(n.outputs[0].type.nbytes for n in actor.nodes) // parts

@@ -17,13 +17,12 @@ those that they do not.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from oneflow.core.actor_kinds import READS_PEERS, ActorKind
-from oneflow.core.graph import Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.plan import Plan, RegisterSpec, in_place_of
+from oneflow.scheduler.compiler.layout.signatures import local_nbytes
 from oneflow.scheduler.compiler.schedule.phases import Phases
 
 SHORT_NBYTES = 4096
@@ -117,9 +116,4 @@ def _last_level(register: RegisterSpec) -> int:
 
 def _nbytes(register: RegisterSpec) -> int:
     """Bytes of a slot on a rank, evenly split."""
-    return sum(value.type.nbytes // _num_parts(value) for value in register.values)
-
-
-def _num_parts(value: Value) -> int:
-    pairs = zip(value.placement.hierarchy, value.sbp or (), strict=False)
-    return math.prod(n for n, s in pairs if s.is_split)
+    return sum(map(local_nbytes, register.values))

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from oneflow.core.graph import FORWARD, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.scheduler.compiler.layout.place_stages import the_placement
 from oneflow.scheduler.compiler.layout.signatures import BYTES_PER_SECOND
 from oneflow.scheduler.compiler.layout.trunk import node_seconds
@@ -109,7 +108,5 @@ def _follow(graph: LogicalGraph, forward: Sequence[Node]) -> None:
 
 def _written(node: Node) -> list[Value]:
     """The variables that a node overwrites."""
-    if node.is_structural:
-        return []
-    found = [written_variable(node.inputs[i]) for i in find_op(node.op).mutates.values()]
+    found = map(written_variable, node.overwritten)
     return [v for v in found if v.node.op == "variable"]

@@ -9,7 +9,6 @@ from typing import Any
 from oneflow.core.dtype import dtype_of, float32
 from oneflow.core.graph import GRADIENT, UPDATE, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.core.sbp import PARTIAL
 from oneflow.ops.assign import assign
 from oneflow.ops.cast import cast
@@ -27,8 +26,8 @@ def cast_in_updates(graph: LogicalGraph, config: JobConfig, cluster: Cluster) ->
     parameters = [n.outputs[0] for n in graph.of_kind("variable") if n.attrs["name"] in updated]
     copies = {v.id: copy for v in parameters if (copy := _copy(graph, v, config.amp)) is not None}
     for node in graph:
-        if node.phase == UPDATE and not node.is_structural:
-            for output, i in find_op(node.op).mutates.items():
+        if node.phase == UPDATE:
+            for output, i in node.declared.mutates.items():
                 of = written_variable(node.inputs[i]).id
                 if of in copies:
                     copies[of] = _write(graph, node, output, copies[of])
@@ -42,7 +41,7 @@ def _copy(graph: LogicalGraph, parameter: Value, amp: str) -> Value | None:
     casts = [u for u in parameter.users if u.op == "cast" and u.attrs["dtype"] is half]
     if not casts or parameter.type.dtype is not float32 or PARTIAL in (parameter.sbp or ()):
         return None
-    if any(_overwrites(u, parameter) for u in parameter.users if u.phase != UPDATE):
+    if any(u.overwrites(parameter) for u in parameter.users if u.phase != UPDATE):
         return None
     variable = parameter.node
     name = str(variable.attrs["name"])
@@ -56,15 +55,9 @@ def _copy(graph: LogicalGraph, parameter: Value, amp: str) -> Value | None:
     return copy.outputs[0]
 
 
-def _overwrites(node: Node, value: Value) -> bool:
-    if node.is_structural:
-        return False
-    return any(node.inputs[i] is value for i in find_op(node.op).mutates.values())
-
-
 def _write(graph: LogicalGraph, node: Node, output: int, copy: Value) -> Value:
     """Let an update write a copy, too: in one op if there is one. Returns what the copy is then."""
-    op = find_op(node.op)
+    op = node.declared
     if op not in AND_CAST or output:
         with inserting(graph, node.next, like=node) as at:
             half = at.call(cast, node.outputs[output], dtype=copy.type.dtype)

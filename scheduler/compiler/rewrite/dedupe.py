@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from oneflow.core.graph import GRADIENT, SEED, LogicalGraph, Node, Value
+from oneflow.core.graph import GRADIENT, SEED, STRUCTURAL, LogicalGraph, Node, Value, hand_over
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
 
@@ -28,7 +28,8 @@ def dedupe(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
             if first is node or _is_overwritten(first) or _is_overwritten(node):
                 continue
             same = first.outputs
-        _replace(node, same)
+        for old, new in zip(node.outputs, same, strict=True):
+            hand_over(old, new)
     erase_dead(graph)
 
 
@@ -36,8 +37,7 @@ class _Purity(dict[str, bool]):
     """op name -> may two equal nodes be one?"""
 
     def __missing__(self, name: str) -> bool:
-        node = Node(-1, name, None, {})  # type: ignore[arg-type]
-        if node.is_structural:
+        if name in STRUCTURAL:
             pure = name in ("to_global", "repeat", *_MARKS)
         else:
             op = find_op(name)
@@ -48,13 +48,7 @@ class _Purity(dict[str, bool]):
 
 def _is_overwritten(node: Node) -> bool:
     """Does a reader write into a result? Then it is a buffer of its own, however equal at first."""
-    return any(
-        value is user.inputs[index]
-        for value in node.outputs
-        for user in value.users
-        if not user.is_structural
-        for index in find_op(user.op).mutates.values()
-    )
+    return any(user.overwrites(value) for value in node.outputs for user in value.users)
 
 
 def _forwarded(node: Node) -> list[Value] | None:
@@ -79,29 +73,9 @@ def _meaning(node: Node) -> Hashable:
     )
 
 
-def _replace(node: Node, values: list[Value]) -> None:
-    """Every reader of `node` reads `values` instead; linear in the number of uses."""
-    for old, new in zip(node.outputs, values, strict=True):
-        users, old.users = old.users, []
-        for user in dict.fromkeys(users):
-            user.inputs = [new if v is old else v for v in user.inputs]
-        new.users.extend(users)
-
-
 def erase_dead(graph: LogicalGraph) -> None:
     """Erases, from the end, nodes whose outputs nobody reads and that do nothing else."""
-    has_effect: dict[str, bool] = {}
     for node in reversed(list(graph)):
-        if any(v.users for v in node.outputs):
-            continue
-        if node.op not in has_effect:
-            has_effect[node.op] = _has_effect(node)
-        if not has_effect[node.op]:
+        is_read = any(v.users for v in node.outputs)
+        if not is_read and node.op not in KEPT and not node.has_effect:
             graph.erase(node)
-
-
-def _has_effect(node: Node) -> bool:
-    if node.is_structural:
-        return node.op in KEPT
-    op = find_op(node.op)
-    return bool(op.mutates) or op.has_effect

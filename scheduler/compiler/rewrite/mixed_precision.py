@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable
 from oneflow.core.dtype import DType, dtype_of, float16, float32
 from oneflow.core.graph import BACKWARD, FORWARD, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op, infer_types
+from oneflow.core.op import infer_types
 from oneflow.core.precision import Precision, precision_of
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.cast import cast
@@ -71,7 +71,7 @@ def _part(node: Node, dtype: DType) -> Precision | None:
         return None
     if node.is_structural:
         return "either" if node.op == "to_global" else None
-    op = find_op(node.op)
+    op = node.declared
     if op.mutates or 0 in op.reads_half or not any(_is_inexact(v) for v in node.outputs):
         return None
     return precision_of(op, tuple([v.type for v in node.inputs]), node.attrs)
@@ -174,7 +174,7 @@ class _Following:
         if node.phase != BACKWARD:
             return False
         maker = self._maker(node)
-        kept = kept_operands(node)
+        kept = node.declared.stays_wide
         dtypes = {v.type.dtype for i, v in enumerate(node.inputs) if i not in kept}
         floats = {dtype for dtype in dtypes if dtype.is_floating_point}
         if not floats or not floats <= self._kinds or not self._may(node):
@@ -204,15 +204,10 @@ class _Following:
     def _may(node: Node) -> bool:
         if node.is_structural:
             return node.op == "to_global"
-        return node.op != "cast" and not find_op(node.op).mutates
+        return node.op != "cast" and not node.declared.mutates
 
 
 # ---- editing -------------------------------------------------------------------------------------
-
-
-def kept_operands(node: Node) -> Collection[int]:
-    """Numbers of the operands that are not lowered with the others."""
-    return () if node.is_structural else find_op(node.op).stays_wide
 
 
 class _Editor:
@@ -229,7 +224,7 @@ class _Editor:
         """Let a node run in half precision, or in the dtypes in which it was traced. Everything
         before it is done.
         """
-        kept = kept_operands(node)
+        kept = node.declared.stays_wide
         readable = () if is_half else self._readable(node)
         for i, value in enumerate(node.inputs):
             is_lowered = is_half and i not in kept
@@ -247,8 +242,8 @@ class _Editor:
         """
         if node.is_structural:
             return ()
-        op = find_op(node.op)
-        if op.mutates or op.has_effect or any(_is_inexact(v) for v in node.outputs):
+        op = node.declared
+        if node.has_effect or any(_is_inexact(v) for v in node.outputs):
             return op.reads_half
         floats = [v for v in node.inputs if _is_float(v)]
         return range(len(node.inputs)) if all(v.id in self._types for v in floats) else ()
@@ -258,7 +253,7 @@ class _Editor:
             types = tuple(v.type.with_dtype(self._dtype) for v in node.outputs)
         else:
             given = tuple(v.type for v in node.inputs)
-            types = infer_types(find_op(node.op), given, node.attrs)
+            types = infer_types(node.declared, given, node.attrs)
         for value, type_ in zip(node.outputs, types, strict=True):
             if type_ != value.type:
                 self._types[value.id] = value.type

@@ -18,7 +18,6 @@ from collections.abc import Iterable
 
 from oneflow.core.graph import AGAIN, BACKWARD, FORWARD, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.ops.depend import depend
 from oneflow.ops.unary import copy
@@ -82,7 +81,7 @@ class _Part:
         readers = [n for n in self._gradients if any(self._is_forgotten(v) for v in n.inputs)]
         needed = self._ancestors(v for n in readers for v in n.inputs) if readers else set()
         for node in self._nodes if readers else ():
-            if node.id in needed or not _has_effect(node):
+            if node.id in needed or not node.has_effect:
                 self._copy(node, readers[0])
         for node in self._gradients:
             for i, value in enumerate(node.inputs):
@@ -155,19 +154,9 @@ class _Part:
         return self._newest[placement]
 
 
-def _has_effect(node: Node) -> bool:
-    """Whether nothing erases a node that nobody reads."""
-    if node.is_structural:
-        return False
-    op = find_op(node.op)
-    return bool(op.mutates) or op.has_effect
-
-
 def _overwrites(node: Node, value: Value) -> bool:
     """Whether a node overwrites a value before the backward pass may be through."""
-    if node.is_structural or node.phase not in (FORWARD, AGAIN):
-        return False
-    return any(node.inputs[i] is value for i in find_op(node.op).mutates.values())
+    return node.phase in (FORWARD, AGAIN) and node.overwrites(value)
 
 
 def _lies_there(value: Value) -> bool:

@@ -18,7 +18,6 @@ from oneflow.core.dtype import float16, float32, int64
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import GRADIENT, SEED, UPDATE, LogicalGraph, Node, Value
 from oneflow.core.job_config import SCALE, SKIPPED, TRACKER, Cluster, JobConfig, Scaling
-from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import PARTIAL, all_broadcast
 from oneflow.ops.assign import assign
@@ -68,7 +67,7 @@ class _Scaling:
                 current = _optimizer(node)
             elif node.op == "input":
                 self._count(node)
-            elif node.phase == UPDATE and not node.is_structural and current >= 0:
+            elif node.phase == UPDATE and current >= 0:
                 self._predicate(node, self._finite[current])
         self._end(next(iter(self._graph.of_kind("output")), None))
 
@@ -128,7 +127,7 @@ class _Scaling:
         """An op that overwrites does so where its gradients are finite; one that writes elsewhere,
         too, is told.
         """
-        op = find_op(node.op)
+        op = node.declared
         if not op.mutates:
             return
         with inserting(self._graph, node) as at:

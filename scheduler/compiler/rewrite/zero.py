@@ -32,7 +32,6 @@ from oneflow.core.graph import (
     written_variable,
 )
 from oneflow.core.job_config import Cluster, JobConfig, Zero
-from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
 from oneflow.core.tensor_type import TensorType
@@ -197,7 +196,7 @@ class _Gathering:
         for node in self._graph:
             if node.phase in (UPDATE, WRITE_BACK):
                 continue
-            written = () if node.is_structural else find_op(node.op).mutates.values()
+            written = node.declared.mutates.values()
             places = [i for i, v in enumerate(node.inputs) if v.id in self._whole]
             places = [i for i in places if i not in written]
             if places and node.op == "cast":
@@ -264,8 +263,8 @@ class _Updates:
     def run(self) -> None:
         """Let all updates of parameters that are split, or whose states are, run on parts."""
         for node in self._graph:
-            if node.phase == UPDATE and not node.is_structural:
-                op = find_op(node.op)
+            if node.phase == UPDATE:
+                op = node.declared
                 if op.by_parts is not None and any(map(self._is_split, node.inputs)):
                     self._expand(node)
                 elif op.mutates:
@@ -276,7 +275,7 @@ class _Updates:
 
     def _expand(self, node: Node) -> None:
         """An update that needs whole operands becomes ops that do not."""
-        op = find_op(node.op)
+        op = node.declared
         assert op.by_parts is not None
         first = node.prev
         with inserting(self._graph, node):
@@ -287,12 +286,12 @@ class _Updates:
         for made in list(self._graph.after(first)):
             if made is node.next:
                 break
-            if not made.is_structural and find_op(made.op).mutates:
+            if made.declared.mutates:
                 self._move(made)
 
     def _move(self, node: Node) -> None:
         """An update overwrites parts of what lies as copies; these are then gathered again."""
-        whole = {o: node.inputs[i] for o, i in find_op(node.op).mutates.items()}
+        whole = {o: node.inputs[i] for o, i in node.declared.mutates.items()}
         whole = {output: value for output, value in whole.items() if self._is_whole(value)}
         for value in whole.values():
             self._cut(node, value)

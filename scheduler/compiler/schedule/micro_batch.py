@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from oneflow.core.draws import is_drawn_once
 from oneflow.core.errors import GraphError
-from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value, written_variable
+from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value, hand_over, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
 from oneflow.core.sbp import NdSbp
-from oneflow.scheduler.compiler.layout.insert_boxing import hand_over
 from oneflow.scheduler.compiler.layout.pieces import packed_layout, packed_type
 
 RATE_CHANGES = frozenset({"unpack", "accumulate", "pack", "repeat"})
@@ -90,10 +88,8 @@ def _written_by_pieces(graph: LogicalGraph, written: set[int]) -> set[int]:
         ):
             continue
         made.update(v.id for v in node.outputs)
-        if not node.is_structural:
-            sources = (node.inputs[i] for i in find_op(node.op).mutates.values())
-            roots = (written_variable(v) for v in sources)
-            found.update(v.id for v in roots if v.node.op == "variable")
+        roots = map(written_variable, node.overwritten)
+        found.update(v.id for v in roots if v.node.op == "variable")
     return found
 
 
@@ -101,12 +97,9 @@ def _runs_each_piece(node: Node) -> bool:
     """Even if nothing that it reads is different: a random op draws anew, and what build() writes
     it writes for each micro-batch, which the tracer says by its rate.
     """
-    if node.is_structural:
-        return False
-    op = find_op(node.op)
-    if op.is_random:
+    if node.declared.is_random:
         return not is_drawn_once(int(node.attrs["seed"]))
-    return bool(op.mutates) and node.rate == PIECE
+    return bool(node.declared.mutates) and node.rate == PIECE
 
 
 def _settle_step_value(graph: LogicalGraph, node: Node) -> None:

@@ -26,10 +26,10 @@ from collections.abc import Hashable
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.scheduler.compiler.layout.signatures import local_nbytes
 from oneflow.scheduler.compiler.schedule.order_memory import (
     ROUNDS,
     is_movable,
-    local_nbytes,
     lower_peak,
 )
 from oneflow.scheduler.compiler.schedule.order_rules import Rules

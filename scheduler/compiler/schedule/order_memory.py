@@ -17,9 +17,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oneflow.core.graph import STRUCTURAL, Node, Value
-from oneflow.core.op import Op, find_op
+from oneflow.core.graph import STRUCTURAL, Node
+from oneflow.core.op import Op
 from oneflow.core.placement import Placement
+from oneflow.scheduler.compiler.layout.signatures import local_nbytes
 from oneflow.scheduler.compiler.schedule.order_rules import Rules
 
 HELD = STRUCTURAL - {"repeat"}
@@ -79,7 +80,7 @@ class Temporaries:
             made: list[int] = []
             movable = waits = False
             if not node.is_structural:
-                op = find_op(node.op)
+                op = node.declared
                 made = self._make(node, op)
                 movable = not op.has_effect
                 waits = movable and not op.mutates
@@ -144,19 +145,9 @@ class Temporaries:
         return total
 
 
-def local_nbytes(value: Value) -> int:
-    """Bytes of a value on one rank, evenly split."""
-    if value.placement.size == 1:
-        return value.type.nbytes
-    parts = 1
-    for extent, sbp in zip(value.placement.hierarchy, value.sbp or (), strict=False):
-        parts *= extent if sbp.is_split else 1
-    return value.type.nbytes // parts
-
-
 def is_movable(node: Node) -> bool:
     """Whether a node may run at any time that its inputs and readers leave to it."""
-    return not node.is_structural and not find_op(node.op).has_effect
+    return not node.is_structural and not node.declared.has_effect
 
 
 def _later(sequence: list[int], places: list[int], temporaries: Temporaries, rules: Rules) -> bool:

@@ -13,7 +13,6 @@ import numpy as np
 
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import Node, Value
-from oneflow.core.op import find_op
 
 
 class Rules:
@@ -71,14 +70,10 @@ class Rules:
 
 def _after_readers(nodes: list[Node], position: dict[int, int]) -> dict[int, list[int]]:
     """Reader -> writers that must come after it."""
-    mutates: dict[str, list[int]] = {}
     after: dict[int, list[int]] = {}
     for i, node in enumerate(nodes):
-        if node.op not in mutates:
-            op = None if node.is_structural else find_op(node.op)
-            mutates[node.op] = list(op.mutates.values()) if op else []
-        for index in mutates[node.op]:
-            for reader in _readers(node.inputs[index], node):
+        for value in node.overwritten:
+            for reader in _readers(value, node):
                 if reader is not node:
                     after.setdefault(position[reader.id], []).append(i)
     return after
@@ -88,24 +83,12 @@ def _readers(value: Value, writer: Node) -> Iterator[Node]:
     """The nodes that read a value, or a view of it, before `writer` overwrites it."""
     for user in value.users:
         yield user
-        if user is not writer and user.inputs[0] is value and _shows_input(user):
+        if user is not writer and user.inputs[0] is value and user.shows_input:
             yield from _readers(user.outputs[0], writer)
 
 
-def _shows_input(node: Node) -> bool:
-    """May its output be the memory of its first input?"""
-    if node.is_structural:
-        return node.op == "repeat"
-    op = find_op(node.op)
-    return op.is_view or op.is_alias
-
-
 def _no_order(nodes: list[Node], waits: list[int]) -> GraphError:
-    stuck = next(
-        n
-        for n, count in zip(nodes, waits, strict=True)
-        if count and not n.is_structural and find_op(n.op).mutates
-    )
+    stuck = next(n for n, count in zip(nodes, waits, strict=True) if count and n.overwritten)
     return GraphError(
         f"{stuck.describe()}: it overwrites a value that is still read after it has run; "
         "read the value that the update returns, or clone the old one first"

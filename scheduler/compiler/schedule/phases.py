@@ -15,7 +15,6 @@ from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import JobConfig
-from oneflow.core.op import find_op
 from oneflow.core.plan import ActorSpec, Plan, RegisterSpec
 from oneflow.scheduler.compiler.schedule.schedules import (
     Phase,
@@ -58,10 +57,7 @@ def _may_wait(user: Node, node: Node, late: set[int]) -> bool:
 def _may_be_late(node: Node) -> bool:
     if node.rate != PIECE or node.op in ("unpack", "repeat"):
         return False
-    if node.is_structural:
-        return True
-    op = find_op(node.op)
-    return not (op.mutates or op.is_random)
+    return not (node.declared.mutates or node.declared.is_random)
 
 
 def holds_back(register: RegisterSpec) -> bool:
@@ -72,14 +68,8 @@ def holds_back(register: RegisterSpec) -> bool:
 
 
 def _is_written_again(value: Value) -> bool:
-    if value.node.is_structural or written_variable(value) is value:
-        return False
-    return any(
-        value is user.inputs[i]
-        for user in value.users
-        if not user.is_structural
-        for i in find_op(user.op).mutates.values()
-    )
+    is_written = written_variable(value) is not value
+    return is_written and any(user.overwrites(value) for user in value.users)
 
 
 class Phases:

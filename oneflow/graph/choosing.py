@@ -27,10 +27,11 @@ from oneflow.graph.tracing import Build, Traced, trace_build
 from oneflow.graph.tree import Tree, tensors_of
 from oneflow.scheduler.compiler.layout.place_stages import place_stages, the_placement
 from oneflow.scheduler.compiler.layout.prediction import least_seconds
-from oneflow.scheduler.compiler.layout.search_sbp import Search, fits
+from oneflow.scheduler.compiler.layout.search_sbp import Chosen, Search, fits
 
 if TYPE_CHECKING:
     from oneflow.core.graph import LogicalGraph
+    from oneflow.core.sbp import NdSbp
     from oneflow.graph.spec import GraphSpec
 
 PIECES = (2, 4, 8, 16)
@@ -79,15 +80,56 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Costs of a candidate: see `explaining.Layout`. fits: in the memory."""
+class Layout:
+    """One way to lay out a graph.
 
-    candidate: Candidate
+    name: followed by every op as in eager execution, searched, or searched under a condition on
+    variables, which it names; or the stages, micro-batches and the like that level "full" tried.
+    seconds: estimated, of a step.  moved_nbytes: between ranks, all of them together.
+    memory_nbytes: predicted, of the fullest rank, variables included.  variables: their layouts by
+    name, where they were kept.  is_exact: the search has proved that nothing of its kind takes less
+    time.
+    """
+
+    name: str
     seconds: float
     moved_nbytes: int
     memory_nbytes: int
+    variables: dict[str, NdSbp]
     is_exact: bool
+
+    def __str__(self) -> str:
+        proved = " (proved)" if self.is_exact else ""
+        return (
+            f"{self.name}: {1e3 * self.seconds:.3f} ms a step, {self.moved_nbytes:,} bytes moved, "
+            f"{self.memory_nbytes:,} bytes on a rank{proved}"
+        )
+
+    @classmethod
+    def of(cls, name: str, found: Chosen) -> Layout:
+        """That which a search has found."""
+        choices = zip(found.nodes, found.choices, strict=True)
+        return cls(
+            name,
+            found.step_seconds,
+            found.bytes.moved_nbytes,
+            found.bytes.memory_nbytes,
+            {str(n.attrs["name"]): c.outputs[0] for n, c in choices if n.op == "variable"},
+            found.is_exact,
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The layout of a candidate with its costs. fits: in the memory."""
+
+    candidate: Candidate
+    layout: Layout
     fits: bool
+
+    @property
+    def seconds(self) -> float:
+        return self.layout.seconds
 
 
 @dataclass(frozen=True)
@@ -111,9 +153,9 @@ class Choice:
         is_plain = self.candidate == self.tried[0].candidate
         return "" if is_plain else str(self.candidate)
 
-    def others(self) -> list[Estimate]:
-        """The estimates of what was not chosen."""
-        return [e for e in self.tried if e.candidate != self.candidate]
+    def others(self) -> list[Layout]:
+        """The layouts that were not chosen."""
+        return [e.layout for e in self.tried if e.candidate != self.candidate]
 
 
 def trace_chosen(spec: GraphSpec, build: Build, given: Tree) -> Traced:
@@ -295,15 +337,8 @@ class _Choosing:
         settings = settings_of(self._spec, candidate)
         cluster = cluster_of(graph)
         found = Search(graph, settings, cluster).best()
-        held, limit = found.bytes, self._spec.config.memory_limit
-        return Estimate(
-            candidate,
-            found.step_seconds,
-            held.moved_nbytes,
-            held.memory_nbytes,
-            found.is_exact,
-            fits(found, limit, cluster),
-        )
+        layout = replace(Layout.of(str(candidate), found), variables={})
+        return Estimate(candidate, layout, fits(found, self._spec.config.memory_limit, cluster))
 
     def _something_fits(self) -> bool:
         """Whether rank 0 has found a candidate that fits; all ranks hear the same."""
@@ -321,13 +356,17 @@ def _ranked(estimates: Sequence[Estimate]) -> list[Estimate]:
     return [
         *sorted(alike, key=lambda e: e.candidate),
         *sorted((e for e in fitting if e not in alike), key=lambda e: (e.seconds, e.candidate)),
-        *sorted((e for e in estimates if not e.fits), key=lambda e: (e.memory_nbytes, e.candidate)),
+        *sorted(
+            (e for e in estimates if not e.fits),
+            key=lambda e: (e.layout.memory_nbytes, e.candidate),
+        ),
     ]
 
 
 def _estimate(row: Sequence[Any]) -> Estimate:
-    (stages, pieces, zero, depth, grid), *rest = row
-    return Estimate(Candidate(stages, pieces, zero, depth, tuple(grid)), *rest)
+    (stages, pieces, zero, depth, grid), layout, is_fitting = row
+    candidate = Candidate(stages, pieces, zero, depth, tuple(grid))
+    return Estimate(candidate, Layout(*layout), is_fitting)
 
 
 def _ranks_to_divide(trace: Trace) -> int:

@@ -481,6 +481,11 @@ class Trace(Mode):
         self._current[id(self.owner(x))] = self.value_of(new)
         x._version[0] += 1
 
+    def overwritten(self) -> list[Tensor]:
+        """The captured tensors without a name that stand for another value now."""
+        captured = (x for x in self.variables.values() if id(x) not in self.known.names)
+        return [x for x in captured if self._current[id(x)].node.op != "variable"]
+
     def _mutated(self, x: Tensor, value: Value) -> Tensor:
         x._version[0] += 1
         if x.value is not None:

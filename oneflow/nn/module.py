@@ -469,9 +469,11 @@ class Module:
         """Moves all parts to a device, without their values."""
         return self._apply(lambda x: empty_like(x, device=device))
 
-    def compile(self, *_: object, **__: object) -> None:
-        """Warns once: layers run as they are; `nn.Graph` compiles a step."""
-        without_effect("Module.compile", "layers run as they are; nn.Graph compiles a step")
+    def compile(self, *, fullgraph: bool = False, **_: object) -> None:
+        """Lets `forward` run compiled from now on; see `flow.compile`, whose arguments it takes."""
+        from oneflow.nn.graph import compile_forward
+
+        compile_forward(self, fullgraph)
 
     def to_memory_format(self: Self, memory_format: object) -> Self:
         """Returns the module: kernels work on channels before positions."""

@@ -471,7 +471,7 @@ def choose_call(
 
 
 def _kept(types: Sequence[TensorType], sbps: Sequence[NdSbp], placement: Placement) -> list[Kept]:
-    """What is known of this rank's shards without their values."""
+    """Facts of this rank's shards without their values."""
     return [
         Kept(t, local_type(t, s, placement, world().rank).shape, cpu_device(), placement, s, None)
         for t, s in zip(types, sbps, strict=True)

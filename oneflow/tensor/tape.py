@@ -385,7 +385,7 @@ class Kept(NamedTuple):
 
 
 KeptCall: TypeAlias = tuple[list[Kept], list[Kept]]
-"""What is kept of the inputs and of the outputs of a call."""
+"""Facts of the inputs and of the outputs of a call."""
 
 
 def kept(x: Tensor) -> Kept:

@@ -1,15 +1,53 @@
-"""`torch.compile`: the function or module as it is, eagerly; `nn.Graph` compiles a step."""
+"""`torch.compile`: functions and modules as plans of `nn.Graph`, forward and backward."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from oneflow.core.errors import CallError
 from oneflow.core.no_effect import without_effect
+from oneflow.graph.compile_calls import CompiledCalls, compiled_call
+from oneflow.nn.module import Module
 
 T = TypeVar("T", bound=Callable[..., object])
 
-REASON = "code runs eagerly; an nn.Graph around a step or a forward pass compiles it"
+UNCOMPILED = ("eager", "eager_noexcept", "eager_debug", "none")
+"""Backends that run what they are given as it is."""
+
+
+class OptimizedModule(Module):
+    """A module that is called compiled. `_orig_mod` is the module itself, whose attributes it has;
+    names in its `state_dict` begin with that.
+    """
+
+    _orig_mod: Module
+
+    def __init__(self, model: Module, fullgraph: bool = False) -> None:
+        super().__init__()
+        self._orig_mod = model
+        self.training = model.training
+        object.__setattr__(self, "_calls", CompiledCalls(model, fullgraph))
+
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        """The result of the module."""
+        return self._calls(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        modules = self.__dict__.get("_modules")
+        if not modules:  # it is being copied
+            raise AttributeError(name)
+        model = modules["_orig_mod"]
+        return model if name == "_orig_mod" else getattr(model, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("_orig_mod", "training") or name in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})
 
 
 @overload
@@ -44,14 +82,41 @@ def compile(
     options: object = None,
     disable: bool = False,
 ) -> object:
-    """Return the function or module as it is, or a decorator that does; say so once.
+    """A function or module that runs compiled, or a decorator that makes one.
 
-    The other arguments choose how PyTorch compiles, and change nothing.
+    It is traced once for each kind of call: the shapes, dtypes and layouts of tensors, all other
+    arguments, and the modes of modules; eight plans are kept. What reads values while it is traced
+    (`if x.sum() > 0`, `x.item()`), writes to tensors that it was given or calls `backward` cannot
+    be compiled: it runs as it is, and one warning says why and where.
+
+    fullgraph: that is an error instead.  dynamic: a plan is made for each shape all the same.
+    backend: "eager" runs what it is given as it is; all others are this one compiler.  mode,
+    options: of PyTorch's compiler, without effect.  disable: return the argument.
+
+    Example::
+
+        step = torch.compile(lambda x, y: loss(model(x), y))
+        step(x, y).backward()
+        optimizer.step()
     """
-    if not disable:
-        without_effect("compile", REASON)
-    return _same if model is None else model
-
-
-def _same(model: T) -> T:
-    return model
+    if model is None:
+        return lambda made: compile(
+            made,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+        )
+    if not callable(model):
+        raise CallError(f"compile takes a function or a module, got {type(model).__name__}")
+    if disable or backend in UNCOMPILED:
+        return model
+    if callable(backend):
+        without_effect("compile(backend=)", "a function of torch.fx graphs is never called")
+    if isinstance(model, OptimizedModule):
+        return model
+    if isinstance(model, Module):
+        return OptimizedModule(model, fullgraph)
+    return compiled_call(model, fullgraph)

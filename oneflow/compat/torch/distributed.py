@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from oneflow import distributed
 from oneflow.core.config import current_config
 from oneflow.core.errors import OneFlowError
+from oneflow.kernels.cuda_device import gpu_count
 from oneflow.tensor.tensor import Tensor
 
 BACKENDS = ("undefined", "gloo", "nccl", "xccl", "ucc", "mpi")
@@ -125,8 +126,6 @@ def get_backend(group: object = None) -> str:
 
 def distributed_gpus() -> int:
     """Return the number of GPUs that this process sees."""
-    from oneflow.kernels.cuda_device import gpu_count
-
     return gpu_count()
 
 

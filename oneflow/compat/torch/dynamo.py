@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oneflow.compat.torch.compiling import OptimizedModule
 from oneflow.core.errors import OneFlowError
-from oneflow.nn.module import Module
 
 __all__ = ["OptimizedModule", "config"]
 
@@ -36,13 +36,6 @@ class _Config:
 
 
 config = _Config()
-
-
-class OptimizedModule(Module):
-    """A module that PyTorch compiled: none is ever made, so `isinstance` is False."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        raise OneFlowError("OptimizedModule: nn.Graph compiles a module")
 
 
 class TorchDynamoException(OneFlowError):

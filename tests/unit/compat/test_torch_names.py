@@ -447,14 +447,3 @@ def test_gradients_flow_through_collectives_of_one_rank() -> None:
     y = nn.all_reduce(x) + nn.all_gather(x)[0] + nn.broadcast(x, 0)
     (y + nn.reduce_scatter(flow.zeros(2), [x])).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [4, 4]
-
-
-def test_what_is_to_be_compiled_runs_as_it_is() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoEffectWarning)
-        double = flow.compile(lambda x: x * 2)
-        following = flow.compile(mode="reduce-overhead", dynamic=True)(lambda x: x + 1)
-        model = flow.nn.Linear(2, 2)
-        assert flow.compile(model) is model
-        model.compile(fullgraph=True)
-    assert float(following(double(flow.ones(())))) == 3.0

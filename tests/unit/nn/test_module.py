@@ -15,7 +15,6 @@ import torch
 import oneflow as flow
 from oneflow.core.dtype import float16, float32, float64, int64
 from oneflow.core.errors import OneFlowError
-from oneflow.core.no_effect import _said
 from oneflow.nn.module import Module
 from oneflow.nn.modules.containers import (
     ModuleDict,
@@ -499,12 +498,6 @@ def test_containers_are_edited_as_in_torch() -> None:
         found.append([taken, last, len(parts), len(sequence), list(joined), list(copied), name])
         found[-1] += [list(reversed(values)), values.get("z"), list(fresh), values["c"].tolist()]
     assert found[0] == found[1]
-
-
-def test_compile_is_taken_and_says_that_it_changes_nothing() -> None:
-    _said.discard("Module.compile")
-    with pytest.warns(UserWarning, match="no effect"):
-        flow.nn.Identity().compile(mode="max-autotune")
 
 
 def _cleared(x: Any, prepare: Any, clear: Any) -> tuple[list[float], bool]:

@@ -1,0 +1,91 @@
+"""A function of tensors that runs as compiled plans: one forward, and one for its gradients.
+
+The function is traced by an `nn.Graph` once for each kind of call, together with the gradients of
+what it reads; the traced graph is cut in two (two_passes.py), and a backward pass through a result
+runs the second part. The optimizer stays in the caller's hands, as in eager code.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from oneflow.amp.autocasting import Autocasting
+from oneflow.core.dispatch import current_mode
+from oneflow.graph.arguments import meta_of
+from oneflow.graph.function_plans import FunctionPlan
+from oneflow.graph.function_traces import VALUES, surroundings
+from oneflow.graph.tree import flatten
+from oneflow.tensor.grad_mode import is_grad_enabled
+from oneflow.tensor.tensor import Tensor
+
+
+class CompiledFunction:
+    """Calls `function`, compiled for the kinds of its arguments.
+
+    A kind is the structure of the arguments with the shapes, dtypes and layouts of tensors, whether
+    they need gradients, all else by value or identity, and the modes of the modules that are
+    called. `size` plans are kept; the one that was not used for the longest time goes.
+
+    Raises what `function` raises while it is traced, and GraphError for what no plan can do; the
+    function itself was then run in part, on tensors without values.
+    """
+
+    def __init__(self, function: Callable[..., Any], size: int = 8) -> None:
+        self._function, self._size = function, size
+        self._plans: OrderedDict[Hashable, list[FunctionPlan]] = OrderedDict()
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        given = args, kwargs
+        key = self.key(given)
+        return (self.find(key) or self.add(key, given)).run(given)
+
+    def find(self, key: Hashable) -> FunctionPlan | None:
+        """The plan for calls of a kind, in the modes of now."""
+        for plan in self._plans.get(key, ()):
+            if plan.holds():
+                self._plans.move_to_end(key)
+                return plan
+        return None
+
+    def key(self, given: tuple[Any, ...]) -> Hashable:
+        """Facts that are equal for calls of one kind; the modes of modules are told apart later."""
+        mode = current_mode()
+        casts = tuple(mode.dtypes.items()) if isinstance(mode, Autocasting) else ()
+        return (
+            is_grad_enabled(),
+            casts,
+            tuple([(path, _kind(leaf)) for path, leaf in flatten(given)]),
+            tuple([_identity(x) for x in surroundings(self._function)]),
+        )
+
+    def forget(self) -> None:
+        """Give all plans up."""
+        for plans in self._plans.values():
+            for plan in plans:
+                plan.close()
+        self._plans.clear()
+
+    def add(self, key: Hashable, given: tuple[Any, ...]) -> FunctionPlan:
+        """Trace and compile for calls like one of (args, kwargs)."""
+        plan = FunctionPlan(self._function, given)
+        plans = self._plans.setdefault(key, [])
+        plans.append(plan)
+        self._plans.move_to_end(key)
+        while sum(map(len, self._plans.values())) > self._size:
+            oldest = next(iter(self._plans))
+            self._plans[oldest].pop(0).close()
+            if not self._plans[oldest]:
+                del self._plans[oldest]
+        return plan
+
+
+def _kind(leaf: object) -> Hashable:
+    if isinstance(leaf, Tensor):
+        return (*meta_of(leaf), leaf._device, leaf.requires_grad)
+    return _identity(leaf)
+
+
+def _identity(x: object) -> Hashable:
+    return (type(x), x) if isinstance(x, VALUES) else id(x)

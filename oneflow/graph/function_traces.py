@@ -1,0 +1,170 @@
+"""The trace of a call of a function, with its backward pass behind it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+from oneflow.amp.autocasting import Autocasting
+from oneflow.autograd.api import grad
+from oneflow.core.dispatch import current_mode, use_mode
+from oneflow.core.errors import GraphError
+from oneflow.core.graph import Value
+from oneflow.graph.graph import Graph
+from oneflow.graph.trace import Trace
+from oneflow.graph.tree import Tree, flatten, tensors_of
+from oneflow.graph.two_passes import GRAD
+from oneflow.nn.module import Module
+from oneflow.tensor.grad_mode import is_grad_enabled, set_grad_enabled
+from oneflow.tensor.tensor import Tensor
+
+VALUES = (bool, int, float, complex, str, bytes, type(None))
+"""Types of arguments that are compared by value; others by identity."""
+
+
+def surroundings(function: Callable[..., Any]) -> Iterator[object]:
+    """The things that a function reads besides its arguments, as far as they can be seen: the
+    object that it is a method of, variables of the functions around it, and tensors, modules and
+    numbers among its globals.
+    """
+    if isinstance(function, types.MethodType):
+        yield function.__self__
+        function = function.__func__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+    names = function.__globals__
+    for name in code.co_names:
+        found = names.get(name)
+        if isinstance(found, (Tensor, Module, bool, int, float)):
+            yield found
+
+
+class _Both(Graph):
+    """Traces a call."""
+
+    def __init__(self, call: Call, modules: Sequence[Module]) -> None:
+        super().__init__()
+        self.call = call
+        for i, module in enumerate(modules):
+            setattr(self, f"module{i or ''}", module)
+
+    def build(self, *args: object, **kwargs: object) -> list[Tensor]:
+        return self.call.trace(args, kwargs)
+
+
+class Call:
+    """A call of a function, and the gradients of its results by all that it reads.
+
+    routes: for each tensor of the result where it is from: an int is the number of an output, the
+    others are `Given` or tensors that were captured.  wanted: the outputs that need gradients.
+    targets: what gets a gradient: the position of a tensor among the arguments, or a captured one.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.differentiates = is_grad_enabled()
+        mode = current_mode()
+        self.casts = mode.dtypes if isinstance(mode, Autocasting) else None
+        self.returned: Any = None
+        self.routes: list[int | Given | Any] = []
+        self.outputs: list[Tensor] = []
+        self.wanted: list[int] = []
+        self.targets: list[int | Any] = []
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+        """Runs the function, then its backward pass. Returns the outputs, and the gradients."""
+        trace = cast(Trace, current_mode())
+        given = tensors_of((args, kwargs))
+        values = [x.value for x in given]
+        with set_grad_enabled(self.differentiates):
+            if self.casts is None:
+                self.returned = self.function(*args, **kwargs)
+            else:
+                with use_mode(Autocasting(trace, self.casts, {})):
+                    self.returned = self.function(*args, **kwargs)
+        _check(trace, given, values, self.returned)
+        self._take_outputs(given)
+        if not self.differentiates:
+            return self.outputs
+        self.wanted = [i for i, y in enumerate(self.outputs) if not y.is_leaf]
+        return self.outputs + self._gradients(trace, given)
+
+    def _take_outputs(self, given: list[Tensor]) -> None:
+        known: dict[int, Any] = {id(x): Given(i) for i, x in enumerate(given)}
+        for y in tensors_of(self.returned):
+            if y.value is None:
+                known[id(y)] = y
+            elif id(y) not in known:
+                known[id(y)] = len(self.outputs)
+                self.outputs.append(y)
+            self.routes.append(known[id(y)])
+
+    def _gradients(self, trace: Trace, given: list[Tensor]) -> list[Tensor]:
+        captured = [x for x in trace.variables.values() if x._requires_grad]
+        operands = [*enumerate(given), *((x, x) for x in captured)]
+        needed = [(key, x) for key, x in operands if x._requires_grad]
+        outputs = [self.outputs[i] for i in self.wanted]
+        if not outputs or not needed:
+            return []
+        grads = [
+            trace.input(f"{GRAD}{i}", y.meta, _laid_out(trace, y)) for i, y in enumerate(outputs)
+        ]
+        found = grad(outputs, [x for _, x in needed], grads, allow_unused=True)
+        pairs = [(key, g) for (key, _), g in zip(needed, found, strict=True) if g is not None]
+        self.targets = [key for key, _ in pairs]
+        return [g for _, g in pairs]
+
+
+class Given(int):
+    """The position of a tensor among the arguments."""
+
+
+def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tree) -> None:
+    """Raises GraphError for what a plan would not do to the caller's tensors."""
+    for i, (x, value) in enumerate(zip(given, values, strict=True)):
+        if x.value is not value:
+            raise GraphError(f"tensor {i} of the arguments, {x.meta}, is written to")
+    for x in trace.variables.values():
+        if x._grad is not None:
+            raise GraphError(f"backward() is called inside, for {x.meta}")
+    for x in trace.overwritten():
+        raise GraphError(f"a tensor made outside, {x.meta}, is written to")
+    for module in trace.called.values():
+        for name, held in vars(module).items():
+            if isinstance(held, Tensor) and held.value is not None:
+                raise GraphError(f"{type(module).__name__}.{name} is set to a result")
+    for path, leaf in flatten(returned):
+        if not isinstance(leaf, (Tensor, *VALUES)):
+            kind = type(leaf).__name__
+            raise GraphError(f"result{path} is a {kind}, in which tensors cannot be found")
+
+
+def _laid_out(trace: Trace, y: Tensor) -> Tensor:
+    """A traced tensor whose layout is fixed, as that of an input has to be."""
+    if y._placement is not None and y._sbp is None:
+        y._sbp = trace.layout(y, is_fixed=True)
+    return y
+
+
+def _modules(function: Callable[..., Any], given: tuple[Any, ...]) -> list[Module]:
+    """The modules that a function holds or is given."""
+    if isinstance(function, Module):
+        return [function]
+    seen = [*surroundings(function), *(leaf for _, leaf in flatten(given))]
+    return list({id(x): x for x in seen if isinstance(x, Module)}.values())
+
+
+def graph_of(call: Call, given: tuple[Any, ...]) -> Graph:
+    """The graph that traces a call with such (args, kwargs), under the function's name."""
+    function = call.function
+    name = getattr(function, "__name__", type(function).__name__)
+    kind = type("".join(c for c in name if c.isalnum() or c == "_"), (_Both,), {})
+    made: Graph = kind(call, _modules(function, given))
+    return made

@@ -1,0 +1,137 @@
+"""A traced graph of a function and its gradients, cut into the graph of each pass.
+
+What the backward pass reads of the forward pass is handed over: an output of the one is an input of
+the other. Views and constants are made again instead, and what the caller has anyway, inputs and
+variables that nothing overwrites, is read where it lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oneflow.core.errors import GraphError
+from oneflow.core.graph import BACKWARD, LogicalGraph, Node, Value
+from oneflow.core.op import find_op
+from oneflow.scheduler.compiler.dedupe import erase_dead
+
+GRAD, SAVED = "grad.", "saved."
+"""Prefixes of the names of inputs of the backward pass: gradients of outputs, and what was saved.
+"""
+
+
+@dataclass
+class Passes:
+    """The graphs of both passes.
+
+    saved: the index of the output of `forward` that is the input `saved.i` of `backward`.
+    """
+
+    forward: LogicalGraph
+    backward: LogicalGraph
+    saved: list[int]
+
+
+def cut(graph: LogicalGraph, num_outputs: int) -> Passes:
+    """Cuts a graph of which the first outputs are those of the function, and the others gradients
+    of its operands. Raises GraphError for a backward pass that draws random numbers.
+    """
+    later = {n.id for n in graph if n.phase == BACKWARD or _is_gradient(n)}
+    later |= {n.id for n in graph.of_kind("output") if int(n.attrs["index"]) >= num_outputs}
+    again, handed = _borders(graph, later)
+    forward, saved = _forward(graph, later, handed, num_outputs)
+    return Passes(forward, _backward(graph, later | again, handed, num_outputs), saved)
+
+
+def _is_gradient(node: Node) -> bool:
+    return node.op == "input" and str(node.attrs["name"]).startswith(GRAD)
+
+
+def _borders(graph: LogicalGraph, later: set[int]) -> tuple[set[int], list[Value]]:
+    """The nodes of the forward pass that the backward pass has, too, and the values that are handed
+    over.
+    """
+    again: set[int] = set()
+    handed: dict[int, Value] = {}
+    waiting = [v for n in graph if n.id in later for v in n.inputs]
+    while waiting:
+        value = waiting.pop()
+        node = value.node
+        if node.id in later or node.id in again or value.id in handed:
+            continue
+        if _is_made_again(node):
+            again.add(node.id)
+            waiting += node.inputs
+        else:
+            handed[value.id] = value
+    for node in graph:
+        if node.id in later and not node.is_structural and find_op(node.op).is_random:
+            raise GraphError(f"the backward pass draws random numbers: {node.describe()}")
+    return again, [handed[i] for i in sorted(handed)]
+
+
+def _is_made_again(node: Node) -> bool:
+    if node.op == "input":
+        return True
+    if node.op == "variable":
+        return not any(overwrites(user, v) for v in node.outputs for user in v.users)
+    if node.is_structural:
+        return False
+    op = find_op(node.op)
+    is_constant = not node.inputs and not op.is_random and not op.has_effect
+    return not op.mutates and (op.is_view or is_constant)
+
+
+def overwrites(user: Node, value: Value) -> bool:
+    """Whether a node overwrites a value that it reads."""
+    if user.is_structural:
+        return False
+    return any(user.inputs[i] is value for i in find_op(user.op).mutates.values())
+
+
+def _forward(
+    graph: LogicalGraph, later: set[int], handed: list[Value], num_outputs: int
+) -> tuple[LogicalGraph, list[int]]:
+    made = graph.copied()
+    values = {v.id: v for n in made for v in n.outputs}
+    outputs = [(n.inputs[0].id, int(n.attrs["index"])) for n in made.of_kind("output")]
+    known = {id_: index for id_, index in outputs if index < num_outputs}
+    saved, count = [], num_outputs
+    for value in handed:
+        index = known.get(value.id, -1)
+        if index < 0:
+            index, count = count, count + 1
+            twin = values[value.id]
+            node = made.append("output", [twin], [], twin.placement, {"index": index})
+            node.stand_for(twin.node)
+        saved.append(index)
+    for node in reversed(list(made)):
+        if node.id in later:
+            made.erase(node)
+    erase_dead(made)
+    return made, saved
+
+
+def _backward(
+    graph: LogicalGraph, kept: set[int], handed: list[Value], num_outputs: int
+) -> LogicalGraph:
+    made = graph.copied()
+    nodes = list(made)
+    values = {v.id: v for n in nodes for v in n.outputs}
+    for i, value in enumerate(handed):
+        old = values[value.id]
+        name = {"name": f"{SAVED}{i}"}
+        node = made.insert(nodes[0], "input", [], [old.type], old.placement, name, sbp=[old.sbp])
+        node.stand_for(old.node)
+        made.replace_uses(old, node.outputs[0])
+    for node in reversed(nodes):
+        if node.id not in kept:
+            made.erase(node)
+            continue
+        node.grad_of = -1
+        if node.op == "output":
+            node.attrs = {"index": int(node.attrs["index"]) - num_outputs}
+        is_read = any(v.users for v in node.outputs)
+        if node.op in ("input", "variable") and not (is_read or _is_gradient(node)):
+            made.erase(node)
+    erase_dead(made)
+    return made

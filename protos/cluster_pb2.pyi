@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JobSpec(_message.Message):
-    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from")
+    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SCRIPT: _ClassVar[JobSpec.Kind]
@@ -42,6 +42,9 @@ class JobSpec(_message.Message):
     CHECKPOINT_KEEP_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_DIR_FIELD_NUMBER: _ClassVar[int]
     RESUME_FROM_FIELD_NUMBER: _ClassVar[int]
+    AUTO_PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    ZERO_FIELD_NUMBER: _ClassVar[int]
+    AMP_FIELD_NUMBER: _ClassVar[int]
     kind: JobSpec.Kind
     name: str
     devices: int
@@ -60,7 +63,10 @@ class JobSpec(_message.Message):
     checkpoint_keep: int
     checkpoint_dir: str
     resume_from: str
-    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ...) -> None: ...
+    auto_parallel: bool
+    zero: int
+    amp: str
+    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("rank", "daemon", "node", "device", "folder")

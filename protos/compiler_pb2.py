@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1doneflow/protos/compiler.proto\x12\x07oneflow\"\x84\x01\n\nCompileAsk\x12\x12\n\nonly_check\x18\x01 \x01(\x08\x12\x10\n\x08job_file\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x04 \x01(\r\x12\x13\n\x0b\x64\x65vice_type\x18\x05 \x01(\t\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\r\n\x05hosts\x18\x07 \x03(\t\"<\n\x0f\x43ompileProgress\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"d\n\rCompileFailed\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\texit_code\x18\x03 \x01(\r\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tis_defect\x18\x05 \x01(\x08\"\x85\x01\n\x0b\x43ompileDone\x12\x12\n\nmost_steps\x18\x01 \x01(\x04\x12\x32\n\x07seconds\x18\x02 \x03(\x0b\x32!.oneflow.CompileDone.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xb6\x01\n\rCompileAnswer\x12\x0f\n\x05ready\x18\x01 \x01(\x08H\x00\x12,\n\x08progress\x18\x02 \x01(\x0b\x32\x18.oneflow.CompileProgressH\x00\x12\x0e\n\x04plan\x18\x03 \x01(\x0cH\x00\x12(\n\x06\x66\x61iled\x18\x04 \x01(\x0b\x32\x16.oneflow.CompileFailedH\x00\x12$\n\x04\x64one\x18\x05 \x01(\x0b\x32\x14.oneflow.CompileDoneH\x00\x42\x06\n\x04kindb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1doneflow/protos/compiler.proto\x12\x07oneflow\"\xb6\x01\n\nCompileAsk\x12\x12\n\nonly_check\x18\x01 \x01(\x08\x12\x10\n\x08job_file\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x04 \x01(\r\x12\x13\n\x0b\x64\x65vice_type\x18\x05 \x01(\t\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\r\n\x05hosts\x18\x07 \x03(\t\x12\x15\n\rauto_parallel\x18\x08 \x01(\x08\x12\x0c\n\x04zero\x18\t \x01(\r\x12\x0b\n\x03\x61mp\x18\n \x01(\t\"<\n\x0f\x43ompileProgress\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"d\n\rCompileFailed\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\texit_code\x18\x03 \x01(\r\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tis_defect\x18\x05 \x01(\x08\"\x85\x01\n\x0b\x43ompileDone\x12\x12\n\nmost_steps\x18\x01 \x01(\x04\x12\x32\n\x07seconds\x18\x02 \x03(\x0b\x32!.oneflow.CompileDone.SecondsEntry\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xb6\x01\n\rCompileAnswer\x12\x0f\n\x05ready\x18\x01 \x01(\x08H\x00\x12,\n\x08progress\x18\x02 \x01(\x0b\x32\x18.oneflow.CompileProgressH\x00\x12\x0e\n\x04plan\x18\x03 \x01(\x0cH\x00\x12(\n\x06\x66\x61iled\x18\x04 \x01(\x0b\x32\x16.oneflow.CompileFailedH\x00\x12$\n\x04\x64one\x18\x05 \x01(\x0b\x32\x14.oneflow.CompileDoneH\x00\x42\x06\n\x04kindb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,15 +24,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMPILEDONE_SECONDSENTRY']._loaded_options = None
   _globals['_COMPILEDONE_SECONDSENTRY']._serialized_options = b'8\001'
   _globals['_COMPILEASK']._serialized_start=43
-  _globals['_COMPILEASK']._serialized_end=175
-  _globals['_COMPILEPROGRESS']._serialized_start=177
-  _globals['_COMPILEPROGRESS']._serialized_end=237
-  _globals['_COMPILEFAILED']._serialized_start=239
-  _globals['_COMPILEFAILED']._serialized_end=339
-  _globals['_COMPILEDONE']._serialized_start=342
-  _globals['_COMPILEDONE']._serialized_end=475
-  _globals['_COMPILEDONE_SECONDSENTRY']._serialized_start=429
-  _globals['_COMPILEDONE_SECONDSENTRY']._serialized_end=475
-  _globals['_COMPILEANSWER']._serialized_start=478
-  _globals['_COMPILEANSWER']._serialized_end=660
+  _globals['_COMPILEASK']._serialized_end=225
+  _globals['_COMPILEPROGRESS']._serialized_start=227
+  _globals['_COMPILEPROGRESS']._serialized_end=287
+  _globals['_COMPILEFAILED']._serialized_start=289
+  _globals['_COMPILEFAILED']._serialized_end=389
+  _globals['_COMPILEDONE']._serialized_start=392
+  _globals['_COMPILEDONE']._serialized_end=525
+  _globals['_COMPILEDONE_SECONDSENTRY']._serialized_start=479
+  _globals['_COMPILEDONE_SECONDSENTRY']._serialized_end=525
+  _globals['_COMPILEANSWER']._serialized_start=528
+  _globals['_COMPILEANSWER']._serialized_end=710
 # @@protoc_insertion_point(module_scope)

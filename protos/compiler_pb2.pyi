@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CompileAsk(_message.Message):
-    __slots__ = ("only_check", "job_file", "kind", "devices", "device_type", "steps", "hosts")
+    __slots__ = ("only_check", "job_file", "kind", "devices", "device_type", "steps", "hosts", "auto_parallel", "zero", "amp")
     ONLY_CHECK_FIELD_NUMBER: _ClassVar[int]
     JOB_FILE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,9 @@ class CompileAsk(_message.Message):
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
+    AUTO_PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    ZERO_FIELD_NUMBER: _ClassVar[int]
+    AMP_FIELD_NUMBER: _ClassVar[int]
     only_check: bool
     job_file: str
     kind: str
@@ -22,7 +25,10 @@ class CompileAsk(_message.Message):
     device_type: str
     steps: int
     hosts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, only_check: bool = ..., job_file: _Optional[str] = ..., kind: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., steps: _Optional[int] = ..., hosts: _Optional[_Iterable[str]] = ...) -> None: ...
+    auto_parallel: bool
+    zero: int
+    amp: str
+    def __init__(self, only_check: _Optional[bool] = ..., job_file: _Optional[str] = ..., kind: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., steps: _Optional[int] = ..., hosts: _Optional[_Iterable[str]] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ...) -> None: ...
 
 class CompileProgress(_message.Message):
     __slots__ = ("name", "done", "total")
@@ -46,7 +52,7 @@ class CompileFailed(_message.Message):
     exit_code: int
     message: str
     is_defect: bool
-    def __init__(self, type: _Optional[str] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., is_defect: bool = ...) -> None: ...
+    def __init__(self, type: _Optional[str] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., is_defect: _Optional[bool] = ...) -> None: ...
 
 class CompileDone(_message.Message):
     __slots__ = ("most_steps", "seconds")
@@ -75,4 +81,4 @@ class CompileAnswer(_message.Message):
     plan: bytes
     failed: CompileFailed
     done: CompileDone
-    def __init__(self, ready: bool = ..., progress: _Optional[_Union[CompileProgress, _Mapping]] = ..., plan: _Optional[bytes] = ..., failed: _Optional[_Union[CompileFailed, _Mapping]] = ..., done: _Optional[_Union[CompileDone, _Mapping]] = ...) -> None: ...
+    def __init__(self, ready: _Optional[bool] = ..., progress: _Optional[_Union[CompileProgress, _Mapping]] = ..., plan: _Optional[bytes] = ..., failed: _Optional[_Union[CompileFailed, _Mapping]] = ..., done: _Optional[_Union[CompileDone, _Mapping]] = ...) -> None: ...

@@ -61,6 +61,18 @@ class _Submit(click.Command):
 @click.option("--checkpoint-keep", type=int, help="So many of the newest.")
 @click.option("--checkpoint-dir", help="On the daemons' hosts.")
 @click.option("--resume-from", help="A checkpoint to begin with.")
+@click.option(
+    "--auto-parallel",
+    is_flag=True,
+    default=None,
+    help="Of a graph job: search for the layouts with the least time of a step on its devices.",
+)
+@click.option("--zero", type=int, help="Stage of ZeRO, 1 to 3; of a graph job.")
+@click.option(
+    "--amp",
+    type=click.Choice(["float16", "bfloat16"]),
+    help="Mixed precision, of a job file; else as it says.",
+)
 @click.option("--wait", is_flag=True, help="Show its output; end with its exit code.")
 @click.argument("what", nargs=-1, type=click.UNPROCESSED, metavar="JOBFILE | -- PROGRAM ARGS...")
 @click.pass_context

@@ -100,6 +100,8 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
         pairs[name.replace("_at", "")] = _clock(getattr(record, name))
     pairs |= {"metrics": " ".join(f"{k}={v:.6g}" for k, v in record.metrics.items())}
     pairs |= {"program": " ".join(spec.argv), "graph": spec.graph}
+    asked = {"auto-parallel": spec.auto_parallel, "zero": spec.zero, "amp": spec.amp}
+    pairs |= {name: "yes" if value is True else value or "" for name, value in asked.items()}
     if is_wide:
         pairs |= {f"env {name}": value for name, value in spec.env.items()}
         pairs |= {"working dir": spec.archive, "priority": spec.priority}

@@ -46,6 +46,9 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "checkpoint_keep": int,
     "checkpoint_dir": str,
     "resume_from": str,
+    "auto_parallel": bool,
+    "zero": int,
+    "amp": str,
 }
 """Wishes of a job besides what it runs; keys of job.toml and arguments of `submit` alike."""
 
@@ -78,7 +81,7 @@ def make_spec(
         wanted = OPTIONS[name]
         if isinstance(value, tuple) and wanted is list:
             given[name] = value = list(value)
-        if isinstance(value, bool) or not isinstance(value, wanted):
+        if isinstance(value, bool) is not (wanted is bool) or not isinstance(value, wanted):
             raise JobSpecError(f"{name}={value!r}: must be {_kind_name(wanted)}")
     if "time_limit" in given:
         given["time_limit_s"] = parse_duration(given.pop("time_limit"), "time_limit")
@@ -108,6 +111,7 @@ def read_job_file(path: Path) -> dict[str, Any]:
 
 def _kind_name(kind: type | tuple[type, ...]) -> str:
     names = {str: "a text", int: "a whole number", list: "a list", dict: "a table"}
+    names[bool] = "true or false"
     return names[kind] if isinstance(kind, type) else "a number of seconds, or a text like 2h"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from oneflow.core.errors import ConfigError
@@ -81,8 +81,8 @@ class Zero:
     """
 
     stage: int
-    min_size: int
-    restore_level: int
+    min_size: int = 1024
+    restore_level: int = 1
 
 
 SCALE, TRACKER = "System-GradScaler-scale", "System-GradScaler-growth_tracker"
@@ -191,6 +191,32 @@ class JobConfig:
     def from_bytes(cls, data: bytes) -> JobConfig:
         """The inverse of `to_bytes`. Raises ConfigError for unknown fields or wrong types."""
         return _decode(cls, data)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """The settings of a submission that take the place of those in its job file.
+
+    auto_parallel: search for layouts.  zero: stage of ZeRO.  amp: half dtype of mixed precision.
+    What is False, 0 or "" stays as the file says.
+    """
+
+    auto_parallel: bool = False
+    zero: int = 0
+    amp: str = ""
+
+    def of(self, config: JobConfig) -> JobConfig:
+        """The configuration with these settings."""
+        search = AutoParallel() if self.auto_parallel else None
+        return replace(
+            config,
+            auto_parallel=config.auto_parallel or search,
+            zero=Zero(self.zero) if self.zero else config.zero,
+            amp=self.amp or config.amp,
+        )
+
+
+NO_OVERRIDES = Overrides()
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,14 @@ follows without saying so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 from oneflow.core.expression import CAST, CONSTANT, INPUT, SCALAR, Expression, walk
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from oneflow.core.op import Op
     from oneflow.core.operand import Attr, Attrs
     from oneflow.core.tensor_type import TensorType
@@ -36,6 +39,17 @@ BOUNDED = frozenset(("tanh", "sigmoid", "erf", "erfc", "sin", "cos", "atan", "at
 """Functions whose results lie in a small range for any argument, and casts: a formula has computed
 their argument in a wider dtype by itself."""
 _SELECTING = frozenset((INPUT, SCALAR, CONSTANT, "relu", "where", "maximum", "minimum"))
+
+FLOAT16_MAX = 65504.0
+FLOAT16_LEAST = 2.0**-25  # what is smaller is rounded to 0
+
+
+def exceeds_float16(array: np.ndarray[Any, Any]) -> bool:
+    """Whether float16 has no number near one of an array's, which would be infinite or zero."""
+    size = abs(array)
+    too_large = (size > FLOAT16_MAX) & (size < math.inf)
+    return bool((too_large | ((size > 0) & (size < FLOAT16_LEAST))).any())
+
 
 _derived: dict[tuple[type[Op], Attr], Precision] = {}
 

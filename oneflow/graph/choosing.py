@@ -46,9 +46,6 @@ ATTEMPTS = 8
 KEPT = 4
 """Candidates that are estimated in any case: the best, and those that `explain` may show."""
 
-ZERO_MIN_SIZE, ZERO_RESTORE_LEVEL = 1024, 1
-"""The settings that `enable_zero` has from the start."""
-
 
 @dataclass(frozen=True, order=True)
 class Candidate:
@@ -306,7 +303,7 @@ class _Choosing:
         paths, config = self._spec.paths().values(), self._spec.job_config()
         again = set(config.recomputed)
         again |= {p for p in paths if candidate.depth == p.count(".") > 0}
-        zero = Zero(candidate.zero, ZERO_MIN_SIZE, ZERO_RESTORE_LEVEL) if candidate.zero else None
+        zero = Zero(candidate.zero) if candidate.zero else None
         return replace(
             config,
             num_pieces=candidate.pieces,

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from oneflow.graph.spec import GraphSpec
 
 
+CAPTURED = "free."
+"""The beginning of the names of tensors that `build` reads and that the graph does not know
+beforehand; a number follows."""
+
+
 def names_of(spec: GraphSpec) -> dict[int, str]:
     """Name of every tensor that the graph knows beforehand, by the tensor's id. Raises ValueError
     for a parameter of an optimizer that is in none of the graph's modules."""

@@ -6,7 +6,6 @@ in half precision is decided when the whole graph is known
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from oneflow.core.dispatch import use_mode
 from oneflow.core.dtype import DType, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
-from oneflow.scheduler.compiler.rewrite.mixed_precision import FLOAT16_LEAST, FLOAT16_MAX
+from oneflow.core.precision import exceeds_float16
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -58,9 +57,7 @@ def lacks_numbers_of(x: Tensor) -> bool:
     """
     if x._placement is not None or x.meta.dtype is not float32:
         return False
-    size = abs(x._array)
-    too_large = (size > FLOAT16_MAX) & (size < math.inf)
-    return bool((too_large | ((size > 0) & (size < FLOAT16_LEAST))).any())
+    return exceeds_float16(x._array)
 
 
 @contextmanager

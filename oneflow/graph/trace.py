@@ -40,6 +40,7 @@ from oneflow.graph.laying_out import may_lay_out
 from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
+from oneflow.graph.names import CAPTURED
 from oneflow.graph.precision import lacks_numbers_of
 from oneflow.graph.sources import Source
 from oneflow.graph.sums import sums_written, write_moved
@@ -381,7 +382,7 @@ class Trace(Mode):
 
     def _add_variable(self, x: Tensor) -> Value:
         given_name = self.known.names.get(id(x))
-        name = f"free.{len(self.variables)}" if given_name is None else given_name
+        name = f"{CAPTURED}{len(self.variables)}" if given_name is None else given_name
         if name in self.variables:
             raise GraphError(f"two variables of graph {self.graph.name} are named {name!r}")
         self.variables[name] = x

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import CheckpointError, OneFlowError
+from oneflow.core.job_config import Overrides
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.reporting import Reporter, note_device_error
 from oneflow.jobs.restoring import choose, is_allowed
@@ -31,7 +32,9 @@ def run_attempt(begin: pb.Begin, daemon: Commands, roots: tuple[Path, ...]) -> N
     job_dir = Path(begin.job_dir)
     job_dir.mkdir(parents=True, exist_ok=True)
     # One rank of a host compares the digest of the data, which may be large.
-    file = JobFile(begin.job_file, check_data=prepare.local_rank == 0)
+    spec = prepare.spec
+    overrides = Overrides(spec.auto_parallel, spec.zero, spec.amp)
+    file = JobFile(begin.job_file, check_data=prepare.local_rank == 0, overrides=overrides)
     file.check_kind(KINDS[prepare.spec.kind])
     check_folders(file.tables, [job_dir, *roots])
     if prepare.spec.kind == pb.JobSpec.INFERENCE:

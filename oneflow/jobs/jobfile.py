@@ -10,11 +10,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from oneflow.core.control_channel import MAX_GRAPH_NBYTES
 from oneflow.core.errors import CheckpointError
 from oneflow.core.graph import LogicalGraph
+from oneflow.core.job_config import NO_OVERRIDES, Overrides
 from oneflow.io.container import Container
 from oneflow.io.files import AnyPath, read_bytes
 from oneflow.jobs.archive import Part, digest_of
@@ -49,13 +51,20 @@ class JobFile:
 
     tables: the descriptions of its embeddings.
 
-    check_data: whether the data's digest is compared; check_digests: whether any is.
+    check_data: whether the data's digest is compared; check_digests: whether any is.  overrides:
+    settings that take the place of those in the file.
     """
 
     def __init__(
-        self, path: AnyPath, *, check_data: bool = True, check_digests: bool = True
+        self,
+        path: AnyPath,
+        *,
+        check_data: bool = True,
+        check_digests: bool = True,
+        overrides: Overrides = NO_OVERRIDES,
     ) -> None:
         self.path = Path(os.path.abspath(os.fspath(path)))
+        self._overrides = overrides
         self._skips_data, self._skips_all = not check_data, not check_digests
         self._file = open_job(path)
         try:
@@ -66,7 +75,9 @@ class JobFile:
             raise
 
     def _read(self) -> None:
-        self._entries, self.description = describe(self._file)
+        self._entries, described = describe(self._file)
+        config = self._overrides.of(described.config)
+        self.description = msgspec.structs.replace(described, config=config)
         self._check_entries()
         if self._entries[GRAPH].nbytes > MAX_GRAPH_NBYTES:
             raise JobFileError(f"{GRAPH} has more than {MAX_GRAPH_NBYTES} bytes")

@@ -11,6 +11,7 @@ from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Split, all_broadcast
+from oneflow.graph.names import CAPTURED
 from oneflow.jobs.tables import is_shadow
 
 
@@ -69,6 +70,18 @@ def _check_batch(graph: LogicalGraph, devices: int) -> None:
                 f"between {devices} devices; export the job with a batch that is a multiple of "
                 f"{devices * graph.num_pieces}"
             )
+
+
+def free_variables(graph: LogicalGraph) -> None:
+    """Let the search for layouts lay out what belongs to the model: its parameters and buffers, and
+    the optimizers' states; no tensor that the program has captured, and no rows of embeddings.
+    """
+    for node in graph.of_kind("variable"):
+        (value,) = node.outputs
+        is_partial = any(s.is_partial for s in value.sbp or ())
+        is_own = not str(node.attrs["name"]).startswith(CAPTURED) and not is_shadow(value)
+        if is_own and node.placement.size > 1 and not is_partial:
+            node.attrs = {**node.attrs, "free": True}
 
 
 def gather_outputs(graph: LogicalGraph, wanted: set[int], devices: int, device_type: str) -> None:

@@ -15,23 +15,26 @@ import numpy as np
 
 from oneflow.actors.job import Job
 from oneflow.boxing.boxes import shard_box
+from oneflow.core.dtype import float16, float32
 from oneflow.core.errors import ProtocolError
 from oneflow.core.graph import LogicalGraph, Node
-from oneflow.core.job_config import BindOptions, Cluster, JobConfig
+from oneflow.core.job_config import NO_OVERRIDES, BindOptions, Cluster, JobConfig, Overrides
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
+from oneflow.core.precision import exceeds_float16
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.core.whole_files import write_whole
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
+from oneflow.graph.names import CAPTURED
 from oneflow.io.boxes import read_box
 from oneflow.io.files import AnyPath
 from oneflow.io.pact import Pact
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.jobfile import MANY_STEPS, JobFile
-from oneflow.jobs.placing import gather_outputs, replace_placement
+from oneflow.jobs.placing import free_variables, gather_outputs, replace_placement
 from oneflow.jobs.tables import NO_TABLES, Tables
 from oneflow.kernels.array import Array
 from oneflow.scheduler.compiler.observe import Observer
@@ -75,12 +78,27 @@ class Bound:
 
 def placed_graph(file: JobFile, devices: int, device_type: str) -> LogicalGraph:
     """The file's graph as it is compiled for so many devices. Raises PlacementError."""
-    graph = file.graph()
+    graph = traced_graph(file)
     replace_placement(graph, devices, device_type)
     d = file.description
     wanted = set(d.record) if d.kind == "graph" else {p.name for p in d.outputs}
     indices = {p.index for p in d.outputs if p.name in wanted}
     gather_outputs(graph, indices, devices, device_type)
+    if d.config.auto_parallel is not None:
+        free_variables(graph)
+    return graph
+
+
+def traced_graph(file: JobFile) -> LogicalGraph:
+    """The file's graph as a trace with the file's configuration would give it: in float16 captured
+    tensors with numbers that float16 does not have are marked.
+    """
+    graph = file.graph()
+    for node in graph.of_kind("variable") if file.description.config.amp == float16.name else ():
+        name, dtype = str(node.attrs["name"]), node.outputs[0].type.dtype
+        is_candidate = name.startswith(CAPTURED) and dtype is float32
+        if is_candidate and exceeds_float16(file.variables.read(name)):
+            node.attrs = {**node.attrs, "wide": True}
     return graph
 
 
@@ -96,17 +114,18 @@ def compile_plan(
     device_type: str,
     hosts: tuple[str, ...] = (),
     progress: Callable[[str, int, int], None] | None = None,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> bytes:
     """The plan of a job file for so many devices, as `plan_file` of a worker takes it.
 
-    hosts: of each rank; () if all are on one.  progress: see Observer.
+    hosts: of each rank; () if all are on one.  progress: see Observer.  overrides: see JobFile.
     Raises JobFileError, PlacementError, SbpError or GraphError.
     """
     from oneflow.scheduler.compiler.pipeline import compile_graph
 
     observer = Observer.from_config()
     observer.progress = progress or observer.progress
-    with JobFile(path, check_data=False) as file:
+    with JobFile(path, check_data=False, overrides=overrides) as file:
         count = devices if file.description.kind == "graph" or spans_ranks(file) else 1
         graph = placed_graph(file, count, device_type)
         config = job_config(file, graph.num_pieces)

@@ -31,7 +31,7 @@ from oneflow.jobs.meeting import exchange
 from oneflow.jobs.outputs import VARIABLES, MetricsFile, write_arrays, write_rows
 from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.restoring import restore
-from oneflow.jobs.running import Bound, Variable, whole
+from oneflow.jobs.running import Bound, Variable, traced_graph, whole
 from oneflow.jobs.saving import Saver, remove_left_overs
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop, StoppedError
@@ -221,7 +221,7 @@ class Training:
             feeds = self._feeder.whole_feeds(self._cursor_before, self._step - 1)
             drawn = self._randomness(self._step - 1)
             names = {f"input.{p.index}": p.name for p in self._d.inputs}
-            graph, cluster = file.graph(), Cluster(self._here.world_size)
+            graph, cluster = traced_graph(file), Cluster(self._here.world_size)
             run_passes(graph, self._d.config, cluster, until="dedupe")
             text = first_nonfinite(graph, feeds, {**kept, **arrays}, drawn, names)
             if text.startswith("variable "):

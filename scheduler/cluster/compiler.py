@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
+from oneflow.core.job_config import NO_OVERRIDES, Overrides
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import ALL_PASSES, METRICS
 from oneflow.core.reasons import one_line
@@ -141,6 +142,7 @@ class Compilers:
         device_type: str,
         hosts: tuple[str, ...],
         progress: Callable[[str, int, int], None],
+        overrides: Overrides = NO_OVERRIDES,
         /,
     ) -> bytes:
         """The plan's bytes. hosts: of each rank. progress: called with the name of a pass that is
@@ -148,7 +150,11 @@ class Compilers:
         CompilerLostError.
         """
         ask = pb.CompileAsk(
-            job_file=str(path.absolute()), devices=devices, device_type=device_type, hosts=hosts
+            job_file=str(path.absolute()),
+            devices=devices,
+            device_type=device_type,
+            hosts=hosts,
+            **vars(overrides),
         )
         return self._insist(lambda: self._plan(ask, progress))
 

@@ -25,6 +25,7 @@ from oneflow.core.control_channel import chunks
 from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
+from oneflow.core.job_config import Overrides
 from oneflow.core.metrics import METRICS
 from oneflow.protos import compiler_pb2 as pb
 from oneflow.scheduler.cluster.compiler import MAX_MESSAGE_CHARS, MEMORY_CODE
@@ -129,7 +130,9 @@ def _done(work: Work, ask: pb.CompileAsk, send: Send) -> pb.CompileDone:
         send(pb.CompileAnswer(progress=told))
 
     before = _seconds()
-    plan = work.compile_plan(path, ask.devices, ask.device_type, tuple(ask.hosts), progress)
+    overrides = Overrides(ask.auto_parallel, ask.zero, ask.amp)
+    place = path, ask.devices, ask.device_type, tuple(ask.hosts)
+    plan = work.compile_plan(*place, progress, overrides)
     for piece in chunks(plan):
         send(pb.CompileAnswer(plan=piece))
     now = _seconds()

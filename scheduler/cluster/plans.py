@@ -23,6 +23,7 @@ from typing import Any
 from oneflow import __version__
 from oneflow.core.errors import ConfigError, JobSpecError, OneFlowError, StoreError
 from oneflow.core.folders import write_private
+from oneflow.core.job_config import NO_OVERRIDES
 from oneflow.core.log import facts, get_logger
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.blobs import DIGEST, Blobs
@@ -259,7 +260,8 @@ class Plans:
         compile_.where = "reading the job file"
         path = self._blobs.path(spec.graph)
         compile_plan = self._compiler.compile_plan
-        data = compile_plan(path, spec.devices, spec.device_type, hosts, compile_.progress)
+        place = path, spec.devices, spec.device_type, hosts
+        data = compile_plan(*place, compile_.progress, spec.overrides)
         seconds = time.monotonic() - started
         log.info("compiled job %s", record.id, extra=facts(seconds=seconds, nbytes=len(data)))
         return self._blobs.put(data)
@@ -292,7 +294,10 @@ def _pattern(assignments: Sequence[Assignment]) -> tuple[str, ...]:
 def _key(record: JobRecord, assignments: Sequence[Assignment]) -> str:
     spec = record.spec
     hosts = ",".join(_pattern(assignments))
-    return f"{spec.graph}:{spec.devices}:{spec.device_type}:{hosts}:{__version__}"
+    place = f"{spec.graph}:{spec.devices}:{spec.device_type}:{hosts}:{__version__}"
+    if spec.overrides == NO_OVERRIDES:
+        return place
+    return f"{place}:{spec.auto_parallel:d}:{spec.zero}:{spec.amp}"
 
 
 def _forget_oldest(kept: dict[Any, Any]) -> None:

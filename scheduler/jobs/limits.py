@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from oneflow.core.errors import JobSpecError
+from oneflow.core.job_config import NO_OVERRIDES
 from oneflow.scheduler.jobs.records import REASONS, JobKind, JobSpec
 
 MAX_NAME_CHARS = 128
@@ -24,6 +25,7 @@ MAX_STEPS = 2**62
 MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
 MAX_PATH_NBYTES = 4096
 DEVICE_TYPES = ("cpu", "cuda")
+AMP_DTYPES = ("", "float16", "bfloat16")
 RANGES = {
     "devices": (1, MAX_DEVICES),
     "priority": (-1000, 1000),
@@ -31,6 +33,7 @@ RANGES = {
     "max_restarts": (0, 1000),
     "checkpoint_every": (0, MAX_STEPS),
     "checkpoint_keep": (0, 1000),
+    "zero": (0, 3),
 }
 """The least and the most of whole numbers."""
 LAUNCHER_VARIABLES = frozenset(
@@ -100,6 +103,7 @@ def check_spec(spec: JobSpec) -> None:
     _check_restarts(spec.restart_on)
     _check_paths(spec)
     _check_env(spec)
+    _check_overrides(spec)
     if spec.kind is JobKind.SCRIPT:
         _check_script(spec)
     else:
@@ -165,6 +169,19 @@ def _check_env(spec: JobSpec) -> None:
                 f"env {name}: a {spec.kind} job may set {', '.join(sorted(GRAPH_VARIABLES))} only"
             )
         _check_string(f"env {name}", value)
+
+
+def _check_overrides(spec: JobSpec) -> None:
+    if spec.amp not in AMP_DTYPES:
+        raise JobSpecError(f"amp {_shown(spec.amp)}: must be float16 or bfloat16")
+    if spec.kind is JobKind.SCRIPT and spec.overrides != NO_OVERRIDES:
+        raise JobSpecError(
+            "auto_parallel, zero, amp: a program sets these itself, in its graph's config"
+        )
+    if spec.kind is JobKind.INFERENCE and (spec.auto_parallel or spec.zero):
+        raise JobSpecError(
+            "auto_parallel, zero: each rank of an inference job answers with a graph of its own"
+        )
 
 
 def _check_script(spec: JobSpec) -> None:

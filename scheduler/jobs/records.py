@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from oneflow.core.job_config import Overrides
 from oneflow.core.reasons import REASONS as REASONS
 
 
@@ -72,6 +73,14 @@ class JobSpec:
     checkpoint_keep: int = 0
     checkpoint_dir: str = ""
     resume_from: str = ""
+    auto_parallel: bool = False
+    zero: int = 0
+    amp: str = ""
+
+    @property
+    def overrides(self) -> Overrides:
+        """The settings that take the place of those in the job file."""
+        return Overrides(self.auto_parallel, self.zero, self.amp)
 
 
 @dataclass(frozen=True)

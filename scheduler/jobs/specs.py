@@ -13,7 +13,7 @@ from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSp
 
 def _plain_fields(record: type[JobSpec | JobRecord], message: type[Message]) -> tuple[str, ...]:
     """Names of the texts and numbers that both forms have; the rest is translated by hand."""
-    known, plain = message.DESCRIPTOR.fields_by_name, ("str", "int", "float")
+    known, plain = message.DESCRIPTOR.fields_by_name, ("str", "int", "float", "bool")
     return tuple(f.name for f in fields(record) if f.type in plain and f.name in known)
 
 

@@ -21,9 +21,15 @@ import numpy as np
 import pytest
 
 import oneflow as flow
+import oneflow.nn.functional as F
+from oneflow import nn
 from oneflow.cluster.local import log_path
 from oneflow.cluster.local_record import Process, process_of, read_record
 from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, StillActiveError
+from oneflow.core.job_config import Overrides
+from oneflow.core.plan import Plan
+from oneflow.core.sbp import Split
+from oneflow.jobs.running import compile_plan
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.services.traces import merge
@@ -356,6 +362,19 @@ def test_a_removed_id_begins_a_new_life(local: LocalTest) -> None:
 # ---- jobs as data --------------------------------------------------------------------------------
 
 
+class Words(nn.Graph):
+    def __init__(self) -> None:
+        super().__init__()
+        flow.manual_seed(3)
+        self.model = nn.Sequential(nn.Embedding(20_000, 8), nn.Linear(8, 20_000, bias=False))
+        self.add_optimizer(flow.optim.AdamW(self.model.parameters(), lr=0.01))
+
+    def build(self, x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+
 def line_data() -> Any:
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
     return flow.jobs.data.arrays(x=x, y=3 * x).shuffle(1).batch(16).repeat()
@@ -372,6 +391,30 @@ def test_a_graph_is_trained_from_python(local: LocalTest) -> None:
         assert float(job.outputs()["loss"]) == pytest.approx(points[-1].values["loss"])
         with pytest.raises(ClusterRequestError):
             job.output("no-such-output")
+
+
+def test_a_cluster_lays_out_a_job_file(local: LocalTest) -> None:
+    """A file without any layout: of many words, whose gradients cost more to sum than to split."""
+    words = np.random.default_rng(1).integers(0, 20_000, (2, 32))
+    data = flow.jobs.data.arrays(x=words[0], y=words[1]).batch(8)
+    path = local.folder / "words.job"
+    flow.jobs.save(Words(), path, data=data, checkpoint_every=4)
+    graph, expected = Words(), []
+    for rows in np.split(words, 4, axis=1):
+        expected.append(float(graph(*map(flow.tensor, rows))))
+    done = local.run("job", "submit", str(path), "--devices", "2", "--auto-parallel", "--wait")
+    assert done.returncode == 0, done.stderr
+    found = local.run("job", "get", "-o", "json", done.stdout.strip())
+    record = json.loads(found.stdout)
+    assert record["spec"]["auto_parallel"] is True
+    with local.connect() as cluster:
+        losses = [point.values["loss"] for point in cluster.job(record["id"]).metrics()]
+    assert losses == pytest.approx(expected, rel=1e-5)
+    files = (Path(record["last_checkpoint"]).parents[1] / "files").iterdir()
+    (plan,) = [file.read_bytes() for file in files if file.name != record["spec"]["graph"]]
+    assert plan == compile_plan(path, 2, "cpu", overrides=Overrides(auto_parallel=True))
+    layouts = {node.outputs[0].sbp for node in Plan.from_bytes(plan).graph.of_kind("variable")}
+    assert any(isinstance(nd_sbp[0], Split) for nd_sbp in layouts if nd_sbp)
 
 
 def test_a_job_file_shows_its_progress_curve_and_outputs(local: LocalTest) -> None:

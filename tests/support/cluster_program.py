@@ -22,6 +22,7 @@ from typing import Any
 
 from oneflow.core.config import Config
 from oneflow.core.errors import GraphError, OneFlowError
+from oneflow.core.job_config import Overrides
 from oneflow.core.log import set_up
 from oneflow.launcher.daemon.daemon import Times
 from oneflow.launcher.daemon.logs import Limits as LogLimits
@@ -73,7 +74,12 @@ def break_fetch(seed: int) -> None:
 
 
 def compile_plan(
-    path: Path, devices: int, device_type: str, hosts: tuple[str, ...], progress: Any
+    path: Path,
+    devices: int,
+    device_type: str,
+    hosts: tuple[str, ...],
+    progress: Any,
+    overrides: Overrides,
 ) -> bytes:
     """A plan that says what it is made of."""
     text = path.read_text()

@@ -24,13 +24,11 @@ from oneflow.core.dtype import DType, dtype_of, float16, float32
 from oneflow.core.graph import BACKWARD, FORWARD, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import infer_types
-from oneflow.core.precision import Precision, precision_of
+from oneflow.core.precision import FLOAT16_LEAST, FLOAT16_MAX, Precision, precision_of
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.cast import cast
 from oneflow.scheduler.compiler.rewrite.insertion import inserting
 
-FLOAT16_MAX = 65504.0
-FLOAT16_LEAST = 2.0**-25  # what is smaller is rounded to 0
 _ENDS = ("output", "accumulate")
 
 

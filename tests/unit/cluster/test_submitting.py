@@ -41,6 +41,8 @@ def test_all_options_reach_the_spec() -> None:
         ({"devices": "2"}, "must be a whole number"),
         ({"devices": True}, "must be a whole number"),
         ({"name": 3}, "must be a text"),
+        ({"auto_parallel": 1}, "must be true or false"),
+        ({"zero": True}, "must be a whole number"),
         ({"env": ["A=1"]}, "must be a table"),
         ({"devises": 2}, "did you mean 'devices'"),
         ({"time_limit": "soon"}, "write it like"),

@@ -11,15 +11,15 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.actors.in_process import InProcessCluster
-from oneflow.core.job_config import Cluster
+from oneflow.core.job_config import NO_OVERRIDES, Overrides
 from oneflow.core.plan import Plan
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.feeding import Feeder
-from oneflow.jobs.running import Bound, _box_of, _in_plan, _variables, job_config, placed_graph
+from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.running import Bound, _box_of, _in_plan, _variables, compile_plan, placed_graph
 from oneflow.jobs.sources import Access
-from oneflow.scheduler.compiler.pipeline import compile_graph
 
-ROWS, WIDTH, CLASSES, BATCH = 40, 6, 3, 8
+ROWS, WIDTH, CLASSES, BATCH, WORDS = 40, 6, 3, 8, 20_000
 
 
 class Train(nn.Graph):
@@ -45,6 +45,36 @@ class Train(nn.Graph):
         loss = F.cross_entropy(self.model(x), y)
         loss.backward()
         return loss
+
+
+class Words(nn.Graph):
+    """A transformer of two layers that guesses words, of which it knows so many that to sum their
+    gradients over ranks costs more than to split them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        flow.manual_seed(5)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.words = nn.Embedding(WORDS, 16)
+        self.layers = nn.TransformerEncoder(layer, 2)
+        self.head = nn.Linear(16, WORDS, bias=False)
+        self.add_optimizer(flow.optim.AdamW(self.parameters(), lr=0.01))
+
+    def parameters(self) -> Any:
+        return [p for m in (self.words, self.layers, self.head) for p in m.parameters()]
+
+    def build(self, x: Any, y: Any) -> Any:
+        guesses = self.head(self.layers(self.words(x)))
+        loss = F.cross_entropy(guesses.reshape(-1, WORDS), y.reshape(-1))
+        loss.backward()
+        return loss
+
+
+def sentences() -> Any:
+    """The rows that `Words` trains on."""
+    words = np.random.default_rng(1).integers(0, WORDS, (2, ROWS, 4))
+    return flow.jobs.data.arrays(x=words[0], y=words[1]).shuffle(3).batch(BATCH).repeat()
 
 
 class Predict(nn.Graph):
@@ -78,13 +108,14 @@ def export(path: Path, graph: nn.Graph | None = None, **options: Any) -> Path:
     return path
 
 
-def losses_of(path: Path, num_ranks: int, steps: int = 6) -> list[float]:
+def losses_of(
+    path: Path, num_ranks: int, steps: int = 6, overrides: Overrides = NO_OVERRIDES
+) -> list[float]:
     """The job's losses, all ranks in this process."""
-    with flow.jobs.load(path) as file:
+    with JobFile(path, overrides=overrides) as file:
         graph = placed_graph(file, num_ranks, "cpu")
         inputs = {str(n.attrs["name"]): n for n in graph.of_kind("input")}
-        plan = compile_graph(graph, job_config(file, graph.num_pieces), Cluster(num_ranks))
-        plan = Plan.from_bytes(plan.to_bytes())
+        plan = Plan.from_bytes(compile_plan(path, num_ranks, "cpu", overrides=overrides))
         ranks = range(num_ranks)
         variables = [
             {n: v.array for n, v in _variables(file, plan, r).items() if v.array is not None}

@@ -11,6 +11,7 @@ import pytest
 
 import oneflow as flow
 from oneflow.cli.services import COMPILER
+from oneflow.core.job_config import Overrides
 from oneflow.core.metrics import METRICS
 from oneflow.jobs.jobfile import MANY_STEPS
 from oneflow.jobs.running import compile_plan
@@ -45,6 +46,10 @@ def test_plans_progress_and_times_are_the_compilers_own(
     ):
         plan = compilers.compile_plan(path, devices, "cpu", hosts, lambda *done: told.append(done))
         assert plan == compile_plan(path, devices, "cpu", hosts)
+    asked = Overrides(auto_parallel=True, zero=1, amp="bfloat16")
+    other = compilers.compile_plan(training, 2, "cpu", (), lambda *done: None, asked)
+    assert other == compile_plan(training, 2, "cpu", overrides=asked)
+    assert other != compile_plan(training, 2, "cpu")
     total = len(PASSES)
     assert told[:total] == [(name, i, total) for i, name in enumerate(PASSES, 1)]
     assert METRICS.scheduler.passes["all"].total_s > before

@@ -11,15 +11,17 @@ import pytest
 import oneflow as flow
 from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph
-from oneflow.core.job_config import Cluster
+from oneflow.core.job_config import Cluster, Overrides, Zero
 from oneflow.core.placement import Placement
+from oneflow.core.plan import Plan
 from oneflow.core.sbp import BROADCAST, Split
 from oneflow.core.tensor_type import parse_type
+from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import replace_placement
-from oneflow.jobs.running import _given_plan, job_config, placed_graph
+from oneflow.jobs.running import _given_plan, compile_plan, job_config, placed_graph
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
-from .job_samples import Train, data, export, losses_here, losses_of
+from .job_samples import Train, Words, data, export, losses_here, losses_of, sentences
 
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"norm": True}, {"pieces": 2}])
@@ -76,6 +78,67 @@ def test_a_graph_that_was_trained_goes_on_in_the_job(tmp_path: Path) -> None:
     with flow.jobs.load(path) as file:
         np.testing.assert_allclose(file.rates["lr.0.0"], [0.15] * 1)
     assert losses_of(path, 1, 3)[0] < expected[0]
+
+
+# ---- settings of a submission --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job file without any layout."""
+    path = tmp_path_factory.mktemp("words") / "a.job"
+    return export(path, Words(), data=sentences(), steps=3)
+
+
+def variables(path: Path, num_ranks: int, overrides: Overrides) -> dict[str, Any]:
+    plan = Plan.from_bytes(compile_plan(path, num_ranks, "cpu", overrides=overrides))
+    nodes = plan.graph.of_kind("variable")
+    return {str(n.attrs["name"]): n.outputs[0] for n in nodes}
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_a_search_lays_out_the_variables_of_a_file(words: Path, num_ranks: int) -> None:
+    asked = Overrides(auto_parallel=True)
+    plain = variables(words, num_ranks, Overrides())
+    assert {v.sbp for v in plain.values()} == {(BROADCAST,)}
+    found = variables(words, num_ranks, asked)
+    assert found.keys() == plain.keys()
+    assert isinstance(found["head.weight"].sbp[0], Split)
+    assert found["head.weight"].sbp == found["head.weight-exp_avg"].sbp
+    expected = losses_of(words, 1, 3)
+    np.testing.assert_allclose(losses_of(words, num_ranks, 3, asked), expected, rtol=1e-5)
+
+
+def test_zero_splits_the_states_of_a_file(words: Path) -> None:
+    asked = Overrides(zero=1)
+    found = variables(words, 2, asked)
+    assert found["head.weight"].sbp == (BROADCAST,)
+    assert found["head.weight-exp_avg"].sbp == (Split(0),)
+    expected = losses_of(words, 1, 3)
+    np.testing.assert_allclose(losses_of(words, 2, 3, asked), expected, rtol=1e-5)
+    with JobFile(words, overrides=asked) as file:
+        assert file.description.config.zero == Zero(1, 1024, 1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mixed_precision_of_a_file_is_that_of_a_graph(tmp_path: Path, dtype: str) -> None:
+    """Captured numbers that float16 does not have stay in float32."""
+
+    class Masks(Train):
+        def __init__(self) -> None:
+            super().__init__()
+            self.__dict__["mask"] = flow.tensor([-1e30, 0.0, 0.0] * 2)
+
+        def build(self, x: Any, y: Any) -> Any:
+            return super().build(x + self.mask * 0.0, y)
+
+    graph = Masks()
+    graph.config.enable_amp(True, dtype=flow.bfloat16 if dtype == "bfloat16" else flow.float16)
+    expected = losses_of(export(tmp_path / "a.job", graph), 2)
+    path = export(tmp_path / "b.job", Masks())
+    assert np.isfinite(expected).all()
+    assert losses_of(path, 2, overrides=Overrides(amp=dtype)) == expected
+    assert losses_of(path, 2) != expected
 
 
 # ---- graphs with placements ----------------------------------------------------------------------

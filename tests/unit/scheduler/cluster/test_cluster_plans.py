@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from oneflow.core.errors import JobSpecError, PlacementError
+from oneflow.core.job_config import Overrides
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.plans import Plans, Turns
 from oneflow.scheduler.cluster.refusals import UnavailableError
@@ -92,6 +93,31 @@ class Slow:
     def close(self) -> None:
         self.plans.close()
         self.blobs.close()
+
+
+def test_a_file_is_compiled_for_each_of_its_overrides(tmp_path: Path) -> None:
+    async def scene() -> list[Any]:
+        slow, asked = Slow(tmp_path), []
+
+        def compile_plan(path: Path, *rest: Any) -> bytes:
+            asked.append(rest[-1])
+            return str(rest[-1]).encode()
+
+        slow.compile_plan = compile_plan  # type: ignore[method-assign]
+        for options in ({}, {"zero": 2}, {"amp": "float16"}, {"auto_parallel": True}, {}):
+            spec = dataclasses.replace(slow.spec("a"), **options)
+            slow.plans.prepare(JobRecord("j0", spec, owner="me"))
+            await slow.end()
+        slow.close()
+        return asked
+
+    asked = asyncio.run(scene())
+    assert asked == [
+        Overrides(),
+        Overrides(zero=2),
+        Overrides(amp="float16"),
+        Overrides(auto_parallel=True),
+    ]
 
 
 def test_what_nobody_wants_any_more_is_not_compiled(tmp_path: Path) -> None:

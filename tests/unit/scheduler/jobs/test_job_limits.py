@@ -32,6 +32,8 @@ GRAPH = JobSpec(kind=JobKind.GRAPH, graph=DIGEST)
         replace(SCRIPT, devices=8, nodes=4, priority=-3, env={"A_1": "x\ny"}, archive=DIGEST),
         replace(SCRIPT, max_restarts=3, restart_on=("NODE_LOST", "17"), time_limit_s=0.5),
         replace(GRAPH, checkpoint_dir="/data/c", resume_from="job-1/step-3", steps=10**12),
+        replace(GRAPH, auto_parallel=True, zero=3, amp="bfloat16"),
+        replace(GRAPH, kind=JobKind.INFERENCE, amp="float16"),
     ],
 )
 def test_good_specs_pass(spec: JobSpec) -> None:
@@ -77,6 +79,9 @@ def test_good_specs_pass(spec: JobSpec) -> None:
         ({"checkpoint_dir": "relative"}, "must begin with /"),
         ({"checkpoint_dir": "/a/../b"}, "must not contain `..`"),
         ({"resume_from": "x" * 5000}, "resume_from"),
+        ({"auto_parallel": True}, "a program sets these itself"),
+        ({"zero": 1}, "a program sets these itself"),
+        ({"amp": "float16"}, "a program sets these itself"),
     ],
 )
 def test_bad_specs_are_refused_by_name(changes: dict[str, Any], said: str) -> None:
@@ -93,6 +98,9 @@ def test_bad_specs_are_refused_by_name(changes: dict[str, Any], said: str) -> No
         ({"archive": DIGEST}, "no code to run"),
         ({"env": {"LD_PRELOAD": "/x.so"}}, "env LD_PRELOAD: a graph job may set"),
         ({"env": {"PYTHONPATH": "/x"}}, "env PYTHONPATH"),
+        ({"zero": 4}, "zero=4: must be 0 to 3"),
+        ({"amp": "int8"}, "amp 'int8': must be float16 or bfloat16"),
+        ({"kind": JobKind.INFERENCE, "auto_parallel": True}, "a graph of its own"),
     ],
 )
 def test_job_without_code_can_bring_none(changes: dict[str, Any], said: str) -> None:
@@ -110,7 +118,7 @@ def test_bad_job_ids_are_refused(job_id: str) -> None:
 def test_spec_survives_the_wire() -> None:
     spec = JobSpec(
         JobKind.SCRIPT, "n", 4, "cuda", 2, -1, ("a", "b c"), {"A": "ü"}, DIGEST, "", 7, 3,
-        ("OOM_HOST",), 1.5, 10, 4, "/c", "r",
+        ("OOM_HOST",), 1.5, 10, 4, "/c", "r", True, 2, "float16",
     )  # fmt: skip
     assert spec_from_proto(spec_to_proto(spec)) == spec
     assert len(fields(JobSpec)) == len(pb.JobSpec.DESCRIPTOR.fields)

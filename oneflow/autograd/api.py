@@ -41,7 +41,7 @@ def backward(
     else:
         mode = current_mode()
         if mode.scale_gradient is not None:
-            grads = [mode.scale_gradient(g) for g in grads]
+            grads = list(map(mode.scale_gradient, grads, roots))
         with mode.backward_pass():
             work.run(roots, grads)
     for target in targets or ():

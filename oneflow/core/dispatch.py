@@ -43,8 +43,9 @@ class Mode:
     has_memory: bool = True
     """Whether tensors have memory that views share."""
 
-    scale_gradient: Callable[[Any], Any] | None = None
-    """Scales the gradient with which a call of `backward` begins, in a mode that scales losses."""
+    scale_gradient: Callable[[Any, Any], Any] | None = None
+    """`scale_gradient(grad, root)`: scales the gradient with which a call of `backward` begins at a
+    tensor, in a mode that scales losses."""
 
     def source(self, read: Callable[[object], Any]) -> Any:
         """The tensor that `read` makes of new input. Its argument is an object that is another one

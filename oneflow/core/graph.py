@@ -99,13 +99,15 @@ class Node:
 
     phase: one of PHASES, as traced.  grad_of: of a node of the backward pass, the id of the first
     value of the op whose gradient it is part of, and of one that is computed again, of the op that
-    it repeats; -1: of none, or not known.  has_own_dtypes: the program chose its dtypes, by an
-    `autocast` inside of `build`, whatever the graph runs in.
+    it repeats; of a seed, the id of the value whose gradient it is; -1: of none, or not known.
+    has_own_dtypes: the program chose its dtypes, by an `autocast` inside of `build`, whatever the
+    graph runs in.  opens: if calls of modules begin with the node, the number of names in the path
+    of the outermost of these; else 0.
     """
 
     __slots__ = (
         "_keyed", "attrs", "grad_of", "has_own_dtypes", "id", "inputs", "location", "module",
-        "next", "op", "outputs", "phase", "placement", "prev", "rate", "stage",
+        "next", "op", "opens", "outputs", "phase", "placement", "prev", "rate", "stage",
     )  # fmt: skip
 
     def __init__(self, id: int, op: str, placement: Placement, attrs: Attrs) -> None:
@@ -122,6 +124,7 @@ class Node:
         self.phase = FORWARD
         self.grad_of = -1
         self.has_own_dtypes = False
+        self.opens = 0
         self.prev: Node | None = None
         self.next: Node | None = None
         self._keyed: tuple[Attrs, str] | None = None
@@ -191,7 +194,10 @@ class Node:
         return f"<node {self.id} {self.op}>"
 
 
-_FACTS = ("rate", "stage", "location", "module", "phase", "grad_of", "has_own_dtypes", "_keyed")
+_FACTS = (
+    *("rate", "stage", "location", "module", "phase", "grad_of", "has_own_dtypes", "opens"),
+    "_keyed",
+)
 """The facts of a node besides its op, its attributes and its place."""
 
 
@@ -287,10 +293,12 @@ class LogicalGraph:
         sbp: Iterable[NdSbp | None] | None = None,
     ) -> Node:
         """A new node right before another; it takes over that node's stage, rate, location, module
-        and phase.
+        and phase, and calls that began with that node begin with this one; but for a variable.
         """
         node = self._make(op, inputs, types, placement, attrs, sbp)
         node.stand_for(before)
+        if op != "variable":
+            node.opens, before.opens = before.opens, 0
         self._link(node, before.prev, before)
         return node
 

@@ -97,7 +97,7 @@ def _node_columns(proto: Any, nodes: list[Node]) -> None:
 
 
 def _phase_code(node: Node) -> int:
-    return PHASES.index(node.phase) + OWN_DTYPES * node.has_own_dtypes
+    return PHASES.index(node.phase) + OWN_DTYPES * (node.has_own_dtypes + 2 * node.opens)
 
 
 def _value_columns(proto: Any, nodes: list[Node]) -> None:
@@ -198,7 +198,7 @@ def graph_from_proto(proto: Any) -> LogicalGraph:
         node.stage, node.rate = stage, PIECE if is_piece else STEP
         node.location, node.module = locations[location], modules[module]
         node.phase, node.grad_of = PHASES[phase % OWN_DTYPES], of - 1
-        node.has_own_dtypes = phase >= OWN_DTYPES
+        node.opens, node.has_own_dtypes = divmod(phase // OWN_DTYPES, 2)
         for value, (step, _, _) in zip(node.outputs, made, strict=True):
             value.id = last = last + step
             if not 0 <= last < bound or last in values:

@@ -53,6 +53,8 @@ def print_node(node: Node, *, with_location: bool = True) -> str:
         text += f" of=%{node.grad_of}"
     if node.has_own_dtypes:
         text += " own_dtypes"
+    if node.opens:
+        text += f" opens={node.opens}"
     if with_location and (node.module or node.location):
         text += f"  # {node.module}; {node.location}".rstrip()
     return text
@@ -79,6 +81,7 @@ _NODE = re.compile(
     r"(?:(?P<outputs>%.*?) = )?(?P<op>\w+)\((?P<args>.*)\) @(?P<placement>\w+\[[\d, \[\]]*\])"
     r"(?: stage=(?P<stage>\d+))?(?: rate=(?P<rate>\w+))?"
     rf"(?: phase=(?P<phase>{'|'.join(PHASES)}))?(?: of=%(?P<of>\d+))?(?P<own> own_dtypes)?"
+    r"(?: opens=(?P<opens>\d+))?"
     r"(?:  # (?P<module>\S*); ?(?P<location>.*))?"
 )
 _SBP = r"(?:S\(\d+\)|B|P)"
@@ -119,7 +122,7 @@ def _parse_node(graph: LogicalGraph, line: str, values: dict[int, Value]) -> Non
     )
     node.stage, node.rate = int(match["stage"] or 0), match["rate"] or STEP
     node.phase, node.grad_of = match["phase"] or FORWARD, int(match["of"] or -1)
-    node.has_own_dtypes = match["own"] is not None
+    node.has_own_dtypes, node.opens = match["own"] is not None, int(match["opens"] or 0)
     node.module, node.location = match["module"] or "", match["location"] or ""
     for value, (number, _, _) in zip(node.outputs, outputs, strict=True):
         value.id = int(number)

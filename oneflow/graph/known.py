@@ -52,6 +52,7 @@ class Place:
     module: path of the module that is called.  stage: its stage; None outside of all that have one.
     maker: the node of the call whose gradients are recorded.  writes_back: what was overwritten
     elsewhere is brought back to where it lies.  has_own_dtypes: ops keep the dtypes of the program.
+    opens: of the next node, see Node.
     """
 
     module: str = ""
@@ -60,6 +61,7 @@ class Place:
     is_backward: bool = False
     writes_back: bool = False
     has_own_dtypes: bool = False
+    opens: int = 0
 
 
 def known_of(spec: GraphSpec, read_ahead: Sequence[Tensor]) -> Known:

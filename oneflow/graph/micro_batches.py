@@ -103,15 +103,24 @@ def _visit(node: Node, same: Node, found: dict[int, Kind], num_pieces: int) -> N
         return
     if node.declared.is_random or node.declared.mutates:
         raise Mixed
+    if node.op == SEED:
+        _check_loss(found.get(node.grad_of), kinds)
+        return
     has_rows = any(isinstance(k, Rows) for k in kinds)
-    if has_rows and node.op == SEED:  # the gradient is that of a sum
-        raise Mixed
     if any(kinds) and not has_rows:
         _set(found, node, [_of_sums(node, same, kinds, num_pieces)] * len(node.outputs))
     elif _changes(node, same):
         raise Mixed
     elif has_rows:
         _set(found, node, _of_rows(node, kinds))
+
+
+def _check_loss(loss: Kind, given: list[Kind]) -> None:
+    """Check that a backward pass begins at a mean, or at what the batch has no part in, with a
+    gradient that is the same for all rows.
+    """
+    if any(given) or isinstance(loss, Rows) or (loss is not None and loss.degree):
+        raise Mixed
 
 
 def _set(found: dict[int, Kind], node: Node, kinds: list[Kind]) -> None:

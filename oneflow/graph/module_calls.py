@@ -23,7 +23,13 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
     path = known.paths.get(id(module)) or f"{before.module}.{type(module).__name__}".lstrip(".")
     stage = known.stage_of.get(id(module))
     trace.called[id(module)] = module
-    trace.at = replace(before, module=path, stage=before.stage if stage is None else stage.id)
+    depth = path.count(".") + 1
+    trace.at = replace(
+        before,
+        module=path,
+        stage=before.stage if stage is None else stage.id,
+        opens=min(before.opens or depth, depth),
+    )
     if stage is not None and stage.placement is not None:
         placement = stage.placement
         args = map_tensors(args, lambda x: _moved(trace, x, placement))
@@ -34,6 +40,7 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
         locate(error, trace.at.module)
         raise
     finally:
+        before.opens = trace.at.opens
         trace.at = before
 
 

@@ -138,19 +138,21 @@ class Trace(Mode):
         try:
             yield
         finally:
+            before.opens = self.at.opens
             self.at = before
 
     def end_build(self) -> None:
         """Optimizers follow: they draw once a step."""
         self.draws.end_pieces()
 
-    def scale_gradient(self, grad: Tensor) -> Tensor:
-        """The gradient with which a backward pass begins, marked so that a pass finds it; a pass
-        within a pass, as of a checkpoint, goes on with gradients that are scaled.
+    def scale_gradient(self, grad: Tensor, root: Tensor) -> Tensor:
+        """The gradient with which a backward pass begins at `root`, marked so that a pass finds it;
+        a pass within a pass, as of a checkpoint, goes on with gradients that are scaled.
         """
         if self.at.is_backward:
             return grad
         seed = self.structural(SEED, grad, grad.meta, {})
+        seed.value.node.grad_of = self.value_of(root).id
         record_call(SEED, (grad,), (seed,), lambda grads: grads, on_release=nothing_saved)
         return seed
 
@@ -539,6 +541,8 @@ class Trace(Mode):
             node = self.graph.append(op, values, types, placement, attrs)
             if self._first is None and not at_front:
                 self._first = node
+        if self.at.opens and op not in ("variable", "input", "unpack"):
+            node.opens, self.at.opens = self.at.opens, 0
         node.stage = self._stage_on(placement, values)
         self._note_phase(node)
         node.module = self.at.module

@@ -6,19 +6,28 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oneflow.core.dispatch import is_traced
 from oneflow.core.errors import GraphError, OneFlowError
-from oneflow.core.location import locate, package_file, user_location, user_stack
+from oneflow.core.location import (
+    locate,
+    package_file,
+    user_location,
+    user_stack,
+    with_location,
+)
 from oneflow.graph.known import known_of
 from oneflow.graph.names import buffers_of
 from oneflow.graph.precision import precision
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, map_tensors, tensors_of
 from oneflow.nn.module import Module
+from oneflow.optim.hooks import register_optimizer_step_pre_hook
 from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.graph.spec import GraphSpec
+    from oneflow.optim.optimizer import Optimizer
 
 
 Build = Callable[..., Any]
@@ -51,6 +60,7 @@ def trace_build(
     for optimizer in spec.optimizers:
         for parameter in optimizer.parameters():
             trace.hide_gradient(parameter)
+    refusing = register_optimizer_step_pre_hook(_refuse_step)
     try:
         # Whether the first call is made inside no_grad() says nothing about the graph.
         with trace.active(), set_grad_enabled(True):
@@ -59,8 +69,24 @@ def trace_build(
         locate(error)
         raise
     finally:
+        refusing.remove()
         trace.restore_gradients()
         trace.draws.close()
+
+
+def _refuse_step(optimizer: Optimizer, args: object, kwargs: object) -> None:
+    """Refuse an optimizer's step in `build`: it would be one more update, with the learning rate
+    and the number of the step that traced it. Other threads may go on.
+    """
+    if is_traced():
+        name = type(optimizer).__name__
+        raise with_location(
+            GraphError(
+                f"step() of {name} is called in build(), but a graph updates the parameters itself "
+                "at the end of each step: leave the call out, and give the optimizer to "
+                "add_optimizer()"
+            )
+        )
 
 
 def _record(spec: GraphSpec, build: Build, trace: Trace, given: Tree) -> Any:

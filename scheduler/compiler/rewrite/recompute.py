@@ -51,12 +51,12 @@ def _calls(graph: LogicalGraph, path: str) -> list[list[Node]]:
     """
     calls: list[list[Node]] = []
     made: set[int] = set()
-    last = ""
+    last, depth = "", path.count(".") + 1
     for node in graph:
         if node.op in _GIVEN:
             continue
         is_inside = node.phase in (FORWARD, AGAIN) and is_under(node.module, path)
-        if is_inside and node.phase != last:
+        if is_inside and (node.phase != last or 0 < node.opens <= depth):
             calls.append([])
             made = set()
         last = node.phase if is_inside else ""
@@ -109,6 +109,7 @@ class _Part:
         with inserting(self._graph, before, like=node, phase=AGAIN) as at:
             twin = at.add(node.op, inputs, types, node.placement, node.attrs)
         twin.rate, twin.has_own_dtypes = node.rate, node.has_own_dtypes
+        twin.opens = node.opens
         twin.grad_of = node.outputs[0].id if node.outputs else -1
         for value, new in zip(node.outputs, twin.outputs, strict=True):
             new.sbp = value.sbp

@@ -207,6 +207,42 @@ def test_one_module_in_two_places_has_one_weight() -> None:
         assert graph(flow.tensor(x)).item() == pytest.approx(loss.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("place", ["before", "between", "after"])
+def test_gradients_are_cleared_in_build_as_outside(place: str) -> None:
+    """A loop that clears them first trains alike; one that clears them last updates with zeros."""
+    layer, expected = nn.Linear(6, 6), nn.Linear(6, 6)
+    expected.load_state_dict(layer.state_dict())
+    both = [SGD(x.parameters(), lr=0.1) for x in (layer, expected)]
+
+    def loss_of(model: Any, optimizer: Any, x: Any) -> Any:
+        if place == "before":
+            optimizer.zero_grad()
+        model(x).square().sum().backward()
+        if place == "between":
+            optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        if place == "after":
+            optimizer.zero_grad()
+        return loss
+
+    class Clears(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+            self.add_optimizer(both[0])
+
+        def build(self, x: Any) -> Any:
+            return loss_of(self.layer, both[0], x)
+
+    graph = Clears()
+    for x in X[:3]:
+        both[1].zero_grad()
+        loss = loss_of(expected, both[1], flow.tensor(x))
+        both[1].step()
+        assert graph(flow.tensor(x)).item() == pytest.approx(loss.item(), rel=1e-5)
+
+
 def test_results_do_not_depend_on_how_ops_are_ordered() -> None:
     losses = []
     for mode in ("Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "DelayShortGpu"):

@@ -87,6 +87,32 @@ def test_modules_that_mix_rows_or_draw_keep_the_batch_whole() -> None:
     assert found(through, nn.Dropout(0.5)) is None
 
 
+@pytest.mark.parametrize(
+    "loss, means",
+    [
+        (lambda h: h.square().mean(), {0}),
+        (lambda h: h.square().sum(), None),
+        (lambda h: h.square().sum(1), None),
+        (lambda h: h.square().mean().sqrt(), None),
+    ],
+)
+def test_a_loss_that_is_not_returned_counts(loss: Any, means: Any) -> None:
+    """The gradients with which backward() begins are none that the loss has a part in."""
+
+    class Hides(Computes):
+        def build(self, x: Any, y: Any) -> Any:
+            h = self.linear(x)
+            hidden = loss(h)
+            hidden.backward(flow.ones(*hidden.shape))
+            return [h.mean()]
+
+    given: Any = ((flow.ones(ROWS, 6), flow.zeros(ROWS, dtype=flow.int64)), {})
+    graphs = [Hides(lambda h, y: [], pieces) for pieces in (1, PIECES)]
+    assert (
+        means_of(*(trace_build(graph._spec, graph.build, given).trace for graph in graphs)) == means
+    )
+
+
 def test_two_backward_passes_keep_the_batch_whole() -> None:
     def twice(h: Any, y: Any) -> list[Any]:
         h.square().mean().backward(retain_graph=True)

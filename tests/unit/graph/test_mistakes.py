@@ -359,6 +359,40 @@ def test_a_training_graph_without_backward_is_a_mistake():
         Forgetful()(flow.ones(2, 3))
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("is_added", [True, False])
+def test_a_step_in_build_is_a_mistake(is_before: bool, is_added: bool) -> None:
+    """It would update with the learning rate of the trace, besides what the graph does itself."""
+    model = nn.Linear(3, 1)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+
+    class Steps(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            if is_added:
+                self.add_optimizer(optimizer)
+
+        def build(self, x: Any) -> Any:
+            for calls_backward in (not is_before, is_before):
+                if calls_backward:
+                    loss = self.model(x).sum()
+                    loss.backward()
+                else:
+                    optimizer.step()
+            return loss
+
+    before = model.weight.numpy().copy()
+    text = fails(GraphError, lambda: Steps()(flow.ones(2, 3)))
+    line = Steps.build.__code__.co_firstlineno + 6
+    assert text.startswith("step() of SGD is called in build()") and f"{HERE}:{line})" in text
+    assert optimizer.state["step"] == 0
+    np.testing.assert_array_equal(model.weight.numpy(), before)
+    model(flow.ones(2, 3)).sum().backward()
+    optimizer.step()
+    assert optimizer.state["step"] == 1
+
+
 # ---- what is no tensor, no graph, or not here ----------------------------------------------------
 
 

@@ -4,6 +4,7 @@ the memory limit of graphs in pipelines. All ranks run in this process.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
+from oneflow.core.graph_text import parse_graph
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import NdSbp, Split
+from oneflow.graph.cluster import rewritten
 from oneflow.graph.memory_report import Recomputed
+from oneflow.graph.tracing import trace_build
 from oneflow.nn.graph import GraphModule
 from oneflow.scheduler.compiler.layout.signatures import (
     BYTES_PER_SECOND,
@@ -134,6 +138,31 @@ def test_saved_bytes_are_those_of_the_micro_batches_under_way(
         said = sum(cost.saved_nbytes for cost in found.values())
         saved = arena(plain, i * copies) - arena(again, i * copies)
         assert 0.95 * (said - held) <= saved <= said
+
+
+def test_calls_side_by_side_are_computed_again_one_by_one() -> None:
+    """Each right before its gradients: no more than one is there again at a time."""
+
+    class Twice(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 4)))
+            self.add_optimizer(flow.optim.SGD(self.block.parameters(), lr=0.1))
+            self.block.to(GraphModule).activation_checkpointing = True
+
+        def build(self, x: Any) -> Any:
+            for _ in range(3):
+                x = self.block(x)
+            x.sum().backward()
+            return x
+
+    graph = Twice()
+    traced = trace_build(graph._spec, graph.build, ((flow.ones(2, 4),), {})).trace.graph
+    again = rewritten(traced, graph._spec.job_config())
+    phases = [node.phase for node in again if node.op not in ("variable", "input")]
+    found = [phase for phase, _ in groupby(phases)]
+    assert found == ["forward", "backward"] + ["again", "backward"] * 3 + ["update"]
+    assert str(parse_graph(str(again))) == str(again)
 
 
 def test_a_module_inside_of_another_is_paid_for_twice() -> None:

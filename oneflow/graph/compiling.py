@@ -78,7 +78,7 @@ class Compiled:
 
         def result(_: Tensor) -> Tensor:
             index, x = next(traced)
-            return _output(x, self.output_values[index], results.get(index))
+            return output_tensor(x, self.output_values[index], results.get(index))
 
         return map_tensors(self.outputs, result)
 
@@ -179,7 +179,7 @@ def _compile(spec: GraphSpec, trace: Trace, built: Built) -> Compiled:
         built.outputs,
         values,
         built.modes,
-        _randomness(spec, trace.draws.counts, spanned),
+        randomness_of(spec, trace.draws.counts, spanned),
         Sources(trace.sources) if trace.sources else None,
         costs_in(job.bound.plan, config),
         HalfCopies.of([pair for pair in spec.variables.halves.values() if id(pair[1]) in held]),
@@ -192,14 +192,14 @@ def ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
     return graph.rank_ids if together else []
 
 
-def _randomness(
+def randomness_of(
     spec: GraphSpec, counts: Sequence[tuple[Generator, int, int]], ranks: list[int]
 ) -> GraphRandomness | None:
     """None: the graph calls no generator."""
     return GraphRandomness(spec.name, counts, spec.config.num_pieces, ranks) if counts else None
 
 
-def _output(x: Tensor, value: Value, array: Array | None) -> Tensor:
+def output_tensor(x: Tensor, value: Value, array: Array | None) -> Tensor:
     if x._placement is None:
         assert array is not None
         return wrap(array)

@@ -13,14 +13,13 @@ from oneflow.core.graph import LogicalGraph, Value
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.compiling import (
-    _output,
-    _randomness,
     gpu_index,
+    output_tensor,
+    randomness_of,
     ranks_that_draw_together,
     trace_graph,
 )
-from oneflow.graph.function_traces import Call, Given, graph_of, surroundings
-from oneflow.graph.job_configs import config_of
+from oneflow.graph.function_traces import Call, Given, spec_of_call, surroundings
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.tree import flatten, map_tensors, tensors_of
 from oneflow.graph.two_passes import GRAD, SAVED, Passes, cut, overwrites
@@ -35,8 +34,9 @@ class FunctionPlan:
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         call = Call(function)
-        self._graph = graph = graph_of(call, given)
-        built = trace_graph(graph, *given)
+        spec = spec_of_call(call, given)
+        self.name = spec.name
+        built = trace_graph(spec, call.build, *given)
         trace, passes = built.trace, cut(built.trace.graph, len(call.outputs))
         self._held = [x for _, x in flatten(given) if not isinstance(x, Tensor)]
         self._held += surroundings(function)  # an identity in the key stays that of one object
@@ -47,13 +47,13 @@ class FunctionPlan:
         # Traced tensors have histories: all that the plans need of them is kept without.
         self._returned = map_tensors(call.returned, _blank)
         self._outputs = [_blank(y) for y in call.outputs]
-        self._config = config_of(graph)
+        self._config = spec.job_config()
         self._forward = self._bind(passes.forward)
         self._backward = _BackwardPass(self, passes)
         self._values = _outputs_of(self._forward)
         self._written = _written(passes.forward, trace.variables)
         ranks = ranks_that_draw_together(passes.forward)
-        self._randomness = _randomness(graph, trace.draws.counts, ranks)
+        self._randomness = randomness_of(spec, trace.draws.counts, ranks)
         self._modes = built.modes
         self._modes.settle()
         self._switches = switches.count
@@ -81,7 +81,9 @@ class FunctionPlan:
             self._randomness.skip_step()
         for x in self._written:
             x._version[0] += 1
-        made = [_output(y, self._values[i], results.get(i)) for i, y in enumerate(self._outputs)]
+        made = [
+            output_tensor(y, self._values[i], results.get(i)) for i, y in enumerate(self._outputs)
+        ]
         if self._wanted:
             targets = [inputs[t] if isinstance(t, int) else t for t in self._targets]
             saved = _Saved(self._backward, feeds, inputs, made, results, self._wanted, targets)
@@ -96,10 +98,6 @@ class FunctionPlan:
             return made[route] if isinstance(route, int) else route
 
         return map_tensors(self._returned, result)
-
-    @property
-    def name(self) -> str:
-        return self._graph.name
 
     def _bind(self, graph: LogicalGraph) -> Job:
         variables = _variables(graph, self._variables)
@@ -137,7 +135,7 @@ class _BackwardPass:
             self._job = self._plan._bind(self._graph)
             self._values = _outputs_of(self._job)
         results = self._job.run(feeds)
-        return [_output(x, self._values[i], results.get(i)) for i, x in enumerate(targets)]
+        return [output_tensor(x, self._values[i], results.get(i)) for i, x in enumerate(targets)]
 
     def close(self) -> None:
         if self._job is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from oneflow.amp.autocasting import Autocasting
@@ -11,7 +13,9 @@ from oneflow.autograd.api import grad
 from oneflow.core.dispatch import current_mode, use_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import Value
-from oneflow.graph.graph import Graph
+from oneflow.graph.debugging import Debugging
+from oneflow.graph.plans import Plans
+from oneflow.graph.spec import GraphSpec
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, flatten, tensors_of
 from oneflow.graph.two_passes import GRAD
@@ -46,17 +50,7 @@ def surroundings(function: Callable[..., Any]) -> Iterator[object]:
             yield found
 
 
-class _Both(Graph):
-    """Traces a call."""
-
-    def __init__(self, call: Call, modules: Sequence[Module]) -> None:
-        super().__init__()
-        self.call = call
-        for i, module in enumerate(modules):
-            setattr(self, f"module{i or ''}", module)
-
-    def build(self, *args: object, **kwargs: object) -> list[Tensor]:
-        return self.call.trace(args, kwargs)
+_numbers = itertools.count()
 
 
 class Call:
@@ -78,7 +72,7 @@ class Call:
         self.wanted: list[int] = []
         self.targets: list[int | Any] = []
 
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    def build(self, *args: object, **kwargs: object) -> list[Tensor]:
         """Runs the function, then its backward pass. Returns the outputs, and the gradients."""
         trace = cast(Trace, current_mode())
         given = tensors_of((args, kwargs))
@@ -161,10 +155,12 @@ def _modules(function: Callable[..., Any], given: tuple[Any, ...]) -> list[Modul
     return list({id(x): x for x in seen if isinstance(x, Module)}.values())
 
 
-def graph_of(call: Call, given: tuple[Any, ...]) -> Graph:
-    """The graph that traces a call with such (args, kwargs), under the function's name."""
+def spec_of_call(call: Call, given: tuple[Any, ...]) -> GraphSpec:
+    """The definition of the graph that traces a call with such (args, kwargs), under the function's
+    name.
+    """
     function = call.function
-    name = getattr(function, "__name__", type(function).__name__)
-    kind = type("".join(c for c in name if c.isalnum() or c == "_"), (_Both,), {})
-    made: Graph = kind(call, _modules(function, given))
-    return made
+    given_name = getattr(function, "__name__", type(function).__name__)
+    name = f"{''.join(c for c in given_name if c.isalnum() or c == '_')}_{next(_numbers)}"
+    modules = {f"module{i or ''}": m for i, m in enumerate(_modules(function, given))}
+    return GraphSpec(name, Debugging(name), Plans(1), modules=OrderedDict(modules))

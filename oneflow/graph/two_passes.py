@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import BACKWARD, LogicalGraph, Node, Value
 from oneflow.core.op import find_op
-from oneflow.scheduler.compiler.dedupe import erase_dead
+from oneflow.scheduler.compiler.rewrite.dedupe import erase_dead
 
 GRAD, SAVED = "grad.", "saved."
 """Prefixes of the names of inputs of the backward pass: gradients of outputs, and what was saved.

@@ -119,7 +119,7 @@ class Mode:
 
     def share(self, x: Tensor, other: Tensor) -> None:
         """Let `other`, which has the values of `x` and no history, change when `x` is written to,
-        and `x` when `other` is, in a mode without memory that would see to that."""
+        and `x` when `other` is, although no memory that both share sees to that."""
 
     check_read: Callable[[Any], None] | None = None
     """Called with a tensor before its values are read by the program, in a mode that may refuse

@@ -51,7 +51,7 @@ from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
 from oneflow.tensor.tensor import Tensor, adopt, cpu_device, extra, needs_data, raw
-from oneflow.tensor.views import become, stand_in, view_of
+from oneflow.tensor.views import become, owner_of, stand_in, view_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -314,8 +314,8 @@ def data_ptr(self: Tensor) -> int:
 
 def storage_offset(self: Tensor) -> int:
     """Elements between the start of the tensor this is a view of and its own first element."""
-    view = view_of(self)
-    return 0 if view is None else (data_ptr(self) - data_ptr(view.base)) // self.meta.dtype.bytes
+    owner = owner_of(self)
+    return 0 if owner is self else (data_ptr(self) - data_ptr(owner)) // self.meta.dtype.bytes
 
 
 def to_global(

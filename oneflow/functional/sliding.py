@@ -13,7 +13,7 @@ from oneflow.ops import slicing
 from oneflow.ops import sliding as ops
 from oneflow.ops.complex_numbers import view_as_complex, view_as_real
 from oneflow.tensor.tensor import Tensor
-from oneflow.tensor.views import apart, view_of
+from oneflow.tensor.views import apart, owner_of, view_of
 
 
 def as_strided(
@@ -41,11 +41,17 @@ def as_strided(
 
 
 def _memory_of(x: Tensor) -> tuple[Tensor, int]:
-    """The tensor that owns the memory of `x`, and where `x` begins in it."""
+    """The tensor that shows all the memory of `x`, with the history of `x`, and where `x` begins in
+    it.
+    """
     view = view_of(x)
     if view is None or x._placement is not None:
         return x, 0
-    return _shown_as(view.base, x.meta.dtype), x.storage_offset()
+    base = x if view.is_detached else view.base
+    below = view_of(base)
+    if below is not None and below.steps:  # a detached part: its history is that of no whole
+        base = owner_of(x).detach()
+    return _shown_as(base, x.meta.dtype), x.storage_offset()
 
 
 def _shown_as(base: Tensor, dtype: DType) -> Tensor:

@@ -35,6 +35,7 @@ from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, cpu_device, raw
 from oneflow.tensor.views import (
     SHARED,
+    link_detached,
     link_view,
     require_single_places,
     write_shared,
@@ -171,6 +172,10 @@ class Eager(Mode):
             write_shared(self, x, view, new)
         else:
             write_through(self, x, view, new)
+
+    def share(self, x: Tensor, other: Tensor) -> None:
+        """See views.py."""
+        link_detached(x, other)
 
     def store(self, x: Tensor, new: Tensor) -> None:
         """Copies the array of `new`, laid out as that of `x`, into that of `x`."""

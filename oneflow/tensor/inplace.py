@@ -10,7 +10,7 @@ from oneflow.core.errors import AutogradError, DTypeError, GraphError, ShapeErro
 from oneflow.core.op import find_op
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.tensor import Tensor
-from oneflow.tensor.views import with_history
+from oneflow.tensor.views import owner_of, with_history
 
 
 def before(x: Tensor, *others: object) -> Tensor:
@@ -31,7 +31,7 @@ def check_writable(x: Tensor) -> None:
     gradient.
     """
     view = x._extra.view if x._extra is not None else None
-    whole = x if view is None else view.base
+    whole = x if view is None else owner_of(x)
     if whole._extra is not None and whole._extra.copied:
         raise GraphError(
             "x[i] with a position that is known only when the graph runs is a copy here, where "

@@ -223,7 +223,7 @@ class Tensor(TableMethods):
         While nn.Graph.build is traced, a backward pass is told of such writes: what it saved would
         be the old values.
         """
-        if self.value is not None:
+        if self._is_apart():
             return self.detach()
         other = alias(self)
         other._version = UnseenVersion(self._version)
@@ -371,9 +371,15 @@ class Tensor(TableMethods):
         """The same memory without history."""
         other = alias(self)
         other._requires_grad = False
-        if self.value is not None:
+        if self._is_apart():
             current_mode().share(self, other)
         return other
+
+    def _is_apart(self) -> bool:
+        """Whether writes to an alias do not reach all by themselves: to a value of a graph, or to a
+        view whose values are its own."""
+        view = self._extra.view if self._extra is not None else None
+        return self.value is not None or (view is not None and view.taken_at >= 0)
 
     def retain_grad(self) -> None:
         """Keeps `.grad` of a tensor that is not a leaf."""

@@ -11,6 +11,10 @@ Both behave alike. Writing to a view writes to its base; views whose values are 
 again when they are read after that. Histories follow: the base gets that of the same program
 written without in-place operations, and a view gets the one it would have if taken now, both when
 next used. All tensors of one base share its version counter, by which a view knows what it missed.
+
+A detached tensor is a view of values alone. Its history begins with itself, and it is the base of
+the views that are taken of it: a write to one of these reaches the memory of all, and the history
+of the detached tensor, but none before it.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ class View:
 
     taken_at: the version of the base at which the values were taken; SHARED if they are the base's.
     history_at: the version at which the history was taken.  is_detached: it has a history of its
-    own, and writes to it are none of the history of the base.
+    own, and writes to it are none of the history of the base; a view of it has it as the base.
     """
 
     __slots__ = ("_base", "history_at", "is_detached", "steps", "taken_at")
@@ -99,11 +103,20 @@ def view_of(x: Tensor) -> View | None:
     return x._extra.view if x._extra is not None else None
 
 
+def owner_of(x: Tensor) -> Tensor:
+    """The tensor that is a view of no other, in whose memory `x` lies: `x` itself, or the base of
+    its base, where that is detached.
+    """
+    view = view_of(x)
+    while view is not None:
+        x = view.base
+        view = view_of(x)
+    return x
+
+
 def apart(x: Tensor, source: Tensor) -> Tensor:
     """`x`, or a copy of it if it is `source` or a view of the same memory."""
-    shown, seen = view_of(x), view_of(source)
-    base, other = shown.base if shown else x, seen.base if seen else source
-    made: Tensor = call(find_op("copy"), x) if base is other else x
+    made: Tensor = call(find_op("copy"), x) if owner_of(x) is owner_of(source) else x
     return made
 
 
@@ -132,16 +145,16 @@ def link_view(op: type[Op], x: Tensor, out: Tensor, attrs: Attrs, *, own: bool) 
     version = x._version[0]
     taken_at = version if own or (known and known.taken_at != SHARED) else SHARED
     out._version = x._version
-    if known is None:
+    if known is None or known.is_detached:
         extra(out).view = View(x, ((op, attrs),), taken_at, version)
     else:
         steps = (*known.steps, (op, attrs))
-        extra(out).view = View(known.base, steps, taken_at, version, known.is_detached)
+        extra(out).view = View(known.base, steps, taken_at, version)
 
 
 def link_detached(x: Tensor, other: Tensor) -> None:
-    """Remember that `other`, which has no history, has the values of `x` wherever they are in no
-    memory."""
+    """Remember that `other`, which has no history, has the values of `x` wherever they are not in
+    memory that both share."""
     known = view_of(x)
     base, steps = (x, ()) if known is None else (known.base, known.steps)
     version = x._version[0]
@@ -206,7 +219,7 @@ def become(x: Tensor, function: Callable[[Tensor], Tensor]) -> None:
     seen = function(old)
     if seen is old:
         return
-    if known is None:
+    if known is None or known.is_detached:
         extra(x).root = old
     if x._extra is not None:
         extra(old).former = x._extra.former
@@ -247,7 +260,7 @@ def write_shared(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
     x._version[0] += 1
     if not state.enabled:
         return
-    if new._requires_grad or view.base._requires_grad:
+    if not view.is_detached and (new._requires_grad or view.base._requires_grad):
         _rebase(x, view, new)
     else:
         take_history(x, new)
@@ -260,8 +273,8 @@ def write_through(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
     recorded = recorded and not view.is_detached
     with set_grad_enabled(recorded):
         whole = _put_back(with_history(base), view.steps, new)
-        mode.store(base, whole)
         base._version[0] += 1
+        _store_below(mode, base, whole)
         if recorded:
             take_history(base, whole)
     mode.store(x, new)
@@ -270,6 +283,16 @@ def write_through(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
         take_history(x, new)
     elif state.enabled:
         view.renew(x)
+
+
+def _store_below(mode: Mode, x: Tensor, new: Tensor) -> None:
+    """Give the values of `new` to `x` and, if it is detached, to the tensors whose values it has."""
+    view = view_of(x)
+    if view is not None and view.taken_at != SHARED:
+        with no_grad():
+            _store_below(mode, view.base, _put_back(alias(view.base), view.steps, new))
+        view.taken_at = x._version[0]
+    mode.store(x, new)
 
 
 def _put_back(base: Tensor, steps: Steps, part: Tensor) -> Tensor:

@@ -394,6 +394,36 @@ def views(trial: Trial) -> None:
         trial.run(f"views {nd_sbp_str(nd_sbp)} on {placement}", work)
 
 
+def detached(trial: Trial) -> None:
+    """Writes through `detach()` and `.data` of slices reach the whole, and have a history of their
+    own."""
+
+    def program(x: Any, v: Any) -> list[Any]:
+        x.requires_grad = v.requires_grad = True
+        y = x * 2.0
+        part = y[2:6].detach()
+        row = part[1]
+        part.add_(v)
+        y[4:].data.fill_(0.5)
+        y[:3].detach()[1:].mul_(3.0)
+        y.detach()[6] = 7.0
+        seen = [t.detach().clone() for t in (y, part, row)]
+        grads = flow.autograd.grad((y * 3.0).sum() + (part * row).sum(), [x, v])
+        return [*seen, *grads]
+
+    v = np.random.default_rng(5).normal(size=(4, 6, 5))
+    expected = [t.numpy() for t in program(local(X), local(v))]
+    for placement, nd_sbp in layouts(X, 17, 3):
+
+        def work(placement: Any = placement, nd_sbp: Any = nd_sbp) -> None:
+            given = draw(np.random.default_rng(2), v, placement)
+            found = program(scatter(X, placement, nd_sbp, 1), scatter(v, placement, given, 2))
+            for t, e in zip(found, expected, strict=True):
+                check(t, e, 1e-8)
+
+        trial.run(f"detached {nd_sbp_str(nd_sbp)} on {placement}", work)
+
+
 class Model(nn.Module):  # type: ignore[misc]
     def __init__(self, weight: Any) -> None:
         super().__init__()
@@ -450,7 +480,7 @@ def main() -> None:
     trial = Trial()
     for scene in (
         slices, indices, rows_stay, functions, writes, writes_stay, written_gradients, in_place,
-        views, graphs, versions,
+        views, detached, graphs, versions,
     ):  # fmt: skip
         scene(trial)
     trial.finish()

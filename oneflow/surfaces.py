@@ -32,6 +32,17 @@ FUNCTIONS = ("oneflow.functional.", "oneflow.ops.")
 CHECKED_INSIDE = ("add", "sub", "mul", "div", "matmul", "relu", "sigmoid", "tanh", "gelu", "silu")
 """Functions of every training step that look at their operands themselves: one call less."""
 
+NO_TENSORS = frozenset((float, int, bool, str, tuple, list, type(None)))
+"""Classes of most arguments that are to be numbers: none of these has a gradient to lose."""
+
+NUMERIC = frozenset(("Number", "float", "int", "Size", "Factors", "str", "None"))
+"""Words of annotations of parameters that take numbers, and a tensor only as one."""
+
+NO_NUMBER = frozenset(("str", "None"))
+
+NOWHERE = 1 << 30
+"""The position of a parameter that has none."""
+
 NUMPY_KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
 """Keywords of NumPy that PyTorch and OneFlow take wherever they have the other one."""
 
@@ -151,6 +162,7 @@ def _taking(
 
     writes: the name under which it takes `out=`, too; "" if it does not.
     """
+    numbers = _numbers_of(function)
 
     def apply(*args: Any, **keywords: Any) -> Any:
         if order:
@@ -173,6 +185,8 @@ def _taking(
                     )
                 keywords[ours] = keywords.pop(theirs)
         try:
+            if numbers:
+                args, keywords = _as_numbers(function, numbers, args, keywords)
             return function(*args, **keywords)
         except Exception as error:
             if (plain := _misuse().plain(args, keywords)) is None:
@@ -188,9 +202,12 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     NumPy's numbers are numbers: a call that fails with some is made again with Python's.
     """
+    numbers = _numbers_of(function)
 
     def apply(*args: object, **keywords: object) -> Any:
         try:
+            if numbers:
+                args, keywords = _as_numbers(function, numbers, args, keywords)
             return function(*args, **keywords)
         except Exception as error:
             if (plain := _misuse().plain(args, keywords)) is None:
@@ -199,6 +216,33 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         return apply(*plain[0], **plain[1])
 
     return _named_as(apply, function)
+
+
+def _numbers_of(function: Callable[..., Any]) -> tuple[tuple[str, int], ...]:
+    """Name and position of each parameter of a function that takes numbers and no tensors."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(
+        (p.name, place if p.kind is p.POSITIONAL_OR_KEYWORD else NOWHERE)
+        for place, p in enumerate(parameters)
+        if set(words := str(p.annotation).split(" | ")) <= NUMERIC
+        and not NO_NUMBER.issuperset(words)
+    )
+
+
+def _as_numbers(
+    function: Callable[..., Any],
+    numbers: tuple[tuple[str, int], ...],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, with a number in place of each tensor that stands for one."""
+    given = len(args)
+    for name, place in numbers:
+        value = args[place] if place < given else keywords.get(name)
+        if value.__class__ not in NO_TENSORS:
+            found: tuple[Any, Any] = _misuse().as_numbers(function, numbers, args, keywords)
+            return found
+    return args, keywords
 
 
 def _misuse() -> Any:

@@ -25,6 +25,7 @@ from oneflow.functional.promotion import (
 from oneflow.functional.results import into
 from oneflow.ops import binary, compare, scalar, unary
 from oneflow.ops import where as where_ops
+from oneflow.tensor.alike import number_of
 from oneflow.tensor.inplace import take_result
 from oneflow.tensor.tensor import Tensor
 
@@ -40,6 +41,8 @@ def add(
     """input + alpha * other."""
     if out is not None:
         return into(add(input, other, alpha=alpha), out, (input, other))
+    if alpha.__class__ is not int:
+        alpha = number_of(alpha, "alpha", "add")
     if alpha != 1:
         other = _scaled(other, alpha, input) if isinstance(other, Tensor) else other * alpha
     if inplace:
@@ -87,6 +90,8 @@ def sub(
     """input - alpha * other."""
     if out is not None:
         return into(sub(input, other, alpha=alpha), out, (input, other))
+    if alpha.__class__ is not int:
+        alpha = number_of(alpha, "alpha", "sub")
     if alpha != 1:
         other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
     result = _sub(input, other)

@@ -164,10 +164,10 @@ def full(
     **where: Unpack[Where],
 ) -> Tensor:
     """A tensor filled with one number, whose kind gives the dtype unless it is given."""
-    if _is_computed(fill_value) and not where:
-        wanted = fill_value.dtype if dtype is None else dtype_of(dtype)
-        return _repeated(fill_value, shape_of((size,)), wanted)
-    value = number_of(fill_value, "full: fill_value")
+    value = number_of(fill_value, "fill_value", "full")
+    if _is_computed(value) and not where:
+        wanted = value.dtype if dtype is None else dtype_of(dtype)
+        return _repeated(value, shape_of((size,)), wanted)
     if dtype is None:
         float_dtype = get_default_dtype()
         wide = dtypes.complex128 if float_dtype is dtypes.float64 else dtypes.complex64
@@ -178,7 +178,7 @@ def full(
 
 def _is_computed(value: Number | Tensor) -> TypeGuard[Tensor]:
     """Whether a graph computes the value, which then cannot be read as a number."""
-    return isinstance(value, Tensor) and value.value is not None and not value.requires_grad
+    return isinstance(value, Tensor) and value.value is not None
 
 
 def _repeated(value: Tensor, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -259,10 +259,10 @@ def full_like(
     **where: Unpack[Where],
 ) -> Tensor:
     """`fill_value` in the shape, dtype and place of `input`."""
-    if _is_computed(fill_value) and not where:
+    value = number_of(fill_value, "fill_value", "full_like")
+    if _is_computed(value) and not where:
         wanted = input.dtype if dtype is None else dtype_of(dtype)
-        return _repeated(fill_value, input.meta.shape, wanted)
-    value = number_of(fill_value, "full_like: fill_value")
+        return _repeated(value, input.meta.shape, wanted)
     return _like(input, value, dtype, requires_grad, where)
 
 
@@ -278,7 +278,8 @@ def arange(
     """start, start + step, ... below `end`; `arange(n)` counts from 0. Integers give int64."""
     if end is None:
         start, end = 0, start
-    start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    given = {"start": start, "end": end, "step": step}
+    start, end, step = (number_of(v, name, "arange") for name, v in given.items())
     wanted = None if dtype is None else dtype_of(dtype)
     if not all(map(math.isfinite, (start, end, step))):
         raise ShapeError(f"arange: unsupported range: {start} to {end} by {step}")

@@ -17,7 +17,6 @@ from oneflow.core.dtype import uint8
 from oneflow.core.errors import CallError, DTypeError
 from oneflow.core.op import Op
 from oneflow.core.operand import Number
-from oneflow.tensor.alike import number_of
 from oneflow.tensor.inplace import before, check_writable, overwrite
 from oneflow.tensor.tensor import Tensor
 
@@ -53,7 +52,7 @@ def function_of(
     space: dict[str, Any] = {"op": op, "cast": cast, "fitting": _fitting, "written": _written}
     space["the_tensor"] = partial(_the_tensor, op.name)
     space["explain"] = _explain
-    space["number"] = lambda value, name: number_of(value, f"{op.name}: {name}")
+    space["number"] = _number
     source = "from __future__ import annotations\n" + source + " try:\n"
     source += "".join(f"  {x}\n" for x in lines)
     source += " except (AttributeError, TypeError, ValueError) as error:\n"
@@ -92,10 +91,16 @@ def _as_documented(function: Callable[..., Tensor]) -> Signature:
     return whole.replace(parameters=parameters)
 
 
+def _number(value: object) -> object:
+    """The number of a tensor of one element; anything else as it is, for the op to refuse."""
+    is_number = isinstance(value, Tensor) and value.meta.numel == 1
+    return value.item() if is_number and isinstance(value, Tensor) else value
+
+
 def _converted(attr: Parameter) -> str:
     """Source of the value that the op gets: a float as one, so that 2 and 2.0 are one kernel."""
     name = attr.name
-    plain = f"{name} if {name}.__class__ is float else number({name}, {name!r})"
+    plain = f"{name} if {name}.__class__ is float else number({name})"
     if attr.annotation == "float":
         return f"float({plain})"
     return f"fitting(input, {plain})" if attr.annotation == "Number" else name

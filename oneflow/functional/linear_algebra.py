@@ -17,6 +17,7 @@ from oneflow.functional.results import into
 from oneflow.functional.shaping import diagonal, permute, reshape, unsqueeze
 from oneflow.ops import matmul as ops
 from oneflow.ops import shape as shape_ops
+from oneflow.tensor.alike import number_of
 from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.views import unlinked
 
@@ -43,6 +44,8 @@ def matmul(
         raise ShapeError(
             f"matmul: needs tensors of at least 1 dim, got {input.meta} and {other.meta}"
         )
+    if alpha.__class__ is not float:
+        alpha = number_of(alpha, "alpha", "matmul")
     if input.meta.dtype is not other.meta.dtype:
         dtype = meet(input, other)
         input, other = as_type(input, dtype), as_type(other, dtype)

@@ -20,6 +20,7 @@ import numpy as np
 from oneflow.core.config import current_config
 from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError, CallError, OneFlowError, PositionError
+from oneflow.tensor.alike import number_of
 from oneflow.tensor.tensor import Tensor
 
 _NUMBERS = (numbers.Number, np.generic, Tensor)
@@ -88,6 +89,25 @@ def _plain(value: object) -> Any:
         kind = type(value)
         return kind(map(_plain, value)) if kind in (list, tuple) else value
     return value
+
+
+def as_numbers(
+    function: Callable[..., Any],
+    numbers: tuple[tuple[str, int], ...],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with the numbers of tensors in place of the tensors, where numbers are wanted.
+
+    Raises CallError for a tensor that requires a gradient: none would reach it.
+    """
+    given, named = list(args), dict(keywords)
+    for name, place in numbers:
+        if place < len(given):
+            given[place] = number_of(given[place], name, function.__name__)
+        elif name in named:
+            named[name] = number_of(named[name], name, function.__name__)
+    return tuple(given), named
 
 
 def explain(

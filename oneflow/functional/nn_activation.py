@@ -142,7 +142,7 @@ def _along(
 
 def gumbel_softmax(
     logits: Tensor,
-    tau: float = 1.0,
+    tau: float | Tensor = 1.0,
     dim: int = -1,
     hard: bool = False,
     *,

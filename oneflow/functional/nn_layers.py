@@ -26,7 +26,7 @@ from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
 from oneflow.ops.compare import logical_and
 from oneflow.ops.unary import full_like, piecewise_linear, reciprocal
-from oneflow.tensor.alike import layout_of, number_of
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
@@ -199,7 +199,7 @@ def _track_instances(x: Tensor, running_mean: Tensor, running_var: Tensor, momen
             running.copy_(add(mul(running, 1 - momentum), mul(found, momentum)))
 
 
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float | Tensor = 1e-12) -> Tensor:
     """Divided by the p-norm along `dim` (at least eps)."""
     return div(input, clamp(norm(input, p, dim, True), min=eps))
 
@@ -308,7 +308,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
     pad: (before, after) of the last dim, then of the one before it, ... mode: constant, reflect,
     replicate, circular. Negative pads cut off (constant mode).
     """
-    pads, value = [int(p) for p in pad], number_of(value, "pad: value")
+    pads = [int(p) for p in pad]
     if len(pads) % 2 or len(pads) > 2 * input.ndim:
         raise ShapeError(f"pad: {pads} must be pairs, at most one for each dim of {input.meta}")
     if mode != "constant":

@@ -17,7 +17,6 @@ from oneflow.ops import loss as loss_ops
 from oneflow.ops.activation import logsigmoid
 from oneflow.ops.binary import minimum
 from oneflow.ops.unary import abs, exp, log, neg, square
-from oneflow.tensor.alike import number_of
 from oneflow.tensor.tensor import Tensor
 
 
@@ -44,7 +43,7 @@ def smooth_l1_loss(
     """
     if not isinstance(reduction, str):
         reduction, beta = (beta if isinstance(beta, str) else "mean"), reduction
-    width = float(beta if isinstance(beta, str) else number_of(beta, "smooth_l1_loss: beta"))
+    width = float(beta)
     if width < 0:
         raise ArgumentError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     x, y = together(input, target)

@@ -30,7 +30,7 @@ _AVERAGES = (avg_pool1d, avg_pool2d, avg_pool3d)
 def _lp_pool(
     ndim: int,
     input: Tensor,
-    norm_type: float,
+    norm_type: float | Tensor,
     kernel_size: Size,
     stride: Size | None = None,
     ceil_mode: bool = False,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import numpy as np
 
 from oneflow.core.device import DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, bool_
-from oneflow.core.errors import ArgumentError, AutogradError
+from oneflow.core.errors import ArgumentError, CallError
 from oneflow.core.op import find_op
 from oneflow.core.operand import Number, ShapeLike
 from oneflow.core.placement import Placement
@@ -94,19 +94,20 @@ def of_kind(value: Number, dtype: DType) -> Number:
     return wrapped(int(value), dtype)
 
 
-def number_of(value: Number | Tensor, argument: str) -> Number:
-    """A number, or that of a tensor; one of several elements stays what it is, for its op to
-    refuse. Raises AutogradError for a tensor that requires a gradient, which would be lost.
+def number_of(value: object, argument: str, function: str) -> Any:
+    """The number of a tensor of one element; anything else, and a value of a graph, as it is.
+
+    Raises CallError for a tensor that requires a gradient, which would be lost, as in PyTorch.
     """
-    found: Any = value
-    if not isinstance(found, Tensor) or found.meta.numel != 1:
-        return cast("Number", found)
-    if found.requires_grad:
-        raise AutogradError(
-            f"{argument} must be a number, got {found.meta} that requires a gradient, which would "
-            "be lost: give its .item(), or multiply and add tensors"
+    if not isinstance(value, Tensor):
+        return value
+    if value.requires_grad:
+        raise CallError(
+            f"{function}(): argument '{argument}' must be a number, not a tensor that requires a "
+            "gradient, which would be lost: give its .item(), or multiply and add tensors"
         )
-    return cast("Number", found.item())
+    is_read = value.value is None and value.meta.numel == 1
+    return value.item() if is_read else value
 
 
 def wrapped(value: Number, dtype: DType) -> Number:

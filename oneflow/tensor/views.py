@@ -286,7 +286,7 @@ def write_through(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
 
 
 def _store_below(mode: Mode, x: Tensor, new: Tensor) -> None:
-    """Give the values of `new` to `x` and, if it is detached, to the tensors whose values it has."""
+    """Give the values of `new` to `x`, and to the tensors of which it is a detached view."""
     view = view_of(x)
     if view is not None and view.taken_at != SHARED:
         with no_grad():

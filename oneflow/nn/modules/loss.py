@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.core.errors import ArgumentError
-from oneflow.functional.nn_ctc import Lengths, combined_margin_loss, ctc_loss
+from oneflow.functional.nn_ctc import Lengths, combined_margin_loss
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
@@ -210,7 +210,7 @@ class CTCLoss(_Loss):
     def forward(
         self, log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths
     ) -> Any:
-        return ctc_loss(
+        return F.ctc_loss(
             log_probs,
             targets,
             input_lengths,

@@ -7,9 +7,9 @@ from typing import ClassVar
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.errors import ArgumentError, ShapeError
-from oneflow.functional import nn_more_loss as losses
 from oneflow.functional.creation import empty
-from oneflow.functional.nn_activation import softmax
+from oneflow.functional.nn_more_loss import Distance
+from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.modules.loss import _Loss, _WeightedLoss
@@ -28,14 +28,14 @@ class HuberLoss(_Loss):
         self.delta = delta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return losses.huber_loss(input, target, self.reduction, self.delta)
+        return F.huber_loss(input, target, self.reduction, self.delta)
 
 
 class SoftMarginLoss(_Loss):
     """log(1 + exp(-target · x)); targets are 1 or -1."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return losses.soft_margin_loss(input, target, self.reduction)
+        return F.soft_margin_loss(input, target, self.reduction)
 
 
 class HingeEmbeddingLoss(_Loss):
@@ -46,7 +46,7 @@ class HingeEmbeddingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return losses.hinge_embedding_loss(input, target, self.margin, self.reduction)
+        return F.hinge_embedding_loss(input, target, self.margin, self.reduction)
 
 
 class CosineEmbeddingLoss(_Loss):
@@ -57,7 +57,7 @@ class CosineEmbeddingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return losses.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
+        return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
 
 
 class GaussianNLLLoss(_Loss):
@@ -71,7 +71,7 @@ class GaussianNLLLoss(_Loss):
         self.full, self.eps = full, eps
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        return losses.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
 
 
 class PoissonNLLLoss(_Loss):
@@ -93,7 +93,7 @@ class PoissonNLLLoss(_Loss):
         self.log_input, self.full, self.eps = log_input, full, eps
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
-        return losses.poisson_nll_loss(
+        return F.poisson_nll_loss(
             log_input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
         )
 
@@ -114,7 +114,7 @@ class MultiMarginLoss(_WeightedLoss):
         self.p, self.margin = p, margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return losses.multi_margin_loss(
+        return F.multi_margin_loss(
             input, target, self.p, self.margin, self.weight, reduction=self.reduction
         )
 
@@ -123,16 +123,14 @@ class MultiLabelMarginLoss(_Loss):
     """Margins between the labels of a sample, whose list -1 ends, and all other classes."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return losses.multilabel_margin_loss(input, target, reduction=self.reduction)
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     """Binary cross entropy of each class, whose mean is taken."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return losses.multilabel_soft_margin_loss(
-            input, target, self.weight, reduction=self.reduction
-        )
+        return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
 
 
 class TripletMarginWithDistanceLoss(_Loss):
@@ -141,7 +139,7 @@ class TripletMarginWithDistanceLoss(_Loss):
     def __init__(
         self,
         *,
-        distance_function: losses.Distance | None = None,
+        distance_function: Distance | None = None,
         margin: float = 1.0,
         swap: bool = False,
         reduction: str = "mean",
@@ -150,7 +148,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.distance_function, self.margin, self.swap = distance_function, margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return losses.triplet_margin_with_distance_loss(
+        return F.triplet_margin_with_distance_loss(
             anchor,
             positive,
             negative,
@@ -189,7 +187,7 @@ class Bilinear(Module):
             init.uniform_(part, -bound, bound)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return losses.bilinear(input1, input2, self.weight, self.bias)
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
 
 class LocalResponseNorm(Module):
@@ -200,7 +198,7 @@ class LocalResponseNorm(Module):
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Tensor) -> Tensor:
-        return losses.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
 
 class Softmax2d(Module):
@@ -209,7 +207,7 @@ class Softmax2d(Module):
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
             raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.meta}")
-        return softmax(input, -3)
+        return F.softmax(input, -3)
 
 
 class PixelUnshuffle(Module):
@@ -220,7 +218,7 @@ class PixelUnshuffle(Module):
         self.downscale_factor = downscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return losses.pixel_unshuffle(input, self.downscale_factor)
+        return F.pixel_unshuffle(input, self.downscale_factor)
 
 
 class ChannelShuffle(Module):
@@ -231,7 +229,7 @@ class ChannelShuffle(Module):
         self.groups = groups
 
     def forward(self, input: Tensor) -> Tensor:
-        return losses.channel_shuffle(input, self.groups)
+        return F.channel_shuffle(input, self.groups)
 
 
 # ---- paddings ------------------------------------------------------------------------------------

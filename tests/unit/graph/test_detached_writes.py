@@ -1,4 +1,4 @@
-"""Writes to detached tensors in a graph: who changes, and who requires which gradient, beside PyTorch.
+"""Writes to detached tensors in graphs: values, gradients and who requires them, beside PyTorch.
 
 A detached tensor has the memory of another one and a history of its own, which begins with what is
 written into it or into a view of it.
@@ -188,6 +188,7 @@ def test_the_shape_of_a_detached_tensor_is_changed_in_place() -> None:
             return program(flow, x, s)
 
     wanted = program(torch, torch.tensor(X), torch.tensor(S))
-    for got in (program(flow, flow.tensor(X), flow.tensor(S)), Program()(*map(flow.tensor, (X, S)))):
+    x, s = flow.tensor(X), flow.tensor(S)
+    for got in (program(flow, x, s), Program()(x, s)):
         for a, b in zip(got, wanted, strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())

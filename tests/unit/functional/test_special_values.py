@@ -42,7 +42,7 @@ RANDOM = ("dropout", "gumbel_softmax", "multinomial", "rrelu", "alpha_dropout")
 ENDS = "a step between overflows in one library, next to the largest numbers"
 LIMIT = "the limit where PyTorch has NaN, or another of two conventions"
 TIES = "which of equal elements is first is PyTorch's implementation, not its contract"
-SHORT = "PyTorch's own answer depends on the length of the vector"
+SHORT = "PyTorch's own answer depends on the length of the vector, and on the processor"
 _REASONS = {
     ENDS: "div frexp lerp addcmul addcdiv ldexp gradient glu hypot atan2 ndtri erfcx log_ndtr",
     LIMIT: (
@@ -56,7 +56,7 @@ _REASONS = {
         "hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p"
     ),
     TIES: "sort argsort topk kthvalue nanmedian mode bucketize searchsorted",
-    SHORT: "elu celu hardshrink hardtanh softshrink signbit copysign",
+    SHORT: "elu celu selu gelu hardshrink hardtanh softshrink signbit copysign",
 }
 _OF_INTEGERS = (
     "argsort sort topk kthvalue nanmedian mode bucketize searchsorted all any trapezoid gcd lcm "

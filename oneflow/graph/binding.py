@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.job import Job
@@ -17,10 +17,7 @@ from oneflow.core.graph_text import print_node
 from oneflow.core.job_config import DEFAULT, BindOptions, Cluster, JobConfig
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.distributed.world import world
-
-if TYPE_CHECKING:
-    from oneflow.actors.job import Job
-    from oneflow.core.plan import Plan
+from oneflow.scheduler.compiler.plan_cache import compile_or_find
 
 PATIENCE = 1.5
 """A broken connection is an error of its own after so many times what the scheduler needs to
@@ -42,33 +39,29 @@ def compile_and_bind(
     A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by
     the scheduler, after all ranks have agreed that they traced the same.
     """
-    ranks, here = graph.rank_ids, world()
-    if len(ranks) == 1:  # every rank that calls it compiles the same; only one has actors
-        plan = compile_alone(graph, config, here.rank)
-        return Job(plan, here.rank, arrays(plan), device_index=device_index, options=config.binding)
-    return _bind_together(graph, config, arrays, device_index)
+    if len(graph.rank_ids) == 1:  # every rank that calls it compiles the same
+        plan, digest = compile_alone(graph, config, world().rank), ""
+    else:
+        data = compile_together(graph, config)
+        plan, digest = Plan.from_bytes(data), plan_digest(data)
+    return bind_plan(plan, digest, config, arrays(plan), device_index)
+
+
+def bind_plan(
+    plan: Plan, digest: str, config: JobConfig, arrays: Mapping[str, Any], device_index: int
+) -> Job:
+    """Bind a plan to this rank; of a plan that spans ranks all of them call it. digest: of such a
+    plan.
+    """
+    options = config.binding
+    if len(plan.graph.rank_ids) == 1:  # only one rank has actors
+        return Job(plan, world().rank, arrays, device_index=device_index, options=options)
+    return open_plan(plan, digest, config.name, arrays, device_index, options=options)
 
 
 def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:
     """The plan of a graph, compiled here without asking other ranks."""
-    from oneflow.scheduler.compiler.plan_cache import compile_or_find
-
     return compile_or_find(graph, config, Cluster(max(*graph.rank_ids, rank) + 1))
-
-
-def _bind_together(
-    graph: LogicalGraph, config: JobConfig, arrays: Arrays, device_index: int
-) -> Job:
-    data = compile_together(graph, config)
-    plan = Plan.from_bytes(data)
-    return open_plan(
-        plan,
-        plan_digest(data),
-        config.name,
-        arrays(plan),
-        device_index,
-        options=config.binding,
-    )
 
 
 def compile_together(graph: LogicalGraph, config: JobConfig) -> bytes:

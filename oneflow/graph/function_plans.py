@@ -22,7 +22,7 @@ from oneflow.graph.compiling import (
 from oneflow.graph.function_traces import Call, Given, spec_of_call, surroundings
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.tree import flatten, map_tensors, tensors_of
-from oneflow.graph.two_passes import GRAD, SAVED, Passes, cut, overwrites
+from oneflow.graph.two_passes import GRAD, SAVED, Passes, cut
 from oneflow.tensor.devices import array_on
 from oneflow.tensor.grad_mode import is_grad_enabled, switches
 from oneflow.tensor.tape import Kept, kept, record_call
@@ -212,7 +212,7 @@ def _written(graph: LogicalGraph, tensors: dict[str, Tensor]) -> list[Tensor]:
     return [
         tensors[str(node.attrs["name"])]
         for node in graph.of_kind("variable")
-        if any(overwrites(user, v) for v in node.outputs for user in v.users)
+        if any(user.overwrites(v) for v in node.outputs for user in v.users)
     ]
 
 

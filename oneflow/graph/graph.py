@@ -171,7 +171,7 @@ class Graph:
             )
         spec = self._spec
         spec.check_open("add_optimizer")
-        bound = {id(p) for o in spec.optimizers for p in o.parameters()}
+        bound = set(map(id, spec.parameters()))
         added = GraphOptimizer(optim, lr_sch, len(spec.optimizers))
         for parameter in added.parameters():
             if id(parameter) in bound:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from oneflow.core.dtype import DType
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp
 from oneflow.distributed.world import world
-from oneflow.graph.names import names_of, owners_of, owners_of_states
+from oneflow.graph.names import model_tensors, names_of, scaler_states, states_of
 
 if TYPE_CHECKING:
     from oneflow.core.graph import Node
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from oneflow.tensor.tensor import Tensor
 
 
-@dataclass
 class Known:
     """Facts of a graph. Names and layouts are by the id of a tensor, paths and stages by that of a
     module.
@@ -31,18 +28,22 @@ class Known:
     readers gave to an earlier trace, which no step has used.
     """
 
-    rank: int
-    names: dict[int, str]
-    owners: dict[int, Tensor]
-    paths: dict[int, str]
-    state_of: dict[int, str]
-    updated: frozenset[int]
-    stage_of: dict[int, Stage]
-    stages: dict[Placement, list[int]]
-    lays_out: bool
-    whole: dict[int, NdSbp]
-    amp: DType | None
-    read_ahead: Sequence[Tensor]
+    def __init__(self, spec: GraphSpec, read_ahead: Sequence[Tensor]) -> None:
+        self.rank = world().rank
+        self.names = names_of(spec)
+        states = list(states_of(spec))
+        self.state_of = {id(state): self.names[id(p)] for p, _, state in states}
+        named = *model_tensors(spec), *(x for _, _, x in states), *scaler_states(spec).values()
+        self.owners = {id(x._array): x for x in named if x._array is not None}
+        self.paths = spec.paths()
+        self.updated = frozenset(map(id, spec.parameters()))
+        self.stage_of = spec.stages
+        self.stages = _stages_by_placement(spec.stages)
+        self.lays_out = spec.config.auto_parallel
+        splits = spec.config.zero is not None and bool(spec.optimizers)
+        self.whole = spec.variables.whole if splits else {}
+        self.amp = spec.config.amp_dtype
+        self.read_ahead = read_ahead
 
 
 @dataclass
@@ -62,26 +63,6 @@ class Place:
     writes_back: bool = False
     has_own_dtypes: bool = False
     opens: int = 0
-
-
-def known_of(spec: GraphSpec, read_ahead: Sequence[Tensor]) -> Known:
-    """The facts of a graph. read_ahead: see Known."""
-    splits = spec.config.zero is not None and bool(spec.optimizers)
-    names = names_of(spec)  # makes the states of the optimizers
-    return Known(
-        world().rank,
-        names,
-        owners_of(spec),
-        spec.paths(),
-        owners_of_states(spec),
-        frozenset(id(p) for o in spec.optimizers for p in o.parameters()),
-        spec.stages,
-        _stages_by_placement(spec.stages),
-        spec.config.auto_parallel,
-        spec.variables.whole if splits else {},
-        spec.config.amp_dtype,
-        read_ahead,
-    )
 
 
 def _stages_by_placement(stages: dict[int, Stage]) -> dict[Placement, list[int]]:

@@ -22,19 +22,28 @@ def names_of(spec: GraphSpec) -> dict[int, str]:
     """Name of every tensor that the graph knows beforehand, by the tensor's id. Raises ValueError
     for a parameter of an optimizer that is in none of the graph's modules."""
     names = model_names(spec)
+    for parameter in spec.parameters():
+        if id(parameter) not in names:
+            raise ValueError(
+                f"Parameter <{parameter.meta}> is not in the corresponding nn.Graph/nn.Module."
+            )
+    for parameter, key, state in states_of(spec):
+        names[id(state)] = f"{names[id(parameter)]}-{key}"
+    names.update({id(tensor): name for name, tensor in scaler_states(spec).items()})
+    return names
+
+
+def states_of(spec: GraphSpec) -> Iterator[tuple[Tensor, str, Tensor]]:
+    """Each parameter with a state that its optimizer keeps of it, and that one's key; states are
+    made if they are not there yet.
+    """
     for optimizer in spec.optimizers:
         for parameter in optimizer.parameters():
-            if id(parameter) not in names:
-                raise ValueError(
-                    f"Parameter <{parameter.meta}> is not in the corresponding nn.Graph/nn.Module."
-                )
             states = optimizer.state_of(parameter)
             _split(spec, parameter, states)
-            for key, tensor in states.items():
-                if isinstance(tensor, Tensor):
-                    names[id(tensor)] = f"{names[id(parameter)]}-{key}"
-    names.update({id(tensor): name for name, tensor in _scaler_states(spec).items()})
-    return names
+            for key, state in states.items():
+                if isinstance(state, Tensor):
+                    yield parameter, key, state
 
 
 def _split(spec: GraphSpec, parameter: Tensor, states: dict[str, Any]) -> None:
@@ -51,18 +60,6 @@ def _split(spec: GraphSpec, parameter: Tensor, states: dict[str, Any]) -> None:
             lies,
         ):
             states[key] = state.detach().to_global(sbp=layout)
-
-
-def owners_of_states(spec: GraphSpec) -> dict[int, str]:
-    """The name of the parameter whose state a tensor is, by the tensor's id."""
-    names = model_names(spec)
-    return {
-        id(tensor): names[id(parameter)]
-        for optimizer in spec.optimizers
-        for parameter in optimizer.parameters()
-        for tensor in optimizer.state_of(parameter).values()
-        if isinstance(tensor, Tensor)
-    }
 
 
 def model_names(spec: GraphSpec) -> dict[int, str]:
@@ -84,28 +81,15 @@ def model_tensors(spec: GraphSpec) -> Iterator[Tensor]:
 def states_by_name(spec: GraphSpec) -> dict[str, Tensor]:
     """States of the optimizers, in their order, and of the gradient scaler."""
     names = names_of(spec)
-    return {names[id(t)]: t for t in _states(spec)}
+    states = {names[id(state)]: state for _, _, state in states_of(spec)}
+    return states | scaler_states(spec)
 
 
-def _states(spec: GraphSpec) -> Iterator[Tensor]:
-    for optimizer in spec.optimizers:
-        for parameter in optimizer.parameters():
-            for tensor in optimizer.state_of(parameter).values():
-                if isinstance(tensor, Tensor):
-                    yield tensor
-    yield from _scaler_states(spec).values()
-
-
-def _scaler_states(spec: GraphSpec) -> dict[str, Tensor]:
+def scaler_states(spec: GraphSpec) -> dict[str, Tensor]:
+    """States of the gradient scaler, by name."""
     if spec.scaler is None or not spec.optimizers:
         return {}
     return spec.scaler.tensors(spec.optimizers)
-
-
-def owners_of(spec: GraphSpec) -> dict[int, Tensor]:
-    """Every tensor that has a name, by the id of its array."""
-    known = *model_tensors(spec), *_states(spec)
-    return {id(t._array): t for t in known if t._array is not None}
 
 
 def buffers_of(spec: GraphSpec) -> list[tuple[Module, str, Tensor]]:

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.actors.job import Job
 from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
 from oneflow.core.plan import Plan, plan_digest
-from oneflow.distributed.world import world
 from oneflow.functional.random_state import default_generator
 from oneflow.graph.arguments import Arguments, Meta
-from oneflow.graph.binding import open_plan
+from oneflow.graph.binding import bind_plan
 from oneflow.graph.compiling import (
     Compiled,
     gpu_index,
@@ -141,7 +139,9 @@ def _loaded(
     data = _bytes(state)
     plan = Plan.from_bytes(data)
     variables = _variables(spec, plan, saved)
-    job = _bind(spec, plan, data, variables)
+    arrays = take_layouts(plan, variables, spec.variables.whole)
+    index = gpu_index(variables.values())
+    job = bind_plan(plan, plan_digest(data), spec.job_config(), arrays, index)
     job.step = spec.plans.first_step
     nodes = {str(n.attrs["name"]): n for n in plan.graph.of_kind("input")}
     metas = [
@@ -207,15 +207,6 @@ def _take(spec: GraphSpec, name: str, mine: Tensor, x: Tensor | None, node: Node
     if x is not None and mine is not x:
         with no_grad():
             mine.copy_(x)
-
-
-def _bind(spec: GraphSpec, plan: Plan, data: bytes, variables: dict[str, Tensor]) -> Job:
-    options = spec.job_config().binding
-    arrays = take_layouts(plan, variables, spec.variables.whole)
-    index = gpu_index(variables.values())
-    if len(plan.graph.rank_ids) == 1:
-        return Job(plan, world().rank, arrays, device_index=index, options=options)
-    return open_plan(plan, plan_digest(data), spec.name, arrays, index, options=options)
 
 
 def _meta(node: Node | None, is_global: bool) -> Meta:

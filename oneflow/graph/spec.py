@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,11 @@ class GraphSpec:
         """Raises GraphError for what must be said before the graph is compiled."""
         if self.is_compiled:
             raise GraphError(f"{asked}: graph {self.name} is compiled already")
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The parameters that its optimizers update."""
+        for optimizer in self.optimizers:
+            yield from optimizer.parameters()
 
     def paths(self) -> dict[int, str]:
         """Path of every module, by its id."""

@@ -15,7 +15,7 @@ from oneflow.core.location import (
     user_stack,
     with_location,
 )
-from oneflow.graph.known import known_of
+from oneflow.graph.known import Known
 from oneflow.graph.names import buffers_of
 from oneflow.graph.precision import precision
 from oneflow.graph.trace import Trace
@@ -54,12 +54,11 @@ def trace_build(
     graph's readers gave to an earlier trace, which no step has used.
     """
     pieces = num_pieces or spec.config.num_pieces
-    trace = Trace(spec.name, pieces, known_of(spec, read_ahead))
+    trace = Trace(spec.name, pieces, Known(spec, read_ahead))
     if spec.debugging.stack is not None:
         trace.locate = partial(user_stack, *spec.debugging.stack)
-    for optimizer in spec.optimizers:
-        for parameter in optimizer.parameters():
-            trace.hide_gradient(parameter)
+    for parameter in spec.parameters():
+        trace.hide_gradient(parameter)
     refusing = register_optimizer_step_pre_hook(_refuse_step)
     try:
         # Whether the first call is made inside no_grad() says nothing about the graph.

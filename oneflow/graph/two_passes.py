@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import BACKWARD, LogicalGraph, Node, Value
-from oneflow.core.op import find_op
 from oneflow.scheduler.compiler.rewrite.dedupe import erase_dead
 
 GRAD, SAVED = "grad.", "saved."
@@ -64,7 +63,7 @@ def _borders(graph: LogicalGraph, later: set[int]) -> tuple[set[int], list[Value
         else:
             handed[value.id] = value
     for node in graph:
-        if node.id in later and not node.is_structural and find_op(node.op).is_random:
+        if node.id in later and node.declared.is_random:
             raise GraphError(f"the backward pass draws random numbers: {node.describe()}")
     return again, [handed[i] for i in sorted(handed)]
 
@@ -73,19 +72,11 @@ def _is_made_again(node: Node) -> bool:
     if node.op == "input":
         return True
     if node.op == "variable":
-        return not any(overwrites(user, v) for v in node.outputs for user in v.users)
+        return not any(user.overwrites(v) for v in node.outputs for user in v.users)
     if node.is_structural:
         return False
-    op = find_op(node.op)
-    is_constant = not node.inputs and not op.is_random and not op.has_effect
-    return not op.mutates and (op.is_view or is_constant)
-
-
-def overwrites(user: Node, value: Value) -> bool:
-    """Whether a node overwrites a value that it reads."""
-    if user.is_structural:
-        return False
-    return any(user.inputs[i] is value for i in find_op(user.op).mutates.values())
+    is_constant = not node.inputs and not node.declared.is_random
+    return not node.has_effect and (node.declared.is_view or is_constant)
 
 
 def _forward(

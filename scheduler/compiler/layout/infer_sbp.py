@@ -70,24 +70,28 @@ class Follower:
     layouts: of every value, by id.  signatures: of every node, by id.
     """
 
-    def __init__(self, graph: LogicalGraph) -> None:
+    def __init__(self, graph: LogicalGraph | None = None) -> None:
         self.layouts: dict[int, NdSbp] = {}
         self.signatures: dict[int, NdSignature] = {}
-        self._rows_stay_split = rows_may_stay_split(graph)
+        self._rows_stay_split = graph is None or rows_may_stay_split(graph)
         self._found: dict[Hashable, NdSignature] = {}
         self._kinds: dict[tuple[TensorType, NdSbp, Placement], int] = {}
         self._kind_of: dict[int, int] = {}
-        for node in graph:
-            self._visit(node)
+        for node in graph or ():
+            self.visit(node)
 
-    def _visit(self, node: Node) -> None:
+    def visit(self, node: Node) -> None:
+        """Lay out what a node makes; how its inputs lie is known."""
         signature = self._structural(node) if node.is_structural else self._op(node)
         self.signatures[node.id] = signature
-        kinds, placement = self._kinds, node.placement
         for value, nd_sbp in zip(node.outputs, signature.outputs, strict=True):
-            self.layouts[value.id] = nd_sbp
-            kind = value.type, nd_sbp, placement
-            self._kind_of[value.id] = kinds.setdefault(kind, len(kinds))
+            self.note(value, nd_sbp)
+
+    def note(self, value: Value, nd_sbp: NdSbp) -> None:
+        """Let a value lie so."""
+        self.layouts[value.id] = nd_sbp
+        kind = value.type, nd_sbp, value.node.placement
+        self._kind_of[value.id] = self._kinds.setdefault(kind, len(self._kinds))
 
     def _structural(self, node: Node) -> NdSignature:
         if node.op == "output":
@@ -120,5 +124,9 @@ class Follower:
         found = self._found.get(key)
         if found is None:
             check_placements(node)
-            found = self._found[key] = op_signature(node, self.layouts, fixed)
+            found = self._found[key] = self.choose(node, fixed)
         return found
+
+    def choose(self, node: Node, fixed: tuple[NdSbp | None, ...]) -> NdSignature:
+        """The signature of an op on inputs whose layouts are known."""
+        return op_signature(node, self.layouts, fixed)

@@ -443,13 +443,18 @@ def local_nbytes(value: Value) -> int:
 
 
 def op_signature(
-    node: Node, layouts: Mapping[int, NdSbp], fixed: tuple[NdSbp | None, ...]
+    node: Node,
+    layouts: Mapping[int, NdSbp],
+    fixed: tuple[NdSbp | None, ...],
+    *,
+    moves_overwritten: bool = False,
 ) -> NdSignature:
     """Choose how a node that is no structural one runs on inputs that lie in `layouts`, by value
     id.
 
-    fixed: of each output the layout that it must have, if there is one. Raises SbpError if no
-    signature fits.
+    fixed: of each output the layout that it must have, if there is one.  moves_overwritten: whether
+    it may overwrite a copy in another layout, as in eager execution, which then moves that back.
+    Raises SbpError if no signature fits.
     """
     op, placement = node.declared, node.placement
     sbps = tuple([layout_at(node, layouts[v.id]) for v in node.inputs])
@@ -458,9 +463,9 @@ def op_signature(
         found = choose(op, types, out_types, sbps, node.attrs, placement, fixed)
     except SbpError:
         found = None
-    # What is overwritten cannot be a copy.
+    overwritten = () if moves_overwritten else op.mutates.values()
     if found is None or not all(
-        same_layout(found.inputs[i], sbps[i], placement.hierarchy) for i in op.mutates.values()
+        same_layout(found.inputs[i], sbps[i], placement.hierarchy) for i in overwritten
     ):
         raise no_signature(node, [nd_sbp_str(layouts[v.id]) for v in node.inputs])
     return found

@@ -76,6 +76,8 @@ def factoring_samples() -> list[Sample]:
     return [
         Sample("cholesky_ex", (even,), {}, lambda x: (np.linalg.cholesky(x), infos),
                wrt=(), **loose),
+        Sample("cholesky_ex", (np.eye(3) * np.array([[[1.0]], [[-2.0]]]),), {},
+               lambda x: (None, np.array([0, 1], np.int32)), wrt=(), compared=(1,)),
         Sample("eig", (a,), {}, lambda x: (np.linalg.eigvals(x), None),
                wrt=(), compared=(0,), **loose),
         Sample("eigvals", (a,), {}, np.linalg.eigvals, wrt=(), **loose),

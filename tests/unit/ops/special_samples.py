@@ -263,17 +263,47 @@ def _fft_samples() -> list[Sample]:
     ]
 
 
+def _paths(targets: Array, frames: Array, lengths: Array, classes: int, blank: int) -> Any:
+    """Yield each sample's number and each path of its target."""
+    for n in range(len(targets)):
+        wanted = list(targets[n, : lengths[n]])
+        for path in itertools.product(range(classes), repeat=int(frames[n])):
+            if [c for c, _ in itertools.groupby(path) if c != blank] == wanted:
+                yield n, path
+
+
 def _ctc_loss(log_probs: Array, targets: Array, frames: Array, lengths: Array, blank: int) -> Any:
     """The sum over all paths, sample by sample."""
-    losses = []
-    for n in range(log_probs.shape[1]):
-        wanted = list(targets[n, : lengths[n]])
-        total = 0.0
-        for path in itertools.product(range(log_probs.shape[2]), repeat=int(frames[n])):
-            if [c for c, _ in itertools.groupby(path) if c != blank] == wanted:
-                total += np.exp(sum(log_probs[t, n, c] for t, c in enumerate(path)))
-        losses.append(-np.log(total))
-    return np.array(losses), None
+    total = np.zeros(len(targets))
+    for n, path in _paths(targets, frames, lengths, log_probs.shape[2], blank):
+        total[n] += np.exp(sum(log_probs[t, n, c] for t, c in enumerate(path)))
+    return -np.log(total), None
+
+
+def _ctc_slopes(
+    d: Array, log_probs: Array, targets: Array, frames: Array, lengths: Array, *_: Array, blank: int
+) -> Array:
+    """The share of all paths that are at each class in each frame, times -d."""
+    shares = np.zeros_like(log_probs)
+    for n, path in _paths(targets, frames, lengths, log_probs.shape[2], blank):
+        at = range(len(path)), n, path
+        shares[at] += np.exp(log_probs[at].sum())
+    return -d[:, None] * shares / np.maximum(shares.sum(axis=2, keepdims=True), 1e-300)
+
+
+def _ctc_beginnings(log_probs: Array, targets: Array) -> Array:
+    """The logarithm of the sum of all beginnings of paths that end at each place among the targets
+    and the blanks (0) around them, by frame and sample."""
+    frames, batch, _ = log_probs.shape
+    places = np.zeros((batch, 2 * targets.shape[1] + 1), np.int64)
+    places[:, 1::2] = targets
+    found = np.zeros((frames, *places.shape))
+    for n, t, s in itertools.product(range(batch), range(frames), range(places.shape[1])):
+        skips = s > 1 and places[n, s] not in (0, places[n, s - 2])
+        before = found[t - 1, n, max(s - 1 - skips, 0) : s + 1].sum() if t else float(s < 2)
+        found[t, n, s] = before * np.exp(log_probs[t, n, places[n, s]])
+    with np.errstate(divide="ignore"):
+        return np.log(found)
 
 
 def _ctc_samples() -> list[Sample]:
@@ -282,15 +312,16 @@ def _ctc_samples() -> list[Sample]:
     targets = np.array([[1, 2], [1, 1], [2, 0], [0, 0], [2, 1]])
     frames, lengths = np.array([4, 4, 3, 2, 2]), np.array([2, 2, 1, 0, 2])
     given = (logs, targets, frames, lengths)
-    d, loss = normal(5, seed=1), np.zeros(5)
+    d, loss = normal(5, seed=1), _ctc_loss(*given, 0)[0]
     return [
         Sample("ctc_loss", given, {"blank": 0}, _ctc_loss, tolerance=1e-4, compared=(0,)),
         Sample(
             "ctc_loss_grad",
-            (d, *given, loss, np.full((4, 5, 5), -np.inf)),
+            (d, *given, loss, _ctc_beginnings(logs, targets)),
             {"blank": 0},
-            lambda d, x, *_, blank: np.zeros_like(x),  # no path leads anywhere
+            _ctc_slopes,
             wrt=(),
+            tolerance=1e-4,
         ),
     ]
 
@@ -299,6 +330,7 @@ def _linalg_samples() -> list[Sample]:
     a = normal(5, 3, 3) + 3 * np.eye(3)
     b, even = normal(5, 3, 2, seed=1), a @ a.swapaxes(-1, -2)
     tall, wide = normal(5, 4, 3), normal(5, 3, 4)
+    turned = a * np.array([1, -1, 1, -1, -1])[:, None, None]  # determinants of both signs
     x = {"tolerance": 1e-3}
     svd = {**x, "compared": (1,)}
 
@@ -308,7 +340,7 @@ def _linalg_samples() -> list[Sample]:
     return [
         Sample("inv", (a,), {}, lambda x: np.linalg.solve(x, np.broadcast_to(np.eye(3), x.shape))),
         Sample("solve", (a, b), {}, lambda a, b: np.linalg.inv(a) @ b, **x),
-        Sample("slogdet", (a,), {}, lambda x: tuple(np.linalg.slogdet(x)), **x),
+        Sample("slogdet", (turned,), {}, lambda x: tuple(np.linalg.slogdet(x)), **x),
         Sample("det", (a,), {}, np.linalg.det, **x),
         Sample("cholesky", (even,), {}, np.linalg.cholesky, **x, wrt=()),
         Sample("qr", (tall,), {}, lambda x: tuple(np.linalg.qr(x)), **x),

@@ -41,7 +41,7 @@ class Blocks:
     def of(cls, blocks: Sequence[tuple[int, int, int]]) -> Blocks:
         """Blocks of (size, first, last). Only moments at which one begins count."""
         sizes, first, last = np.array(blocks, np.int64).reshape(-1, 3).T
-        moments = np.unique(first)
+        moments = np.array(sorted(set(first.tolist())), np.int64)  # np.unique imports masked arrays
         first = np.searchsorted(moments, first)
         return cls(sizes.copy(), first, np.searchsorted(moments, last, "right") - 1)
 

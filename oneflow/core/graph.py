@@ -20,7 +20,6 @@ parses back (graph_text.py), so a dump is also a test case.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from oneflow.core.errors import InternalError
 from oneflow.core.op import Op, find_op
@@ -387,12 +386,14 @@ class LogicalGraph:
         node.inputs = list(inputs)
         for value in node.inputs:
             value.users.append(node)
-        known = self._types
-        types = [known.setdefault(t, t) for t in types]
-        sbps: list[Any] = list(sbp) if sbp is not None else [None] * len(types)
-        for index, (type_, nd_sbp) in enumerate(zip(types, sbps, strict=True)):
-            node.outputs.append(Value(self._next_value, type_, node, index, nd_sbp))
+        known, outputs = self._types, node.outputs
+        for index, type_ in enumerate(types):
+            same = known.setdefault(type_, type_)
+            outputs.append(Value(self._next_value, same, node, index, None))
             self._next_value += 1
+        if sbp is not None:
+            for value, nd_sbp in zip(outputs, sbp, strict=True):
+                value.sbp = nd_sbp
         return node
 
     def _link(self, node: Node, prev: Node | None, following: Node | None) -> None:

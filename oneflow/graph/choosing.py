@@ -174,7 +174,8 @@ def trace_chosen(spec: GraphSpec, build: Build, given: Tree) -> Traced:
 
 def _recompute(spec: GraphSpec, modules: frozenset[str]) -> None:
     """Let modules be computed again."""
-    spec.recomputed |= {i for i, path in spec.paths().items() if path in modules}
+    if modules:
+        spec.recomputed |= {i for i, path in spec.paths().items() if path in modules}
 
 
 class _Choosing:

@@ -64,6 +64,13 @@ class Place:
     has_own_dtypes: bool = False
     opens: int = 0
 
+    def inside(self, module: str, stage: int | None) -> Place:
+        """The beginning of a call of a module from here."""
+        depth = module.count(".") + 1
+        opens = min(self.opens or depth, depth)
+        facts = self.maker, self.is_backward, self.writes_back, self.has_own_dtypes
+        return Place(module, stage, *facts, opens)
+
 
 def _stages_by_placement(stages: dict[int, Stage]) -> dict[Placement, list[int]]:
     found: dict[Placement, set[int]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import OneFlowError
@@ -23,13 +22,7 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
     path = known.paths.get(id(module)) or f"{before.module}.{type(module).__name__}".lstrip(".")
     stage = known.stage_of.get(id(module))
     trace.called[id(module)] = module
-    depth = path.count(".") + 1
-    trace.at = replace(
-        before,
-        module=path,
-        stage=before.stage if stage is None else stage.id,
-        opens=min(before.opens or depth, depth),
-    )
+    trace.at = before.inside(path, before.stage if stage is None else stage.id)
     if stage is not None and stage.placement is not None:
         placement = stage.placement
         args = map_tensors(args, lambda x: _moved(trace, x, placement))

@@ -105,10 +105,15 @@ class GraphSpec:
             casts_in_updates=asked.fused_update_cast,
             zero=asked.zero,
             scaling=None if scaler is None else scaler.settings,
-            recomputed=tuple(p for i, p in self.paths().items() if i in self.recomputed),
+            recomputed=self._recomputed_paths(),
             means=() if self.choice is None else self.choice.means,
             **boxing_settings.current().job_fields(),
         )
+
+    def _recomputed_paths(self) -> tuple[str, ...]:
+        if not self.recomputed:
+            return ()
+        return tuple(p for i, p in self.paths().items() if i in self.recomputed)
 
 
 def spec_of(graph: Graph) -> GraphSpec:

@@ -103,7 +103,7 @@ class Trace(Mode):
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         attrs = op.defaults | attrs
         values = [self.value_of(x) for x in inputs]
-        if sums := sums_written(op, values, attrs):
+        if op.mutates and (sums := sums_written(op, values, attrs)):
             return write_moved(self, op, inputs, attrs, sums)
         try:
             types = infer_types(op, tuple([v.type for v in values]), attrs)
@@ -115,8 +115,12 @@ class Trace(Mode):
         if op.mutates and not node.module:  # an update is its parameter's
             node.module = values[next(iter(op.mutates.values()))].node.module
         outputs = tuple(
-            self._mutated(inputs[op.mutates[i]], v) if i in op.mutates else self._wrap(v, inputs)
-            for i, v in enumerate(node.outputs)
+            [
+                self._mutated(inputs[op.mutates[i]], v)
+                if i in op.mutates
+                else self._wrap(v, inputs)
+                for i, v in enumerate(node.outputs)
+            ]
         )
         record(op, inputs, outputs, attrs)
         if outputs and (call := outputs[0]._grad_fn) is not None:
@@ -328,12 +332,14 @@ class Trace(Mode):
         """Puts `x.grad` aside until the trace is done: gradients in a graph begin with nothing."""
         if id(x) not in self._hidden:
             self._hidden[id(x)] = x, x.grad
-            x.grad = None
+            if x.grad is not None:
+                x.grad = None
 
     def restore_gradients(self) -> None:
         """The gradients of eager tensors are what they were before."""
         for x, grad in self._hidden.values():
-            x.grad = grad
+            if x.grad is not grad:
+                x.grad = grad
         self._hidden.clear()
 
     # ---- values ----------------------------------------------------------------------------------
@@ -345,7 +351,8 @@ class Trace(Mode):
         if isinstance(x, ModifiedTensor):
             return x._array  # type: ignore[no-any-return]  # raises
         if x.value is not None:
-            refresh(x)
+            if x._extra is not None:
+                refresh(x)
             value: Value = x.value
             return value
         x = self.owner(x)
@@ -541,24 +548,27 @@ class Trace(Mode):
             node = self.graph.append(op, values, types, placement, attrs)
             if self._first is None and not at_front:
                 self._first = node
-        if self.at.opens and op not in ("variable", "input", "unpack"):
-            node.opens, self.at.opens = self.at.opens, 0
-        node.stage = self._stage_on(placement, values)
-        self._note_phase(node)
-        node.module = self.at.module
-        is_gradient = node.phase == BACKWARD and self.at.maker is not None
-        node.location = self.at.maker.location if is_gradient and self.at.maker else self.locate()
+        at = self.at
+        if at.opens and op not in ("variable", "input", "unpack"):
+            node.opens, at.opens = at.opens, 0
+        node.stage = self._stage_on(placement, values) if self.known.stages else at.stage or 0
+        node.module = at.module
+        maker = self._note_phase(node, at)
+        node.location = self.locate() if maker is None else maker.location
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
             node.rate = PIECE if find_op(op).mutates else STEP
         return node
 
-    def _note_phase(self, node: Node) -> None:
+    def _note_phase(self, node: Node, at: Place) -> Node | None:
+        """Return the node whose gradient the new one is part of, if it is part of one."""
         if self.draws.is_after_pieces:
-            node.phase = WRITE_BACK if self.at.writes_back else UPDATE
-        elif not self.at.is_backward:
+            node.phase = WRITE_BACK if at.writes_back else UPDATE
+            return None
+        if not at.is_backward:
             node.phase = FORWARD
-            node.has_own_dtypes = self.at.has_own_dtypes and node.op != "to_global"
-        else:
-            node.phase = BACKWARD
-            if self.at.maker is not None and self.at.maker.outputs:
-                node.grad_of = self.at.maker.outputs[0].id
+            node.has_own_dtypes = at.has_own_dtypes and node.op != "to_global"
+            return None
+        node.phase = BACKWARD
+        if at.maker is not None and at.maker.outputs:
+            node.grad_of = at.maker.outputs[0].id
+        return at.maker

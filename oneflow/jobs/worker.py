@@ -64,7 +64,6 @@ WARM_LATER = (
     "oneflow.kernels.elementwise",
     "oneflow.kernels.expressions.native",
     "encodings.idna",  # names of hosts
-    "numpy.ma",  # np.unique
 )
 """Imports that the fork server does when nothing is asked of it."""
 MAX_CAUSE_CHARS = 2000

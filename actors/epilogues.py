@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from oneflow.actors.fusing import Fact, Line, bind_alike, kind_of
+from oneflow.actors.fusing import Fact, Line, bind_alike
 from oneflow.actors.live_bytes import LiveBytes
 from oneflow.core.expression import apply, scalar, symbol
 from oneflow.core.graph import Node, Value
-from oneflow.core.op import expression_of, infer_types
+from oneflow.core.job_config import ADD_TO_OUTPUT
+from oneflow.core.op import infer_types
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import cublas_lt
@@ -214,7 +215,7 @@ class _Products(Line):
 
     def _word(self, at: int) -> str:
         call = self._nodes[at].call
-        return _WORDS.get(expression_of(call.op, call.in_types, call.attrs), "")
+        return _WORDS.get(call.formula, "")
 
     def _next_alone(self, chain: Chain, taken: Chain) -> Chain | None:
         """The same for an op that is the only one to read the result."""
@@ -230,7 +231,7 @@ class _Products(Line):
         other, type_ = node.inputs[k], call.in_types[k]
         if word == "gelu_grad" and k == 1:
             return None if chain.epilogue else taken.with_operand("gelu_grad", other, type_)
-        is_wanted = kind_of(self._nodes[chain.at].node.op, node.op) not in self._unfused
+        is_wanted = ADD_TO_OUTPUT not in self._unfused
         if word != "added" or type_.dtype is not chain.type.dtype or not is_wanted:
             return None
         if type_.shape == chain.type.shape and type_.ndim > 1 and "added" not in chain.epilogue:

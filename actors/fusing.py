@@ -263,11 +263,13 @@ class _Fusing(Line):
     def _switched_off(self, members: list[int]) -> str:
         """The kind of fusion between two members that the user does not want; or ""."""
         for m in members if self._unfused else ():
-            reader = self._nodes[m].node
-            for value in reader.inputs:
+            reader = self._nodes[m]
+            for value in reader.node.inputs:
                 at = self._maker.get(value.id)
-                if at in members and (kind := kind_of(value.node.op, reader.op)) in self._unfused:
-                    return f"{kind} is switched off"
+                if at in members:
+                    kind = kind_of(self._nodes[at].call, reader.call)
+                    if kind in self._unfused:
+                        return f"{kind} is switched off"
         return ""
 
     def _misfit(self, members: list[int], whole: tuple[int, ...]) -> str:
@@ -491,14 +493,17 @@ def members_of(bound: BoundNode) -> tuple[BoundNode, ...]:
     return bound.members or (bound,)
 
 
-def kind_of(maker: str, reader: str) -> str:
+SUM = symbol("a") + symbol("b")
+_SCALES = symbol("x") * scalar("value"), symbol("x") / scalar("value")
+
+
+def kind_of(maker: BoundOp, reader: BoundOp) -> str:
     """The kind of fusion of an op with one that reads its result, if it can be switched off."""
-    if reader == "add":
+    if reader.formula is SUM:
         return ADD_TO_OUTPUT
-    return CAST_SCALE if {maker, reader} in _CASTS_AND_SCALES else ""
-
-
-_CASTS_AND_SCALES = ({"cast", "scalar_mul"}, {"cast", "scalar_div"})
+    pairs = (maker, reader), (reader, maker)
+    is_cast_and_scale = any(a.op.is_conversion and b.formula in _SCALES for a, b in pairs)
+    return CAST_SCALE if is_cast_and_scale else ""
 
 
 def _member_of(call: BoundOp, device: str) -> Member | None:

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oneflow.actors.fusing import OTHER_IDS, Fact, Line, bind_alike
-from oneflow.core.expression import symbol
+from oneflow.actors.fusing import OTHER_IDS, SUM, Fact, Line, bind_alike
 from oneflow.core.graph import Node, Value
-from oneflow.core.op import Box, expression_of
+from oneflow.core.op import Box
 from oneflow.core.operand import Attrs
 from oneflow.kernels.registry import find_view
 
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from oneflow.actors.segment import BoundNode
 
 
-_SUM = symbol("a") + symbol("b")
+READS_AS_THEY_LIE = ("cuda",)
+"""Kinds of devices whose concatenation needs no tensor to be contiguous."""
 
 
 def join(
@@ -33,7 +33,7 @@ def join(
     if any(bound.call.op.place for bound in nodes):
         joining = _Joining(nodes, published, device)
         nodes, facts = joining.result(), joining.facts
-    if device == "cuda" and any(bound.node.op == "concat" for bound in nodes):
+    if device in READS_AS_THEY_LIE and any(bound.call.op.joins for bound in nodes):
         nodes = _Heads(nodes, published, device).result()
     return nodes, facts
 
@@ -70,7 +70,7 @@ class _Joining(Line):
         for i, bound in enumerate(self._nodes):
             node, call = bound.node, bound.call
             are_terms = all(self._is_term(v, node, found) for v in node.inputs)
-            if are_terms and expression_of(call.op, call.in_types, call.attrs) is _SUM:
+            if are_terms and call.formula is SUM:
                 found.add(i)
         return found
 
@@ -140,10 +140,10 @@ class _Heads(Line):
     def result(self) -> list[BoundNode]:
         made: list[BoundNode] = []
         for i, bound in enumerate(self._nodes):
-            copies = self._copies(i) if bound.node.op == "concat" else None
+            copies = self._copies(i) if bound.call.op.joins else None
             made += [bound] if copies is None else self._of_heads(bound, copies)
         read = {v.id for bound in made for v in bound.node.inputs}
-        return [b for b in made if b.node.op != "reshape" or self._is_needed(b, read)]
+        return [b for b in made if not _is_reshaped(b) or self._is_needed(b, read)]
 
     def _is_needed(self, bound: BoundNode, read: set[int]) -> bool:
         out = bound.node.outputs[0].id
@@ -153,13 +153,15 @@ class _Heads(Line):
         """The reshapes that make what node `i` concatenates; None if they are something else."""
         node, call = self._nodes[i].node, self._nodes[i].call
         last = call.out_types[0].ndim - 1
-        if call.attrs["dim"] != last or node.outputs[0].id in self._published:
+        if call.op.joins is None or call.op.joins(*call.in_types, **call.attrs) != last:
+            return None
+        if node.outputs[0].id in self._published:
             return None
         found = []
         for value in node.inputs:
             at = self._maker.get(value.id, -1)
             bound = self._nodes[at]
-            if at < 0 or bound.node.op != "reshape" or self.until(at) < i:
+            if at < 0 or not _is_reshaped(bound) or self.until(at) < i:
                 return None
             heads, flat = bound.call.in_types[0].shape, bound.call.out_types[0].shape
             if len(heads) != len(flat) + 1 or heads[:-2] != flat[:-1]:
@@ -167,7 +169,7 @@ class _Heads(Line):
             found.append(bound)
         sizes = {bound.call.in_types[0].shape[-1] for bound in found}
         makers = [self._maker.get(bound.node.inputs[0].id, -1) for bound in found]
-        is_moved = any(m >= 0 and self._nodes[m].node.op == "transpose" for m in makers)
+        is_moved = any(m >= 0 and _is_moved(self._nodes[m]) for m in makers)
         return found if is_moved and len(sizes) == 1 else None
 
     def _of_heads(self, bound: BoundNode, copies: list[BoundNode]) -> list[BoundNode]:
@@ -189,3 +191,13 @@ class _Heads(Line):
             replace(bound, node=joined, call=call, view=None, members=(*copies, bound)),
             replace(bound, node=again, call=view, view=find_view("reshape")),
         ]
+
+
+def _is_reshaped(bound: BoundNode) -> bool:
+    """Whether it gives its operand another shape: in the same memory, or in a copy."""
+    return bound.call.op.is_view and bound.call.op.is_conversion
+
+
+def _is_moved(bound: BoundNode) -> bool:
+    """Whether its elements lie in another order, or apart, in the memory of its operand."""
+    return bound.call.op.is_view and not bound.call.op.is_conversion

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import shard_box
-from oneflow.core.op import Box, Op
+from oneflow.core.op import Box, Op, expression_of
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Rng
@@ -74,6 +74,11 @@ class BoundOp:
     view: ViewFunction | None
     is_plain: bool
     keywords: Attrs
+
+    @property
+    def formula(self) -> Any:
+        """The expression of the result, or of each; None without a formula."""
+        return expression_of(self.op, self.in_types, self.attrs)
 
     def run(
         self,

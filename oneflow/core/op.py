@@ -120,6 +120,9 @@ class Op(metaclass=OpClass):
     is_alias: ClassVar[bool] = False
     """The output of a node is the memory of input 0 (the kernel table has a view function). Unlike
     a view it is a tensor of its own to the program, which does not write to it."""
+    is_conversion: ClassVar[bool] = False
+    """It gives input 0 another dtype or shape and does nothing else: where the result has the type
+    of that input, it is that input."""
     mutates: ClassVar[dict[int, int]] = {}
     """output index -> index of the input whose memory it overwrites (optimizer updates, moving
     averages)."""
@@ -223,6 +226,10 @@ class Op(metaclass=OpClass):
     place: ClassVar[Callable[..., Box | None] | None] = None
     """`place(*types, **attrs)`, of one rank's attrs: the box of the result, zero elsewhere, that is
     the operand; None: the call gives something else."""
+
+    joins: ClassVar[Callable[..., int] | None] = None
+    """`joins(*types, **attrs)`: the dim along which the result is the operands, one after
+    another."""
 
     moves_rows: ClassVar[bool] = False
     """True of an op that, on as many ranks as it has parts (`num_parts`), runs no kernel but moves

@@ -16,6 +16,7 @@ class Cast(Formulated):
     """The elements of x as `dtype`; floats lose their fraction on the way to integers."""
 
     name = "cast"
+    is_conversion = True
     reads_half = range(1)
 
     @staticmethod

@@ -52,6 +52,10 @@ class Concat(Op):
         return _signatures(xs[0], dim, len(xs), 1)
 
     @staticmethod
+    def joins(*_: TensorType, dim: int) -> int:
+        return dim
+
+    @staticmethod
     def parts(*xs: TensorType, dim: int) -> Parts:
         """Return the parts in the layout of the largest input."""
         largest = max(range(len(xs)), key=lambda i: (xs[i].numel, -i))

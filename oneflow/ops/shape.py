@@ -92,7 +92,7 @@ class Reshape(Op):
     """The elements of x, in row-major order, in another shape of the same number of elements."""
 
     name = "reshape"
-    is_view = True
+    is_view = is_conversion = True
     localize = _local_shape
 
     @staticmethod
@@ -176,7 +176,7 @@ class Expand(Op):
     """x broadcast to `shape`, by NumPy's rules."""
 
     name = "expand"
-    is_view = True
+    is_view = is_conversion = True
     localize = _local_shape
 
     @staticmethod

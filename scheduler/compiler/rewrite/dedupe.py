@@ -10,8 +10,6 @@ from oneflow.core.op import find_op
 
 KEPT = frozenset({"input", "variable", "output"})
 """The job's interface: kept although nobody may read them."""
-SAME_TYPE_IS_SAME_VALUE = frozenset({"cast", "reshape", "expand"})
-"""Ops that do nothing if their result has the type of their first input."""
 _MARKS = SEED, GRADIENT
 
 
@@ -55,7 +53,7 @@ def _forwarded(node: Node) -> list[Value] | None:
     """The values that a node which does nothing hands through."""
     if node.op in _MARKS:
         return node.inputs
-    if node.op not in SAME_TYPE_IS_SAME_VALUE:
+    if not node.declared.is_conversion:
         return None
     value = node.inputs[0]
     same = value.type == node.outputs[0].type and value.placement == node.placement

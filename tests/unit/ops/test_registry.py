@@ -207,6 +207,25 @@ def test_what_is_put_among_zeros_lies_where_it_says(sample: Sample) -> None:
     np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.parametrize("sample", named([s for s in SAMPLES if find_op(s.op).joins]))
+def test_what_is_joined_lies_along_the_dim_that_it_says(sample: Sample) -> None:
+    joins = find_op(sample.op).joins
+    assert joins is not None
+    dim = joins(*map(type_of, sample.inputs), **sample.attrs)
+    (out,) = run_whole(sample.op, sample.inputs, sample.attrs)
+    np.testing.assert_array_equal(out, np.concatenate(sample.inputs, axis=dim))
+
+
+@pytest.mark.parametrize("name", [name for name, op in REGISTRY.items() if op.is_conversion])
+def test_a_conversion_to_the_type_that_is_there_changes_nothing(name: str) -> None:
+    x = np.arange(6, dtype=np.float64).reshape(2, 3)
+    same = {"shape": x.shape, "dtype": type_of(x).dtype}
+    attrs = {k: v for k, v in same.items() if k in (find_op(name).attrs or ())}
+    (out,) = run_whole(name, [x], attrs)
+    assert out.dtype == x.dtype
+    np.testing.assert_array_equal(out, x)
+
+
 def _added_up_in_float32() -> list[Sample]:
     registry.load()
     names = {name for name, device in registry.IN_FLOAT32 if device == "cpu"}

@@ -1,12 +1,12 @@
-"""Collectives on local tensors, over all ranks of the job. Results are written into the tensors
-given.
+"""Collectives on local tensors, over all ranks of the job or those of `ranks`. Results are written
+into the tensors given.
 
-All ranks must call them in the same order, with equal shapes, dtypes, roots and reductions; what
-differs is a DesyncError on every rank, before any data moves. Arguments that are wrong on one rank
-alone raise there before anything is sent: ShapeError, DTypeError, DeviceError, or PlacementError
-for global tensors and for ranks that do not exist. Tensors of GPUs go through host memory. Sums of
-bool are "or", products "and". `send`, `recv`, `send_object` and `recv_object` need their two ranks
-only, and a sender returns when the other has received.
+All these ranks must call them in the same order, with equal shapes, dtypes, roots and reductions;
+what differs is a DesyncError on every rank, before any data moves. Arguments that are wrong on one
+rank alone raise there before anything is sent: ShapeError, DTypeError, DeviceError, or
+PlacementError for global tensors and for ranks that do not exist. Tensors of GPUs go through host
+memory. Sums of bool are "or", products "and". `send`, `recv`, `send_object` and `recv_object` need
+their two ranks only, and a sender returns when the other has received.
 
 The functions with `object` in their names take Python values, without pickle: None, booleans, ints
 of any size, floats, strings, bytes, lists, tuples, dicts (with keys of these but lists and dicts),
@@ -23,7 +23,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.row_moves import exchange_rows
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType, dtype_of
@@ -31,6 +30,8 @@ from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.spelling import also_called
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.arguments import (
+    Ranks,
+    among,
     array_of,
     check_like,
     check_list,
@@ -80,58 +81,83 @@ __all__ = [
     "send_object",
 ]
 
+BITS: dict[str, np.ufunc] = {
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
+
 _META_NBYTES = 256
 """Size of the description that `send` sends ahead; 64 dims of 2**63 elements in all fit."""
 
 
-def all_reduce(tensor: Tensor, op: str = "sum") -> None:
-    """Reduces `tensor` over all ranks, in place. op: sum, prod, max, min."""
-    all_reduce_in(tensor, op, "")
+def all_reduce(tensor: Tensor, op: str = "sum", *, ranks: Ranks = None) -> None:
+    """Reduces `tensor` over all ranks, in place. op: sum, prod, max, min; of integers and bools
+    also band, bor, bxor.
+    """
+    if op in BITS:
+        _reduce_bits(tensor, op, ranks)
+    else:
+        all_reduce_in(tensor, op, "", ranks)
 
 
-def all_reduce_in(tensor: Tensor, op: str, what: str) -> None:
+def _reduce_bits(tensor: Tensor, op: str, ranks: Ranks) -> None:
+    mine, here = array_of(tensor, "all_reduce"), among(ranks)
+    if mine.dtype.kind not in "bui":
+        raise DTypeError(f"all_reduce: {tensor.meta.dtype.name} numbers have no {op}")
+    parts = here.all_gather(mine, what=f"all_reduce({op}) {tensor.meta}")
+    store(tensor, BITS[op].reduce(parts.reshape(here.size, *mine.shape)))
+
+
+def all_reduce_in(tensor: Tensor, op: str, what: str, ranks: Ranks = None) -> None:
     """`all_reduce` for a call of another name, of which `what` holds all that must agree."""
     array = array_of(tensor, "all_reduce")
     check_reduction(op, tensor.meta, "all_reduce")
     if array is tensor._array and array.flags.c_contiguous:
-        _everyone().all_reduce(array, op, out=array, what=what)
+        among(ranks).all_reduce(array, op, out=array, what=what)
         tensor._version[0] += 1
     else:
-        store(tensor, _everyone().all_reduce(array, op, what=what))
+        store(tensor, among(ranks).all_reduce(array, op, what=what))
 
 
-def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
+def all_gather(tensor_list: list[Tensor], tensor: Tensor, *, ranks: Ranks = None) -> None:
     """Fills `tensor_list` with every rank's `tensor`, by rank."""
-    mine = array_of(tensor, "all_gather")
-    targets = check_list(tensor_list, tensor.meta, "all_gather", "tensor_list")
-    parts = _everyone().all_gather(mine).reshape(len(targets), *mine.shape)
+    mine, here = array_of(tensor, "all_gather"), among(ranks)
+    targets = check_list(tensor_list, tensor.meta, "all_gather", "tensor_list", here.size)
+    parts = here.all_gather(mine).reshape(len(targets), *mine.shape)
     for target, part in zip(targets, parts, strict=True):
         store(target, part)
 
 
 @also_called(output_tensor="output", input_tensor="input")
-def all_gather_into_tensor(output: Tensor, input: Tensor) -> None:
+def all_gather_into_tensor(output: Tensor, input: Tensor, *, ranks: Ranks = None) -> None:
     """Every rank's `input`, one after the other, into `output`.
 
     output: of any shape with as many elements, (ranks * n, ...) for an input (n, ...), say.
     """
     mine = _flat(input, "all_gather_into_tensor")
-    _check_parts(output, "output", input.meta, "all_gather_into_tensor")
-    gathered = _everyone().all_gather(mine, what="all_gather_into_tensor")
+    here = among(ranks)
+    _check_parts(output, "output", input.meta, "all_gather_into_tensor", here.size)
+    gathered = here.all_gather(mine, what="all_gather_into_tensor")
     store(output, gathered.reshape(output.meta.shape))
 
 
-def reduce_scatter(output: Tensor, input_list: list[Tensor], op: str = "sum") -> None:
+def reduce_scatter(
+    output: Tensor, input_list: list[Tensor], op: str = "sum", *, ranks: Ranks = None
+) -> None:
     """Reduces the lists over all ranks and leaves this rank's entry in `output`."""
     check_local(output, "reduce_scatter")
     check_reduction(op, output.meta, "reduce_scatter")
-    given = check_list(input_list, output.meta, "reduce_scatter", "input_list")
+    here = among(ranks)
+    given = check_list(input_list, output.meta, "reduce_scatter", "input_list", here.size)
     stacked = np.stack([array_of(x, "reduce_scatter") for x in given])
-    store(output, _everyone().reduce_scatter(stacked, op))
+    store(output, here.reduce_scatter(stacked, op))
 
 
 @also_called(output_tensor="output", input_tensor="input")
-def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum") -> None:
+def reduce_scatter_tensor(
+    output: Tensor, input: Tensor, op: str = "sum", *, ranks: Ranks = None
+) -> None:
     """Reduces `input` over all ranks and leaves this rank's equal part of it in `output`.
 
     input: of any shape with as many elements, (ranks * n, ...) for an output (n, ...), say.
@@ -139,31 +165,38 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum") -> Non
     mine = _flat(input, "reduce_scatter_tensor")
     check_local(output, "reduce_scatter_tensor")
     check_reduction(op, output.meta, "reduce_scatter_tensor")
-    _check_parts(input, "input", output.meta, "reduce_scatter_tensor")
-    stacked = mine.reshape(world().world_size, output.meta.numel)
-    part = _everyone().reduce_scatter(stacked, op, what="reduce_scatter_tensor")
+    here = among(ranks)
+    _check_parts(input, "input", output.meta, "reduce_scatter_tensor", here.size)
+    stacked = mine.reshape(here.size, output.meta.numel)
+    part = here.reduce_scatter(stacked, op, what="reduce_scatter_tensor")
     store(output, part.reshape(output.meta.shape))
 
 
-def broadcast(tensor: Tensor, src: int) -> None:
+def broadcast(tensor: Tensor, src: int, *, ranks: Ranks = None) -> None:
     """Copies rank `src`'s `tensor` into everybody's."""
-    check_rank(src, "broadcast")
-    values = _everyone().broadcast(array_of(tensor, "broadcast"), src)
+    check_rank(src, "broadcast", ranks)
+    values = among(ranks).broadcast(array_of(tensor, "broadcast"), src)
     if world().rank != src:
         store(tensor, values)
 
 
-def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int = 0) -> None:
+def scatter(
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
+    src: int = 0,
+    *,
+    ranks: Ranks = None,
+) -> None:
     """Entry r of rank `src`'s list goes into the `tensor` of rank r.
 
     scatter_list: looked at on rank `src` only.
     """
-    check_rank(src, "scatter")
+    check_rank(src, "scatter", ranks)
     check_local(tensor, "scatter")
-    here, type_ = _everyone(), tensor.meta
+    here, type_ = among(ranks), tensor.meta
     source: Array | None = None
     if here.rank == src:
-        given = check_list(scatter_list, type_, "scatter", "scatter_list")
+        given = check_list(scatter_list, type_, "scatter", "scatter_list", here.size)
         source = np.stack([array_of(x, "scatter") for x in given]).reshape(-1)
     target = np.empty(type_.numel, type_.dtype.np)
     exchange = from_one(here.ranks, (type_.numel,) * here.size, src)
@@ -171,17 +204,23 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int =
     store(tensor, target)
 
 
-def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0) -> None:
+def gather(
+    tensor: Tensor,
+    gather_list: list[Tensor] | None = None,
+    dst: int = 0,
+    *,
+    ranks: Ranks = None,
+) -> None:
     """Fills rank `dst`'s `gather_list` with every rank's `tensor`.
 
     gather_list: looked at on rank `dst` only.
     """
-    check_rank(dst, "gather")
+    check_rank(dst, "gather", ranks)
     mine, type_ = _flat(tensor, "gather"), tensor.meta
-    here = _everyone()
+    here = among(ranks)
     targets: Sequence[Tensor] = ()
     if here.rank == dst:
-        targets = check_list(gather_list, type_, "gather", "gather_list")
+        targets = check_list(gather_list, type_, "gather", "gather_list", here.size)
     parts = np.empty((len(targets), type_.numel), mine.dtype)
     exchange = to_one(here.ranks, (type_.numel,) * here.size, dst)
     here.transfer(f"gather(to rank {dst}) {type_}", mine, parts.reshape(-1), exchange)
@@ -189,12 +228,12 @@ def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0
         store(target, part)
 
 
-def reduce(tensor: Tensor, dst: int, op: str = "sum") -> None:
+def reduce(tensor: Tensor, dst: int, op: str = "sum", *, ranks: Ranks = None) -> None:
     """Reduces `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
-    check_rank(dst, "reduce")
+    check_rank(dst, "reduce", ranks)
     mine, type_ = _flat(tensor, "reduce"), tensor.meta
     check_reduction(op, type_, "reduce")
-    here = _everyone()
+    here = among(ranks)
     total: Array = np.empty(mine.size if here.rank == dst else 0, mine.dtype)
     exchange = sum_to_one(here.ranks, mine.size, dst)
     here.transfer(f"reduce({op}, to rank {dst}) {type_}", mine, total, exchange, op)
@@ -202,7 +241,9 @@ def reduce(tensor: Tensor, dst: int, op: str = "sum") -> None:
         store(tensor, total)
 
 
-def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]) -> None:
+def all_to_all(
+    output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], *, ranks: Ranks = None
+) -> None:
     """Sends entry r of the input list to rank r; entry r of the output list comes from rank r.
 
     All entries of all ranks have one shape and dtype: a rank cannot know the sizes of parts between
@@ -212,9 +253,10 @@ def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]
     first = input_tensor_list[0] if input_tensor_list else None
     mine = array_of(first, "all_to_all")
     type_ = TensorType(tuple(mine.shape), dtype_of(mine.dtype))
-    given = _check_equal_parts(input_tensor_list, type_, "input_tensor_list")
-    targets = _check_equal_parts(output_tensor_list, type_, "output_tensor_list")
-    parts = _everyone().all_to_all(np.stack([array_of(x, "all_to_all") for x in given]))
+    here = among(ranks)
+    given = _check_equal_parts(input_tensor_list, type_, "input_tensor_list", here.size)
+    targets = _check_equal_parts(output_tensor_list, type_, "output_tensor_list", here.size)
+    parts = here.all_to_all(np.stack([array_of(x, "all_to_all") for x in given]))
     for target, part in zip(targets, parts, strict=True):
         store(target, part)
 
@@ -224,6 +266,8 @@ def all_to_all_single(
     input: Tensor,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
+    *,
+    ranks: Ranks = None,
 ) -> None:
     """Sends the first rows of `input` to rank 0, the next to rank 1 ..., and fills `output` with
     what came, by rank.
@@ -238,9 +282,9 @@ def all_to_all_single(
         raise ShapeError(
             f"{who}: output {output.meta} and input {input.meta} must have rows of one kind"
         )
-    here = _everyone()
-    sent = _split_sizes(input_split_sizes, mine, "input")
-    wanted = _split_sizes(output_split_sizes, target, "output")
+    here = among(ranks)
+    sent = _split_sizes(input_split_sizes, mine, "input", here.size)
+    wanted = _split_sizes(output_split_sizes, target, "output", here.size)
     came, made = np.empty_like(sent), np.empty(target.shape, target.dtype)
     rows = [row_list(np.ascontiguousarray(mine), 1)]
     what = f"{who} of rows {dtype_of(mine.dtype)}{list(mine.shape[1:])}"
@@ -252,9 +296,9 @@ def all_to_all_single(
     store(output, made)
 
 
-def _split_sizes(given: Sequence[int] | None, x: Array, name: str) -> Array:
-    """Return the rows of each rank, int64. Raises ShapeError."""
-    size, rows = world().world_size, len(x)
+def _split_sizes(given: Sequence[int] | None, x: Array, name: str, size: int) -> Array:
+    """Return the rows of each of `size` ranks, int64. Raises ShapeError."""
+    rows = len(x)
     if given is None:
         given = [rows // size] * size
     sizes = np.array([int(n) for n in given], np.int64)
@@ -266,9 +310,11 @@ def _split_sizes(given: Sequence[int] | None, x: Array, name: str) -> Array:
     return sizes
 
 
-def _check_equal_parts(tensors: Sequence[Tensor], type_: TensorType, name: str) -> Sequence[Tensor]:
+def _check_equal_parts(
+    tensors: Sequence[Tensor], type_: TensorType, name: str, size: int
+) -> Sequence[Tensor]:
     try:
-        return check_list(tensors, type_, "all_to_all", name)
+        return check_list(tensors, type_, "all_to_all", name, size)
     except ShapeError as error:
         raise ShapeError(
             f"{error}. All parts of all ranks have one shape, because sizes are not exchanged: use "
@@ -276,22 +322,22 @@ def _check_equal_parts(tensors: Sequence[Tensor], type_: TensorType, name: str) 
         ) from None
 
 
-def barrier() -> None:
+def barrier(*, ranks: Ranks = None) -> None:
     """Waits until every rank is here."""
-    _everyone().barrier()
+    among(ranks).barrier()
 
 
 # ---- two ranks -----------------------------------------------------------------------------------
 
 
 @also_called(input="tensor")
-def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
+def send(tensor: Tensor, dst: int, send_meta: bool = True, *, ranks: Ranks = None) -> None:
     """Sends `tensor` to rank `dst`, which must call `recv`; returns when it has.
 
     send_meta: also its shape, dtype and device type; False if the receiver gives all three.
     """
     mine, type_ = _flat(tensor, "send"), tensor.meta
-    pair, ends = pair_with(dst, "send", is_sender=True)
+    pair, ends = pair_with(dst, "send", True, ranks)
     what = f"send{ends}"
     if send_meta:
         said = json.dumps([type_.dtype.name, list(type_.shape), tensor.device.type]).encode()
@@ -307,6 +353,7 @@ def recv(
     device: DeviceLike | None = None,
     *,
     out: Tensor | None = None,
+    ranks: Ranks = None,
 ) -> Tensor:
     """Receive what rank `src` sends, in `out` or in a new tensor.
 
@@ -315,7 +362,7 @@ def recv(
     """
     if out is not None:
         check_local(out, "recv")
-    pair, ends = pair_with(src, "recv", is_sender=False)
+    pair, ends = pair_with(src, "recv", False, ranks)
     what = f"send{ends}"
     wanted = None if dtype is None else dtype_of(dtype)
     if shape is None or wanted is None or device is None:
@@ -349,18 +396,13 @@ def _check_asked(
 # ---- shared by all -------------------------------------------------------------------------------
 
 
-def _everyone() -> Collectives:
-    return world().everyone
-
-
 def _flat(x: Tensor, who: str) -> Array:
     return np.ascontiguousarray(array_of(x, who)).reshape(-1)
 
 
-def _check_parts(x: Tensor, name: str, part: TensorType, who: str) -> None:
-    """x must have as many elements as one `part` from each rank."""
+def _check_parts(x: Tensor, name: str, part: TensorType, who: str, size: int) -> None:
+    """x must have as many elements as one `part` from each of `size` ranks."""
     check_local(x, who)
-    size = world().world_size
     if x.meta.dtype is not part.dtype:
         raise DTypeError(f"{who}: {name} is {x.meta}, but a rank's part is {part}")
     if x.meta.numel != size * part.numel:

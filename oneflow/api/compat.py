@@ -129,13 +129,14 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "compat.torch.distributed",
         "distributed",
-        "Backend GroupMember P2POp ProcessGroup Work _get_default_group _rank_not_in_group "
+        "Backend FileStore GroupMember HashStore P2POp PrefixStore ProcessGroup Store TCPStore "
+        "Work _get_default_group _get_default_store _rank_not_in_group "
         "batch_isend_irecv destroy_process_group get_backend get_backend_config get_global_rank "
         "get_group_rank get_node_local_rank get_process_group_ranks group init_process_group "
-        "irecv is_gloo_available is_initialized is_mpi_available is_nccl_available "
-        "is_torchelastic_launched is_ucc_available is_xccl_available isend monitored_barrier "
-        "new_group recv_object_list send_object_list",
-        unknown="_get_default_group _rank_not_in_group get_backend_config",
+        "is_gloo_available is_initialized is_mpi_available is_nccl_available "
+        "is_torchelastic_launched is_ucc_available is_xccl_available monitored_barrier "
+        "new_group new_subgroups split_group",
+        unknown="_get_default_group _get_default_store _rank_not_in_group get_backend_config",
     ),
     *classes(
         "compat.torch.data",

@@ -1,13 +1,16 @@
 """The ranks of this job, in the shape that users of `torch.distributed` expect.
 
 A process belongs to its job from the start; `init_process_group` only says so. Collectives are
-those of `oneflow.comm`, on local tensors; see there for the errors. `group`, `async_op` and `tag`
-are accepted where scripts pass them; only their defaults work, and the group of all ranks.
+those of `oneflow.comm`, on local tensors; see there for the errors. Ranks are numbers in the job,
+also with a `group`, which is what `new_group` has returned. With `async_op=True` a call returns at
+once, with an object whose `wait` returns when the call is done: until then its tensors belong to
+the call.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,7 @@ from oneflow.surfaces import accept_paths
 from oneflow.tensor.grad_mode import no_grad
 
 if TYPE_CHECKING:
+    from oneflow.distributed.process_groups import Work
     from oneflow.tensor.tensor import Tensor
 
 
@@ -27,7 +31,7 @@ default_pg_timeout = timedelta(minutes=30)
 
 class ReduceOp(Enum):
     """The ways in which `all_reduce`, `reduce` and `reduce_scatter` combine. Sums of bool
-    are "or"; AVG is the sum divided by the number of ranks. Those of bits are refused.
+    are "or"; AVG is the sum divided by the number of ranks. Those of bits work in `all_reduce`.
     """
 
     SUM = "sum"
@@ -44,7 +48,8 @@ class ReduceOp(Enum):
 setattr(ReduceOp, "RedOpType", ReduceOp)  # noqa: B010 - PyTorch's name of the enumeration itself
 
 
-REFUSED = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR, ReduceOp.PREMUL_SUM)
+WORDS = {"sum": "sum", "avg": "sum", "prod": "prod", "min": "min", "max": "max"}
+"""Names that the reductions have in `oneflow.comm`."""
 
 
 def is_available() -> bool:
@@ -53,13 +58,17 @@ def is_available() -> bool:
 
 
 def get_rank(group: object = None) -> int:
-    """This process's number, 0 to `get_world_size() - 1`."""
-    return current_config().rank
+    """This process's number, 0 to `get_world_size() - 1`; in a group, and -1 outside of it."""
+    if group is None:
+        return current_config().rank
+    return int(group.rank()) if hasattr(group, "rank") else -1
 
 
 def get_world_size(group: object = None) -> int:
-    """Number of processes of the job."""
-    return current_config().world_size
+    """Number of processes of the job, or of a group; -1 outside of it."""
+    if group is None:
+        return current_config().world_size
+    return int(group.size()) if get_rank(group) >= 0 and hasattr(group, "size") else -1
 
 
 def get_local_rank() -> int:
@@ -69,26 +78,25 @@ def get_local_rank() -> int:
 
 def all_reduce(
     tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: object = None, async_op: bool = False
-) -> None:
+) -> Work | None:
     """Reduces `tensor` over all ranks, in place."""
-    _check("all_reduce", group=group, async_op=async_op)
-    _reduced("all_reduce", op, tensor, tensor)
+    if op in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR):
+        return _made("all_reduce", group, async_op, tensor, op.value)
+    return _reduced("all_reduce", group, async_op, op, tensor, tensor)
 
 
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: object = None, async_op: bool = False
-) -> None:
+) -> Work | None:
     """Fills `tensor_list` with every rank's `tensor`, by rank."""
-    _check("all_gather", group=group, async_op=async_op)
-    _comm().all_gather(tensor_list, tensor)
+    return _made("all_gather", group, async_op, tensor_list, tensor)
 
 
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: object = None, async_op: bool = False
-) -> None:
+) -> Work | None:
     """Every rank's input, one after the other along dim 0, into the output."""
-    _check("all_gather_into_tensor", group=group, async_op=async_op)
-    _comm().all_gather_into_tensor(output_tensor, input_tensor)
+    return _made("all_gather_into_tensor", group, async_op, output_tensor, input_tensor)
 
 
 def reduce_scatter(
@@ -97,10 +105,9 @@ def reduce_scatter(
     op: ReduceOp = ReduceOp.SUM,
     group: object = None,
     async_op: bool = False,
-) -> None:
+) -> Work | None:
     """Reduces the lists over all ranks and leaves this rank's entry in `output`."""
-    _check("reduce_scatter", group=group, async_op=async_op)
-    _reduced("reduce_scatter", op, output, output, input_list)
+    return _reduced("reduce_scatter", group, async_op, op, output, output, input_list)
 
 
 def reduce_scatter_tensor(
@@ -109,52 +116,58 @@ def reduce_scatter_tensor(
     op: ReduceOp = ReduceOp.SUM,
     group: object = None,
     async_op: bool = False,
-) -> None:
+) -> Work | None:
     """Reduces `input` over all ranks and leaves this rank's equal part of dim 0 in `output`."""
-    _check("reduce_scatter_tensor", group=group, async_op=async_op)
-    _reduced("reduce_scatter_tensor", op, output, output, input)
+    return _reduced("reduce_scatter_tensor", group, async_op, op, output, output, input)
 
 
-def broadcast(tensor: Tensor, src: int, group: object = None, async_op: bool = False) -> None:
-    """Copies rank `src`'s `tensor` into everybody's."""
-    _check("broadcast", group=group, async_op=async_op)
-    _comm().broadcast(tensor, src)
+def broadcast(
+    tensor: Tensor,
+    src: int | None = None,
+    group: object = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Copies rank `src`'s `tensor` into everybody's. group_src: its number in the group instead."""
+    return _made("broadcast", group, async_op, tensor, _root(src, group, group_src))
 
 
 def reduce(
     tensor: Tensor,
-    dst: int,
+    dst: int | None = None,
     op: ReduceOp = ReduceOp.SUM,
     group: object = None,
     async_op: bool = False,
-) -> None:
+    group_dst: int | None = None,
+) -> Work | None:
     """Reduces `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
-    _check("reduce", group=group, async_op=async_op)
-    _reduced("reduce", op, tensor if get_rank() == dst else None, tensor, dst)
+    to = _root(dst, group, group_dst)
+    out = tensor if get_rank() == to else None
+    return _reduced("reduce", group, async_op, op, out, tensor, to)
 
 
 def scatter(
     tensor: Tensor,
     scatter_list: list[Tensor] | None = None,
-    src: int = 0,
+    src: int | None = None,
     group: object = None,
     async_op: bool = False,
-) -> None:
+    group_src: int | None = None,
+) -> Work | None:
     """Entry r of rank `src`'s list goes into the `tensor` of rank r."""
-    _check("scatter", group=group, async_op=async_op)
-    _comm().scatter(tensor, scatter_list, src)
+    return _made("scatter", group, async_op, tensor, scatter_list, _root(src, group, group_src))
 
 
 def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
-    dst: int = 0,
+    dst: int | None = None,
     group: object = None,
     async_op: bool = False,
-) -> None:
+    group_dst: int | None = None,
+) -> Work | None:
     """Fills rank `dst`'s `gather_list` with every rank's `tensor`."""
-    _check("gather", group=group, async_op=async_op)
-    _comm().gather(tensor, gather_list, dst)
+    return _made("gather", group, async_op, tensor, gather_list, _root(dst, group, group_dst))
 
 
 def all_to_all(
@@ -162,10 +175,9 @@ def all_to_all(
     input_tensor_list: list[Tensor],
     group: object = None,
     async_op: bool = False,
-) -> None:
+) -> Work | None:
     """Sends entry r of the input list to rank r; entry r of the output list comes from rank r."""
-    _check("all_to_all", group=group, async_op=async_op)
-    _comm().all_to_all(output_tensor_list, input_tensor_list)
+    return _made("all_to_all", group, async_op, output_tensor_list, input_tensor_list)
 
 
 def all_to_all_single(
@@ -175,30 +187,69 @@ def all_to_all_single(
     input_split_sizes: list[int] | None = None,
     group: object = None,
     async_op: bool = False,
-) -> None:
+) -> Work | None:
     """Sends rows of `input` to each rank, as many as `input_split_sizes` says; `output` gets those
     that came, by rank."""
-    _check("all_to_all_single", group=group, async_op=async_op)
-    _comm().all_to_all_single(output, input, output_split_sizes, input_split_sizes)
+    sizes = output_split_sizes, input_split_sizes
+    return _made("all_to_all_single", group, async_op, output, input, *sizes)
 
 
-def send(tensor: Tensor, dst: int, group: object = None, tag: int = 0) -> None:
-    """Sends `tensor` to rank `dst`."""
-    _check("send", group=group, tag=tag)
-    _comm().send(tensor, dst)
+def isend(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: object = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> Work:
+    """Begins to send `tensor` to rank `dst`. tag: sends and receipts of one tag belong together."""
+    to = _peer(dst, group, group_dst)
+    way = _groups().one_way(get_rank(), to, group, "isend", tag)
+    return _later(way, lambda: _comm().send(tensor, to, ranks=way))
 
 
-def recv(tensor: Tensor, src: int, group: object = None, tag: int = 0) -> int:
+def irecv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: object = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> Work:
+    """Begins to receive into `tensor` what rank `src` sends."""
+    source = _peer(src, group, group_src)
+    way = _groups().one_way(source, get_rank(), group, "irecv", tag)
+    return _later(way, lambda: _comm().recv(source, out=tensor, ranks=way), source)
+
+
+def send(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: object = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None:
+    """Sends `tensor` to rank `dst`; returns when it has been received."""
+    to = _peer(dst, group, group_dst)
+    way = _groups().one_way(get_rank(), to, group, "send", tag)
+    _groups().line_of(way).now(lambda: _comm().send(tensor, to, ranks=way))
+
+
+def recv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: object = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int:
     """Receives into `tensor` what rank `src` sends; returns `src`."""
-    _check("recv", group=group, tag=tag)
-    _comm().recv(src, out=tensor)
-    return src
+    source = _peer(src, group, group_src)
+    way = _groups().one_way(source, get_rank(), group, "recv", tag)
+    _groups().line_of(way).now(lambda: _comm().recv(source, out=tensor, ranks=way))
+    return source
 
 
-def barrier(group: object = None, async_op: bool = False, device_ids: object = None) -> None:
+def barrier(group: object = None, async_op: bool = False, device_ids: object = None) -> Work | None:
     """Waits until every rank is here."""
-    _check("barrier", group=group, async_op=async_op)
-    _comm().barrier()
+    return _made("barrier", group, async_op)
 
 
 # ---- Python values: see `oneflow.comm` ----------------------------------------------------------
@@ -206,27 +257,34 @@ def barrier(group: object = None, async_op: bool = False, device_ids: object = N
 
 def all_gather_object(object_list: list[Any], obj: object, group: object = None) -> None:
     """Fills `object_list` with every rank's `obj`, by rank."""
-    _check("all_gather_object", group=group)
-    _check_room(object_list, "all_gather_object")
-    object_list[:] = _comm().all_gather_object(obj)
+    _check_room(object_list, "all_gather_object", group)
+    if (found := _answer("all_gather_object", group, obj)) is not None:
+        object_list[:] = found
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int = 0, group: object = None, device: object = None
+    object_list: list[Any],
+    src: int | None = None,
+    group: object = None,
+    device: object = None,
+    group_src: int | None = None,
 ) -> None:
     """Rank `src`'s entries into everybody's list; all lists have one length."""
-    _check("broadcast_object_list", group=group)
-    _comm().broadcast_object_list(object_list, src)
+    _made("broadcast_object_list", group, False, object_list, _root(src, group, group_src))
 
 
 def gather_object(
-    obj: object, object_gather_list: list[Any] | None = None, dst: int = 0, group: object = None
+    obj: object,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: object = None,
+    group_dst: int | None = None,
 ) -> None:
     """Fills rank `dst`'s `object_gather_list` with every rank's `obj`."""
-    _check("gather_object", group=group)
-    if get_rank() == dst:
-        _check_room(object_gather_list, "gather_object")
-    gathered = _comm().gather_object(obj, dst)
+    to = _root(dst, group, group_dst)
+    if get_rank() == to:
+        _check_room(object_gather_list, "gather_object", group)
+    gathered = _answer("gather_object", group, obj, to)
     if object_gather_list is not None and gathered is not None:
         object_gather_list[:] = gathered
 
@@ -234,21 +292,55 @@ def gather_object(
 def scatter_object_list(
     scatter_object_output_list: list[Any],
     scatter_object_input_list: list[Any] | None = None,
-    src: int = 0,
+    src: int | None = None,
     group: object = None,
+    group_src: int | None = None,
 ) -> None:
     """Entry r of rank `src`'s input list becomes the first entry of the output list of rank r."""
-    _check("scatter_object_list", group=group)
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
         raise ShapeError("distributed.scatter_object_list: the output needs a list of an entry")
-    scatter_object_output_list[0] = _comm().scatter_object(scatter_object_input_list, src)
+    source = _root(src, group, group_src)
+    scatter_object_output_list[0] = _answer(
+        "scatter_object", group, scatter_object_input_list, source
+    )
 
 
-def _check_room(entries: list[Any] | None, name: str) -> None:
-    if not isinstance(entries, list) or len(entries) != get_world_size():
-        raise ShapeError(
-            f"distributed.{name}: the list needs one entry per rank ({get_world_size()})"
-        )
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: object = None,
+    device: object = None,
+    group_dst: int | None = None,
+) -> None:
+    """Sends the entries of a list to rank `dst`."""
+    to = _peer(dst, group, group_dst)
+    way = _groups().one_way(get_rank(), to, group, "send_object_list", 0)
+    for entry in object_list:
+        _groups().line_of(way).now(lambda entry=entry: _comm().send_object(entry, to, ranks=way))
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: object = None,
+    device: object = None,
+    group_src: int | None = None,
+) -> int:
+    """Receives the entries of a list from rank `src`; returns `src`."""
+    source = _peer(src, group, group_src)
+    way = _groups().one_way(source, get_rank(), group, "recv_object_list", 0)
+    for at in range(len(object_list)):
+        object_list[at] = _groups().line_of(way).now(lambda: _comm().recv_object(source, ranks=way))
+    return source
+
+
+# ---- shared by all -------------------------------------------------------------------------------
+
+
+def _check_room(entries: list[Any] | None, name: str, group: object) -> None:
+    size = get_world_size(group)
+    if not isinstance(entries, list) or size not in (-1, len(entries)):
+        raise ShapeError(f"distributed.{name}: the list needs one entry per rank ({size})")
 
 
 def _comm() -> Any:
@@ -256,28 +348,64 @@ def _comm() -> Any:
     return importlib.import_module("oneflow.comm")
 
 
-def _reduced(who: str, op: ReduceOp, out: Tensor | None, *args: object) -> None:
+def _groups() -> Any:
+    """Groups of ranks, loaded like them."""
+    return importlib.import_module("oneflow.distributed.process_groups")
+
+
+def _call(who: str, group: object, is_async: bool, call: Callable[[Any], object]) -> Work | None:
+    made: Work | None = _groups().call_on(group, who, is_async, call)
+    return made
+
+
+def _made(who: str, group: object, is_async: bool, *args: object) -> Work | None:
+    """Call a collective of `oneflow.comm`."""
+    return _call(who, group, is_async, lambda ranks: getattr(_comm(), who)(*args, ranks=ranks))
+
+
+def _answer(who: str, group: object, *args: object) -> Any:
+    """The result of a call of `oneflow.comm`; None outside of the group."""
+    found: list[Any] = []
+    _call(who, group, False, lambda ranks: found.append(getattr(_comm(), who)(*args, ranks=ranks)))
+    return found[0] if found else None
+
+
+def _later(way: Sequence[int], call: Callable[[], object], source: int = -1) -> Work:
+    made: Work = _groups().Work(_groups().line_of(way).later(call), source)
+    return made
+
+
+def _root(given: int | None, group: object, in_group: int | None) -> int:
+    """The rank of the job that is meant, 0 if none is named."""
+    if in_group is not None:
+        return int(_groups().rank_of(group, in_group))
+    return 0 if given is None else given
+
+
+def _peer(given: int | None, group: object, in_group: int | None) -> int:
+    if given is None and in_group is None:
+        raise OneFlowError("distributed: name the other rank; a receipt from any is not supported")
+    return _root(given, group, in_group)
+
+
+def _reduced(
+    who: str, group: object, is_async: bool, op: ReduceOp, out: Tensor | None, *args: object
+) -> Work | None:
     """Call a collective of `oneflow.comm` that reduces. out: its result, None on ranks without."""
     if not isinstance(op, ReduceOp):
         raise OneFlowError(f"distributed.{who}: op is a ReduceOp, got {op!r}")
-    if op in REFUSED:
+    if op.value not in WORDS:
         raise OneFlowError(
             f"distributed.{who}: {op.name} is not supported; use SUM, PRODUCT, MIN, MAX or AVG"
         )
-    is_mean = op is ReduceOp.AVG
-    getattr(_comm(), who)(*args, ReduceOp.SUM.value if is_mean else op.value)
-    if is_mean and out is not None:
-        with no_grad():
-            out.div_(get_world_size())
 
+    def call(ranks: Sequence[int]) -> None:
+        getattr(_comm(), who)(*args, WORDS[op.value], ranks=ranks)
+        if op is ReduceOp.AVG and out is not None:
+            with no_grad():
+                out.div_(len(ranks))
 
-def _check(name: str, **given: object) -> None:
-    """Refuses what is accepted for the sake of the signature but does not work."""
-    for argument, value in given.items():
-        if value and not (argument == "group" and getattr(value, "is_everyone", False)):
-            raise OneFlowError(
-                f"distributed.{name}: {argument}={value!r} is not supported; leave it out"
-            )
+    return _call(who, group, is_async, call)
 
 
 accept_paths(__name__)

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
+from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.errors import DeviceError, DTypeError, GraphError, PlacementError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
 from oneflow.tensor.tensor import Tensor
+
+
+class Channel(tuple[int, ...]):
+    """Ranks, ascending, and the name of a line of calls between them: calls of one line need no
+    order among those of another.
+    """
+
+    name: str
+
+    def __new__(cls, ranks: Sequence[int], name: str) -> Channel:
+        made = super().__new__(cls, sorted(ranks))
+        made.name = name
+        return made
+
+
+Ranks: TypeAlias = Sequence[int] | None
+"""The ranks that take part in a call, this one among them; None: all."""
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 
@@ -59,29 +77,40 @@ def check_like(x: Tensor, wanted: TensorType, who: str, name: str) -> None:
         raise ShapeError(f"{who}: {name} is {x.meta}, but should be {wanted}")
 
 
+def among(ranks: Ranks) -> Collectives:
+    """The collectives of these ranks. Raises PlacementError if this rank is not one of them."""
+    if ranks is None:
+        return world().everyone
+    chosen = tuple(sorted(ranks))
+    if world().rank not in chosen:
+        raise PlacementError(f"rank {world().rank} takes no part in a call of ranks {chosen}")
+    return world().collectives(chosen, ranks.name if isinstance(ranks, Channel) else "")
+
+
 def check_list(
-    tensors: Sequence[Tensor] | None, wanted: TensorType, who: str, name: str
+    tensors: Sequence[Tensor] | None, wanted: TensorType, who: str, name: str, size: int
 ) -> Sequence[Tensor]:
-    """`tensors`, if it is one tensor of type `wanted` for each rank."""
-    checked = check_count(tensors, who, name)
+    """`tensors`, if it is one tensor of type `wanted` for each of `size` ranks."""
+    checked = check_count(tensors, who, name, size)
     for i, x in enumerate(checked):
         check_like(x, wanted, who, f"{name}[{i}]")
     return checked
 
 
-def check_count(entries: Sequence[T] | None, who: str, name: str) -> Sequence[T]:
-    """`entries`. Raises ShapeError unless it is a list of one entry for each rank."""
-    size = world().world_size
+def check_count(entries: Sequence[T] | None, who: str, name: str, size: int) -> Sequence[T]:
+    """`entries`. Raises ShapeError unless it is a list of one entry for each of `size` ranks."""
     if not isinstance(entries, (list, tuple)) or len(entries) != size:
         got = f"{len(entries)}" if isinstance(entries, (list, tuple)) else type(entries).__name__
         raise ShapeError(f"{who}: {name} needs one entry per rank ({size}), got {got}")
     return entries
 
 
-def check_rank(rank: object, who: str) -> None:
-    """Raises PlacementError unless there is such a rank."""
+def check_rank(rank: object, who: str, ranks: Ranks = None) -> None:
+    """Raises PlacementError unless there is such a rank among those that take part."""
     if not isinstance(rank, int) or not 0 <= rank < world().world_size:
         raise PlacementError(f"{who}: rank {rank} is not in a world of {world().world_size}")
+    if ranks is not None and rank not in ranks:
+        raise PlacementError(f"{who}: rank {rank} is not one of {list(ranks)}")
 
 
 def check_reduction(op: str, type_: TensorType, who: str) -> None:

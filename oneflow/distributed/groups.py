@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from oneflow.distributed.world import World
 
 
-def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
-    """This rank's end of `ranks` (ascending); all of them must call it.
+def open_collectives(world: World, ranks: tuple[int, ...], channel: str) -> Collectives:
+    """This rank's end of a channel of `ranks` (ascending); all of them must call it.
 
     Raises PlacementError for a rank that the world does not have.
     """
@@ -29,14 +29,13 @@ def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
         from oneflow.boxing.collectives.in_process import InProcessGroup
 
         return InProcessGroup(ranks).collectives(world.rank)
-    meeting = Meeting(world.client, world.long_waits, ranks)
-    found = _open(world, ranks, meeting)
+    meeting = Meeting(world.client, world.long_waits, ranks, channel)
+    found = _open(world, ranks, meeting, f"eager/{place_of(ranks)}{channel}")
     meeting.watch(found)
     return found
 
 
-def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives:
-    name = f"eager/{place_of(ranks)}"
+def _open(world: World, ranks: tuple[int, ...], meeting: Meeting, name: str) -> Collectives:
     hosts = [world.places[rank] for rank in ranks]
     if len(set(hosts)) == 1:
         from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives

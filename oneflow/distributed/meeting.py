@@ -32,10 +32,12 @@ class Meeting:
     of a rank that waits.
     """
 
-    def __init__(self, client: ControlClient, waits: LongWaits, ranks: tuple[int, ...]) -> None:
+    def __init__(
+        self, client: ControlClient, waits: LongWaits, ranks: tuple[int, ...], channel: str = ""
+    ) -> None:
         self._client, self._waits = client, waits
         self._peers = tuple(r for r in ranks if r != client.rank)
-        self._place = place_of(ranks)
+        self._place = f"{place_of(ranks)}{channel}"
         self._started_at = time.monotonic()
         self._first = f"{user_call()} (the first call on {_named(ranks)})"
         self._opened: Collectives | None = None

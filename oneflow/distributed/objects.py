@@ -13,11 +13,10 @@ import numpy as np
 
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
-from oneflow.distributed.arguments import check_count, check_rank
+from oneflow.distributed.arguments import Ranks, among, check_count, check_rank
 from oneflow.distributed.encoding import decode, encode
 from oneflow.distributed.exchanges import from_one, to_one
 from oneflow.distributed.pairs import pair_with, pass_on
-from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
 
 _VALUE, _FAILURE = b"\0", b"\1"
@@ -31,38 +30,38 @@ _MAX_TEXT = 2000
 _ERRORS: dict[str, type[OneFlowError]] = {"DTypeError": DTypeError, "ShapeError": ShapeError}
 
 
-def all_gather_object(value: object) -> list[Any]:
+def all_gather_object(value: object, *, ranks: Ranks = None) -> list[Any]:
     """Every rank's value, by rank."""
-    who, here = "all_gather_object", world().everyone
+    who, here = "all_gather_object", among(ranks)
     payload, error = _payload(lambda: encode(value))
     said = dict(zip(here.ranks, here.gather_bytes(payload, who), strict=True))
     _raise_failures(said, who, error)
     return [_opened(data) for data in said.values()]
 
 
-def broadcast_object(value: object = None, src: int = 0) -> Any:
+def broadcast_object(value: object = None, src: int = 0, *, ranks: Ranks = None) -> Any:
     """Rank `src`'s value, on every rank."""
-    check_rank(src, "broadcast_object")
-    return broadcast_as(value, src, f"broadcast_object(from rank {src})")
+    check_rank(src, "broadcast_object", ranks)
+    return broadcast_as(value, src, f"broadcast_object(from rank {src})", ranks)
 
 
-def broadcast_object_list(object_list: list[Any], src: int = 0) -> None:
+def broadcast_object_list(object_list: list[Any], src: int = 0, *, ranks: Ranks = None) -> None:
     """Rank `src`'s entries into everybody's list, all of one length.
 
     Raises DesyncError if the lists have different lengths.
     """
-    check_rank(src, "broadcast_object_list")
+    check_rank(src, "broadcast_object_list", ranks)
     if not isinstance(object_list, list):
         got = type(object_list).__name__
         raise ShapeError(f"broadcast_object_list: a list is needed, got {got}")
     what = f"broadcast_object_list(from rank {src}) of {len(object_list)} entries"
-    object_list[:] = broadcast_as(object_list, src, what)
+    object_list[:] = broadcast_as(object_list, src, what, ranks)
 
 
-def gather_object(value: object, dst: int = 0) -> list[Any] | None:
+def gather_object(value: object, dst: int = 0, *, ranks: Ranks = None) -> list[Any] | None:
     """Every rank's value, by rank, on rank `dst`; None on the others."""
-    check_rank(dst, "gather_object")
-    here, what = world().everyone, f"gather_object(to rank {dst})"
+    check_rank(dst, "gather_object", ranks)
+    here, what = among(ranks), f"gather_object(to rank {dst})"
     payload, error = _payload(lambda: encode(value))
     mine = np.frombuffer(payload, np.uint8)
     length = np.array([_FAILED if error else mine.size], np.int64)
@@ -77,14 +76,14 @@ def gather_object(value: object, dst: int = 0) -> list[Any] | None:
     return [_opened(target[e - n : e].tobytes()) for e, n in zip(ends, counts, strict=True)]
 
 
-def scatter_object(values: list[Any] | None = None, src: int = 0) -> Any:
+def scatter_object(values: list[Any] | None = None, src: int = 0, *, ranks: Ranks = None) -> Any:
     """Entry r of rank `src`'s list, on rank r; the lists of others are not looked at."""
-    check_rank(src, "scatter_object")
-    here, what = world().everyone, f"scatter_object(from rank {src})"
+    check_rank(src, "scatter_object", ranks)
+    here, what = among(ranks), f"scatter_object(from rank {src})"
     parts: list[bytes] = []
     payload, error = _payload(lambda: b"")
     if here.rank == src:
-        payload, error = _payload(lambda: _encode_parts(values, parts))
+        payload, error = _payload(lambda: _encode_parts(values, parts, here.size))
     lengths = [_FAILED] * here.size if error else [len(p) for p in parts] or [0] * here.size
     counts = here.broadcast(np.array(lengths, np.int64), src, "scatter_object").tolist()
     if _FAILED in counts:
@@ -95,12 +94,12 @@ def scatter_object(values: list[Any] | None = None, src: int = 0) -> Any:
     return decode(target.tobytes())
 
 
-def send_object(value: object, dst: int) -> None:
+def send_object(value: object, dst: int, *, ranks: Ranks = None) -> None:
     """Sends a value to rank `dst`, which must call `recv_object`; returns when it has.
 
     Raises DTypeError, on both ranks, if the value cannot travel.
     """
-    pair, ends = pair_with(dst, "send_object", is_sender=True)
+    pair, ends = pair_with(dst, "send_object", True, ranks)
     what = f"send_object{ends}"
     payload, error = _payload(lambda: encode(value))
     data = np.frombuffer(len(payload).to_bytes(8, "little") + payload, np.uint8)
@@ -112,9 +111,9 @@ def send_object(value: object, dst: int) -> None:
     _raise_failures({pair.rank: payload}, what, error)
 
 
-def recv_object(src: int) -> Any:
+def recv_object(src: int, *, ranks: Ranks = None) -> Any:
     """The value that rank `src` sends with `send_object`."""
-    pair, ends = pair_with(src, "recv_object", is_sender=False)
+    pair, ends = pair_with(src, "recv_object", False, ranks)
     what = f"send_object{ends}"
     head: Array = np.empty(_HEAD_NBYTES, np.uint8)
     pass_on(pair, what, None, head, src)
@@ -127,17 +126,17 @@ def recv_object(src: int) -> Any:
     return _opened(payload)
 
 
-def broadcast_as(value: object, src: int, what: str) -> Any:
+def broadcast_as(value: object, src: int, what: str, ranks: Ranks = None) -> Any:
     """`broadcast_object` as a part of another call."""
-    here = world().everyone
+    here = among(ranks)
     payload, error = _payload(lambda: encode(value)) if here.rank == src else (b"", None)
     said = here.gather_bytes(payload, what)[here.ranks.index(src)]
     _raise_failures({src: said}, what, error)
     return _opened(said)
 
 
-def _encode_parts(values: list[Any] | None, parts: list[bytes]) -> bytes:
-    parts += [encode(v) for v in check_count(values, "scatter_object", "the list")]
+def _encode_parts(values: list[Any] | None, parts: list[bytes], size: int) -> bytes:
+    parts += [encode(v) for v in check_count(values, "scatter_object", "the list", size)]
     return b""
 
 

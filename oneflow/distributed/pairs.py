@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.errors import PlacementError
-from oneflow.distributed.arguments import check_rank
+from oneflow.distributed.arguments import Ranks, among, check_rank
 from oneflow.distributed.exchanges import to_one
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
 
 
-def pair_with(other: int, who: str, is_sender: bool) -> tuple[Collectives, str]:
+def pair_with(
+    other: int, who: str, is_sender: bool, ranks: Ranks = None
+) -> tuple[Collectives, str]:
     """The collectives of this rank and another, and `(rank 0 to rank 1)`: who sends to whom.
 
     Raises PlacementError for this rank itself, and for one that does not exist. who: the caller.
+    ranks: the two, on a channel of their own.
     """
     check_rank(other, who)
     rank = world().rank
     if other == rank:
         raise PlacementError(f"{who}: rank {rank} cannot exchange with itself")
     src, dst = (rank, other) if is_sender else (other, rank)
-    return world().collectives((min(src, dst), max(src, dst))), f"(rank {src} to rank {dst})"
+    pair = (min(src, dst), max(src, dst)) if ranks is None else ranks
+    return among(pair), f"(rank {src} to rank {dst})"
 
 
 def pass_on(

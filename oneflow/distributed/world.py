@@ -44,8 +44,8 @@ class World:
         self._server: SchedulerServer | None = None
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._collectives: dict[tuple[int, ...], Collectives] = {}
-        self._opening: dict[tuple[int, ...], threading.Lock] = {}
+        self._collectives: dict[tuple[tuple[int, ...], str], Collectives] = {}
+        self._opening: dict[tuple[tuple[int, ...], str], threading.Lock] = {}
         self._device_collectives: dict[tuple[int, ...], Collectives] = {}
         self.long_waits = LongWaits()
         self._network: Network | None = None
@@ -113,17 +113,19 @@ class World:
             self._network = ONE_HOST if self.world_size == 1 else network_of(self.places)
         return self._network
 
-    def collectives(self, ranks: tuple[int, ...]) -> Collectives:
+    def collectives(self, ranks: tuple[int, ...], channel: str = "") -> Collectives:
         """This rank's end of a set of ranks (ascending), opened at the first call, which all of
-        them must make."""
-        found = self._collectives.get(ranks)
+        them must make. channel: calls of one channel need no order among those of another.
+        """
+        key = ranks, channel
+        found = self._collectives.get(key)
         if found is None:
             from oneflow.distributed.groups import open_collectives
 
-            with self._opening.setdefault(ranks, threading.Lock()):  # once, also by two threads
-                found = self._collectives.get(ranks)
+            with self._opening.setdefault(key, threading.Lock()):  # once, also by two threads
+                found = self._collectives.get(key)
                 if found is None:
-                    found = self._collectives[ranks] = open_collectives(self, ranks)
+                    found = self._collectives[key] = open_collectives(self, ranks, channel)
         return found
 
     def device_collectives(self, ranks: tuple[int, ...]) -> Collectives:

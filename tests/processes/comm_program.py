@@ -388,8 +388,8 @@ def mistakes() -> None:
         ),
         (GraphError, "under construction", lambda: Traced()(flow.ones(3))),
         (
-            RuntimeError,
-            "group=.* is not supported",
+            PlacementError,
+            "group is what new_group",
             lambda: flow.distributed.all_reduce(one, group="g"),
         ),
     ]

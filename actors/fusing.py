@@ -493,6 +493,14 @@ def members_of(bound: BoundNode) -> tuple[BoundNode, ...]:
     return bound.members or (bound,)
 
 
+def kernel_name(bound: BoundNode) -> str:
+    """The ops that its kernel computes; a part of an op as `linear.matmul`."""
+    parts = members_of(bound)
+    return sum_of(
+        [p.node.op if p.part_of is None else f"{p.part_of.op}.{p.node.op}" for p in parts]
+    )
+
+
 SUM = symbol("a") + symbol("b")
 _SCALES = symbol("x") * scalar("value"), symbol("x") / scalar("value")
 

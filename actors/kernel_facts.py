@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oneflow.actors.fusing import members_of, sum_of
+from oneflow.actors.fusing import kernel_name, members_of
 from oneflow.boxing.bound_op import BoundOp
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.work import Work, work_of
@@ -67,8 +67,7 @@ class _Describing:
         if key not in self._shapes:
             self._shapes[key] = _shapes(bound.call)
         facts = {"shapes": self._shapes[key], "bytes": self._work(bound.call).nbytes}
-        name = sum_of([_name(member) for member in members])
-        return name, facts | (parts[0] if len(parts) == 1 else {"parts": parts})
+        return kernel_name(bound), facts | (parts[0] if len(parts) == 1 else {"parts": parts})
 
     def _work(self, call: BoundOp) -> Work:
         work = self._works.get(id(call))
@@ -84,10 +83,6 @@ def _copy(bound: BoundNode) -> tuple[str, dict[str, Any]]:
         "shapes": str(type_), "bytes": 2 * type_.nbytes, "op": "copy", "module": node.module,
         "line": node.location, "share": 1.0, "calls": 1, "flops": 0,
     }  # fmt: skip
-
-
-def _name(bound: BoundNode) -> str:
-    return bound.node.op if bound.part_of is None else f"{bound.part_of.op}.{bound.node.op}"
 
 
 def _shapes(call: BoundOp) -> str:

@@ -22,7 +22,7 @@ from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
 from oneflow.actors.draws import RandomCall
 from oneflow.actors.epilogues import join_products, product_finder
-from oneflow.actors.fusing import Fact, fuse
+from oneflow.actors.fusing import OTHER_IDS, Fact, fuse, kernel_name, members_of
 from oneflow.actors.gpu_faults import launched_earlier
 from oneflow.actors.joining import join
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
@@ -59,13 +59,15 @@ class BoundNode:
 class Temporary:
     """A piece of scratch memory.
 
-    name: "%7" of a value, "workspace 0" of a node's workspace.  node: its maker.  life: first and
-    last node of the segment that use it.
+    name: "%7" of a value, "%7'" of one that its kernels make on the way to it, "workspace 0" of a
+    node's workspace.  node: its maker, of those that `kernel` computes.  life: first and last node
+    of the segment that use it.
     """
 
     name: str
     type: TensorType
     node: Node
+    kernel: str
     life: Lifetime
     offset: int
 
@@ -147,17 +149,20 @@ class Segment:
     def temporaries(self) -> Iterator[Temporary]:
         """All that lies in its scratch memory, in the order in which it is made."""
         names = {
-            value.id: (f"%{value.id}", type_)
+            value.id: (f"%{value.id % OTHER_IDS}" + "'" * (value.id >= OTHER_IDS), type_)
             for bound in self.nodes
             for value, type_ in zip(bound.node.outputs, bound.call.out_types, strict=True)
         }
+        parts = [part.node for bound in self.nodes for part in members_of(bound)]
+        makers = {value.id: node for node in parts for value in node.outputs}
         by_id = {bound.node.id: bound for bound in self.nodes}
         for (maker, k), key in self._workspaces.items():
             names[key] = f"workspace {k}", by_id[maker].call.workspace[k]
         for life in self._lifetimes:
             name, type_ = names[life.key]
-            node = self.nodes[life.first].node
-            yield Temporary(name, type_, node, life, self._offsets[life.key])
+            bound = self.nodes[life.first]
+            node = makers.get(life.key, bound.node)
+            yield Temporary(name, type_, node, kernel_name(bound), life, self._offsets[life.key])
 
     # ---- first sweep: what is a view of what, and how long does it live --------------------------
 

@@ -26,7 +26,8 @@ class Block:
 
     actor: name of the actor that makes it.  first, last: numbers of the actor's ops between which a
     temporary is live; of a register, which stays for good, -1.  order: its number in its actor, or
-    among the registers, by offset.  module, location: of the op that makes it.
+    among the registers, by offset.  op, module, location: of the op that makes it, or of several
+    that one kernel computes.
     """
 
     name: str
@@ -109,14 +110,16 @@ class MemoryReport:
 
     def table(self) -> str:
         """A line for each block: shape, dtype, life, place and order, and who made it."""
-        lines = [_line(*_COLUMNS)]
+        rows: list[tuple[object, ...]] = [_COLUMNS]
         for b in sorted(self.blocks, key=lambda b: (not b.is_register, b.actor, b.order)):
             life = "always" if b.is_register else f"{b.first}-{b.last}"
-            who = f"{b.op} {b.location}".strip()
-            lines.append(
-                _line(b.actor, b.order, b.name, b.type, b.nbytes, b.offset, life, b.module, who)
-            )
-        return "\n".join(lines)
+            maker = b.op, b.module, b.location
+            rows.append((b.actor, b.order, b.name, b.type, b.nbytes, b.offset, life, *maker))
+        widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(f"{c!s:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        )
 
     def __str__(self) -> str:
         limit = "" if self.limit is None else f", limit {self.limit}"
@@ -169,12 +172,7 @@ class MemoryReport:
         figure.savefig(path)
 
 
-_COLUMNS = ("actor", "order", "name", "type", "bytes", "offset", "life", "module", "made by")
-_WIDTHS = (14, 6, 14, 22, 12, 12, 12, 28, 0)
-
-
-def _line(*cells: object) -> str:
-    return " ".join(f"{cell!s:<{w}}" for cell, w in zip(cells, _WIDTHS, strict=True)).rstrip()
+_COLUMNS = "actor", "order", "name", "type", "bytes", "offset", "life", "made by", "module", "line"
 
 
 def describe_block(block: Block) -> str:
@@ -210,7 +208,7 @@ def report_memory(
             blocks.append(
                 Block(
                     t.name,
-                    t.node.op,
+                    t.kernel,
                     str(t.type),
                     t.life.nbytes,
                     t.offset,

@@ -171,6 +171,37 @@ def test_the_report_as_text() -> None:
     assert f"arena {report.arena_nbytes} bytes" in text and "largest blocks" in text
     assert len(table.splitlines()) == 1 + len(report.blocks)
     assert "float32[128, 64]" in table and "net.0.up" in table
+    header, *rows = table.splitlines()
+    at = header.index("module")
+    assert all(any(row[at:].startswith(b.module) for row in rows) for b in report.blocks)
+
+
+def test_blocks_of_one_kernel_belong_to_their_own_modules() -> None:
+    """A dense layer and the function that follows are one kernel, named by its ops."""
+
+    class Both(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.act, self.down = nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)
+            parameters = [*self.up.parameters(), *self.down.parameters()]
+            self.add_optimizer(flow.optim.SGD(parameters, lr=0.1))
+
+        def build(self, x: Any) -> Any:
+            loss = self.down(self.act(self.up(x))).sum()
+            loss.backward()
+            return loss
+
+    graph = Both()
+    graph(flow.ones(32, 64))
+    blocks = graph.memory_report().blocks
+    wide = {(b.op, b.module) for b in blocks if b.type == "float32[32, 128]" and b.first < 2}
+    assert wide == {
+        ("linear.matmul", "up"),
+        ("linear.add + gelu", "up"),
+        ("linear.add + gelu", "act"),
+    }
+    (between,) = (b for b in blocks if b.op == "linear.matmul" and b.module == "up")
+    assert between.name.endswith("'") and (between.first, between.last) == (0, 1)
 
 
 @pytest.mark.parametrize(

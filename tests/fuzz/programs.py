@@ -12,7 +12,24 @@ import torch
 from oneflow import api
 from oneflow.api.row import Row
 
-from . import compound_recipes as compound_recipes
+from . import (
+    layer_recipes as layer_recipes,
+)
+from . import (
+    loss_recipes as loss_recipes,
+)
+from . import (
+    matrix_recipes as matrix_recipes,
+)
+from . import (
+    position_recipes as position_recipes,
+)
+from . import (
+    special_recipes as special_recipes,
+)
+from . import (
+    spectrum_recipes as spectrum_recipes,
+)
 from .drawing import (
     FLOATS,
     INTEGERS,

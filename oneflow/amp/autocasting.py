@@ -119,10 +119,12 @@ class Autocasting(ModeAbove):
         found = [x for x in given if isinstance(x, Tensor) and x.meta.dtype in WIDTHS]
         where = device_type(found[0]) if found else ""
         lower = self.dtypes.get(where)
-        if lower is None or not (where in how or "lower" in how or "widest" in how):
+        is_lower = "lower" in how or f"lower_{where}" in how
+        is_cast = is_lower or where in how
+        if lower is None or not (is_cast or "widest" in how or "outside" in how):
             return function(*args, **kwargs)
-        wanted = lower if "lower" in how else float32
-        if "widest" not in how or len({x.meta.dtype for x in found}) > 1:
+        wanted = lower if is_lower else float32
+        if is_cast or ("widest" in how and len({x.meta.dtype for x in found}) > 1):
             args = tuple(self._as(x, wanted) for x in args)
             kwargs = {name: self._as(x, wanted) for name, x in kwargs.items()}
         with use_mode(self.inner):

@@ -121,7 +121,7 @@ ROWS: tuple[Row, ...] = (
         "functional.complex_numbers",
         row("is_complex", "flow tensor"),
         row("complex", "flow", own="make"),
-        row("polar", "flow"),
+        row("polar", "flow", autocast="cpu"),
         row("real", "flow"),
         row("imag", "flow"),
         row("conj", "flow tensor"),

@@ -34,7 +34,7 @@ ROWS: tuple[Row, ...] = (
     *at(
         "functional.positions",
         row("index_fill", "flow tensor tensor_"),
-        row("index_copy", "flow tensor tensor_"),
+        row("index_copy", "flow tensor tensor_", autocast="widest"),
         row("index_put", "flow tensor tensor_ flow_", autocast="widest"),
         row("index_reduce", "flow tensor tensor_"),
         row("scatter_reduce", "flow tensor tensor_"),

@@ -47,9 +47,10 @@ class Row:
     keywords: spellings of keywords that callers may use besides the function's own ones.
     order: positional order of the arguments where users expect another than the function has.
     inplace: does the function that is made of an op take `inplace=`?
-    autocast: what `autocast` does to a function of several ops before the first: the kinds of
-        devices on which it runs in float32, or `lower`: in the block's dtype, or `widest`: in
-        that of its widest operand.
+    autocast: how a function of several ops runs in a block of `autocast`: the kinds of devices on
+        which its tensors are cast to float32, or `lower`, `lower_cuda`: to the block's dtype, on
+        all devices or on GPUs, or `widest`: to that of the widest; `outside`: as they are. Its
+        ops then run as outside of the block.
     layer: name of the layer that is made of the function, "" for none.
     """
 

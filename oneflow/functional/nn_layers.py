@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import cast
 
 from oneflow.core.dtype import float32, promote
@@ -14,7 +15,7 @@ from oneflow.functional.creation import zeros
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.promotion import as_type, together
+from oneflow.functional.promotion import NARROW, as_type, together
 from oneflow.functional.reduction import mean, norm, var, widened
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_add
@@ -39,9 +40,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(
             f"linear: input {input.meta} and weight {weight.meta} differ in their last dim"
         )
-    if bias is None or input.ndim < 2:
+    if bias is None or weight.ndim < 2:
         out = matmul(input, weight, transpose_b=weight.ndim == 2)
         return out if bias is None else add(out, bias)
+    if input.ndim < 2:
+        rows = matmul_ops.linear(unsqueeze(input, 0), weight, bias)
+        return reshape(rows, weight.meta.shape[:1])
     return matmul_ops.linear(input, weight, bias)
 
 
@@ -58,6 +62,22 @@ def _begin_axis(x: Tensor, normalized_shape: int | Sequence[int], who: str) -> i
     return begin
 
 
+def _as_input(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`function` of half floats and wider parameters: computed in float32, and rounded to the dtype
+    of the input, as in PyTorch."""
+
+    @wraps(function)
+    def apply(input: Tensor, *args: object, **keywords: object) -> Tensor:
+        kind = input.meta.dtype
+        given = (*args, *keywords.values())
+        if kind not in NARROW or all(x.meta.dtype is kind for x in given if isinstance(x, Tensor)):
+            return function(input, *args, **keywords)
+        return as_type(function(as_type(input, float32), *args, **keywords), kind)
+
+    return apply
+
+
+@_as_input
 def layer_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int],
@@ -74,6 +94,7 @@ def layer_norm(
     return norm_ops.layer_norm(input, *affine, begin_axis=begin, eps=float(eps))[0]
 
 
+@_as_input
 def rms_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int] | None = None,
@@ -96,6 +117,7 @@ def rms_norm(
     return norm_ops.rms_norm(*both, begin_axis=begin, eps=float(eps))[0]
 
 
+@_as_input
 def group_norm(
     input: Tensor,
     num_groups: int,

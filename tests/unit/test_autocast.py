@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 import oneflow as flow
 from oneflow.core.dispatch import current_mode
 from oneflow.tensor.eager import EAGER
+from tests.parity.spoiled import samples
 
 KINDS = ["bfloat16", "float16"]
 
@@ -36,6 +39,13 @@ CALLS: list[Callable[[Any, Any, Any], Any]] = [
     lambda m, x, w: m.cat([x @ w.t(), x @ w.t() + 1.0], 0),
     lambda m, x, w: (x @ w.t()) + numbers(m, 4, 5),
     lambda m, x, w: x.sum() + x.exp().mean(),
+    lambda m, x, w: m.nn.functional.linear(x[0], w, w[:, 0]),
+    lambda m, x, w: m.nn.functional.conv1d(x[None], w[:, :4, None], w[:, 0]),
+    lambda m, x, w: m.nn.functional.conv_transpose1d(x[None], w[:4, :5, None], w[:, 0]),
+    lambda m, x, w: m.nn.functional.interpolate(x[None], 7, mode="linear"),
+    lambda m, x, w: m.tensordot(x, w.t(), 1),
+    lambda m, x, w: m.mv(x, w[0]),
+    lambda m, x, w: m.addmv(x[:, 0], x, w[0]),
 ]
 
 
@@ -57,6 +67,103 @@ def test_dtypes_and_values_are_those_of_pytorch(call: Any, kind: str) -> None:
             np.testing.assert_allclose(
                 a.detach().float().numpy(), b.detach().float().numpy(), 0.03, 0.06
             )
+
+
+NORMS: list[Callable[[Any, Any, Any], Any]] = [
+    lambda F, x, w: F.layer_norm(x, (6,), w, w),
+    lambda F, x, w: F.rms_norm(x, (6,), w),
+    lambda F, x, w: F.group_norm(x, 2, w, w),
+    lambda F, x, w: F.batch_norm(x, w.detach() * 0.1, w.detach() ** 2, w, w, training=True),
+    lambda F, x, w: F.batch_norm(x, w.detach() * 0.1, w.detach() ** 2 + 1.0, w, w),
+    lambda F, x, w: F.instance_norm(x[..., None] * x.new_ones(3).cumsum(0), None, None, w, w),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")  # of PyTorch, which then runs several kernels
+@pytest.mark.parametrize("is_block", [True, False])
+@pytest.mark.parametrize("norm", NORMS)
+def test_norms_of_half_floats_take_wider_parameters(norm: Any, is_block: bool) -> None:
+    found = []
+    for m in (flow, torch):
+        x, w = numbers(m, 4, 6).bfloat16().requires_grad_(), numbers(m, 6).requires_grad_()
+        with m.autocast("cpu", enabled=is_block):
+            out = norm(m.nn.functional, x, w)
+        (out.float() * m.arange(out.numel()).reshape(out.shape)).sum().backward()
+        found.append((out, x.grad, w.grad))
+    for a, b in zip(*found, strict=True):
+        assert name(a) == name(b)
+        a, b = a.detach().float().numpy(), b.detach().float().numpy()
+        np.testing.assert_allclose(a, b, 0.03, 0.03 * abs(b).max())
+
+
+OF_THEIR_OWN = {
+    "inner": "a product of matrices also for two vectors",
+    "linalg.det": "factorizations stay in float32",
+    "linalg.pinv": "factorizations stay in float32",
+    "pinverse": "of half floats it is refused, as outside of a block",
+    "matrix_exp": "factorizations stay in float32",
+}
+
+
+def test_all_functions_have_the_dtypes_of_pytorch() -> None:
+    """Of float32 operands, of a first one or all in bfloat16."""
+    half, unlike, asked = flow.bfloat16, set(), 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for key, sample in samples().items():
+            theirs = pytorch_function(key)
+            if theirs is None or key.startswith("_foreach"):
+                continue
+            at = [i for i, v in enumerate(sample.args) if is_float32(v)]
+            for lowered in ([], at[:1], at):
+                args = tuple(v.to(half) if i in lowered else v for i, v in enumerate(sample.args))
+                wanted = dtypes_of(torch, theirs, as_torch(args), as_torch(sample.keywords))
+                asked += wanted is not None
+                got = dtypes_of(flow, sample.function, args, sample.keywords)
+                if wanted is not None and got != wanted:
+                    unlike.add(key)
+    assert unlike == set(OF_THEIR_OWN)
+    assert asked > 1000
+
+
+def is_float32(value: Any) -> bool:
+    return isinstance(value, flow.Tensor) and value.dtype is flow.float32
+
+
+def pytorch_function(key: str) -> Callable[..., Any] | None:
+    space, _, name = key.rpartition(".")
+    homes: Any = (torch, torch.nn.functional, torch.linalg, torch.fft, torch.special, torch.Tensor)
+    if space:
+        homes = (operator.attrgetter(space)(torch),)
+    found = next((getattr(home, name) for home in homes if hasattr(home, name)), None)
+    return found if callable(found) and not isinstance(found, type) else None
+
+
+def as_torch(value: Any) -> Any:
+    """Tensors, in lists, too, and dtypes as PyTorch's."""
+    if isinstance(value, flow.Tensor):
+        made = torch.from_numpy(np.array((value.float() if is_brain(value) else value).numpy()))
+        return made.bfloat16() if is_brain(value) else made
+    if isinstance(value, dict):
+        return {k: as_torch(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(as_torch, value))
+    return getattr(torch, value.name) if isinstance(value, type(flow.float32)) else value
+
+
+def is_brain(value: Any) -> bool:
+    return value.dtype is flow.bfloat16
+
+
+def dtypes_of(m: Any, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+    """Names of the dtypes of all results of a call in a block, None if it is refused."""
+    try:
+        with m.autocast("cpu"):
+            found = function(*args, **keywords)
+    except Exception:
+        return None
+    flat = found if isinstance(found, (list, tuple)) else [found]
+    return [name(x) for x in flat if isinstance(x, m.Tensor)]
 
 
 def test_layers_train_in_lower_precision() -> None:

@@ -18,6 +18,12 @@ def is_young(x: object) -> bool:
     return any(y is x for generation in (0, 1) for y in gc.get_objects(generation))
 
 
+@pytest.fixture(autouse=True)
+def new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has seen nothing frozen yet."""
+    monkeypatch.setattr("oneflow.core.collector._has_frozen", False)
+
+
 def test_what_is_made_meanwhile_counts_as_old_and_is_collected_with_the_rest() -> None:
     with collector_paused():
         assert not gc.isenabled()
@@ -32,9 +38,10 @@ def test_what_a_program_has_frozen_stays_so() -> None:
     gc.freeze()
     try:
         count = gc.get_freeze_count()
-        with collector_paused():
-            pass
-        assert 0 < gc.get_freeze_count() <= count
+        for _ in range(2):
+            with collector_paused():
+                circle = Circle()
+            assert 0 < gc.get_freeze_count() <= count and is_young(circle)
     finally:
         gc.unfreeze()
 

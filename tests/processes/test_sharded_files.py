@@ -20,9 +20,13 @@ def passes(scene: str, num_ranks: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders 2 and 4: of what so many ranks saved, and loaded again in many ways."""
+    import torch
+
     folder = tmp_path_factory.mktemp("saved")
     for num_ranks in (2, 4):
         (folder / str(num_ranks)).mkdir()
+        tree = {"w": torch.arange(6.0).reshape(2, 3), "n": 3}
+        torch.save(tree, folder / str(num_ranks) / "torch")
         passes("round_trips", num_ranks, folder / str(num_ranks))
     return folder
 

@@ -1,5 +1,7 @@
 """Runs on the ranks of test_global_indexing.py: indexing, slicing and writing in place of global
 tensors whose dims are split, against NumPy, with the bytes that slices may move.
+
+Usage: global_indexing_program [all]. all: each on every placement; without, on half, in turn.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split, nd_sbp_str
 from oneflow.distributed.world import world
 
-from .every_op_program import PLACEMENTS, RANK, Trial, compare, draw, scatter
+from .every_op_program import IN_ALL, PLACEMENTS, RANK, Trial, compare, draw, scatter
 
 S0, S1, B, P = Split(0), Split(1), BROADCAST, PARTIAL
 EVERYONE = Placement("cpu", list(range(flow.env.get_world_size())))
@@ -95,7 +97,8 @@ def moved(work: Callable[[], Any]) -> tuple[Any, int]:
 def layouts(x: Array, number: int, count: int) -> list[tuple[Placement, Any]]:
     """Placements and layouts drawn from a seed; the plain splits are always among them."""
     rng = np.random.default_rng(number)
-    drawn = [(placement, draw(rng, x, placement)) for placement in PLACEMENTS for _ in range(count)]
+    places = PLACEMENTS if IN_ALL else PLACEMENTS[number % 2 :: 2]
+    drawn = [(placement, draw(rng, x, placement)) for placement in places for _ in range(count)]
     return [(EVERYONE, (S0,)), *drawn]
 
 

@@ -3,10 +3,13 @@ grid: values against NumPy, bytes moved, gradients. One launch of global_indexin
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.launching import check_done, launch
 
 NUM_RANKS = 4
 
 
-def test_split_dims_are_indexed_and_written_in_place() -> None:
-    check_done(launch(NUM_RANKS, "global_indexing_program"), NUM_RANKS)
+@pytest.mark.parametrize("words", [(), pytest.param(("all",), marks=pytest.mark.slow)])
+def test_split_dims_are_indexed_and_written_in_place(words: tuple[str, ...]) -> None:
+    check_done(launch(NUM_RANKS, "global_indexing_program", *words), NUM_RANKS)

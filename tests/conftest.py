@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,20 @@ from oneflow.functional.random_state import manual_seed
 
 NAMES_NCHARS = 70
 PLAIN = (str, bytes, bool, int, float, complex, type(None), re.Pattern)  # pytest shows their values
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect with the collector of circles off: tests live on, and it would go through all of
+    them again and again, a third of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.unfreeze()  # into the oldest generation
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,6 @@ import oneflow as flow
 from oneflow import surfaces
 from oneflow.core.errors import InternalError, OneFlowError
 
-from .operators import samples_of
 from .public_samples import SAMPLES
 from .values import Unsupported, to_flow
 
@@ -158,6 +157,8 @@ def _is_right(sample: Sample) -> bool:
 
 def _of_torch() -> dict[str, Sample]:
     from torch.testing._internal.common_methods_invocations import op_db
+
+    from .operators import samples_of
 
     made: dict[str, Sample] = {}
     places = {

@@ -342,6 +342,15 @@ class Trace(Mode):
                 x.grad = grad
         self._hidden.clear()
 
+    def forget_histories(self, outputs: Iterable[Tensor]) -> None:
+        """Let go of the calls that gradients were computed of: a graph keeps its outputs for as
+        long as it lives.
+        """
+        self._makers.clear()
+        for x in outputs:
+            if x.value is not None:
+                x._grad_fn = None
+
     # ---- values ----------------------------------------------------------------------------------
 
     def value_of(self, x: Tensor) -> Value:

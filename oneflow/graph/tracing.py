@@ -121,6 +121,7 @@ def _record(spec: GraphSpec, build: Build, trace: Trace, given: Tree) -> Any:
         optimizer.trace(trace)
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
+    trace.forget_histories(tensors_of(outputs))
     return outputs
 
 

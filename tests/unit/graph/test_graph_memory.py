@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,6 +204,32 @@ def test_blocks_of_one_kernel_belong_to_their_own_modules() -> None:
     }
     (between,) = (b for b in blocks if b.op == "linear.matmul" and b.module == "up")
     assert between.name.endswith("'") and (between.first, between.last) == (0, 1)
+
+
+def test_a_graph_lets_go_of_the_histories_of_its_outputs() -> None:
+    """All calls of its trace hang on them. An eager tensor that is returned keeps its own."""
+    model = nn.Linear(3, 3)
+    outside = (model.weight * 2.0).sum()
+    seen: list[Any] = []
+
+    class Returns(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+        def build(self, x: Any) -> Any:
+            loss = self.model(x).sum()
+            seen.append(weakref.ref(loss.grad_fn))
+            loss.backward()
+            return loss, outside
+
+    graph = Returns()
+    graph(flow.ones(2, 3))
+    gc.collect()
+    assert seen[0]() is None
+    outside.backward()
+    np.testing.assert_array_equal(model.weight.grad.numpy(), np.full((3, 3), 2.0))
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,18 @@ PHASES = FORWARD, AGAIN, BACKWARD, UPDATE, WRITE_BACK
 computes a second time; write_back: what brings an updated tensor back to where it lies."""
 
 
+class _Declarations(dict[str, type[Op]]):
+    """Declarations by the name of an op or the kind of a node; see Node.declared."""
+
+    def __missing__(self, name: str) -> type[Op]:
+        found = self[name] = Op if name in STRUCTURAL else find_op(name)
+        return found
+
+
+DECLARED = _Declarations()
+"""The table itself, for loops over all nodes, in which the call of a property counts."""
+
+
 class Value:
     """One result of a node.
 
@@ -156,27 +168,32 @@ class Node:
         """The op's declaration. That of a structural kind says what holds of all these: it shares,
         overwrites and draws nothing.
         """
-        return Op if self.op in STRUCTURAL else find_op(self.op)
+        return DECLARED[self.op]
 
-    @property
-    def shows_input(self) -> bool:
-        """Whether its first result may be the memory of its first input."""
-        op = self.declared
-        return op.is_view or op.is_alias or self.op == "repeat"
+    def shared_input(self, index: int) -> Value | None:
+        """The input whose memory a result is, or may be; None: it has memory of its own."""
+        op = DECLARED[self.op]
+        if op.mutates and index in op.mutates:
+            return self.inputs[op.mutates[index]]
+        shows = op.is_view or op.is_alias or self.op == "repeat"
+        return self.inputs[0] if shows and not index else None
 
     @property
     def overwritten(self) -> list[Value]:
         """The inputs whose memory it overwrites, in the order of its results."""
-        return [self.inputs[i] for i in self.declared.mutates.values()]
+        mutates = DECLARED[self.op].mutates
+        return [self.inputs[i] for i in mutates.values()] if mutates else []
 
     @property
     def has_effect(self) -> bool:
         """Whether it does something although nobody may read its results."""
-        return bool(self.declared.mutates) or self.declared.has_effect
+        op = DECLARED[self.op]
+        return op.has_effect or bool(op.mutates)
 
     def overwrites(self, value: Value) -> bool:
         """Whether a value, which it reads, is overwritten."""
-        return any(v is value for v in self.overwritten)
+        mutates = DECLARED[self.op].mutates
+        return bool(mutates) and any(self.inputs[i] is value for i in mutates.values())
 
     def stand_for(self, other: Node) -> None:
         """Take over the facts of a node in whose place, or for which, this one runs."""
@@ -426,13 +443,8 @@ def hand_over(old: Value, new: Value) -> None:
 def find_root(value: Value) -> Value:
     """Return the value that the memory of this one may have been made for: of views and of what was
     overwritten, the first."""
-    while value.node.inputs:
-        node = value.node
-        shown = 0 if node.shows_input and value.index == 0 else -1
-        source = node.declared.mutates.get(value.index, shown)
-        if source < 0:
-            break
-        value = node.inputs[source]
+    while (source := value.node.shared_input(value.index)) is not None:
+        value = source
     return value
 
 

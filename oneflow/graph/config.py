@@ -83,10 +83,7 @@ class GraphConfig:
             raise ConfigError(
                 f"enable_zero: shard_restore_level must be 0, 1 or 2, got {shard_restore_level!r}"
             )
-        if not isinstance(shard_min_size, int) or shard_min_size < 0:
-            raise ConfigError(
-                f"enable_zero: shard_min_size must be an integer >= 0, got {shard_min_size!r}"
-            )
+        _check_integer(shard_min_size, 0, "enable_zero: shard_min_size")
         self.zero = Zero(stage, shard_min_size, shard_restore_level) if mode else None
 
     def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:
@@ -104,8 +101,7 @@ class GraphConfig:
         """Cuts each call's batch (dim 0 of every input) in `value` micro-batches; the gradient
         is their mean.
         """
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"gradient accumulation steps must be an integer >= 1, got {value!r}")
+        _check_integer(value, 1, "gradient accumulation steps")
         self.num_pieces = value
 
     def set_pipeline_schedule(self, schedule: str = "1f1b") -> None:
@@ -174,8 +170,8 @@ class GraphConfig:
         GraphError, which names the least that is possible. `graph.memory_report()` says what was
         chosen. None: no limit.
         """
-        if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
-            raise ConfigError(f"set_memory_limit: nbytes must be an integer >= 1, got {nbytes!r}")
+        if nbytes is not None:
+            _check_integer(nbytes, 1, "set_memory_limit: nbytes")
         self.memory_limit = nbytes
 
     @property
@@ -241,10 +237,7 @@ class GraphConfig:
         bucket_nbytes: a rank's bytes of a bucket, >= 1. What ZeRO splits, or micro-batches add up,
         goes in smaller ones, an eighth of all, so that few gradients are held whole.
         """
-        if not isinstance(bucket_nbytes, int) or bucket_nbytes < 1:
-            raise ConfigError(
-                f"enable_overlap: bucket_nbytes must be an integer >= 1, got {bucket_nbytes!r}"
-            )
+        _check_integer(bucket_nbytes, 1, "enable_overlap: bucket_nbytes")
         self.bucket_nbytes = bucket_nbytes if mode else 0
 
     def allow_fuse_add_to_output(self, mode: bool = True) -> None:
@@ -301,8 +294,7 @@ class GraphConfig:
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
         """Changes nothing here: outputs are copies of their own, of which any number may live."""
-        if not isinstance(value, int) or value < 1:
-            raise ConfigError(f"outputs buffer size must be an integer >= 1, got {value!r}")
+        _check_integer(value, 1, "outputs buffer size")
         why = "each output is a copy of its own, of which any number may live"
         self._note("set_outputs_buffer_size", value != 2 and value, why)
 
@@ -334,6 +326,11 @@ AUTO_MEMORY_MODES = {
 
 _said: set[str] = set()
 """Options whose warning was given in this process."""
+
+
+def _check_integer(value: object, least: int, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{what} must be an integer >= {least}, got {value!r}")
 
 
 def _positive(value: float, name: str) -> float:

@@ -12,6 +12,7 @@ from oneflow.actors.boxing import channels_of
 from oneflow.actors.registers import made_on, shared_layout, slot_layout, storage_of
 from oneflow.core.actor_kinds import READS_PEERS
 from oneflow.core.plan import Plan
+from oneflow.scheduler.compiler.layout.prediction import fullest
 
 if TYPE_CHECKING:
     from oneflow.actors.rank_memory import RankMemory
@@ -220,7 +221,7 @@ def report_memory(
                     t.node.location,
                 )
             )
-        peaks[actor] = _fullest(changes)
+        peaks[actor] = fullest(changes)
     return MemoryReport(
         plan.graph.name,
         rank,
@@ -252,15 +253,6 @@ def _read_by(plan: Plan, rank: int) -> dict[int, int]:
                     nbytes = slot_layout(register, rank).nbytes * register.num_slots
                     found.setdefault(other, {})[storage_of(register).id] = nbytes
     return {other: sum(sizes.values()) for other, sizes in sorted(found.items())}
-
-
-def _fullest(changes: Counter[int]) -> int:
-    live = most = at = 0
-    for moment in sorted(changes):
-        live += changes[moment]
-        if live > most:
-            most, at = live, moment
-    return at
 
 
 def _registers(plan: Plan, rank: int) -> list[Block]:

@@ -84,8 +84,11 @@ class Follower:
         """Lay out what a node makes; how its inputs lie is known."""
         signature = self._structural(node) if node.is_structural else self._op(node)
         self.signatures[node.id] = signature
+        kinds, placement = self._kinds, node.placement
         for value, nd_sbp in zip(node.outputs, signature.outputs, strict=True):
-            self.note(value, nd_sbp)
+            self.layouts[value.id] = nd_sbp
+            kind = value.type, nd_sbp, placement
+            self._kind_of[value.id] = kinds.setdefault(kind, len(kinds))
 
     def note(self, value: Value, nd_sbp: NdSbp) -> None:
         """Let a value lie so."""

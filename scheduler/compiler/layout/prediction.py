@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,31 +172,37 @@ def _memory(
 ) -> tuple[int, int]:
     """Bytes that a rank holds at the most, and those of its variables."""
     lives = Lives(nodes)
-    begins, ends = Counter[int](), Counter[int]()
+    changes = Counter[int]()
     stored = 0
     for position, value in lives.made:
         if value.placement in places:
             nbytes = local_nbytes(value, layouts[value.id], value.placement)
             nbytes *= slots.get(value.id, 1)
-            begins[position] += nbytes
-            ends[lives.last[value.id]] += nbytes
+            changes[position] += nbytes
+            changes[lives.last[value.id] + 1] -= nbytes
             stored += nbytes if value.node.op == "variable" else 0
     for (_, wanted, placement), (value, readers) in copies.items():
         if placement in places:
             nbytes = local_nbytes(value, wanted, placement)
-            begins[readers[0]] += nbytes
-            ends[readers[-1]] += nbytes
-    live = most = 0
-    for position in range(len(nodes)):
-        live += begins[position]
-        most = max(most, live)
-        live -= ends[position]
-    return most, stored
+            changes[readers[0]] += nbytes
+            changes[readers[-1] + 1] -= nbytes
+    live = itertools.accumulate(changes[position] for position in range(len(nodes)))
+    return max(live, default=0), stored
 
 
 def local_nbytes(value: Value, nd_sbp: NdSbp, placement: Placement) -> int:
     """Bytes of a value on a rank that holds an even share of it."""
     return -(-value.type.nbytes // num_parts(nd_sbp, placement.hierarchy))
+
+
+def fullest(changes: Mapping[int, int]) -> int:
+    """The first moment at which most bytes are held. changes: of the bytes, by moment."""
+    live = most = at = 0
+    for moment in sorted(changes):
+        live += changes[moment]
+        if live > most:
+            most, at = live, moment
+    return at
 
 
 class Lives:
@@ -213,7 +220,7 @@ class Lives:
             for value in node.inputs:
                 self._read(self._root[value.id], position)
             for index, value in enumerate(node.outputs):
-                shared = _shares(node, index)
+                shared = node.shared_input(index)
                 if shared is None:
                     self._root[value.id] = value.id
                     stays = node.op == "variable"
@@ -231,16 +238,5 @@ class Lives:
         for position, value in self.made:
             changes[position] += value.type.nbytes
             changes[self.last[value.id] + 1] -= value.type.nbytes
-        live = most = peak = 0
-        for position in sorted(changes):
-            live += changes[position]
-            if live > most:
-                most, peak = live, position
+        peak = fullest(changes)
         return frozenset(v.id for p, v in self.made if p <= peak <= self.last[v.id])
-
-
-def _shares(node: Node, index: int) -> Value | None:
-    """The input whose memory an output is; None: it has its own."""
-    op = node.declared
-    source = op.mutates.get(index, 0 if op.is_view or op.is_alias else None)
-    return None if source is None else node.inputs[source]

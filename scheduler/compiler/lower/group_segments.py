@@ -188,8 +188,13 @@ def _level(node: Node, levels: dict[int, int], late: frozenset[int]) -> int:
 
 def overtaken_readers(node: Node) -> list[Node]:
     """List the readers of a variable that `node` overwrites: they must have done before it runs."""
-    variables = [value for value in node.overwritten if value.node.op == "variable"]
-    return [user for value in variables for user in value.users if user is not node]
+    return [
+        user
+        for value in node.overwritten
+        if value.node.op == "variable"
+        for user in value.users
+        if user is not node
+    ]
 
 
 def _same_place(a: Node, b: Node, late: frozenset[int]) -> bool:

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oneflow.core.graph import STRUCTURAL, Node
-from oneflow.core.op import Op
+from oneflow.core.graph import DECLARED, STRUCTURAL, Node
 from oneflow.core.placement import Placement
 from oneflow.scheduler.compiler.layout.signatures import local_nbytes
 from oneflow.scheduler.compiler.schedule.order_rules import Rules
@@ -80,8 +79,8 @@ class Temporaries:
             made: list[int] = []
             movable = waits = False
             if not node.is_structural:
-                op = node.declared
-                made = self._make(node, op)
+                op = DECLARED[node.op]
+                made = self._make(node, bool(op.mutates or op.is_view or op.is_alias))
                 movable = not op.has_effect
                 waits = movable and not op.mutates
             self.read.append(read)
@@ -98,16 +97,14 @@ class Temporaries:
         self._groups = [np.array(some) for some in self._by_placement.values()]
         self._sizes = np.array(self.sizes, np.int64)
 
-    def _make(self, node: Node, op: type[Op]) -> list[int]:
+    def _make(self, node: Node, may_share: bool) -> list[int]:
         numbers = self._numbers
         made: list[int] = []
-        shown = 0 if op.is_view or op.is_alias else None
         for k, value in enumerate(node.outputs):
-            source = op.mutates.get(k, shown)
+            source = node.shared_input(k) if may_share else None
             if source is not None:
-                shared = numbers.get(node.inputs[source].id)
-                if shared is not None:
-                    numbers[value.id] = shared
+                if source.id in numbers:
+                    numbers[value.id] = numbers[source.id]
             elif HELD.isdisjoint([u.op for u in value.users]):
                 numbers[value.id] = number = len(self.sizes)
                 made.append(number)

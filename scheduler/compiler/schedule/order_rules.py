@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from oneflow.core.errors import GraphError
-from oneflow.core.graph import Node, Value
+from oneflow.core.graph import DECLARED, Node, Value
 
 
 class Rules:
@@ -72,8 +72,8 @@ def _after_readers(nodes: list[Node], position: dict[int, int]) -> dict[int, lis
     """Reader -> writers that must come after it."""
     after: dict[int, list[int]] = {}
     for i, node in enumerate(nodes):
-        for value in node.overwritten:
-            for reader in _readers(value, node):
+        for source in DECLARED[node.op].mutates.values():
+            for reader in _readers(node.inputs[source], node):
                 if reader is not node:
                     after.setdefault(position[reader.id], []).append(i)
     return after
@@ -83,7 +83,9 @@ def _readers(value: Value, writer: Node) -> Iterator[Node]:
     """The nodes that read a value, or a view of it, before `writer` overwrites it."""
     for user in value.users:
         yield user
-        if user is not writer and user.inputs[0] is value and user.shows_input:
+        if user is writer or not user.outputs or user.overwrites(value):
+            continue
+        if user.shared_input(0) is value:
             yield from _readers(user.outputs[0], writer)
 
 

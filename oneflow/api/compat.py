@@ -138,6 +138,14 @@ ROWS: tuple[Row, ...] = (
         "new_group new_subgroups split_group",
         unknown="_get_default_group _get_default_store _rank_not_in_group get_backend_config",
     ),
+    *classes("compat.torch.device_mesh", "distributed", "DeviceMesh init_device_mesh"),
+    *at(
+        "compat.torch.dtensor",
+        row("redistribute", "tensor", torch=None),
+        row("full_tensor", "tensor", torch=None),
+        row("placements", "tensor", torch=None),
+        row("device_mesh", "tensor", torch=None),
+    ),
     *classes(
         "compat.torch.data",
         "utils.data.dataloader",

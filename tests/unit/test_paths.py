@@ -323,7 +323,9 @@ distributed.fsdp.sharded_grad_scaler          ShardedGradScaler
 distributed.fsdp.wrap                         transformer_auto_wrap_policy
 distributed.optim                             ZeroRedundancyOptimizer
 distributed.tensor                            DTensor
+distributed.tensor._utils                     compute_local_shape_and_global_offset
 distributed.tensor.parallel                   ColwiseParallel
+distributed.tensor.parallel.style             ParallelStyle
 distributed.tensor.placement_types            Shard
 futures                                       Future
 fx._symbolic_trace                            Node

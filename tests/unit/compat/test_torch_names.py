@@ -97,19 +97,22 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "fx": (lambda: flow.fx.Tracer(), OneFlowError, r"nn\.Graph"),
     "xpu": (lambda: flow.xpu.synchronize(), DeviceError, "cpu or cuda"),
     "mesh": (
-        lambda: module("distributed.device_mesh").init_device_mesh(),
+        lambda: module("distributed.device_mesh").init_device_mesh("cpu", (2,)),
         OneFlowError,
-        "placement",
+        "2 of 1 ranks",
     ),
-    "DTensor": (
-        lambda: module("distributed.tensor").distribute_tensor(1),
+    "partial maxima": (
+        lambda: module("distributed.tensor").Partial("max"),
         OneFlowError,
-        "to_global",
+        "partial max is not supported",
     ),
-    "FSDP": (
-        lambda: module("distributed.fsdp").FullyShardedDataParallel(1),
+    "FSDP without parts": (
+        lambda: module("distributed.fsdp").FullyShardedDataParallel(
+            flow.nn.Linear(1, 1),
+            sharding_strategy=module("distributed.fsdp").ShardingStrategy.NO_SHARD,
+        ),
         OneFlowError,
-        "to_global",
+        "DistributedDataParallel",
     ),
     "sharded states": (
         lambda: module("distributed.optim").ZeroRedundancyOptimizer(),

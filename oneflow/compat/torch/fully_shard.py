@@ -1,0 +1,487 @@
+"""`torch.distributed.fsdp.fully_shard`: parameters in parts over the ranks that share a batch.
+
+The parameters of a group (those of one module that no module inside of it has taken) are global
+tensors, of which each rank holds a part. Before the module runs, one gather makes them whole; what
+the backward pass needs of them is forgotten and gathered again, so that a rank holds the whole of
+one group at a time. Their gradients are summed in one exchange that leaves each rank its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from typing import cast as cast_type
+
+import numpy as np
+
+from oneflow.autograd.graph import saved_tensors_hooks
+from oneflow.boxing.boxes import shard_box
+from oneflow.compat.torch.device_mesh import DeviceMesh
+from oneflow.core.config import current_config
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import CallError, PlacementError
+from oneflow.core.op import Box
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, NdSbp, Split
+from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.world import world
+from oneflow.kernels.array import Array
+from oneflow.nn.module import Module
+from oneflow.nn.parameter import Parameter
+from oneflow.ops.cast import cast
+from oneflow.tensor.grad_mode import is_grad_enabled, no_grad, state
+from oneflow.tensor.tape import record_call
+from oneflow.tensor.tensor import Tensor, wrap, wrap_global
+
+__all__ = [
+    "CPUOffloadPolicy",
+    "FSDPModule",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
+    "UnshardHandle",
+    "fully_shard",
+    "register_fsdp_forward_method",
+]
+
+
+@dataclass(frozen=True)
+class MixedPrecisionPolicy:
+    """The dtypes of a group. param_dtype: of whole parameters.  reduce_dtype: in which gradients
+    are summed; None: that of the parameters.  output_dtype: of what the module returns.
+    cast_forward_inputs: floating-point inputs get `param_dtype`.
+    """
+
+    param_dtype: DType | None = None
+    reduce_dtype: DType | None = None
+    output_dtype: DType | None = None
+    cast_forward_inputs: bool = True
+
+
+AS_THEY_ARE = MixedPrecisionPolicy()
+"""Parameters and gradients in the dtypes that they have."""
+
+
+class OffloadPolicy:
+    """Parts stay on their device."""
+
+
+class CPUOffloadPolicy(OffloadPolicy):
+    """Parts in host memory: where they are on CPU ranks. pin_memory: changes nothing."""
+
+    def __init__(self, pin_memory: bool = True) -> None:
+        self.pin_memory = pin_memory
+
+
+class UnshardHandle:
+    """A gather that is done."""
+
+    def wait(self) -> None:
+        """Return: it is done."""
+
+
+@dataclass
+class _Member:
+    """A parameter of a group.
+
+    owner, name: where the module has it.  held: the global tensor that is kept.  inner: how the
+    whole parameter lies over other axes of the grid, if it does.  split: how it is in parts; None
+    if `inner` has taken its only dim: then all ranks keep what they have of it.
+    """
+
+    owner: Module
+    name: str
+    held: Parameter
+    inner: tuple[Placement, NdSbp] | None
+    split: Split | None
+
+    @property
+    def whole(self) -> TensorType:
+        """The type of the whole parameter on this rank."""
+        if self.inner is None:
+            return self.held.meta
+        box = shard_box(self.held.meta.shape, self.inner[1], self.inner[0], current_config().rank)
+        return self.held.meta.with_shape(tuple(box.shape))
+
+
+class _Again:
+    """The place of a saved parameter, which is gathered again."""
+
+    def __init__(self, group: _Group, index: int) -> None:
+        self.group, self.index = group, index
+
+
+class _Group:
+    """The parameters that are gathered and reduced together.
+
+    mesh: its last axis is that of the parts, one before it has copies.  reshards: whole parameters
+    are forgotten after the forward pass.
+    """
+
+    def __init__(
+        self, members: list[_Member], mesh: DeviceMesh, policy: MixedPrecisionPolicy, reshards: bool
+    ) -> None:
+        self.members, self.mesh, self.policy, self.reshards = members, mesh, policy, reshards
+        self.syncs = True
+        self._ahead: list[Array] | None = None
+        self._again: list[Array] | None = None
+        self._own: list[Array | None] = [None] * len(members)
+        """Gradients that were not exchanged yet, of whole parameters."""
+        self._sharers = tuple(mesh.get_group(mesh.ndim - 1).ranks)
+        self._copies = tuple(mesh.get_group(0).ranks) if mesh.ndim > 1 else ()
+
+    def gather(self) -> list[Array]:
+        """The whole parameters, in the dtype in which they are used."""
+        if self._ahead is not None:
+            found, self._ahead = self._ahead, None
+            return found
+        if not self.members:
+            return []
+        parts = [self._part(m).reshape(-1) for m in self.members if m.split]
+        flat = np.concatenate([*parts, self._part(self.members[0]).reshape(-1)[:0]])
+        boxes = [self._boxes(rank) for rank in self._sharers]
+        counts = [sum(_numel(b) for _, b in of_rank) for of_rank in boxes]
+        everyone = world().collectives(self._sharers)
+        gathered = everyone.all_gather(flat, counts, what="fully_shard: parameters")
+        made = [self._part(m) for m in self.members]
+        wholes = [
+            np.empty(m.whole.shape, flat.dtype) if m.split else part
+            for m, part in zip(self.members, made, strict=True)
+        ]
+        start = 0
+        for of_rank in boxes:
+            for i, box in of_rank:
+                stop = start + _numel(box)
+                wholes[i][_slices(box)] = gathered[start:stop].reshape(box.shape)
+                start = stop
+        return wholes
+
+    def _part(self, member: _Member) -> Array:
+        dtype = self._dtype(member)
+        array: Array = member.held._array
+        return array if array.dtype == dtype.np else array.astype(dtype.np)
+
+    def _dtype(self, member: _Member) -> DType:
+        return self.policy.param_dtype or member.held.meta.dtype
+
+    def _boxes(self, rank: int) -> list[tuple[int, Box]]:
+        """The numbers of the parameters that are in parts, and where the part of a rank lies in the
+        whole parameter of this rank.
+        """
+        line = Placement("cpu", self._sharers)
+        return [
+            (i, shard_box(m.whole.shape, (m.split,), line, rank))
+            for i, m in enumerate(self.members)
+            if m.split is not None
+        ]
+
+    def tensors(self) -> list[Tensor]:
+        """The whole parameters; a backward pass through them leaves each rank its gradients."""
+        made = [self._tensor(m, a) for m, a in zip(self.members, self.gather(), strict=True)]
+        held: list[Tensor] = [m.held for m in self.members]
+        if is_grad_enabled() and held:
+            record_call("fully_shard", held, made, self._reduce)
+        return made
+
+    def _tensor(self, member: _Member, array: Array) -> Tensor:
+        if member.inner is None:
+            return wrap(array)
+        placement, sbp = member.inner
+        type_ = TensorType(member.held.meta.shape, dtype_of(array.dtype))
+        return wrap_global(array, type_, placement, sbp)
+
+    def again(self, index: int) -> Tensor:
+        """A whole parameter, gathered again for the backward pass."""
+        if self._again is None:
+            self._again = self.gather()
+        return self._tensor(self.members[index], self._again[index])
+
+    def _reduce(self, grads: list[Any]) -> list[Any]:
+        """This rank's parts of the mean gradients."""
+        self._again = None
+        arrays = [self._added(i, g) for i, g in enumerate(grads)]
+        if not self.syncs:
+            self._own = arrays
+            return [None] * len(grads)
+        self._own = [None] * len(grads)
+        dtype = self.policy.reduce_dtype or self._dtype(self.members[0])
+        boxes = [self._boxes(rank) for rank in self._sharers]
+        length = max(sum(_numel(b) for _, b in of_rank) for of_rank in boxes)
+        rows = np.zeros((len(boxes), length), dtype.np)
+        for row, of_rank in zip(rows, boxes, strict=True):
+            start = 0
+            for i, box in of_rank:
+                stop = start + _numel(box)
+                if (array := arrays[i]) is not None:
+                    row[start:stop] = array[_slices(box)].reshape(-1)
+                start = stop
+        rows /= self.mesh.size()
+        everyone = world().collectives(self._sharers)
+        mine = everyone.reduce_scatter(rows, what="fully_shard: gradients").reshape(-1)
+        kept = [self._mean(m, a) for m, a in zip(self.members, arrays, strict=True)]
+        if self._copies:
+            copies = world().collectives(self._copies)
+            mine = copies.all_reduce(mine, what="fully_shard: gradients of copies")
+        return self._parts(mine, kept)
+
+    def _mean(self, member: _Member, array: Array | None) -> Any:
+        """The mean gradient of a parameter of which all ranks keep what they have."""
+        if member.split is not None:
+            return None
+        found = np.zeros(member.whole.shape, member.held.meta.dtype.np)
+        if array is not None:
+            found += array
+        for ranks in (self._sharers, *([self._copies] if self._copies else [])):
+            found = world().collectives(ranks).all_reduce(found, what="fully_shard: a gradient")
+        return found / found.dtype.type(self.mesh.size())
+
+    def _added(self, index: int, grad: Tensor | None) -> Array | None:
+        """The gradient of a whole parameter, with those that were not exchanged."""
+        member, own = self.members[index], self._own[index]
+        if grad is None:
+            return own
+        if member.inner is not None:
+            grad = grad.to_global(*member.inner)
+        array: Array = grad._array
+        return array if own is None else own + array
+
+    def _parts(self, flat: Array, parts: list[Array]) -> list[Tensor]:
+        start = 0
+        for i, box in self._boxes(current_config().rank):
+            stop = start + _numel(box)
+            dtype = self.members[i].held.meta.dtype.np
+            parts[i] = flat[start:stop].reshape(box.shape).astype(dtype)
+            start = stop
+        held = [m.held for m in self.members]
+        return [
+            wrap_global(part, h.meta, h.placement, h.sbp)
+            for part, h in zip(parts, held, strict=True)
+        ]
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside, the modules have the whole parameters."""
+        made = self.tensors()
+        for member, x in zip(self.members, made, strict=True):
+            member.owner._parameters[member.name] = x  # type: ignore[assignment]
+        places = {id(x._array): i for i, x in enumerate(made)}
+        outer = state.saved_hooks[-1] if state.saved_hooks else (_same, _same)
+
+        def pack(x: Tensor) -> Any:
+            index = places.get(id(x._array))
+            return outer[0](x) if index is None else _Again(self, index)
+
+        def unpack(saved: object) -> Tensor:
+            if isinstance(saved, _Again):
+                return saved.group.again(saved.index)
+            return cast_type(Tensor, outer[1](saved))
+
+        try:
+            if self.reshards and is_grad_enabled():
+                with saved_tensors_hooks(pack, unpack):
+                    yield
+            else:
+                yield
+        finally:
+            for member in self.members:
+                member.owner._parameters[member.name] = member.held
+
+    def unshard(self) -> None:
+        """Gather for the next forward pass."""
+        self._ahead = self.gather()
+
+    def reshard(self) -> None:
+        """Forget whole parameters."""
+        self._ahead = self._again = None
+
+
+def _same(x: object) -> object:
+    return x
+
+
+def _numel(box: Box) -> int:
+    return int(np.prod(box.shape))
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(a, b) for a, b in zip(box.starts, box.stops, strict=True))
+
+
+class FSDPModule(Module):
+    """A module that `fully_shard` has changed; its class is one of this and of its own."""
+
+    _fsdp: _Group
+
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        """The result of the module's own forward, with whole parameters."""
+        group, policy = self._fsdp, self._fsdp.policy
+        if policy.param_dtype is not None and policy.cast_forward_inputs:
+            args, kwargs = _cast((args, kwargs), policy.param_dtype)
+        with group.whole():
+            made = super().forward(*args, **kwargs)
+        return made if policy.output_dtype is None else _cast(made, policy.output_dtype)
+
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """Gather the parameters of this group for its next forward pass."""
+        self._fsdp.unshard()
+        return UnshardHandle() if async_op else None
+
+    def reshard(self) -> None:
+        """Forget whole parameters of this group."""
+        self._fsdp.reshard()
+
+    def set_requires_gradient_sync(
+        self, requires_gradient_sync: bool, *, recurse: bool = True
+    ) -> None:
+        """Let backward passes exchange gradients, or keep them on each rank until one does."""
+        for group in self._groups(recurse):
+            group.syncs = requires_gradient_sync
+
+    set_requires_all_reduce = set_requires_gradient_sync
+
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
+        """Let whole parameters be forgotten after the forward pass, or kept for the backward."""
+        for group in self._groups(recurse):
+            group.reshards = reshard_after_forward
+
+    def set_reshard_after_backward(self, *_: object, **__: object) -> None:
+        """Change nothing: whole parameters are forgotten after the backward pass."""
+
+    def set_modules_to_forward_prefetch(self, modules: Sequence[Module]) -> None:
+        """Change nothing: a group is gathered when it runs."""
+
+    set_modules_to_backward_prefetch = set_modules_to_forward_prefetch
+
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """Change nothing: gradients are exchanged in each backward pass that syncs."""
+
+    def _groups(self, recurse: bool) -> list[_Group]:
+        if not recurse:
+            return [self._fsdp]
+        return [m._fsdp for m in self.modules() if isinstance(m, FSDPModule)]
+
+
+def _cast(values: object, dtype: DType) -> Any:
+    if isinstance(values, Tensor):
+        is_real = values.meta.dtype.is_floating_point
+        return cast(values, dtype=dtype) if is_real else values
+    if isinstance(values, dict):
+        return {key: _cast(v, dtype) for key, v in values.items()}
+    if isinstance(values, (list, tuple)) and not hasattr(values, "_fields"):
+        return type(values)(_cast(v, dtype) for v in values)
+    return values
+
+
+def fully_shard(
+    module: Module | Sequence[Module],
+    *,
+    mesh: DeviceMesh | None = None,
+    reshard_after_forward: bool | int | None = None,
+    shard_placement_fn: Callable[[Parameter], Any] | None = None,
+    mp_policy: MixedPrecisionPolicy = AS_THEY_ARE,
+    offload_policy: OffloadPolicy | None = None,
+    ignored_params: set[Parameter] | None = None,
+) -> Any:
+    """Let the parameters of a module that no module inside of it has taken be in parts, and return
+    the module, whose class is now one of `FSDPModule` too.
+
+    mesh: of one axis, over which parts lie, or of two, the first of which has copies; None: all
+    ranks.  reshard_after_forward: forget whole parameters between forward and backward pass.
+    shard_placement_fn: gives a `Shard` for a parameter that is not in parts along dim 0.
+    Parameters that lie in parts over other axes of the mesh's grid (tensor parallelism) are in
+    parts over both. All ranks of the parts must have equal values.
+
+    Example::
+
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+    """
+    modules = [module] if isinstance(module, Module) else list(module)
+    mesh = mesh or DeviceMesh("cpu", range(current_config().world_size))
+    for top in modules:
+        if isinstance(top, FSDPModule):
+            raise CallError(f"fully_shard: {type(top).__name__} is sharded already")
+    if mesh.ndim > 2:
+        raise PlacementError(f"fully_shard: the mesh has one axis or two, got {mesh}")
+    ignored = set(map(id, ignored_params or ()))
+    members = [
+        _shard(owner, name, p, mesh, shard_placement_fn)
+        for top in modules
+        for owner, name, p in _own_parameters(top)
+        if id(p) not in ignored
+    ]
+    group = _Group(members, mesh, mp_policy, reshard_after_forward is not False)
+    for top in modules:
+        kind = type(top)
+        object.__setattr__(top, "_fsdp", group)
+        top.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
+    return module
+
+
+def _own_parameters(top: Module) -> Iterator[tuple[Module, str, Parameter]]:
+    """The parameters of a module but for those of modules inside that are sharded already."""
+    for name, p in top._parameters.items():
+        if p is not None:
+            yield top, name, p
+    for part in top._modules.values():
+        if part is not None and not isinstance(part, FSDPModule):
+            yield from _own_parameters(part)
+
+
+def _shard(
+    owner: Module,
+    name: str,
+    p: Parameter,
+    mesh: DeviceMesh,
+    choose: Callable[[Parameter], Any] | None,
+) -> _Member:
+    chosen = None if choose is None else choose(p)
+    split: Split | None = Split(0 if chosen is None else chosen.dim)
+    inner = None
+    if p.is_global and split in p.sbp:  # parts of parts would not be those of one grid
+        split = next((s for d in range(p.ndim) if (s := Split(d)) not in p.sbp), None)
+    sbp: NdSbp = (*[BROADCAST] * (mesh.ndim - 1), split or BROADCAST)
+    with no_grad():
+        if p.is_global:
+            inner = p.placement, p.sbp
+            outer = _joined(mesh, p.placement)
+            whole = (BROADCAST,) * mesh.ndim + p.sbp
+            made = wrap_global(p._array, p.meta, outer, whole).to_global(sbp=(*sbp, *p.sbp))
+        else:
+            if not p.ndim:
+                raise PlacementError(f"fully_shard: {name} has no dims; make it one of one element")
+            whole = (BROADCAST,) * mesh.ndim
+            made = wrap_global(p._array, p.meta, mesh.placement, whole).to_global(sbp=sbp)
+    held = Parameter(made.clone().detach(), requires_grad=p.requires_grad)
+    owner.register_parameter(name, held)
+    return _Member(owner, name, held, inner, split)
+
+
+def _joined(mesh: DeviceMesh, inner: Placement) -> Placement:
+    """The ranks of a mesh and of the parts of a tensor on it: axes of one grid."""
+    root = mesh._root
+    for axis in range(root.ndim):
+        if axis not in mesh._axes and tuple(root._line((axis,)).tolist()) == inner.rank_ids:
+            axes = (*mesh._axes, axis)
+            if list(axes) != sorted(axes):
+                break
+            return Placement(mesh.device_type, root._line(axes))
+    raise PlacementError(
+        f"fully_shard: a parameter lies on {inner}, which is no later axis of the grid {root}; "
+        "make both meshes of one: mesh['dp'] and mesh['tp']"
+    )
+
+
+def register_fsdp_forward_method(module: Module, method_name: str) -> None:
+    """Let another method of a sharded module run with whole parameters, as `forward` does."""
+    if not isinstance(module, FSDPModule):
+        return
+    method = getattr(module, method_name)
+
+    def call(*args: object, **kwargs: object) -> Any:
+        with module._fsdp.whole():
+            return method(*args, **kwargs)
+
+    setattr(module, method_name, call)

@@ -1,6 +1,7 @@
 """Runs on the ranks of test_namespaces.py.
 
-Usage: far_program.py SCENE REPORT. Each rank writes what it found to REPORT.RANK.
+Usage: far_program.py SCENE REPORT. SCENE: some of them, by +. Each rank writes what it found to
+REPORT.RANK.
 """
 
 from __future__ import annotations
@@ -89,5 +90,7 @@ def killed() -> dict[str, Any]:
         return {"error": str(error), "after_s": time.monotonic() - died_at}
 
 
-found = {"primitives": primitives, "pairs": pairs, "killed": killed}[SCENE]()
+found: dict[str, Any] = {}
+for scene in SCENE.split("+"):
+    found |= {"primitives": primitives, "pairs": pairs, "killed": killed}[scene]()
 Path(f"{REPORT}.{RANK}").write_text(json.dumps(found))

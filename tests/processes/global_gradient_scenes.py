@@ -38,20 +38,20 @@ def gradients_reach_local_parts() -> None:
     random = np.random.default_rng(1)
     x_whole, w_whole = random.standard_normal((6, 5)), random.standard_normal((5, 7))
     c = random.standard_normal((6, 7))
-    for placement, nd_sbp in LAYOUTS:
-        for middle, grad_sbp in ((B, None), (S1, B), (S0, P)):
-            size = placement.ranks.ndim
-            x, x_value = local_part(x_whole, placement, nd_sbp)
-            w, w_value = local_part(w_whole, placement, (B,) * size)
-            seen = x.to_global(placement, nd_sbp).to_global(
-                sbp=(middle,) * size, grad_sbp=None if grad_sbp is None else (grad_sbp,) * size
-            )
-            out = flow.tanh(flow.matmul(seen, w.to_global(placement, (B,) * size)))
-            weights = flow.tensor(c, placement=placement, sbp=(B,) * size)
-            (out * weights).sum().backward()
-            d_out = c * (1 - np.tanh(x_value @ w_value) ** 2)
-            by_copies(x.grad, d_out @ w_value.T, placement, nd_sbp)
-            by_copies(w.grad, x_value.T @ d_out, placement, (B,) * size)
+    in_turn = itertools.cycle(((B, None), (S1, B), (S0, P)))
+    for (placement, nd_sbp), (middle, grad_sbp) in zip(LAYOUTS, in_turn, strict=False):
+        size = placement.ranks.ndim
+        x, x_value = local_part(x_whole, placement, nd_sbp)
+        w, w_value = local_part(w_whole, placement, (B,) * size)
+        seen = x.to_global(placement, nd_sbp).to_global(
+            sbp=(middle,) * size, grad_sbp=None if grad_sbp is None else (grad_sbp,) * size
+        )
+        out = flow.tanh(flow.matmul(seen, w.to_global(placement, (B,) * size)))
+        weights = flow.tensor(c, placement=placement, sbp=(B,) * size)
+        (out * weights).sum().backward()
+        d_out = c * (1 - np.tanh(x_value @ w_value) ** 2)
+        by_copies(x.grad, d_out @ w_value.T, placement, nd_sbp)
+        by_copies(w.grad, x_value.T @ d_out, placement, (B,) * size)
 
 
 def local_part(whole: np.ndarray, placement: Any, nd_sbp: Any) -> tuple[Any, np.ndarray]:

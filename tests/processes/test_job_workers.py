@@ -21,7 +21,7 @@ from oneflow.services.kernel_sums import read_kernels
 from tests.support.simulated.worker_peer import INFERENCE, Attempt, pb
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "digits_job.py"
-STEPS = 300
+STEPS = 120
 SLOWLY = {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": "worker.step=sleep:0.03"}
 """Environment of jobs that must not end before they are disturbed."""
 
@@ -88,7 +88,7 @@ def test_losses_are_those_of_the_graph_on_any_number_of_ranks(
         cursor = batches.after(cursor)
     assert values(undisturbed[1]).tolist() == expected
     np.testing.assert_allclose(values(undisturbed[more]), expected, rtol=1e-4)
-    assert expected[-1] < 0.25 * expected[0]
+    assert expected[-1] < 0.5 * expected[0]
 
 
 def test_what_a_job_leaves(undisturbed: Undisturbed) -> None:
@@ -111,7 +111,7 @@ def test_what_a_job_leaves(undisturbed: Undisturbed) -> None:
 def test_a_checkpoint_is_one_that_load_reads(undisturbed: Undisturbed) -> None:
     found = flow.load(undisturbed[2].job_dir / "checkpoints" / f"step-{STEPS}")
     assert (found["format"], found["step"]) == ("oneflow job state", STEPS)
-    assert found["cursor"] == {"epoch": 10, "position": 20 * 64}
+    assert found["cursor"] == {"epoch": 4, "position": 8 * 64}
     assert found["variables"]["model.0.weight"].to_local().shape == (96, 64)
 
 

@@ -23,6 +23,7 @@ LATER = pytest.mark.slow
 LAUNCH = [sys.executable, "-m", "oneflow.distributed.launch"]
 QUICK = ["--standalone", "--grace-period", "0.5"]
 PATIENT = ["--standalone", "--grace-period", "60"]  # where ranks still have something to say
+SMALL = "--no_fork"  # of ranks that import nothing: interpreters of their own start sooner
 
 
 def clean_env(**more: str) -> dict[str, str]:
@@ -230,7 +231,7 @@ if rank == 0:
 open(path, 'w').close()
 sys.exit(9)
 """
-    flags = ["--no_fork", "--nproc_per_node", "2"]  # a small interpreter is taken down in time
+    flags = [SMALL, "--nproc_per_node", "2"]  # a small interpreter is taken down in time
     done = launch(*QUICK, *flags, write(tmp_path, body))
     assert done.returncode == 9
     assert "rank=1" in cause_lines(done.stderr)[0]
@@ -346,7 +347,7 @@ if rank == 0:
     server = socket.create_server(('127.0.0.1', int(os.environ['MASTER_PORT'])))
     time.sleep(0.5)
 """
-    command = [*LAUNCH, *QUICK, "--nproc_per_node", "2", write(tmp_path, body)]
+    command = [*LAUNCH, *QUICK, SMALL, "--nproc_per_node", "2", write(tmp_path, body)]
     runs = [subprocess.Popen(command, env=clean_env()) for _ in range(2)]
     assert [run.wait(WAIT_S) for run in runs] == [0, 0]
 
@@ -367,9 +368,10 @@ sys.stdout.flush()
 def test_prefix_template_and_rank_filter(tmp_path: Path) -> None:
     script = write(tmp_path, "print('hello')")
     template = ["--log-line-prefix-template", "[${local_rank}] "]
-    shown = launch(*QUICK, "--nproc_per_node", "2", *template, "--local-ranks-filter", "1", script)
+    flags = [*QUICK, SMALL, "--nproc_per_node", "2"]
+    shown = launch(*flags, *template, "--local-ranks-filter", "1", script)
     assert shown.stdout == "[1] hello\n"
-    plain = launch(*QUICK, "--nproc_per_node", "2", "--log_line_prefix_template", "", script)
+    plain = launch(*flags, "--log_line_prefix_template", "", script)
     assert sorted(plain.stdout) == sorted("hello\nhello\n")  # straight from both, as it comes
 
 
@@ -386,7 +388,7 @@ sys.exit(1)
 """
     script = write(tmp_path, body)
     logs = tmp_path / "logs"
-    args = ["--redirect_stdout_and_stderr", "--logdir", str(logs), "--nproc_per_node", "2"]
+    args = [SMALL, "--redirect_stdout_and_stderr", "--logdir", str(logs), "--nproc_per_node", "2"]
     done = launch(*QUICK, *args, script)
     assert done.stdout == ""
     for rank in (0, 1):
@@ -441,7 +443,7 @@ if attempt == '1' and rank == 1:
         time.sleep(0.02)
     sys.exit(5)
 """
-    args = ["--max-restarts", "2", "--nproc_per_node", "2"]
+    args = [SMALL, "--max-restarts", "2", "--nproc_per_node", "2"]
     done = launch(*QUICK, *args, write(tmp_path, body))
     assert done.returncode == 0
     assert sorted(p.name for p in tmp_path.glob("ran*")) == ["ran1.0", "ran1.1", "ran2.0", "ran2.1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -11,39 +12,113 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from oneflow.core.frames import Frames
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.ports import free_port
-from tests.support.waiting import WAIT_S
+from oneflow.services.forking import ANSWER, READY, SETTLED, ask
+from tests.support.processes import stat_fields
+from tests.support.waiting import WAIT_S, wait_until
 
 GRAPH, INFERENCE = 1, 2
+USUAL = {"ONEFLOW_TIMEOUT_SECONDS": "60"}
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Forked:
+    """A child that was forked from the server; as much of Popen as tests use."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout_s: float = WAIT_S) -> int:
+        wait_until(lambda: self.poll() is not None, "the worker ends", timeout_s)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, signum: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+
+class ForkServer:
+    """The process that a daemon has workers forked from: it imports once what each of them needs.
+
+    It ends with the process of the tests.
+    """
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fd = theirs.fileno()
+        argv = [sys.executable, "-m", "oneflow.jobs.fork_server", "--fd", str(fd)]
+        with theirs:
+            process = subprocess.Popen(argv, pass_fds=[fd], env=os.environ | USUAL)
+        process.returncode = 0  # nobody waits for it
+        assert self._receive() == READY
+
+    def _receive(self) -> bytes:
+        while (said := self._control.recv(ANSWER.size)) == SETTLED:
+            pass
+        return said
+
+    def fork(self, stdout: int, stderr: int, control: int) -> Forked:
+        """A worker with these descriptors. It is our child: we adopt what the process between
+        leaves, for so long only.
+        """
+        known, knows = os.pipe()
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            with open(known), open(knows, "w") as is_known, open(os.devnull, "w") as pulse:
+                ask(self._control, known, [stdout, stderr, pulse.fileno(), control])
+                (pid,) = ANSWER.unpack(self._receive())
+                assert pid > 0, os.strerror(-pid)
+                is_known.close()  # until then, the process between waits
+                wait_until(lambda: int(stat_fields(pid)[1]) == os.getpid(), "the worker is ours")
+        finally:
+            prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        return Forked(pid)
+
+
+@cache
+def fork_server() -> ForkServer:
+    """One for all tests of this process."""
+    return ForkServer()
 
 
 class Worker:
-    """One process. messages: all it has said so far."""
+    """One process: forked, unless it has an environment or a command of its own.
+
+    messages: all it has said so far.
+    """
 
     def __init__(
         self, folder: Path, rank: int, env: dict[str, str], prefix: Sequence[str] = ()
     ) -> None:
         ours, theirs = socket.socketpair()
         self.errors = folder / f"stderr-{rank}-{time.monotonic_ns()}"
+        self.process: Forked | subprocess.Popen[bytes]
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [
-                    *prefix,
-                    sys.executable,
-                    "-m",
-                    "oneflow.jobs.worker",
-                    str(theirs.fileno()),
-                ],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", **env},
-                stdout=errors,
-                stderr=errors,
-            )
+            if env or prefix:
+                self.process = subprocess.Popen(
+                    [*prefix, sys.executable, "-m", "oneflow.jobs.worker", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    env=os.environ | USUAL | env,
+                    stdout=errors,
+                    stderr=errors,
+                )
+            else:
+                self.process = fork_server().fork(errors.fileno(), errors.fileno(), theirs.fileno())
         theirs.close()
         self._socket = ours
         self.rank = rank

@@ -154,6 +154,8 @@ def _begin(changes: dict[str, DType | None], caches: bool) -> Mode | None:
     dtypes = {**(region.dtypes if region else {}), **changes}
     lower = {device: dtype for device, dtype in dtypes.items() if dtype is not None}
     inner = region.inner if region else current_mode()
+    if inner.choosing_dtypes is not None:
+        inner = inner.choosing_dtypes()
     if not lower:
         return swap_mode(inner)
     cache = region.cache if region and region.cache is not None else {}

@@ -37,6 +37,10 @@ class Mode:
     """`run_cast(function, args, kwargs, how)`: runs a function of several ops, in a mode that
     chooses their precision. how: see `Row.autocast` (api/row.py)."""
 
+    choosing_dtypes: Callable[[], Mode] | None = None
+    """The mode for blocks that choose the dtypes of their ops, in a mode that may choose others
+    for ops outside of these."""
+
     reads_later: bool = False
     """Whether input pipelines are to be remembered for each step, in a mode that reads nothing."""
 

@@ -1,17 +1,17 @@
-"""The mode in which `build` of a graph in mixed precision is traced: nothing is cast, but ops whose
-dtypes the program has chosen itself, inside of an `autocast`, are told from all others. What runs
-in half precision is decided when the whole graph is known
-(scheduler/compiler/rewrite/mixed_precision.py).
+"""The modes in which `build` is traced where precision is mixed: of a graph that asks for it, where
+nothing is cast yet, and of blocks of `autocast`, whose ops are told from all others also in a graph
+that does not ask: a cluster may for its job file. What runs in half precision is decided when the
+whole graph is known (scheduler/compiler/rewrite/mixed_precision.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oneflow.amp.autocasting import Autocasting
-from oneflow.core.dispatch import use_mode
+from oneflow.core.dispatch import ModeAbove, use_mode
 from oneflow.core.dtype import DType, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
@@ -22,20 +22,38 @@ if TYPE_CHECKING:
     from oneflow.graph.trace import Trace
 
 
-class Lowering(Autocasting):
-    """The mode: notes the ops that may be lowered, and casts none."""
+class OwnDtypes(ModeAbove):
+    """The mode of a block of `autocast` in `build`: its ops keep the dtypes that it gives them."""
 
-    def __init__(self, inner: Trace, dtype: DType) -> None:
-        super().__init__(inner, {"cpu": dtype, "cuda": dtype}, None)
+    choosing_dtypes = None
+
+    def __init__(self, inner: Trace) -> None:
+        super().__init__(inner)
         self._trace = inner
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        """Record an op, which may run in another precision."""
-        before, self._trace.at.has_own_dtypes = self._trace.at.has_own_dtypes, False
+        """Record an op, whatever the graph runs in."""
+        before, self._trace.at.has_own_dtypes = self._trace.at.has_own_dtypes, True
         try:
             return self._trace.run(op, inputs, attrs)
         finally:
             self._trace.at.has_own_dtypes = before
+
+    def afresh(self) -> OwnDtypes:
+        return self
+
+
+class Lowering(Autocasting):
+    """The mode of `build` in mixed precision: it is as if all of it were a block, but nothing is
+    cast yet.
+    """
+
+    def __init__(self, inner: Trace, dtype: DType) -> None:
+        super().__init__(inner, {"cpu": dtype, "cuda": dtype}, None)
+
+    def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Record an op, which may run in another precision."""
+        return self.inner.run(op, inputs, attrs)
 
     def run_cast(
         self,
@@ -63,10 +81,5 @@ def lacks_numbers_of(x: Tensor) -> bool:
 @contextmanager
 def precision(trace: Trace, dtype: DType | None) -> Iterator[None]:
     """The mode in which `build` is traced. dtype: of mixed precision; None: there is none."""
-    if dtype is None:
+    with nullcontext() if dtype is None else use_mode(Lowering(trace, dtype)):
         yield
-        return
-    trace.at.has_own_dtypes = True
-    with use_mode(Lowering(trace, dtype)):
-        yield
-    trace.at.has_own_dtypes = False

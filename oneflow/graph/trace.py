@@ -41,7 +41,7 @@ from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.names import CAPTURED
-from oneflow.graph.precision import lacks_numbers_of
+from oneflow.graph.precision import OwnDtypes, lacks_numbers_of
 from oneflow.graph.sources import Source
 from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
@@ -99,6 +99,10 @@ class Trace(Mode):
             yield
 
     # ---- the mode --------------------------------------------------------------------------------
+
+    def choosing_dtypes(self) -> OwnDtypes:
+        """See precision.py."""
+        return OwnDtypes(self)
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         attrs = op.defaults | attrs

@@ -122,23 +122,36 @@ def test_zero_splits_the_states_of_a_file(words: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mixed_precision_of_a_file_is_that_of_a_graph(tmp_path: Path, dtype: str) -> None:
-    """Captured numbers that float16 does not have stay in float32."""
+    """Captured numbers that float16 does not have stay in float32, and so does what the program
+    computes in a block of its own.
+    """
 
     class Masks(Train):
-        def __init__(self) -> None:
+        def __init__(self, *, mixes: bool) -> None:
             super().__init__()
             self.__dict__["mask"] = flow.tensor([-1e30, 0.0, 0.0] * 2)
+            half = flow.bfloat16 if dtype == "bfloat16" else flow.float16
+            self.config.enable_amp(mixes, dtype=half)
 
         def build(self, x: Any, y: Any) -> Any:
             return super().build(x + self.mask * 0.0, y)
 
-    graph = Masks()
-    graph.config.enable_amp(True, dtype=flow.bfloat16 if dtype == "bfloat16" else flow.float16)
-    expected = losses_of(export(tmp_path / "a.job", graph), 2)
-    path = export(tmp_path / "b.job", Masks())
-    assert np.isfinite(expected).all()
-    assert losses_of(path, 2, overrides=Overrides(amp=dtype)) == expected
-    assert losses_of(path, 2) != expected
+    class Chooses(Masks):
+        def build(self, x: Any, y: Any) -> Any:
+            with flow.autocast("cpu", enabled=False):
+                return super().build(x, y)
+
+    found = []
+    for number, kind in enumerate((Masks, Chooses)):
+        mixed, plain = (
+            export(tmp_path / f"{number}{mixes}.job", kind(mixes=mixes)) for mixes in (True, False)
+        )
+        expected = losses_of(mixed, 2)
+        assert np.isfinite(expected).all()
+        assert losses_of(plain, 2, overrides=Overrides(amp=dtype)) == expected
+        found.append((losses_of(plain, 2), expected))
+    (plainly, mixed_ones), (chosen_plainly, chosen) = found
+    assert plainly == chosen_plainly == chosen != mixed_ones
 
 
 # ---- graphs with placements ----------------------------------------------------------------------

@@ -106,7 +106,7 @@ OF_THEIR_OWN = {
 
 
 def test_all_functions_have_the_dtypes_of_pytorch() -> None:
-    """Of float32 operands, of a first one or all in bfloat16."""
+    """Operands are in float32, and then the first one or all in bfloat16."""
     half, unlike, asked = flow.bfloat16, set(), 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

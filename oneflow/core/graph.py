@@ -266,6 +266,16 @@ class LogicalGraph:
         return [n for n in self if n.op == op]
 
     @property
+    def variables(self) -> dict[str, Value]:
+        """Variables by name, in their order."""
+        return {str(n.attrs["name"]): n.outputs[0] for n in self.of_kind("variable")}
+
+    @property
+    def outputs(self) -> dict[int, Value]:
+        """The values that are handed to the caller, by the number of the output."""
+        return {int(n.attrs["index"]): n.inputs[0] for n in self.of_kind("output")}
+
+    @property
     def rank_ids(self) -> list[int]:
         """The ranks on which its nodes run, ascending."""
         return sorted({r for p in {node.placement for node in self} for r in p.rank_ids})

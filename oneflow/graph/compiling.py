@@ -160,16 +160,13 @@ def _compile(spec: GraphSpec, trace: Trace, built: Built) -> Compiled:
     variables, steps = trace.variables, spec.plans.steps_done
 
     def arrays(plan: Plan) -> dict[str, Array]:
-        variables.update(
-            copies_in(plan.graph.of_kind("variable"), variables, spec.variables.halves)
-        )
+        variables.update(copies_in(plan.graph, variables, spec.variables.halves))
         return take_layouts(plan, variables, spec.variables.whole)
 
     with collector_paused():
         job = compile_and_bind(trace.graph, config, arrays, index)
     job.step = steps
     held = set(map(id, variables.values()))
-    values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
     return Compiled(
         job,
         trace,
@@ -177,7 +174,7 @@ def _compile(spec: GraphSpec, trace: Trace, built: Built) -> Compiled:
         Arguments(spec.name, built.given),
         input_names(spec.name, *built.given),
         built.outputs,
-        values,
+        job.bound.plan.graph.outputs,
         built.modes,
         randomness_of(spec, trace.draws.counts, spanned),
         Sources(trace.sources) if trace.sources else None,

@@ -50,7 +50,7 @@ class FunctionPlan:
         self._config = spec.job_config()
         self._forward = self._bind(passes.forward)
         self._backward = _BackwardPass(self, passes)
-        self._values = _outputs_of(self._forward)
+        self._values = self._forward.bound.plan.graph.outputs
         self._written = _written(passes.forward, trace.variables)
         ranks = ranks_that_draw_together(passes.forward)
         self._randomness = randomness_of(spec, trace.draws.counts, ranks)
@@ -133,7 +133,7 @@ class _BackwardPass:
             layouts = {f"{SAVED}{i}": made[k].sbp for i, k in enumerate(self.saved)}
             _lay_out_inputs(self._graph, layouts)
             self._job = self._plan._bind(self._graph)
-            self._values = _outputs_of(self._job)
+            self._values = self._job.bound.plan.graph.outputs
         results = self._job.run(feeds)
         return [output_tensor(x, self._values[i], results.get(i)) for i, x in enumerate(targets)]
 
@@ -203,23 +203,13 @@ def _gradient_array(g: Tensor | None, like: Kept) -> Any:
 
 def _variables(graph: LogicalGraph, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The variables of a graph by their names."""
-    names = [str(node.attrs["name"]) for node in graph.of_kind("variable")]
-    return {name: tensors[name] for name in names}
+    return {name: tensors[name] for name in graph.variables}
 
 
 def _written(graph: LogicalGraph, tensors: dict[str, Tensor]) -> list[Tensor]:
     """The variables that a graph overwrites."""
-    return [
-        tensors[str(node.attrs["name"])]
-        for node in graph.of_kind("variable")
-        if any(user.overwrites(v) for v in node.outputs for user in v.users)
-    ]
-
-
-def _outputs_of(job: Job) -> dict[int, Value]:
-    """The outputs of a plan by their numbers."""
-    found = job.bound.plan.graph.of_kind("output")
-    return {int(node.attrs["index"]): node.inputs[0] for node in found}
+    found = graph.variables.items()
+    return [tensors[name] for name, v in found if any(user.overwrites(v) for user in v.users)]
 
 
 def _lay_out_inputs(graph: LogicalGraph, layouts: dict[str, NdSbp | None]) -> None:

@@ -8,11 +8,11 @@ version of its parameter, and made anew if somebody else has written to that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from oneflow.core.dispatch import swap_mode
 from oneflow.core.dtype import DType
-from oneflow.core.graph import Node
+from oneflow.core.graph import LogicalGraph
 from oneflow.ops.cast import cast
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
@@ -55,7 +55,7 @@ class HalfCopies:
 
 
 def copies_in(
-    nodes: Iterable[Node],
+    graph: LogicalGraph,
     variables: Mapping[str, Tensor],
     known: dict[int, tuple[Tensor, Tensor]],
 ) -> dict[str, Tensor]:
@@ -65,17 +65,17 @@ def copies_in(
     copies are added.
     """
     found = {}
-    for node in nodes:
-        if "copy_of" in node.attrs:
-            x = variables[str(node.attrs["copy_of"])]
-            now = _copied(x, node.outputs[0].type.dtype)
+    for name, value in graph.variables.items():
+        if "copy_of" in value.node.attrs:
+            x = variables[str(value.node.attrs["copy_of"])]
+            now = _copied(x, value.type.dtype)
             copy = known.get(id(x), (x, now))[1]
             if (copy.meta, copy._sbp) != (now.meta, now._sbp):  # the parameter lies elsewhere since
                 copy = now
             known[id(x)] = x, copy
             if copy is not now:  # what is exported has to be up to date
                 copy._array[...] = now._array
-            found[str(node.attrs["name"])] = copy
+            found[name] = copy
     return found
 
 

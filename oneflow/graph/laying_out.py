@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
-from oneflow.core.graph import Node
+from oneflow.core.graph import Value
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import NdSbp
 from oneflow.kernels.array import Array
@@ -39,21 +39,21 @@ def take_layouts(
     All ranks of the tensors call it alike. whole: gets the layouts that tensors had before they
     were split, by their ids.
     """
-    for node in plan.graph.of_kind("variable"):
-        take_layout(variables[str(node.attrs["name"])], node, whole)
+    for name, value in plan.graph.variables.items():
+        take_layout(variables[name], value, whole)
     for x in variables.values():
         _bound[id(x)] = x
     return {name: contiguous(x) for name, x in variables.items()}
 
 
-def take_layout(x: Tensor, node: Node, whole: dict[int, NdSbp]) -> None:
+def take_layout(x: Tensor, value: Value, whole: dict[int, NdSbp]) -> None:
     """Lay out a tensor as its variable lies, if the search chose it, or ZeRO splits it. All its
     ranks call it.
     """
-    nd_sbp, placement = node.outputs[0].sbp, node.placement
-    is_ours = node.attrs.get("free") or node.attrs.get("split")
+    nd_sbp, placement, attrs = value.sbp, value.placement, value.node.attrs
+    is_ours = attrs.get("free") or attrs.get("split")
     if is_ours and (x._sbp != nd_sbp or x._placement != placement):
-        if node.attrs.get("split") and x._sbp is not None:
+        if attrs.get("split") and x._sbp is not None:
             whole.setdefault(id(x), x._sbp)
         with no_grad():
             x.data = x.detach().to_global(placement, nd_sbp)

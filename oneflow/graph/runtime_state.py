@@ -34,7 +34,7 @@ from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap, wrap_traced
 
 if TYPE_CHECKING:
-    from oneflow.core.graph import Node
+    from oneflow.core.graph import Node, Value
     from oneflow.graph.spec import GraphSpec
 
 FORMAT = 2
@@ -147,7 +147,7 @@ def _loaded(
     metas = [
         _meta(nodes.get(f"input.{i}"), is_global) for i, is_global in enumerate(state["is_global"])
     ]
-    outputs = {int(n.attrs["index"]): n.inputs[0] for n in plan.graph.of_kind("output")}
+    outputs = plan.graph.outputs
     counter = iter(range(len(outputs)))
 
     def made(is_global: bool) -> Tensor:
@@ -181,10 +181,9 @@ def _variables(spec: GraphSpec, plan: Plan, saved: Mapping[str, Tensor]) -> dict
     own = {names[id(x)]: x for x in model_tensors(spec) if id(x) in names}
     own.update(states_by_name(spec))
     found: dict[str, Tensor] = {}
-    for node in plan.graph.of_kind("variable"):
-        name = str(node.attrs["name"])
+    for name, value in plan.graph.variables.items():
         if name in own:
-            _take(spec, name, own[name], saved.get(name), node)
+            _take(spec, name, own[name], saved.get(name), value)
         elif name not in saved:
             raise GraphError(
                 f"load_runtime_state_dict of {spec.name}: the plan reads {name}, which neither "
@@ -194,10 +193,9 @@ def _variables(spec: GraphSpec, plan: Plan, saved: Mapping[str, Tensor]) -> dict
     return found
 
 
-def _take(spec: GraphSpec, name: str, mine: Tensor, x: Tensor | None, node: Node) -> None:
+def _take(spec: GraphSpec, name: str, mine: Tensor, x: Tensor | None, value: Value) -> None:
     """Lay out the graph's own tensor as the plan has it, and give it the saved values, if any."""
-    take_layout(mine, node, spec.variables.whole)
-    value = node.outputs[0]
+    take_layout(mine, value, spec.variables.whole)
     place = (value.placement, value.sbp) if mine._placement is not None else (None, None)
     if (mine.meta, mine._placement, mine._sbp) != (value.type, *place):
         raise GraphError(

@@ -203,7 +203,7 @@ def _schedule(spec: GraphSpec, steps: int) -> tuple[dict[str, Array], dict[str, 
 def _outputs(
     graph: Graph, trace: Trace, returned: object, names: Sequence[str] | None
 ) -> tuple[Port, ...]:
-    types = {int(n.attrs["index"]): n.inputs[0].type for n in trace.graph.of_kind("output")}
+    types = {index: value.type for index, value in trace.graph.outputs.items()}
     if names is None:
         names = _names(returned, types, flatten(returned))
     if len(names) != len(types):

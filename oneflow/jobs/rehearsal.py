@@ -67,8 +67,5 @@ def _bind(config: JobConfig) -> None:
     graph = decode_graph(graph_to_bytes(parse_graph(SAMPLE)))
     data = compile_graph(graph, config, Cluster(1), Observer()).to_bytes()
     plan = Plan.from_bytes(data)
-    found = {
-        str(node.attrs["name"]): np.zeros(node.outputs[0].type.shape, np.float32)
-        for node in plan.graph.of_kind("variable")
-    }
+    found = {n: np.zeros(x.type.shape, np.float32) for n, x in plan.graph.variables.items()}
     Job(plan, 0, found, options=config.binding).close()

@@ -23,7 +23,7 @@ def cast_in_updates(graph: LogicalGraph, config: JobConfig, cluster: Cluster) ->
     if not (config.amp and config.casts_in_updates):
         return
     updated = {str(n.attrs["of"]) for n in graph.of_kind(GRADIENT)}
-    parameters = [n.outputs[0] for n in graph.of_kind("variable") if n.attrs["name"] in updated]
+    parameters = [value for name, value in graph.variables.items() if name in updated]
     copies = {v.id: copy for v in parameters if (copy := _copy(graph, v, config.amp)) is not None}
     for node in graph:
         if node.phase == UPDATE:

@@ -45,9 +45,7 @@ def scale_loss(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None
 class _Scaling:
     def __init__(self, graph: LogicalGraph, settings: Scaling) -> None:
         self._graph, self._settings = graph, settings
-        self._numbers: dict[str, Any] = {
-            str(n.attrs["name"]): n.outputs[0] for n in graph.of_kind("variable")
-        }
+        self._numbers: dict[str, Any] = graph.variables
         """Variables by name, as they are before the step."""
         self._finite: dict[int, Any] = {}
         """bool[] of each optimizer: whether it may update."""

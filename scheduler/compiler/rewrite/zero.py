@@ -70,10 +70,8 @@ def _layouts(graph: LogicalGraph, settings: Zero, *, may_stay: bool) -> dict[str
     """
     updated = {str(n.attrs["of"]) for n in graph.of_kind(GRADIENT)}
     found = {}
-    for node in graph.of_kind("variable"):
-        name = str(node.attrs["name"])
-        if name in updated and (may_stay or node.attrs.get("free")):
-            (value,) = node.outputs
+    for name, value in graph.variables.items():
+        if name in updated and (may_stay or value.node.attrs.get("free")):
             lies = value.sbp or ()
             layout = split_layout(value.type, value.placement, lies, settings.min_size)
             if layout is not None:
@@ -109,29 +107,28 @@ def _dim_to_split(type_: TensorType, placement: Placement, sbp: list[Sbp], size:
 
 def _split_states(graph: LogicalGraph, layouts: dict[str, NdSbp]) -> None:
     """The states of a parameter that are as large as it is."""
-    shapes = {n.attrs["name"]: n.outputs[0].type.shape for n in graph.of_kind("variable")}
-    for node in graph.of_kind("variable"):
-        of = str(node.attrs.get("state_of", ""))
-        if of in layouts and node.outputs[0].type.shape == shapes[of]:
-            _lay_out(node, layouts[of])
+    variables = graph.variables
+    for value in variables.values():
+        of = str(value.node.attrs.get("state_of", ""))
+        if of in layouts and value.type.shape == variables[of].type.shape:
+            _lay_out(value, layouts[of])
 
 
 def _split_parameters(graph: LogicalGraph, layouts: dict[str, NdSbp]) -> dict[int, NdSbp]:
     """Parameters, and their copies in half precision. Returns how each value lay."""
     whole: dict[int, NdSbp] = {}
-    for node in graph.of_kind("variable"):
-        layout = layouts.get(str(node.attrs.get("copy_of", node.attrs["name"])))
-        value = node.outputs[0]
+    for name, value in graph.variables.items():
+        layout = layouts.get(str(value.node.attrs.get("copy_of", name)))
         if layout is not None and value.sbp is not None:
             whole[value.id] = value.sbp
-            _lay_out(node, layout)
+            _lay_out(value, layout)
     return whole
 
 
-def _lay_out(variable: Node, layout: NdSbp) -> None:
-    variable.outputs[0].sbp = layout
-    kept = {key: value for key, value in variable.attrs.items() if key != "free"}
-    variable.attrs = {**kept, "split": True}
+def _lay_out(variable: Value, layout: NdSbp) -> None:
+    variable.sbp = layout
+    kept = {key: value for key, value in variable.node.attrs.items() if key != "free"}
+    variable.node.attrs = {**kept, "split": True}
 
 
 def _split_gradients(graph: LogicalGraph, layouts: dict[str, NdSbp], *, is_early: bool) -> None:
@@ -255,10 +252,9 @@ class _Updates:
     def __init__(self, graph: LogicalGraph, layouts: dict[str, NdSbp]) -> None:
         self._graph, self._layouts = graph, layouts
         self._gathers = defaultdict[tuple[Placement, int], _Gathers](_Gathers)
-        for node in graph.of_kind("variable"):
-            if node.attrs["name"] in layouts:
-                (value,) = node.outputs
-                self._gathers[node.placement, node.stage].total_nbytes += value.type.nbytes
+        for name, value in graph.variables.items():
+            if name in layouts:
+                self._of(value).total_nbytes += value.type.nbytes
 
     def run(self) -> None:
         """Let all updates of parameters that are split, or whose states are, run on parts."""

@@ -17,6 +17,8 @@ from oneflow.core.graph_text import print_node
 from oneflow.core.job_config import DEFAULT, BindOptions, Cluster, JobConfig
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.distributed.world import world
+from oneflow.scheduler.compiler.observe import Observer
+from oneflow.scheduler.compiler.pipeline import run_passes
 from oneflow.scheduler.compiler.plan_cache import compile_or_find
 
 PATIENCE = 1.5
@@ -40,7 +42,7 @@ def compile_and_bind(
     the scheduler, after all ranks have agreed that they traced the same.
     """
     if len(graph.rank_ids) == 1:  # every rank that calls it compiles the same
-        plan, digest = compile_alone(graph, config, world().rank), ""
+        plan, digest = compile_alone(graph, config), ""
     else:
         data = compile_together(graph, config)
         plan, digest = Plan.from_bytes(data), plan_digest(data)
@@ -59,9 +61,25 @@ def bind_plan(
     return open_plan(plan, digest, config.name, arrays, device_index, options=options)
 
 
-def compile_alone(graph: LogicalGraph, config: JobConfig, rank: int) -> Plan:
+def cluster_of(graph: LogicalGraph) -> Cluster:
+    """The ranks as the compiler of the graph knows them."""
+    here, ranks = world(), graph.rank_ids
+    if len(ranks) == 1:
+        return Cluster(max(*ranks, here.rank) + 1)
+    return Cluster(here.world_size, here.places if here.world_size > 1 else ())
+
+
+def rewritten(graph: LogicalGraph, config: JobConfig) -> LogicalGraph:
+    """The graph, of which a copy is taken, as it is when its layouts are to be found."""
+    made: LogicalGraph = run_passes(
+        graph.copied(), config, cluster_of(graph), until="dedupe", observer=Observer()
+    )
+    return made
+
+
+def compile_alone(graph: LogicalGraph, config: JobConfig) -> Plan:
     """The plan of a graph, compiled here without asking other ranks."""
-    return compile_or_find(graph, config, Cluster(max(*graph.rank_ids, rank) + 1))
+    return compile_or_find(graph, config, cluster_of(graph))
 
 
 def compile_together(graph: LogicalGraph, config: JobConfig) -> bytes:

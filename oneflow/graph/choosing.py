@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.job_config import AutoParallel, JobConfig, Zero
 from oneflow.distributed.objects import broadcast_object
 from oneflow.distributed.world import world
-from oneflow.graph.cluster import cluster_of, rewritten
+from oneflow.graph.binding import cluster_of, rewritten
 from oneflow.graph.memory_limit import LimitError, fit_memory
 from oneflow.graph.micro_batches import batch_rows, means_of
 from oneflow.graph.trace import Trace

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from oneflow.core.errors import GraphError
 from oneflow.core.job_config import AutoParallel
 from oneflow.core.sbp import NdSbp, nd_sbp_str
+from oneflow.graph.binding import cluster_of, rewritten
 from oneflow.graph.choosing import Layout
-from oneflow.graph.cluster import cluster_of, rewritten
 from oneflow.scheduler.compiler.layout.place_stages import place_stages
 from oneflow.scheduler.compiler.layout.search_sbp import Allows, Search
 

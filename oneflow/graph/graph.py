@@ -40,12 +40,11 @@ from oneflow.graph.explaining import Explanation, explain
 from oneflow.graph.memory_limit import report_of
 from oneflow.graph.memory_report import MemoryReport
 from oneflow.graph.names import model_names, model_tensors
-from oneflow.graph.optimizer import GraphOptimizer
+from oneflow.graph.optimizer import GraphOptimizer, GraphScaler
 from oneflow.graph.plans import CompiledNames, Plans, check_shared
 from oneflow.graph.profiling import GraphProfile
 from oneflow.graph.proxy import Proxy
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
-from oneflow.graph.scaling import GraphScaler
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.state import load_state, state_of
 from oneflow.jobs.export import save

@@ -146,7 +146,7 @@ def _fewest(
 
 
 def _try(traced: LogicalGraph, config: JobConfig) -> Trial:
-    plan = compile_alone(traced.copied(), config, world().rank)
+    plan = compile_alone(traced.copied(), config)
     hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", 0)
     ranks = sorted({rank for actor in plan.actors for rank in actor.placement.rank_ids})
     reports = {

@@ -1,24 +1,29 @@
-"""An optimizer inside a graph: its update is traced, its learning rate and step count are fed at
-each call.
+"""An optimizer and a gradient scaler inside a graph.
+
+The optimizer's update is traced, its learning rate and step count are fed at each call. The
+scaler's numbers are variables, which the pass `scale_loss` reads and updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.core.dtype import DType, float64, int64
+from oneflow.amp.grad_scaler import GradScaler
+from oneflow.core.dtype import DType, float32, float64, int64
+from oneflow.core.errors import GraphError
 from oneflow.core.graph import GRADIENT
+from oneflow.core.job_config import SCALE, SKIPPED, TRACKER, Scaling
 from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.scalar import scalar_add
 from oneflow.optim.lr_scheduler import LRScheduler
-from oneflow.optim.optimizer import Optimizer, ParamGroup
+from oneflow.optim.optimizer import Optimizer, ParamGroup, scalar_beside
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -168,3 +173,39 @@ class GraphOptimizer:
             if schedule.cycle_momentum:
                 numbers[f"momentum.{name}"] = schedule.momentum_at(index, step)
         return numbers
+
+
+class GraphScaler:
+    """A scaler's numbers as variables of a graph.
+
+    scaler: gives the factors and the numbers to begin with, and shows the graph's from then on.
+    """
+
+    def __init__(self, scaler: GradScaler) -> None:
+        self.scaler = scaler
+        self._tensors: dict[str, Tensor] = {}
+
+    def tensors(self, optimizers: Sequence[GraphOptimizer]) -> dict[str, Tensor]:
+        """The variables by name, beside the first parameter: the scale, the finite steps since it
+        changed, and of each optimizer the number of steps left out.
+        """
+        first = next((p for o in optimizers for p in o.parameters()), None)
+        if first is None:
+            raise GraphError("set_grad_scaler: the graph has no optimizer with parameters")
+        if not self._tensors:
+            scale, tracker = self.scaler.numbers
+            self._tensors = {
+                SCALE: scalar_beside(first, scale, float32),
+                TRACKER: scalar_beside(first, tracker, int64),
+            }
+            self.scaler.follow(*self._tensors.values())
+        for o in optimizers:
+            name = f"{SKIPPED}{o.number}"
+            if name not in self._tensors:
+                self._tensors[name] = scalar_beside(first, 0, int64)
+        return self._tensors
+
+    @property
+    def settings(self) -> Scaling:
+        """The factors for the compiler."""
+        return Scaling(*self.scaler.factors)

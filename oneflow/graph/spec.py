@@ -14,9 +14,8 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.debugging import Debugging
-from oneflow.graph.optimizer import GraphOptimizer
+from oneflow.graph.optimizer import GraphOptimizer, GraphScaler
 from oneflow.graph.plans import Plans
-from oneflow.graph.scaling import GraphScaler
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
 

@@ -43,6 +43,7 @@ class World:
     """The world of ranks that are threads, as eager calls ask `oneflow.distributed.world`."""
 
     network = ONE_HOST
+    places: tuple[str, ...] = ()  # all on one host
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size

@@ -17,7 +17,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp
-from oneflow.graph.cluster import cluster_of
+from oneflow.graph.binding import cluster_of
 from oneflow.graph.tracing import trace_build
 from oneflow.scheduler.compiler.pipeline import compile_graph, run_passes
 

@@ -17,7 +17,7 @@ from oneflow.core.graph_text import parse_graph
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import NdSbp, Split
-from oneflow.graph.cluster import rewritten
+from oneflow.graph.binding import rewritten
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.tracing import trace_build
 from oneflow.nn.graph import GraphModule

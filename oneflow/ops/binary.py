@@ -7,9 +7,9 @@ from collections.abc import Callable
 from oneflow.core.expression import Expression, apply, symbols
 from oneflow.core.expression import where as expression_where
 from oneflow.core.op import REGISTRY, row
-from oneflow.core.operand import Operand, Tensor
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops import elementwise
+from oneflow.ops import elementwise, reduce, unary
 from oneflow.ops.checks import (
     ANY,
     FIELD,
@@ -41,11 +41,12 @@ def _binary(
     accepts: str = NUMBER,
     derived: bool = False,
     formula: Callable[[Expression, Expression], Expression] | None = None,
+    grad: Callable[[Tensor, Tensor, Tensor, Tensor], Gradients] | None = None,
 ) -> BinaryFunction:
     """Declares one row of the table and returns its function.
 
     derived: it has a gradient, which follows from the formula.  formula: the function of
-    expressions that is called `name` unless told.
+    expressions that is called `name` unless told.  grad: that of d, a, b, out, if not derived.
     """
 
     def infer(a: Operand, b: Operand) -> TensorType:
@@ -60,8 +61,18 @@ def _binary(
         members["grad"] = lambda d, a, b, out: elementwise.formula_gradients(
             REGISTRY[name], d, (a, b), out, {}
         )
+    if grad is not None:
+        members["grad"] = grad
     doc = f"out = {name}(a, b), element by element."
     return row(name, infer, doc=doc, base=Formulated, **members)
+
+
+def _remainder_grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Gradients:
+    """The quotient is constant between its steps, and the gradient of `a` reads nothing."""
+    return (
+        lambda: reduce.sum_to_shape(d, a.meta.shape),
+        lambda: reduce.sum_to_shape(unary.neg(mul(d, floor_divide(a, b))), b.meta.shape),
+    )
 
 
 add: BinaryFunction = _binary("add", accepts=ANY, derived=True)
@@ -73,7 +84,7 @@ maximum: BinaryFunction = _binary("maximum", accepts=ANY, derived=True)
 minimum: BinaryFunction = _binary("minimum", accepts=ANY, derived=True)
 fmod: BinaryFunction = _binary("fmod", derived=True)  # the remainder has the sign of a
 remainder: BinaryFunction = _binary(  # that of floats; integers go through their quotient
-    "remainder", accepts=FLOAT, derived=True, formula=remainder_formula
+    "remainder", accepts=FLOAT, formula=remainder_formula, grad=_remainder_grad
 )
 floor_divide: BinaryFunction = _binary("floor_divide", derived=True)
 atan2: BinaryFunction = _binary("atan2", accepts=FLOAT, derived=True)

@@ -121,11 +121,11 @@ def _derive(
 
 @cache
 def _derivatives(root: Expression, names: tuple[str, ...]) -> tuple[Expression, ...]:
-    """Derive `root` times the adjoint; what is computed already is read from the output: but for
-    quotients, which programs go on to overwrite, as PyTorch lets them.
+    """Derive `root` times the adjoint; the output stands for what is computed already, but for
+    quotients and remainders, which programs may go on to overwrite, as in PyTorch.
     """
     found = gradients({root: symbol("adjoint")}, tuple(map(symbol, names)))
-    if root.function in (INPUT, CONSTANT, "div"):
+    if root.function in (INPUT, CONSTANT, "div", "fmod"):
         return found
     return tuple(substitute(part, {root: symbol("result")}) for part in found)
 

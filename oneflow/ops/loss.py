@@ -104,6 +104,8 @@ class BceWithLogitsLoss(_Loss):
     def formula(*_: TensorType, **attrs: Attr) -> Expression:
         """(1 - t) x + (1 + (pos_weight - 1) t) * log(1 + e^-x), whose log cannot overflow."""
         softly = log1p(exp(-absolute(_X))) - minimum(_X, 0)
+        if attrs["pos_weight"] == 1:  # 0 times an infinite target is no number
+            return (1 - _TARGET) * _X + softly
         return (1 - _TARGET) * _X + (1 + (scalar("pos_weight") - 1) * _TARGET) * softly
 
     @staticmethod
@@ -136,6 +138,8 @@ class BceWithLogitsLossGrad(_Loss, Elementwise):
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Expression:
+        if attrs["pos_weight"] == 1:
+            return _D * (sigmoid(_X) - _TARGET)
         weight = scalar("pos_weight")
         return _D * ((1 + (weight - 1) * _TARGET) * sigmoid(_X) - weight * _TARGET)
 

@@ -118,7 +118,7 @@ scalar_rdiv: ScalarFunction = _scalar(
     "scalar_rdiv",
     "value / x",
     lambda *_, value: _VALUE / _X,
-    lambda d, x, y, v: unary.neg(binary.div(binary.mul(d, y), x)),
+    lambda d, x, y, v: binary.div(binary.div(scalar_mul(d, value=-v), x), x),
     accepts=FIELD,
 )
 scalar_fmod: ScalarFunction = _scalar(

@@ -186,7 +186,8 @@ _X = _wide("x")
 
 
 def _erfinv_grad(d: Tensor, x: Tensor, out: Tensor) -> Gradients:
-    slope = scalar.scalar_mul(unary.exp(unary.square(out)), value=math.sqrt(math.pi) / 2)
+    again = erfinv(x)  # programs may overwrite the output, as in PyTorch
+    slope = scalar.scalar_mul(unary.exp(unary.square(again)), value=math.sqrt(math.pi) / 2)
     return (binary.mul(d, slope),)
 
 

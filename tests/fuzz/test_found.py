@@ -175,6 +175,15 @@ FOUND = {
         v0.requires_grad_()
         v1 = m.linalg.matrix_exp(v0); v2 = m.linalg.matrix_exp(v0.nan_to_num(float('inf')))[0]
         v3, = m.autograd.grad(v1.sum(), [v0])""",
+    "logits of infinite targets": """
+        v0 = m.tensor([0.5, -1.0, 2.0]).requires_grad_(); v1 = m.tensor([float('-inf')] * 3)
+        v2 = m.nn.functional.binary_cross_entropy_with_logits(v0, v1, reduction='none')
+        v3, = m.autograd.grad(v2.sum(), [v0])""",
+    "rests, quotients and inverse error functions may be overwritten": """
+        v0 = m.tensor([0.5, -0.25]).requires_grad_(); v1 = v0 * 3; v2 = m.tensor([2.0, 0.5])
+        v3 = v1 % v2; v4 = v0.erfinv(); v5 = 3 / v0; v6 = m.fmod(v2, v0)
+        v1.zero_(); v4.add_(v0); v5[0] = v0[1]; v6 *= 2
+        v7, = m.autograd.grad((v3 + v4 + v5 + v6).sum(), [v0])""",
     "the transpose of a number": """
         v0 = m.tensor(2.0); v1 = v0.mT; v2 = v0.adjoint()
         v1.unsqueeze_(0)""",

@@ -26,9 +26,9 @@ Lengths: TypeAlias = "Tensor | Sequence[int] | int"
 
 
 def _as_lengths(lengths: Lengths, beside_this: Tensor) -> Tensor:
-    """Lengths as a tensor of int64, one for each sample."""
+    """Lengths as a tensor of int64, one for each sample; of its own, as the gradient reads it."""
     if isinstance(lengths, Tensor):
-        return reshape(as_type(lengths, int64), (-1,))
+        return unary.copy(reshape(as_type(lengths, int64), (-1,)))
     return beside(beside_this, np.atleast_1d(np.asarray(lengths, dtype=np.int64)))
 
 

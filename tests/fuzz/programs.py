@@ -68,7 +68,6 @@ OPERATORS["@"] = "algebra"
 JUMPING = {k: "jumps" for k in ("//", "%", "<", "<=", ">", ">=", "==", "!=")} | {
     k: "moves" for k in ("&", "|", "^")
 }
-JUMPING["%"] = "jumps slopes"
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ def _extend(d: Draft) -> bool:
         return _dropped(d, count)  # PyTorch refuses some, and reads what it wrote of others
     if line.target and _has_windows(d.values[line.target]):
         return _dropped(d, count)  # which of the writes to an element is the last is not said
-    if line.traits & {"slopes", "order"} and not _is_plain([d.values[n] for n in operands], line):
+    if "order" in line.traits and _has_ties([d.values[n] for n in operands]):
         return _dropped(d, count)
     if "spread" in line.traits and not _is_spread(d.values[operands[0]]):
         return _dropped(d, count)
@@ -191,14 +190,12 @@ def _is_far(x: torch.Tensor) -> bool:
     return not x.numel() or not bool((x.detach().double().abs() < 1e-2).any())
 
 
-def _is_plain(operands: list[torch.Tensor], line: Line) -> bool:
-    """Is there no gradient, or are all numbers finite and, where their order counts, unlike?"""
+def _has_ties(operands: list[torch.Tensor]) -> bool:
+    """Whether equal numbers require a gradient."""
     if not any(x.requires_grad for x in operands):
-        return True
+        return False
     whole = torch.cat([x.detach().double().reshape(-1) for x in operands if x.is_floating_point()])
-    return bool(whole.isfinite().all()) and (
-        "order" not in line.traits or whole.unique().numel() == whole.numel()
-    )
+    return bool(whole.unique().numel() < whole.numel() or whole.isnan().sum() > 1)
 
 
 def _overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:

@@ -9,10 +9,8 @@ A recipe is drawn for a value x and gives texts of arguments. Traits say what ma
     edges    the same at the ends of its domain, and the result is rounded
     spread   ill-conditioned where the rows of the operand are nearly constant
     divides  a divisor that is 0 but for rounding decides
-    slopes   the gradient at NaN and infinities is no rule in PyTorch: it depends on the length of
-             the vector, or on which of several formulas a shape takes
     ties     PyTorch leaves open which of equal elements is named: the first result alone counts
-    order    PyTorch leaves open which of equal elements gets the gradient
+    order    PyTorch leaves open which of equal elements gets the gradient: none are drawn
 """
 
 from __future__ import annotations
@@ -568,7 +566,7 @@ recipe(
     "deg2rad rad2deg angle",
     nothing,
 )
-recipe("gelu mish elu celu selu hardswish", nothing, "slopes")
+recipe("gelu mish elu celu selu hardswish", nothing)
 recipe(
     "tan log log1p log2 log10 rsqrt sqrt reciprocal asin arcsin acos arccos acosh arccosh "
     "atanh arctanh erfinv lgamma digamma psi gammaln entr",
@@ -578,18 +576,18 @@ recipe(
 recipe("square", nothing, "algebra")
 recipe("floor ceil trunc fix frac sign sgn isnan isinf isfinite signbit", nothing, "jumps")
 recipe("isposinf isneginf isreal", nothing, "jumps")
-recipe("relu6 hardtanh hardshrink softshrink", nothing, "jumps slopes")
+recipe("relu6 hardtanh hardshrink softshrink", nothing, "jumps")
 recipe("round", decimals, "jumps")
 recipe("bitwise_not", nothing, "moves")
 recipe("leaky_relu", nothing, "jumps")
 recipe("threshold", lambda d, x: ["0.5", "2.0"], "jumps")
 recipe("nan_to_num", numbers_for_nan, "moves")
-recipe("logit", lambda d, x: d.optional("0.25"), "edges slopes")
+recipe("logit", lambda d, x: d.optional("0.25"), "edges")
 recipe("add sub subtract", with_alpha, "algebra")
 recipe("mul multiply", partner_or_number, "algebra")
 recipe("div divide true_divide", partner_or_number, "divides")
 recipe("maximum minimum fmax fmin", exact_partner, "moves jumps")
-recipe("floor_divide remainder fmod", exact_partner_or_number, "jumps algebra slopes")
+recipe("floor_divide remainder fmod", exact_partner_or_number, "jumps algebra")
 recipe(
     "eq ne not_equal lt less le less_equal gt greater ge greater_equal",
     exact_partner_or_number,
@@ -604,7 +602,7 @@ recipe("pow", power, floats=False)
 recipe("float_power", power)
 recipe("ldexp", exponents, "algebra")
 recipe("copysign nextafter", exact_partner_or_number, "jumps moves")
-recipe("atan2 arctan2 hypot logaddexp logaddexp2 xlogy xlog1py", partner, "slopes")
+recipe("atan2 arctan2 hypot logaddexp logaddexp2 xlogy xlog1py", partner)
 recipe("rsub", partner_or_number, "algebra")
 recipe("lerp", weight)
 recipe("addcmul", two_partners_and_value, "algebra")
@@ -618,16 +616,16 @@ recipe("isin", exact_partner, "jumps")
 # -- over dims
 
 recipe("sum", sum_arguments, "algebra")
-recipe("nansum", sum_arguments, "algebra slopes")
+recipe("nansum", sum_arguments, "algebra")
 recipe("mean", dims_and_keep, floats=True)
-recipe("nanmean", dims_and_keep, "slopes", floats=True)
-recipe("prod", dim_and_keep, "algebra slopes")
-recipe("amax amin", dims_and_keep, "moves jumps slopes")
+recipe("nanmean", dims_and_keep, floats=True)
+recipe("prod", dim_and_keep, "algebra")
+recipe("amax amin", dims_and_keep, "moves jumps")
 recipe("max min", dim_and_keep, "moves jumps")
 recipe("argmax argmin", dim_and_keep, "jumps")
 recipe("any all", dim_and_keep, "jumps")
-recipe("var std", var_arguments, "slopes", floats=True)
-recipe("var_mean std_mean", var_arguments, "slopes", floats=True)
+recipe("var std", var_arguments, floats=True)
+recipe("var_mean std_mean", var_arguments, floats=True)
 recipe("logsumexp", must_dim_and_keep)
 recipe("cumsum cumprod", a_dim, "algebra")
 recipe("logcumsumexp", a_dim, floats=True)
@@ -637,7 +635,7 @@ recipe("aminmax", lambda d, x: [f"dim={d.dim(x)}"] if d.chance(0.5) else [], "mo
 recipe("median nanmedian", must_dim_and_keep, "moves jumps ties order")
 recipe("mode", a_dim, "moves jumps ties order")
 recipe("quantile nanquantile", quantiles, "jumps order", floats=True)
-recipe("norm", norm_order, "slopes", floats=True)
+recipe("norm", norm_order, floats=True)
 recipe("diff", nth_difference, "algebra", min_dims=1)
 recipe("trapezoid", nothing, min_dims=1)
 recipe("trace", nothing, "algebra", min_dims=2)
@@ -653,7 +651,7 @@ recipe("sort", sorted_along, "moves jumps")
 recipe("argsort", sorted_along, "jumps")
 recipe("topk kthvalue", how_many, "jumps moves ties order", min_dims=1)
 recipe("bucketize", edges, "jumps")
-recipe("renorm", lambda d, x: ["2", d.dim(x), "1.0"], "slopes", floats=True, min_dims=2)
+recipe("renorm", lambda d, x: ["2", d.dim(x), "1.0"], floats=True, min_dims=2)
 recipe("cov corrcoef", nothing, floats=True, min_dims=1)
 recipe("cdist", like_itself, floats=True, min_dims=2)
 
@@ -703,11 +701,11 @@ recipe("sum_to_size", lambda d, x: [str(tuple(map(int, d.values[x].shape)))], "a
 recipe("gather take_along_dim", lambda d, x: index_in(d, x), "moves", min_dims=1)
 recipe("index_select", rows, "moves", min_dims=1)
 recipe("scatter_add", index_and_source, "algebra", min_dims=1)
-recipe("scatter_reduce", index_and_reduced, "jumps order", min_dims=1)
+recipe("scatter_reduce", index_and_reduced, "jumps", min_dims=1)
 recipe("index_add", rows_and_source, "algebra", min_dims=1)
 recipe("index_copy", distinct_rows_and_source, "moves", min_dims=1)
 recipe("index_fill", rows_and_number, "moves", min_dims=1)
-recipe("index_reduce", rows_and_reduced, "jumps order", floats=True, min_dims=1)
+recipe("index_reduce", rows_and_reduced, "jumps", floats=True, min_dims=1)
 recipe("take", flat_index, "moves")
 recipe("put", flat_index_and_source, "algebra")
 recipe("masked_select", mask, "moves")
@@ -736,12 +734,12 @@ recipe("layer_norm rms_norm", row_shape, "spread", floats=True, min_dims=1)
 recipe("group_norm", groups, "spread", floats=True, min_dims=2)
 recipe("pad", padding, "moves", min_dims=1)
 recipe("avg_pool1d avg_pool2d", window, floats=True, min_dims=3)
-recipe("max_pool1d max_pool2d", window, "moves jumps slopes", floats=True, min_dims=3)
+recipe("max_pool1d max_pool2d", window, "moves jumps", floats=True, min_dims=3)
 recipe("adaptive_avg_pool1d adaptive_avg_pool2d", out_size, floats=True, min_dims=3)
 recipe(
     "adaptive_max_pool1d adaptive_max_pool2d",
     out_size,
-    "moves jumps slopes",
+    "moves jumps",
     floats=True,
     min_dims=3,
 )

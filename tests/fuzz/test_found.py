@@ -184,6 +184,11 @@ FOUND = {
         v3 = v1 % v2; v4 = v0.erfinv(); v5 = 3 / v0; v6 = m.fmod(v2, v0)
         v1.zero_(); v4.add_(v0); v5[0] = v0[1]; v6 *= 2
         v7, = m.autograd.grad((v3 + v4 + v5 + v6).sum(), [v0])""",
+    "lengths of samples are read when the loss is computed": """
+        v0 = m.zeros(3, 1, 3).requires_grad_(); v1 = m.tensor([[1]]); v2 = m.tensor([3])
+        v3 = m.nn.functional.ctc_loss(v0.log_softmax(-1), v1, v2, m.tensor([1]))
+        v2.fill_(2)
+        v4, = m.autograd.grad(v3, [v0])""",
     "the transpose of a number": """
         v0 = m.tensor(2.0); v1 = v0.mT; v2 = v0.adjoint()
         v1.unsqueeze_(0)""",

@@ -494,8 +494,8 @@ class Optimizer:
             by_number.update(zip(other["params"], group.parameters, strict=True))
         for group, other in zip(self.param_groups, saved, strict=True):
             group.update({k: v for k, v in other.items() if k != "params"})
+        known = self._apart(state_dict["state"])
         self._forget_states()
-        known = state_dict["state"]
         whole = int(known["step"]) if "step" in known else None
         for key, value in known.items():
             param = by_number.get(int(key) if str(key).isdigit() else key)
@@ -506,6 +506,18 @@ class Optimizer:
         steps = [s.get("step", 0) for s in self.state.values() if isinstance(s, dict)]
         self.state["step"] = max(map(int, steps), default=0) if whole is None else whole
         self._hooks.run("load_state_dict_post", self)
+
+    def _apart(self, given: dict[Any, Any]) -> dict[Any, Any]:
+        """The states to load, with copies in place of this optimizer's own tensors."""
+        held = (states for states in self.state.values() if isinstance(states, dict))
+        own = {id(x._array) for states in held for x in states.values() if isinstance(x, Tensor)}
+
+        def apart(value: object) -> object:
+            if isinstance(value, dict):
+                return {key: apart(one) for key, one in value.items()}
+            return value.clone() if isinstance(value, Tensor) and id(value._array) in own else value
+
+        return {key: apart(value) for key, value in given.items()}
 
     def _forget_states(self) -> None:
         """Let all states be as before the first step; their tensors stay, for graphs that use

@@ -310,7 +310,13 @@ cuda.nvtx                                     range
 cuda.profiler                                 profile
 cuda.streams                                  Stream
 distributed._composable.fsdp                  fully_shard
+distributed._functional_collectives           all_reduce
 distributed._tensor                           DTensor
+distributed.checkpoint                        save
+distributed.checkpoint.default_planner        DefaultLoadPlanner
+distributed.checkpoint.filesystem             FileSystemWriter
+distributed.checkpoint.stateful               Stateful
+distributed.pipelining                        PipelineStage
 distributed.algorithms._checkpoint.checkpoint_wrapper checkpoint_wrapper
 distributed.algorithms.join                   Join
 distributed.c10d                              all_reduce

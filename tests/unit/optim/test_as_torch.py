@@ -106,6 +106,18 @@ def test_state_dicts_go_to_torch_and_back(name: str, kwargs: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "kwargs"), CASES)
+def test_an_optimizer_takes_its_own_state_dict(name: str, kwargs: Any) -> None:
+    mine, optimizer = ours(name, kwargs)
+    its, other = theirs(name, kwargs)
+    steps(mine, optimizer, 0, 3, wrap)
+    steps(its, other, 0, 3, torch.tensor)
+    optimizer.load_state_dict(optimizer.state_dict())  # its own tensors, not copies
+    steps(mine, optimizer, 3, 5, wrap)
+    steps(its, other, 3, 5, torch.tensor)
+    same(mine, its)
+
+
+@pytest.mark.parametrize(("name", "kwargs"), CASES)
 def test_groups_have_all_of_torchs_options(name: str, kwargs: Any) -> None:
     wanted, found = (make(name, kwargs)[1].param_groups[0] for make in (theirs, ours))
     assert set(wanted) <= set(found)

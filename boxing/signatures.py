@@ -90,24 +90,38 @@ def choose(
     signature gives these.
     """
     call = _Call(op, types, out_types, sbps, attrs, placement, fixed)
-    rows = rows_layout(op, attrs, placement)
-    if rows is not None and call.keeps_fixed((rows,) * len(out_types)):
-        return NdSignature((rows,) * len(types), (rows,) * len(out_types), True)
-    by_parts = parts_layouts(op, types, out_types[0], sbps, attrs, placement) if types else None
-    if by_parts is not None and call.keeps_fixed((by_parts[1],)):
-        ins, out = by_parts
-        known = runs_on_shards(op, types, ins, (out,), attrs, placement)
-        return NdSignature(ins, (out,), not known)
-    if op.kept is not None and placement.ndim > 1:
-        kept = op.kept(sbps[0], placement.hierarchy, *types, **attrs)
-        if kept is not None and call.keeps_fixed((kept,)):
-            return NdSignature(sbps, (kept,))
+    for whole in whole_signatures(op, types, out_types, sbps, attrs, placement):
+        if call.keeps_fixed(whole.outputs):
+            return whole
     found = call.candidates()
     if len(found) == 1:
         return found[0]
     if len(found) > MAX_WEIGHED:
         found = heapq.nsmallest(MAX_WEIGHED, found, key=call.estimate)
     return min(found, key=call.cost)
+
+
+def whole_signatures(
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    out_types: tuple[TensorType, ...],
+    sbps: tuple[NdSbp, ...],
+    attrs: Attrs,
+    placement: Placement,
+) -> Iterator[NdSignature]:
+    """Ways to run an op on inputs that lie so, all axes of the hierarchy together: rule 1."""
+    rows = rows_layout(op, attrs, placement)
+    if rows is not None:
+        yield NdSignature((rows,) * len(types), (rows,) * len(out_types), True)
+    by_parts = parts_layouts(op, types, out_types[0], sbps, attrs, placement) if types else None
+    if by_parts is not None:
+        ins, out = by_parts
+        known = runs_on_shards(op, types, ins, (out,), attrs, placement)
+        yield NdSignature(ins, (out,), not known)
+    if op.kept is not None and placement.ndim > 1:
+        kept = op.kept(sbps[0], placement.hierarchy, *types, **attrs)
+        if kept is not None:
+            yield NdSignature(sbps, (kept,))
 
 
 def runs_on_shards(

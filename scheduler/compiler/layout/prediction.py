@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import boxing_bytes
-from oneflow.boxing.rows import likely_nbytes
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster
 from oneflow.core.placement import Placement
@@ -17,6 +15,7 @@ from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.layout.signatures import (
     Choice,
     edge_weights,
+    moved_by_parts,
     num_parts,
     plan_network,
     same_layout,
@@ -152,14 +151,7 @@ def _moved(
         total += weights[value.id] * moved
     for node, choice in zip(nodes, choices, strict=True):
         if choice.by_parts:
-            types = tuple([v.type for v in node.inputs])
-            op = node.declared
-            if op.moves_rows:
-                moved = likely_nbytes(types, node.placement)
-            else:
-                call = op, types, node.outputs[0].type, choice.inputs, node.attrs
-                moved = plan_parts(*call, node.placement).received_nbytes
-            total += weights[node.outputs[0].id] * moved
+            total += weights[node.outputs[0].id] * moved_by_parts(node, choice.inputs)
     return total
 
 

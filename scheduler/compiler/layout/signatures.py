@@ -14,10 +14,10 @@ from functools import lru_cache
 
 from oneflow.boxing.boxes import changed_axes
 from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Link, Network, network_of
-from oneflow.boxing.parts import parts_layouts, plan_parts
+from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import boxing_seconds
-from oneflow.boxing.rows import likely_nbytes, rows_layout
-from oneflow.boxing.signatures import NdSignature, choose, runs_on_shards
+from oneflow.boxing.rows import likely_nbytes
+from oneflow.boxing.signatures import NdSignature, choose, whole_signatures
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError, SbpError
 from oneflow.core.graph import LogicalGraph, Node, Value
@@ -234,67 +234,42 @@ def _choices(node: Node) -> tuple[Choice, ...]:
                 continue
             seconds += EMPTY_SECONDS
         found.setdefault((inputs, outputs), Choice(inputs, outputs, seconds))
-    for choice in (
-        *_kept_choices(node, types, results),
-        *_rows_choices(node, types, results),
-        *_parts_choices(node, types, results),
-    ):
+    for choice in _whole_choices(node, types, results):
         found.setdefault((choice.inputs, choice.outputs), choice)
     return tuple(found.values())
 
 
-def _kept_choices(
+def _whole_choices(
     node: Node, types: tuple[TensorType, ...], results: tuple[TensorType, ...]
 ) -> Iterator[Choice]:
-    """An op that keeps shards as they are, in layouts that its axes do not tell one by one."""
-    hierarchy = node.placement.hierarchy
-    if (kept := node.declared.kept) is None or len(hierarchy) == 1:
+    """Choices that the axes do not tell one by one: of an op that moves rows between the ranks,
+    runs on parts of shards or keeps shards as they are. All of its inputs lie alike.
+    """
+    op, hierarchy = node.declared, node.placement.hierarchy
+    if not types or not (op.moves_rows or op.parts or op.kept):
         return
     dims = [Split(i) for i in range(types[0].ndim)]
     for nd_sbp in itertools.product([*dims, PARTIAL, BROADCAST], repeat=len(hierarchy)):
-        made = kept(nd_sbp, hierarchy, *types, **node.attrs)
-        if made is not None and _fit(types + results, (nd_sbp, made), hierarchy):
-            seconds = _seconds(node, types + results, (nd_sbp, made), False)
-            yield Choice((nd_sbp,), (made,), seconds)
-
-
-def _rows_choices(
-    node: Node, types: tuple[TensorType, ...], results: tuple[TensorType, ...]
-) -> Iterator[Choice]:
-    """An op that moves rows between the ranks does so if its tensors are split over them."""
-    nd_sbp = rows_layout(node.declared, node.attrs, node.placement)
-    if nd_sbp is None:
-        return
-    inputs, outputs = (nd_sbp,) * len(types), (nd_sbp,) * len(results)
-    moved = likely_nbytes(types, node.placement) / node.placement.size
-    seconds = _seconds(node, types + results, inputs + outputs, False)
-    yield Choice(inputs, outputs, seconds + _move_seconds(node, moved), by_parts=True)
-
-
-def _parts_choices(
-    node: Node, types: tuple[TensorType, ...], results: tuple[TensorType, ...]
-) -> Iterator[Choice]:
-    """An op that can run on parts does so if all of its inputs lie alike, split along a dim
-    concerned."""
-    if (op := node.declared).parts is None:
-        return
-    dims = [Split(i) for i in range(types[0].ndim)]
-    axes = itertools.product([*dims, PARTIAL, BROADCAST], repeat=node.placement.ndim)
-    call = op, types, results[0]
-    for nd_sbp in axes:
         sbps = (nd_sbp,) * len(types)
-        if not _fit(types, sbps, node.placement.hierarchy):
+        if not _fit(types, sbps, hierarchy):
             continue
-        layouts = parts_layouts(*call, sbps, node.attrs, node.placement)
-        if layouts is None or runs_on_shards(
-            op, types, layouts[0], (layouts[1],), node.attrs, node.placement
-        ):
-            continue
-        plan = plan_parts(*call, sbps, node.attrs, node.placement)
-        moved = plan.received_nbytes / node.placement.size
-        seconds = _seconds(node, types + results, (*layouts[0], layouts[1]), False)
-        seconds += _move_seconds(node, moved)
-        yield Choice(layouts[0], (layouts[1],), seconds, by_parts=True)
+        for found in whole_signatures(op, types, results, sbps, node.attrs, node.placement):
+            seconds = _seconds(node, types + results, found.inputs + found.outputs, False)
+            if found.by_parts:
+                moved = moved_by_parts(node, found.inputs) / node.placement.size
+                seconds += _move_seconds(node, moved)
+            elif not _fit(results, found.outputs, hierarchy):
+                continue
+            yield Choice(found.inputs, found.outputs, seconds, found.by_parts)
+
+
+def moved_by_parts(node: Node, sbps: tuple[NdSbp, ...]) -> int:
+    """Bytes that move between ranks where an op runs on parts of shards, or moves rows."""
+    types, op = tuple([v.type for v in node.inputs]), node.declared
+    if op.moves_rows:
+        return likely_nbytes(types, node.placement)
+    call = op, types, node.outputs[0].type, sbps, node.attrs, node.placement
+    return plan_parts(*call).received_nbytes
 
 
 def _move_seconds(node: Node, nbytes: float) -> float:

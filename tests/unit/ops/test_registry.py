@@ -117,8 +117,21 @@ def test_gradients_match_finite_differences(sample: Sample) -> None:
             assert abs(got - want) <= 2e-6 * scale, f"input {i}: {got} instead of {want}"
 
 
-@pytest.mark.parametrize("num_ranks", NUM_RANKS)
-@pytest.mark.parametrize("sample", named(SAMPLES))
+def _on_ranks() -> list[Any]:
+    """Each sample on 2 or on 3 ranks, in turn; on the other number in `make slow`."""
+    return [
+        pytest.param(
+            *param.values,
+            num_ranks,
+            id=f"{param.id}-{num_ranks}",
+            marks=() if number % len(NUM_RANKS) == turn else pytest.mark.slow,
+        )
+        for number, param in enumerate(named(SAMPLES))
+        for turn, num_ranks in enumerate(NUM_RANKS)
+    ]
+
+
+@pytest.mark.parametrize(("sample", "num_ranks"), _on_ranks())
 def test_signatures_give_the_whole(sample: Sample, num_ranks: int) -> None:
     op = find_op(sample.op)
     inputs, attrs = sample.inputs, sample.attrs

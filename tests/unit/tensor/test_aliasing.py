@@ -109,8 +109,18 @@ def _same(ours: Any, theirs: Any) -> None:
     np.testing.assert_allclose(got.astype(complex), want.astype(complex), rtol=1e-4, atol=1e-4)
 
 
+def _in_turn() -> list[Any]:
+    """Each call in a graph and in one mode of global tensors; in the other one in `make slow`."""
+    return [
+        pytest.param(name, mode, marks=pytest.mark.slow if place == number % 2 + 1 else ())
+        for number, name in enumerate(CALLS)
+        for place, mode in enumerate(MODES)
+        if _fits(name, mode)
+    ]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "mode"), [(n, m) for n in CALLS for m in MODES if _fits(n, m)])
+@pytest.mark.parametrize(("name", "mode"), _in_turn())
 def test_writes_reach_whom_they_reach_in_torch(name: str, mode: str, data: Any) -> None:
     call = CALLS[name]
     if name in REFUSED_IN_GRAPHS and "graph" in mode:

@@ -81,9 +81,15 @@ class Refusing(Exception):
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize(
-    "error", [KeyError, ValueError, RuntimeError, IndexError, StopIteration, Refusing]
+    ("error", "workers"),
+    [
+        *itertools.product(
+            (KeyError, ValueError, RuntimeError, IndexError, StopIteration, Refusing), (0, 1)
+        ),
+        (KeyError, 2),
+        (StopIteration, 2),
+    ],
 )
 def test_a_bad_sample_is_the_error_of_its_batch(
     error: type[Exception], workers: int, persistent: bool

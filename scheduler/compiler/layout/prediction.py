@@ -54,7 +54,7 @@ def predict(
     moved = _moved(nodes, choices, layouts, copies, cluster, weights)
     held = [
         _memory(nodes, layouts, copies, places, _slots(nodes, places, weights, graph.num_pieces))
-        for places in _profiles(nodes)
+        for places in _profiles(node.placement for node in nodes)
     ]
     return Prediction(moved, *max(held))
 
@@ -68,10 +68,7 @@ def step_seconds(busy: Busy, num_pieces: int) -> float:
     """The time of a step: of ranks that all do the same it is what they are busy for; stages of a
     pipeline (1F1B) wait while the first micro-batch comes and the last one leaves.
     """
-    ranks = {r: None for place in busy for r in place.rank_ids}
-    each: dict[tuple[Placement, ...], None] = {}
-    for rank in ranks:
-        each[tuple([place for place in busy if rank in place.rank_ids])] = None
+    each = _profiles(busy)
     sums = [[sum(busy[place][i] for place in places) for i in (0, 1)] for places in each]
     if num_pieces == 1:  # one stage after the other
         return sum(piece + once for piece, once in sums)
@@ -92,16 +89,16 @@ def least_seconds(graph: LogicalGraph) -> float:
     return step_seconds(busy, graph.num_pieces)
 
 
-def _profiles(nodes: Iterable[Node]) -> list[frozenset[Placement]]:
-    """Sets of placements, each of those that some rank belongs to."""
-    found = {node.placement: None for node in nodes}
-    ranks = {r: None for place in found for r in place.rank_ids}
-    return list(dict.fromkeys(frozenset(p for p in found if rank in p.rank_ids) for rank in ranks))
+def _profiles(placements: Iterable[Placement]) -> list[tuple[Placement, ...]]:
+    """Sets of these placements, each of those that some rank belongs to."""
+    found = list(dict.fromkeys(placements))
+    ranks = dict.fromkeys(r for place in found for r in place.rank_ids)
+    return list(dict.fromkeys(tuple(p for p in found if rank in p.rank_ids) for rank in ranks))
 
 
 def _slots(
     nodes: Sequence[Node],
-    places: frozenset[Placement],
+    places: Sequence[Placement],
     weights: Mapping[int, int],
     num_pieces: int,
 ) -> dict[int, int]:
@@ -159,7 +156,7 @@ def _memory(
     nodes: Sequence[Node],
     layouts: dict[int, NdSbp],
     copies: dict[Copy, tuple[Value, list[int]]],
-    places: frozenset[Placement],
+    places: Sequence[Placement],
     slots: Mapping[int, int],
 ) -> tuple[int, int]:
     """Bytes that a rank holds at the most, and those of its variables."""

@@ -60,6 +60,7 @@ def embedding_bag(
     if padding_idx is not None:
         is_padding = eq(index, padding_idx % weight.meta.shape[0])
         counted = pick(is_padding, 0.0, counted)
+        rows = pick(unsqueeze(is_padding, -1), 0.0, rows)  # whatever they hold
     if per_sample_weights is not None:
         if per_sample_weights.meta.shape != input.meta.shape:
             raise ShapeError(

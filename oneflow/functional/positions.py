@@ -169,8 +169,7 @@ def _by_rank(
     function = {"prod": prod, "multiply": prod, "amax": amax, "amin": amin}[reduce]
     out = function(chosen, -1) if chosen.meta.shape[-1] else movedim(part, dim, -1)
     out = as_type(out, input.meta.dtype)
-    if not include_self:
-        out = pick(mask.any(-1), out, movedim(part, dim, -1))
+    out = pick(mask.any(-1), out, movedim(part, dim, -1))  # not a tie with the neutral number
     out = movedim(out, -1, dim)
     if part.meta.shape == input.meta.shape:
         return out

@@ -31,7 +31,6 @@ from oneflow.functional.elementwise import clone, masked_fill, pick
 from oneflow.functional.from_data import beside, place
 from oneflow.functional.promotion import as_type
 from oneflow.functional.random_state import Generator
-from oneflow.functional.reduction import any as some
 from oneflow.functional.reduction import cumsum
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import (
@@ -664,7 +663,8 @@ def quantile(
         raise ShapeError(f"quantile: {input.meta} has no elements along dim {dim}")
     ordered = sort(flat, at)[0]
     out = _between(ordered, at, shares * (flat.meta.shape[at] - 1), interpolation)
-    out = masked_fill(out, some(unary.isnan(flat), at, True), float("nan"))
+    last = ordered.narrow(at, flat.meta.shape[at] - 1, 1)  # a NaN is the largest
+    out = pick(unary.isnan(last), last, out)
     out = movedim(out, at, 0)
     kept = tuple(1 if dim is None or i == at else n for i, n in enumerate(input.meta.shape))
     left = kept if keepdim else tuple(out.meta.shape[1:])

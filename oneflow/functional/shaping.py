@@ -63,7 +63,6 @@ def view(
     if (
         view_of(out) is None
         and out is not input
-        and out._array is not None
         and out._placement is None
         and out.meta.numel
         and not current_config().view_may_copy

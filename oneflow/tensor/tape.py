@@ -331,10 +331,15 @@ def _unpack_input(saved: Any, node: OpNode) -> Any:
     x, version = saved
     if x._version[0] == version:
         return x
-    now, reshaped = x._version[0], 0
+    is_same = _has_values_of(x._version, version)
     while x._extra is not None and x._extra.former is not None and version <= x._extra.former[0]:
-        x, reshaped = x._extra.former[1], reshaped + 1
-    return x if now - version == reshaped else _modified(x, node)
+        x = x._extra.former[1]
+    return x if is_same else _modified(x, node)
+
+
+def _has_values_of(counter: list[int], version: int) -> bool:
+    """Whether only shapes of tensors were changed in place since a version (views.become)."""
+    return counter[0] - version == sum(at >= version for at in counter[2:])
 
 
 def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
@@ -343,7 +348,7 @@ def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
     type_, array, device, value, placement, sbp, counter, version = saved
     y = raw(type_, array, device)
     y.value, y._placement, y._sbp, y._version = value, placement, sbp, counter
-    if counter[0] != version:
+    if counter[0] != version and not _has_values_of(counter, version):
         return _modified(y, node)
     if type_.dtype.is_floating_point or type_.dtype.is_complex:
         y._requires_grad, y._grad_fn, y._out_index = True, node, index

@@ -149,6 +149,8 @@ class Tensor(TableMethods):
     _grad_fn: Any
     _out_index: int
     _version: list[int]
+    """The number of writes; that of writes which autograd does not see; and the numbers at which
+    the shape of a tensor of this memory was changed in place."""
     _extra: Extra | None
 
     if TYPE_CHECKING:

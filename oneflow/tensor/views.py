@@ -224,7 +224,10 @@ def become(x: Tensor, function: Callable[[Tensor], Tensor]) -> None:
     if x._extra is not None:
         extra(old).former = x._extra.former
     extra(x).view, extra(x).former = view_of(seen), (x._version[0], old)
-    x._version[0] += 1  # a gradient that saved it gets what it was
+    counter = x._version
+    counter.extend([0] * (2 - len(counter)))
+    counter.append(counter[0])  # a gradient that saved it, or a view of it, gets what it was
+    counter[0] += 1
     x.meta, x._array, x.value, x._sbp = seen.meta, seen._array, seen.value, seen._sbp
     x._requires_grad, x._grad_fn, x._out_index = seen._requires_grad, seen._grad_fn, seen._out_index
 

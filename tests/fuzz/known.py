@@ -29,7 +29,7 @@ def calls(names: str) -> str:
 
 
 PRODUCTS = calls("matmul mm mv bmm dot vdot inner tensordot vecdot addmm linear kron outer ger")
-SUBTRACTIONS = calls("sub subtract rsub l1_loss tanhshrink dist diff") + r"| -=? "
+SUBTRACTIONS = calls("sub subtract rsub l1_loss tanhshrink dist pairwise_distance diff") + r"| -=? "
 
 # (mode or "", kind or "", pattern of the line, pattern of the text) -> the reason
 KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
@@ -101,7 +101,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "",
         "backward",
-        r"\w(_pool\dd|_norm|_loss|_distance|_similarity|_attention|bilinear|kron|cdist|pdist)\(",
+        r"(_pool\dd|_norm|_loss|_distance|_similarity|_attention|bilinear|kron|cdist|pdist)\(",
         "modified by an inplace operation: (sqrt|mul|matmul|rms_norm|div|scalar_pow|map)_backward",
         "compositions keep other values",
     ),
@@ -156,7 +156,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ),
     (
         "",
-        "value",
+        "value|gradient",
         calls("hardswish mish gelu logaddexp logaddexp2 hypot"),
         OURS_NUMBER + NAN,
         "the limit",
@@ -198,7 +198,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "",
         "gradient",
-        r"(max|min|margin_loss|norm|\bdist|copysign_?|fake_quantize\w+)\(",
+        r"(max|min|margin_loss|norm|\bdist|copysign_?|fake_quantize\w+)\(|_reduce_?\(.*'am(ax|in)'",
         OURS_NUMBER + NAN,
         "only to extremes",
     ),
@@ -216,16 +216,10 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "gradient", calls("grid_sample"), f"{OURS_NAN}|{NAN}", "infinity times a weight of 0"),
     ("", "gradient", calls("psi digamma"), r"is np.\w+\((-?inf|nan)", "infinite at poles"),
     ("", "value|gradient", r"(kl_div|cross_entropy)\(", OURS_NUMBER + NAN, "left out: 0"),
+    ("", "gradient", calls("kl_div"), OURS_NAN, "of negative targets, also times 0"),
     ("", "value", calls("kl_div"), r"is np.\w+\(-?inf\), " + NAN, "of infinite targets"),
     ("", "gradient", r"\.(copy_|fill_|zero_)\(", OURS_NUMBER + NAN, "overwritten: none"),
     ("", "gradient", r"\*\* |pow\(", OURS_NUMBER + NAN, "a slope of 0 is 0"),
-    (
-        "",
-        "gradient",
-        calls("elu celu selu logit hardtanh relu6 hardshrink softshrink gelu"),
-        f"{OURS_NAN}|{NAN}" r"|is np.\w+\(-?0.0\), |PyTorch's np.\w+\(-?0.0\)",
-        "of NaN, by the length of the vector",
-    ),
     (
         "",
         "gradient",

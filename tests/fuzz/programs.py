@@ -149,6 +149,8 @@ def _extend(d: Draft) -> bool:
         return _dropped(d, count)  # which of the writes to an element is the last is not said
     if "order" in line.traits and _has_ties([d.values[n] for n in operands]):
         return _dropped(d, count)
+    if "ends" in line.traits and any(_has_nan(d.values[n]) for n in operands):
+        return _dropped(d, count)
     if "spread" in line.traits and not _is_spread(d.values[operands[0]]):
         return _dropped(d, count)
     names = {"m": torch, **d.values}
@@ -196,6 +198,11 @@ def _has_ties(operands: list[torch.Tensor]) -> bool:
         return False
     whole = torch.cat([x.detach().double().reshape(-1) for x in operands if x.is_floating_point()])
     return bool(whole.unique().numel() < whole.numel() or whole.isnan().sum() > 1)
+
+
+def _has_nan(x: torch.Tensor) -> bool:
+    """Whether a NaN requires a gradient."""
+    return x.requires_grad and bool(x.detach().isnan().any())
 
 
 def _overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:

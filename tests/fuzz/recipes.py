@@ -10,6 +10,7 @@ A recipe is drawn for a value x and gives texts of arguments. Traits say what ma
     spread   ill-conditioned where the rows of the operand are nearly constant
     divides  a divisor that is 0 but for rounding decides
     ties     PyTorch leaves open which of equal elements is named: the first result alone counts
+    ends     the gradient at NaN depends on the length of the vector in PyTorch: none are drawn
     order    PyTorch leaves open which of equal elements gets the gradient: none are drawn
 """
 
@@ -566,7 +567,8 @@ recipe(
     "deg2rad rad2deg angle",
     nothing,
 )
-recipe("gelu mish elu celu selu hardswish", nothing)
+recipe("mish", nothing)
+recipe("gelu elu celu selu hardswish", nothing, "ends")
 recipe(
     "tan log log1p log2 log10 rsqrt sqrt reciprocal asin arcsin acos arccos acosh arccosh "
     "atanh arctanh erfinv lgamma digamma psi gammaln entr",
@@ -576,13 +578,13 @@ recipe(
 recipe("square", nothing, "algebra")
 recipe("floor ceil trunc fix frac sign sgn isnan isinf isfinite signbit", nothing, "jumps")
 recipe("isposinf isneginf isreal", nothing, "jumps")
-recipe("relu6 hardtanh hardshrink softshrink", nothing, "jumps")
+recipe("relu6 hardtanh hardshrink softshrink", nothing, "jumps ends")
 recipe("round", decimals, "jumps")
 recipe("bitwise_not", nothing, "moves")
 recipe("leaky_relu", nothing, "jumps")
 recipe("threshold", lambda d, x: ["0.5", "2.0"], "jumps")
 recipe("nan_to_num", numbers_for_nan, "moves")
-recipe("logit", lambda d, x: d.optional("0.25"), "edges")
+recipe("logit", lambda d, x: d.optional("0.25"), "edges ends")
 recipe("add sub subtract", with_alpha, "algebra")
 recipe("mul multiply", partner_or_number, "algebra")
 recipe("div divide true_divide", partner_or_number, "divides")

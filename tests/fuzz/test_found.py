@@ -189,6 +189,23 @@ FOUND = {
         v3 = m.nn.functional.ctc_loss(v0.log_softmax(-1), v1, v2, m.tensor([1]))
         v2.fill_(2)
         v4, = m.autograd.grad(v3, [v0])""",
+    "infinities that nothing is reduced into": """
+        v0 = m.tensor([[float('-inf'), 2.25], [2.5, -1.25]]).requires_grad_(); v1 = m.ones(2, 2)
+        v2 = v0.scatter_reduce(1, m.tensor([[1, 1], [1, 1]]), v1, 'amax')
+        v3, = m.autograd.grad(v2.sum(), [v0])""",
+    "a shape that is changed in place is no write to views": """
+        v0 = m.tensor([[1.0, 2.0]]).requires_grad_(); v1 = m.tensor([[3.0, 4.0]])
+        v2 = v0.kron(v1)
+        v1.transpose_(0, 1)
+        v3, = m.autograd.grad(v2.sum(), [v0])""",
+    "quantiles of NaN": """
+        v0 = m.tensor([[1.75, float('nan')], [1.0, 2.0]]).requires_grad_()
+        v1 = v0.quantile(0.25, 1)
+        v2, = m.autograd.grad(v1, [v0], [m.ones(2)])""",
+    "rows of padding do not count": """
+        v0 = m.tensor([[float('inf')] * 2, [2.0, 3.0]]).requires_grad_()
+        v1 = m.nn.functional.embedding_bag(m.tensor([[0, 1]]), v0, mode='sum', padding_idx=0)
+        v2, = m.autograd.grad(v1.sum(), [v0])""",
     "the transpose of a number": """
         v0 = m.tensor(2.0); v1 = v0.mT; v2 = v0.adjoint()
         v1.unsqueeze_(0)""",

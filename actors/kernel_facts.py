@@ -35,7 +35,8 @@ def describe_kernels(nodes: Sequence[BoundNode]) -> Iterator[tuple[str, dict[str
 
 
 class _Describing:
-    """Kernels of one segment. Nodes of repeated blocks share their calls, and so what these do."""
+    """Kernels of one segment. Nodes of repeated blocks share their calls, and so the facts about
+    them."""
 
     def __init__(self) -> None:
         self._works: dict[int, Work] = {}

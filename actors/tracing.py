@@ -2,13 +2,13 @@
 
 The executor fills rings (acts.py) as it always does, only larger ones; after a step that leaves no
 room for another one the ring goes to the writer's thread and an empty one takes its place. If there
-is none, because the disk is slow, the step goes on and what it did is counted as dropped. Writing
+is none, because the disk is slow, the step goes on and its acts are counted as dropped. Writing
 an act takes the interpreter ten microseconds, so the acts of a trace that fits into one ring are
 not disturbed by it at all, and those of a longer one the less the longer they take.
 
 An act of a segment on a CPU has a slice for each kernel inside of its own. Their times are marks in
-a list beside the ring (acts.py): one look at the clock a kernel. What a kernel is does not change,
-so it is described once, when the first ring is written.
+a list beside the ring (acts.py): one look at the clock a kernel. The description of a kernel does
+not change, so it is written once, when the first ring is written.
 
 Arrows follow registers from the act that filled a slot to the act that read it first. Nothing about
 them is recorded: the n-th item that is made of a register is the n-th that each reader takes, on

@@ -22,7 +22,7 @@ LETTERS, CONTEXT, WIDTH, LAYERS, ROWS = 32, 32, 64, 2, 8
 
 
 class Block(nn.Module):
-    """Each place adds what it reads at the places before it, then what it makes of itself."""
+    """Each place adds its attention to the places before it, then its own feed-forward layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def make() -> tuple[Model, flow.optim.Optimizer, flow.Tensor, flow.Tensor]:
 
 
 def profile_graph(steps: int, folder: Path) -> None:
-    """Print what the steps of a graph spend their time on."""
+    """Print the kernels and modules that the steps of a graph spend their time on."""
     model, optimizer, x, y = make()
     graph = Train(model, optimizer)
     graph(x, y)  # traced and compiled before anything is recorded

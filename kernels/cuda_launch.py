@@ -111,7 +111,7 @@ def flat(name: str, out: Array, *args: object) -> None:
 def by_item(name: str, count: int, *args: object, said: str = "") -> None:
     """Launch as many threads as help with `count` items. T and S are float, whatever is given.
 
-    said: what stands for SAID in the text of the topic.
+    said: the text that replaces SAID in the topic.
     """
     if count:
         blocks = min(MAX_BLOCKS, -(-count // THREADS))

@@ -79,7 +79,7 @@ def can_fuse(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any], device: str
 ) -> bool:
     """May a call of `op` become a part of a larger kernel on a device? Reductions must be over the
-    last dim. What is checked first stays alone.
+    last dim. A call whose operand is checked first stays alone.
     """
     if op.positions is not None:
         return False

@@ -1,4 +1,4 @@
-"""The check of operands that hold positions, on a GPU: its CUDA C, and what launches it."""
+"""The check of operands that hold positions, on a GPU: its CUDA C, and the launcher."""
 
 from __future__ import annotations
 

@@ -107,7 +107,8 @@ _BLOCK = 1 << 14
 
 
 def _block(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-    """(samples, rows, columns) of what is added up at once: whole samples if they are small."""
+    """(samples, rows, columns) of the block that is added up at once: whole samples if they are
+    small."""
     (x,) = types
     size, columns = x.shape[attrs["dim"]], math.prod(x.shape[attrs["dim"] + 1 :])
     samples = min(math.prod(x.shape[: attrs["dim"]]), max(_BLOCK // max(size * columns, 1), 1))

@@ -1,7 +1,7 @@
 """The work of one call of an op: the bytes that it reads and writes, and its arithmetic.
 
-Profiles divide both by the time of a call. What lies in a cache of the processor counts like what
-lies in memory.
+Profiles divide both by the time of a call. Bytes in a cache of the processor count like bytes
+in memory.
 """
 
 from __future__ import annotations

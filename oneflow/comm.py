@@ -110,7 +110,7 @@ def _reduce_bits(tensor: Tensor, op: str, ranks: Ranks) -> None:
 
 
 def all_reduce_in(tensor: Tensor, op: str, what: str, ranks: Ranks = None) -> None:
-    """`all_reduce` for a call of another name, of which `what` holds all that must agree."""
+    """`all_reduce` for a call of another name, `what` holds all arguments that must agree."""
     array = array_of(tensor, "all_reduce")
     check_reduction(op, tensor.meta, "all_reduce")
     if array is tensor._array and array.flags.c_contiguous:

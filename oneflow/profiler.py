@@ -195,7 +195,7 @@ def schedule(
     skip_first: int = 0,
     skip_first_wait: int = 0,
 ) -> Callable[[int], ProfilerAction]:
-    """Return a `schedule` of a profiler: what it does in each step.
+    """Return a `schedule` of a profiler: its action in each step.
 
     It skips `skip_first` steps; then again and again waits `wait` steps, times `warmup` steps that
     it forgets, and records `active` steps, at the end of which `on_trace_ready` is called. repeat:
@@ -237,7 +237,7 @@ class profile:
     """A block whose ops are timed.
 
     record_shapes, record_attrs: note the inputs' shapes, and the attributes of ops.
-    schedule: what is done in each step, of which `step` tells the end; see `profiler.schedule`.
+    schedule: the action in each step, of which `step` tells the end; see `profiler.schedule`.
     Without one all is recorded.
     on_trace_ready: called with the profiler at the end of each window that was recorded.
     Modules, lines, bytes and operations are always noted. The other parameters are accepted and
@@ -322,7 +322,7 @@ class profile:
         self._step_start = time.perf_counter_ns()
 
     def _end_window(self, is_ready: bool) -> None:
-        """Stop timing. is_ready: what was recorded is wanted."""
+        """Stop timing. is_ready: the recording is wanted."""
         if self._timing is not None:
             swap_mode(self._before)
             _open.remove(self._recording)

@@ -324,7 +324,7 @@ def open_later(package: str, homes: dict[str, str]) -> None:
 
 
 def below(module: str, name: str) -> Any:
-    """Return what else is found below a module of ours: what the table puts there from another
+    """Return another name below a module of ours: one that the table puts there from another
     home, or a module of upstream's (oneflow/paths.py).
 
     Raises AttributeError, worded as for a module, if there is neither.

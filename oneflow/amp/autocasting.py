@@ -5,7 +5,7 @@ gradients, traced graphs and global tensors see casts like any other op, and cod
 block pays nothing. An op that lowers (core/precision.py) runs in the block's dtype, one that widens
 on the device in float32, any other in the dtype of its inputs, the widest of them if they differ.
 
-Functions that are made of several ops, such as most losses, say in the public table what is done to
+Functions that are made of several ops, such as most losses, name in the public table the cast of
 their tensors before the first op (`autocast=`).
 """
 

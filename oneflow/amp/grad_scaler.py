@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def _require_positive(name: str, value: object) -> None:
-    """Raises ArgumentError for what gradients cannot be multiplied and divided by."""
+    """Raises ArgumentError for a scale by which gradients cannot be multiplied and divided."""
     if not isinstance(value, (int, float, np.number)) or not 0 < value < math.inf:
         raise ArgumentError(f"GradScaler: {name} must be a finite number above 0, got {value!r}")
 

@@ -1,6 +1,6 @@
 """Names of PyTorch that programs ask for and nothing here needs: oneflow/compat/torch.
 
-What stands for a whole module of PyTorch has a row in oneflow/paths.py instead.
+A substitute of a whole module of PyTorch has a row in oneflow/paths.py instead.
 """
 
 from __future__ import annotations

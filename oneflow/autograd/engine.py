@@ -92,7 +92,7 @@ class Pass:
         return nodes
 
     def has_met(self, target: Tensor) -> bool:
-        """Was the target among what the roots were computed of?"""
+        """Was the target among the tensors from which the roots were computed?"""
         node = target._grad_fn
         return id(target) in self.leaf_uses if node is None else node in self.met
 

@@ -52,7 +52,7 @@ FORWARD, AGAIN, BACKWARD = "forward", "again", "backward"
 UPDATE, WRITE_BACK = "update", "write_back"
 PHASES = FORWARD, AGAIN, BACKWARD, UPDATE, WRITE_BACK
 """Parts of a step as the program has them. again: ops of the forward pass that the backward pass
-computes a second time; write_back: what brings an updated tensor back to where it lies."""
+computes a second time; write_back: ops that bring an updated tensor back to its place."""
 
 
 class _Declarations(dict[str, type[Op]]):

@@ -76,8 +76,8 @@ Boxes = tuple[Box, ...]
 class Factors(NamedTuple):
     """A product of two matrices of rows of their last dim, which may have more dims before.
 
-    operands: their positions.  turned: which of them are transposed.  bias: the position of what is
-    added to each row.
+    operands: their positions.  turned: which of them are transposed.  bias: the position of the
+    addend of each row.
     """
 
     operands: tuple[int, int]

@@ -5,7 +5,7 @@
     follow   runs in the dtype of its inputs, the widest of them if they differ
     either   only moves or selects numbers, so any dtype gives the same
 
-An op declares it (`Op.precision`), or it follows from what the op is: views and ops that place
+An op declares it (`Op.precision`), or it follows from the kind of op: views and ops that place
 elements (`Op.parts`) take either. A formula that only selects takes either, too; one with a
 function of `WIDE` keeps float32, because that function loses too much in half precision, unless a
 bounded function is applied to its result; any other formula follows. So softcap, c * tanh(x / c),

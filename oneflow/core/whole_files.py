@@ -87,7 +87,7 @@ class PendingFile:
         return nbytes
 
     def abort(self) -> None:
-        """Takes away what was written so far; the older file under the name stays."""
+        """Remove the unfinished file; the older file under the name stays."""
         with contextlib.suppress(OSError):  # it may try to write the rest to a full disk
             self.file.close()
         self._beside.unlink(missing_ok=True)

@@ -2,8 +2,8 @@
 
 A function checks its arguments at no cost: it just fails, somewhere inside. Then each argument is
 held against its annotation, as far as that says which Python types there may be, and the first that
-does not fit is named in the error. If all fit, but what failed was no check of ours, the error
-names the function and what it was called with, instead of the words of what failed inside.
+does not fit is named in the error. If all fit, but no check of ours failed, the error names the
+function and its arguments, instead of the words of the inner error.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def _described(value: object) -> str:
 
 
 def _wanted(annotation: str, value: object) -> str:
-    """The types that an annotation takes, and what was given instead, in words; "" if the value may
-    be one of them.
+    """The types that an annotation takes, and the type that was given, in words; "" if the value
+    may be one of them.
     """
     words = annotation.split(" | ")
     if any(word not in _KINDS for word in words):

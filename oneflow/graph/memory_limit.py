@@ -51,7 +51,7 @@ class LimitError(GraphError):
 class Trial:
     """The memory of each rank if some modules are computed again.
 
-    modules: their paths.  costs: what each saves and costs.
+    modules: their paths.  costs: the bytes each saves, and the seconds it costs.
     """
 
     modules: frozenset[str]

@@ -31,7 +31,7 @@ from oneflow.scheduler.compiler.layout.signatures import axis_signatures
 
 class Rows(NamedTuple):
     """A value each part of whose dim `dim` comes of its own rows of the batch. counts: it follows
-    from what is true or false of each label."""
+    from a test of each label."""
 
     dim: int
     counts: bool = False
@@ -184,7 +184,7 @@ def _of_sums(node: Node, same: Node, kinds: list[Kind], num_pieces: int) -> Kind
 
 
 def _formula(node: Node) -> object:
-    """The expression of what a node computes of each element; None if there is none."""
+    """The expression that a node computes of each element; None if there is none."""
     types = tuple([v.type for v in node.inputs])
     return expression_of(node.declared, types, node.attrs)
 

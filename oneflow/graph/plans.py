@@ -26,7 +26,7 @@ def check_shared(mode: bool) -> None:
 
 class Modes:
     """The modes in which modules were traced: `training`, their parts, `requires_grad` and the
-    memory of what they read, and the default dtype."""
+    memory of their tensors, and the default dtype."""
 
     def __init__(self, modules: Iterable[Module], tensors: Iterable[Tensor]) -> None:
         self._modules = [(module, module.training, _parts_of(module)) for module in modules]

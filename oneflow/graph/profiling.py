@@ -94,7 +94,7 @@ class GraphProfile:
         return self.path
 
     def sums(self) -> Sums:
-        """Time by kernel, by actor, longest first, and by what was waited for; ends the
+        """Time by kernel, by actor, longest first, and by the awaited actor; ends the
         recording.
         """
         if self._sums is None:

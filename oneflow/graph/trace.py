@@ -66,7 +66,7 @@ from oneflow.tensor.views import (
 
 
 class Trace(Mode):
-    """The mode, and what it has recorded."""
+    """The mode, and the graph it has recorded."""
 
     reads_later = True
 
@@ -135,7 +135,7 @@ class Trace(Mode):
 
     @contextmanager
     def writing_back(self) -> Iterator[None]:
-        """Within, ops bring back to where it lies what was overwritten elsewhere."""
+        """Within, ops bring values that were overwritten elsewhere back to their places."""
         with self._from(replace(self.at, writes_back=True)):
             yield
 
@@ -438,7 +438,8 @@ class Trace(Mode):
         return found
 
     def check_read(self, x: Tensor) -> None:
-        """Refuse to read what changes from step to step: it would be a constant of the graph."""
+        """Refuse to read a tensor that changes from step to step: it would be a constant of the
+        graph."""
         is_updated = x._array is not None and id(self.owner(x)) in self.known.updated
         if is_updated and not self.draws.is_after_pieces:
             name = self.known.names.get(id(self.owner(x)), "a parameter")

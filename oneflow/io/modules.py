@@ -47,7 +47,8 @@ def class_name(module: Module, where: str) -> str:
 
 
 def tables(module: Module) -> Tables:
-    """Return what the module holds: its parameters, buffers, parts and all other attributes."""
+    """Return the contents of the module: its parameters, buffers, parts and all other
+    attributes."""
     own = vars(module)
     found = {name: dict(own[attribute]) for name, attribute, _ in TABLES}
     found["attributes"] = {name: value for name, value in own.items() if name not in _APART}

@@ -1,4 +1,4 @@
-"""A meeting of a job's ranks: what each has to say reaches all of them."""
+"""A meeting of a job's ranks: each rank's message reaches all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oneflow.distributed.world import world
 
 
 def exchange(said: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what all ranks said, in order. All of them call it at once."""
+    """Return all ranks' messages, in order. All of them call it at once."""
     here = world()
     if here.world_size == 1:
         return [said]

@@ -228,7 +228,8 @@ def _given_plan(path: str, graph: LogicalGraph, devices: int) -> bytes:
 
 
 def _interface(graph: LogicalGraph) -> set[tuple[str, str, TensorType, Placement]]:
-    """Return what the graph reads: inputs and variables, without those that a pass has added."""
+    """Return the sources of the graph: inputs and variables, without those that a pass has
+    added."""
     nodes = [n for n in graph if n.op in ("input", "variable") and "copy_of" not in n.attrs]
     return {(n.op, str(n.attrs["name"]), n.outputs[0].type, n.placement) for n in nodes}
 

@@ -229,7 +229,7 @@ class Server:
     # ---- ranks of one graph ----------------------------------------------------------------------
 
     def _share(self, message: bytes) -> bytes:
-        """Send all ranks what rank 0 has to say; all say besides whether they are to be traced."""
+        """Send all ranks the message of rank 0; all say besides whether they are to be traced."""
         here, said = world(), self._tracing.said()
         if here.world_size == 1:
             self._tracing.hear([said], exchange)

@@ -135,7 +135,7 @@ class Tracing:
             return {}
 
     def hear(self, heard: list[dict[str, Any]], exchange: Exchange) -> None:
-        """Take what all ranks said, between two steps; the same on all of them. A rank that runs
+        """Take all ranks' messages, between two steps; the same on all of them. A rank that runs
         its graph alone hears itself.
         """
         words = [h.get(KEY) or {} for h in heard]

@@ -19,11 +19,11 @@ SUBSTITUTES = {
     "ao.quantization": "flow.nn.qat trains with quantized weights",
     "sparse": "dense tensors, with flow.gather and index_add",
 }
-"""Name below `torch` -> what stands for it, and for all names below it."""
+"""Name below `torch` -> the substitute of it and of all names below it."""
 
 
 def substitute(name: str) -> str:
-    """Return what stands for a missing name below `torch` or `oneflow`; "" if nothing does."""
+    """Return the substitute of a missing name below `torch` or `oneflow`; "" if nothing does."""
     _, _, rest = name.partition(".")
     while rest:
         if rest in SUBSTITUTES:
@@ -33,7 +33,7 @@ def substitute(name: str) -> str:
 
 
 def way_out(name: str) -> str:
-    """Return what a program can do that stops at a missing name."""
+    """Return a hint for a program that stops at a missing name."""
     return substitute(name) or (
         "mock_torch.enable(lazy=True) lets a file import a name that it does not use"
     )

@@ -1,6 +1,6 @@
 """The mode that times ops of eager code, which another mode runs.
 
-Of a call what is at hand is noted; what a profile tells of it is worked out when somebody asks.
+The facts at hand of a call are noted; a profile derives the others when somebody asks.
 Kernels of gradients that are replayed as one function (oneflow/autograd/replay.py) are timed inside
 of it, and belong to the module and the line of the op whose gradients they are; so are those of an
 update of all parameters (oneflow/optim/together.py). On GPUs the times are those of starting
@@ -35,7 +35,7 @@ Types = Sequence[TensorType]
 
 class Call(NamedTuple):
     """One call. start, took: in ns.  own: the time that no call inside of it took.  op: None of a
-    block that a script named, and of what moves tensors.  module, line: of the user's code, of a
+    block that a script named, and of moves of tensors.  module, line: of the user's code, of a
     gradient those of the op that it belongs to.
     """
 
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 class Recording:
     """The calls of one window of a profiler, in the order in which they ended.
 
-    noted: what was at hand of each, one after another: name, start, end, time of the calls inside,
+    noted: the facts of each, one after another: name, start, end, time of the calls inside,
     op, inputs' types, outputs' types, attrs, (module, line).  blocks: those that the script named.
     nested: the time of the calls so far inside of one that goes on.
     """
@@ -98,7 +98,7 @@ class Timing(ModeAbove):
         self.recording = recording
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        """Run an op. Written out here: a function less is a tenth of what noting a call costs."""
+        """Run an op. Written out here: a function less is a tenth of the cost of noting a call."""
         r = self.recording
         before, r.nested = r.nested, 0
         start = perf_counter_ns()
@@ -190,7 +190,7 @@ class Timing(ModeAbove):
 
     @contextmanager
     def backward_pass(self) -> Iterator[None]:
-        """Time what the mode below makes of a backward pass."""
+        """Time a backward pass of the mode below."""
         r = self.recording
         before = r.maker
         try:

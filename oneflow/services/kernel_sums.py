@@ -51,8 +51,8 @@ class Row:
         return 1e-9 * self.flops / self.seconds if self.seconds else 0.0
 
     def share_of(self, peak: Peak) -> float:
-        """The share of what the machine can do at most: of its memory's pace or of its
-        arithmetic's, whichever is larger. More than 1 where what is read lies in a cache.
+        """The share of the machine's peak: of its memory's pace or of its
+        arithmetic's, whichever is larger. More than 1 where the operands lie in a cache.
         """
         least = max(self.nbytes / peak.bytes_per_second, self.flops / peak.flops_per_second)
         return least / self.seconds if self.seconds else 0.0
@@ -145,7 +145,7 @@ class KernelSums:
 def read_kernels(paths: Sequence[Path]) -> tuple[KernelSums, int]:
     """Sum up the kernels in files of ranks; return them with the number of steps in the longest.
 
-    Raises TraceFileError for what is no trace, OSError for a file that cannot be read.
+    Raises TraceFileError for a file that is no trace, OSError for a file that cannot be read.
     """
     sums, steps = KernelSums(), 0
     for path in paths:

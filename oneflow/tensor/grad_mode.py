@@ -157,7 +157,8 @@ class inference_mode(_Mode):
 def run_inside(
     make: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]
 ) -> Callable[P, R]:
-    """`function`, each call of which (each step, of a generator) runs inside what `make` gives.
+    """`function`, each call of which (each step, of a generator) runs inside the context that
+    `make` gives.
 
     A call of a generator function only makes the generator: its body runs when values are asked
     for. So each step of it is taken inside a new context, and between steps the caller's own holds.

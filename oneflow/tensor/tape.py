@@ -151,8 +151,8 @@ class OpNode(GradNode):
         ]
 
     def _pack(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], hooks: SavedHooks) -> None:
-        """Save what the gradient reads through hooks, and of all else the type. The last operand
-        is packed first, as in PyTorch.
+        """Save the operands that the gradient reads through hooks, and the types of the others. The
+        last operand is packed first, as in PyTorch.
         """
         types = [x.meta for x in inputs], [y.meta for y in outputs]
         wanted = [edge is not None for edge in self.edges]

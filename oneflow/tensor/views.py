@@ -191,8 +191,8 @@ def seen_through(base: Tensor, steps: Steps) -> Any:
 
 
 def copies(op: type[Op], x: Tensor, attrs: Attrs) -> bool:
-    """Whether the view `op` of `x` is a copy: a reshape of what does not lie in one piece. Of a
-    global tensor all ranks say the same, whatever part of it lies here."""
+    """Whether the view `op` of `x` is a copy: a reshape of a tensor that does not lie in one piece.
+    Of a global tensor all ranks say the same, whatever part of it lies here."""
     if op.name != "reshape":
         return False
     view = view_of(x)
@@ -210,7 +210,7 @@ def _lazy(x: Tensor) -> Any:
 
 def become(x: Tensor, function: Callable[[Tensor], Tensor]) -> None:
     """Make `x` the view that `function` gives of it. Views that were taken of `x` are then views
-    of what it was.
+    of its former self.
     """
     old = with_history(x)
     old._version, known = x._version, view_of(x)

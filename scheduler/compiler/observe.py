@@ -39,8 +39,8 @@ class Observer:
     """The actions that follow each pass: timing, dumps, checks.
 
     dump_dir: folder for one text file per pass, or None.  dump_after: only after this pass ("" or
-    "ALL": every one).  check: verify what it left.  progress: see Progress.  times: one entry per
-    pass that ran.  prefix: of the names of dumped files.
+    "ALL": every one).  check: verify the graph after it.  progress: see Progress.  times: one entry
+    per pass that ran.  prefix: of the names of dumped files.
     """
 
     dump_dir: Path | None = None

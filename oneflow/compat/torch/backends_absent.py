@@ -36,7 +36,7 @@ def flags(*_: object, **__: object) -> Iterator[None]:
 
 
 class verbose:
-    """A block that would print what the library does; nothing is printed."""
+    """A block that would print the library's calls; nothing is printed."""
 
     def __init__(self, level: int = 0) -> None:
         self.level = level

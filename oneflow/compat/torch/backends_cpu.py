@@ -1,4 +1,4 @@
-"""`torch.backends.cpu`: what this processor can do."""
+"""`torch.backends.cpu`: the instruction sets of this processor."""
 
 from __future__ import annotations
 

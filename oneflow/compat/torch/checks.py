@@ -1,4 +1,4 @@
-"""`torch._check` and its kin: conditions that raise what they are called for."""
+"""`torch._check` and its kin: conditions that raise the error in their name."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ def _raise(error: type[Exception], message: Message) -> None:
 
 
 def _check(cond: bool, message: Message = None) -> None:
-    """Raise RuntimeError with what `message` gives unless the condition holds."""
+    """Raise RuntimeError with the text of `message` unless the condition holds."""
     if not cond:
         _raise(RuntimeError, message)
 
 
 def _check_index(cond: bool, message: Message = None) -> None:
-    """Raise IndexError with what `message` gives unless the condition holds."""
+    """Raise IndexError with the text of `message` unless the condition holds."""
     if not cond:
         _raise(IndexError, message)
 
 
 def _check_value(cond: bool, message: Message = None) -> None:
-    """Raise ValueError with what `message` gives unless the condition holds."""
+    """Raise ValueError with the text of `message` unless the condition holds."""
     if not cond:
         _raise(ValueError, message)
 
 
 def _check_type(cond: bool, message: Message = None) -> None:
-    """Raise TypeError with what `message` gives unless the condition holds."""
+    """Raise TypeError with the text of `message` unless the condition holds."""
     if not cond:
         _raise(TypeError, message)
 
 
 def _check_not_implemented(cond: bool, message: Message = None) -> None:
-    """Raise NotImplementedError with what `message` gives unless the condition holds."""
+    """Raise NotImplementedError with the text of `message` unless the condition holds."""
     if not cond:
         _raise(NotImplementedError, message)
 
 
 def _check_with(error_type: type[Exception], cond: bool, message: Message = None) -> None:
-    """Raise an error of that type with what `message` gives unless the condition holds."""
+    """Raise an error of that type with the text of `message` unless the condition holds."""
     if not cond:
         _raise(error_type, message)
 
@@ -60,7 +60,7 @@ def _check_is_size(i: int, message: Message = None, *, max: int | None = None) -
 
 
 def _check_tensor_all(cond: Tensor, message: Message = None) -> None:
-    """Raise RuntimeError with what `message` gives unless all elements of a tensor hold."""
+    """Raise RuntimeError with the text of `message` unless all elements of a tensor hold."""
     _check_tensor_all_with(RuntimeError, cond, message)
 
 

@@ -81,7 +81,8 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: object = None
 
 
 def all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:
-    """Return every rank's tensor, by rank; a rank's gradient is the sum of what all have for it."""
+    """Return every rank's tensor, by rank; a rank's gradient is the sum of all ranks' gradients of
+    it."""
     made = _AllGather.apply(tensor)
     return made if isinstance(made, tuple) else (made,)
 

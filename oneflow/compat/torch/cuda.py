@@ -24,7 +24,7 @@ OutOfMemoryError = DeviceMemoryError
 class Stream:
     """The stream of a GPU. device, priority, stream_ptr, stream_id: accepted; all streams are one.
 
-    `with stream:` changes nothing: what is called inside runs in its turn.
+    `with stream:` changes nothing: kernels run in the order of their calls.
     """
 
     def __init__(self, device: CudaDevice = None, priority: int = 0, **_: object) -> None:
@@ -84,7 +84,7 @@ default_stream = current_stream
 
 @contextmanager
 def stream(stream: Stream | None) -> Iterator[None]:
-    """Change nothing inside: what is called runs in its turn."""
+    """Change nothing inside: kernels run in the order of their calls."""
     yield
 
 

@@ -36,7 +36,7 @@ class _DatasetKind:
 
 
 class Fetching:
-    """PyTorch's form of what makes batches: `fetch(indices)`."""
+    """PyTorch's interface of a batch maker: `fetch(indices)`."""
 
     def __init__(self, work: Work) -> None:
         self._fetcher = Fetcher(work)
@@ -103,7 +103,7 @@ traverse_dps, get_all_graph_pipes = traverse, _set_nothing
 
 
 def apply_random_seed(datapipe: object, *_: object, **__: object) -> Any:
-    """Return the pipe as it is: `flow.manual_seed` seeds what shuffles."""
+    """Return the pipe as it is: `flow.manual_seed` seeds the shuffling."""
     return datapipe
 
 

@@ -29,7 +29,7 @@ _InverseTransform = _Inverse
 def broadcast_all(*values: Tensor | Number) -> tuple[Tensor, ...]:
     """Return tensors of one shape: numbers become tensors of the first one's dtype and place.
 
-    Raises ArgumentError for what is neither.
+    Raises ArgumentError for any other value.
     """
     if not all(isinstance(v, Tensor | numbers.Number) for v in values):
         raise ArgumentError("broadcast_all: expected numbers and tensors")

@@ -154,8 +154,8 @@ def grad(
 
 
 def vjp(func: Callable[..., Any], *primals: object, has_aux: bool = False) -> tuple[Any, ...]:
-    """Return (func(*primals), a function from v to v^T J); with has_aux what `func` gives besides,
-    too.
+    """Return (func(*primals), a function from v to v^T J); with has_aux the auxiliary result of
+    `func`, too.
     """
     with enable_grad():
         leaves, spec = _fresh(primals)
@@ -183,7 +183,7 @@ def jvp(
     strict: bool = False,
     has_aux: bool = False,
 ) -> tuple[Any, ...]:
-    """Return (func(*primals), J tangents); with has_aux what `func` gives besides, too."""
+    """Return (func(*primals), J tangents); with has_aux its auxiliary result, too."""
     more: list[Any] = []
 
     def alone(*args: Tensor) -> Any:
@@ -261,9 +261,9 @@ def vmap(
 ) -> Callable[..., Any]:
     """Return a function of batches: `func` of one row after the other, and the results stacked.
 
-    in_dims: the dim of the batch in each argument, or in each tensor of it; None for what all rows
-    share.  out_dims: the dim of the batch in the results.  randomness, chunk_size: accepted; each
-    row draws numbers of its own.
+    in_dims: the dim of the batch in each argument, or in each tensor of it; None for arguments that
+    all rows share.  out_dims: the dim of the batch in the results.  randomness, chunk_size:
+    accepted; each row draws numbers of its own.
     """
 
     @wraps(func)

@@ -32,7 +32,7 @@ class Future(Generic[T]):
         return self.wait()
 
     def set_result(self, result: T) -> None:
-        """Set the value, and run what waits for it."""
+        """Set the value, and run the callbacks that wait for it."""
         self._inner.set_result(result)
 
     def set_exception(self, result: BaseException) -> None:

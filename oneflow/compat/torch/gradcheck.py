@@ -149,7 +149,7 @@ def gradgradcheck(
 ) -> bool:
     """Return whether second derivatives are right: `gradcheck` of the gradient of `func`.
 
-    grad_outputs: what the gradient begins with; random numbers by default.
+    grad_outputs: the gradients of the outputs; random numbers by default.
     """
     given = _tuple(inputs)
     with enable_grad():

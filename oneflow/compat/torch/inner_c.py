@@ -16,7 +16,7 @@ from oneflow.tensor.formats import memory_format
 
 
 def _get_tracing_state() -> Any:
-    """Return what traces the code, or None."""
+    """Return the tracer of the code, or None."""
     return current_mode() if is_traced() else None
 
 
@@ -87,7 +87,7 @@ def _disabled_torch_function_impl(
 def _parse_to(
     *args: Target, **kwargs: Any
 ) -> tuple[Device | None, DType | None, bool, memory_format | None]:
-    """Return what the arguments of `module.to` ask for: device, dtype, non_blocking, format.
+    """Parse the arguments of `module.to`: device, dtype, non_blocking, format.
 
     Raises CallError for a dtype that is no float.
     """

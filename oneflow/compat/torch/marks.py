@@ -1,5 +1,5 @@
-"""Marks that libraries leave for PyTorch's compilers, tracers and exporters. What is marked stays
-as it is and runs as Python, eagerly or traced by `nn.Graph`.
+"""Marks that libraries leave for PyTorch's compilers, tracers and exporters. A marked function
+stays as it is and runs as Python, eagerly or traced by `nn.Graph`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ mark_static = mark_static_address = mark_unbacked = graph_break = cudagraph_mark
 
 
 class CustomOp:
-    """A function registered as an op. Calling it calls the function; what is registered besides,
-    for other devices, shapes and gradients, is not needed: the function itself is differentiated.
+    """A function registered as an op. Calling it calls the function; other registrations,
+    for devices, shapes and gradients, are not needed: the function itself is differentiated.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -73,7 +73,7 @@ class SequenceKey:
         return f"[{self.idx!r}]"
 
     def get(self, sequence: Sequence[Any]) -> Any:
-        """Return what stands there."""
+        """Return the value at this key."""
         return sequence[self.idx]
 
 
@@ -87,7 +87,7 @@ class MappingKey:
         return f"[{self.key!r}]"
 
     def get(self, mapping: Mapping[Any, Any]) -> Any:
-        """Return what stands there."""
+        """Return the value at this key."""
         return mapping[self.key]
 
 
@@ -101,7 +101,7 @@ class GetAttrKey:
         return f".{self.name}"
 
     def get(self, obj: object) -> Any:
-        """Return what stands there."""
+        """Return the value at this key."""
         return getattr(obj, self.name)
 
 
@@ -300,7 +300,7 @@ def keystr(kp: KeyPath) -> str:
 
 
 def key_get(obj: object, kp: KeyPath) -> Any:
-    """Return what stands at the end of a path."""
+    """Return the value at the end of a path."""
     found: Any = obj
     for key in kp:
         found = key.get(found)

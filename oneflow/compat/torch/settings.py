@@ -64,7 +64,7 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def get_float32_matmul_precision() -> str:
-    """Return what was set; products of float32 are float32 in any case."""
+    """Return the setting; products of float32 are float32 in any case."""
     return _said["matmul"]
 
 
@@ -82,7 +82,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """Return 0, or what `use_deterministic_algorithms` said: 1 to warn, 2 to raise."""
+    """Return the level of `use_deterministic_algorithms`: 0, 1 to warn, 2 to raise."""
     if not extras.are_deterministic_algorithms_enabled():
         return 0
     return 1 if extras.is_deterministic_algorithms_warn_only_enabled() else 2

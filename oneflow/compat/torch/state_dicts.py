@@ -138,7 +138,7 @@ def set_optimizer_state_dict(
     *,
     options: StateDictOptions | None = None,
 ) -> None:
-    """Load what `get_optimizer_state_dict` gave."""
+    """Load a result of `get_optimizer_state_dict`."""
     names, how = _names(model), options or StateDictOptions()
     if how.broadcast_from_rank0:
         optim_state_dict = _from_first(optim_state_dict)

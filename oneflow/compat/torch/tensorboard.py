@@ -134,7 +134,7 @@ class SummaryWriter:
     """A writer of TensorBoard's files.
 
     log_dir: the folder; `runs/<time>_<host><comment>` by default.  purge_step: of a run that is
-    taken up again, the step from which on what is in the folder counts no more.  max_queue,
+    taken up again, the step from which on older events in the folder count no more.  max_queue,
     flush_secs: values that wait for the writing thread, and how long at most.
     """
 

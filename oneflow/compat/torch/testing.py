@@ -77,7 +77,7 @@ def assert_allclose(
 def _difference(
     a: object, b: object, given: tuple[float | None, float | None], flags: tuple[bool, ...], at: str
 ) -> str:
-    """Return what differs first; "" if nothing does."""
+    """Return the first difference in words; "" if there is none."""
     where = f"\n\nThe failure occurred for item {at}" if at else ""
     if isinstance(b, Mapping) and isinstance(a, Mapping):
         if a.keys() != b.keys():

@@ -186,8 +186,8 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[index]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask of the last method, in the dtype of `t`, applied to what `default_mask` has
-        left.
+        """The mask of the last method, in the dtype of `t`, applied to the rest of
+        `default_mask`.
         """
         method = self._pruning_methods[-1]
         default_mask = default_mask.to(dtype=t.dtype)

@@ -108,7 +108,7 @@ class LRScheduler(ABC):
         """The rate with which a group would have started that has `rate` now.
 
         As in PyTorch, whose schedules multiply the rate of the last step: a new group keeps its
-        rate and takes part in what follows. Rates are linear in that of the start.
+        rate and takes part in later steps. Rates are linear in that of the start.
         """
         if self._asks_for_all or self.last_step < 0:
             return rate

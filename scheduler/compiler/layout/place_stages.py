@@ -2,7 +2,7 @@
 
 A graph is traced with all values on one set of ranks, and `assign_stages` has cut it. When layouts
 are searched, `place_stages` gives every stage its share of the ranks, or all of them another
-hierarchy, and moves what crosses. Inputs are fed, and outputs handed out, as before.
+hierarchy, and moves the values between stages. Inputs are fed, and outputs handed out, as before.
 """
 
 from __future__ import annotations

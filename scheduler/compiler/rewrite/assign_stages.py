@@ -2,7 +2,7 @@
 
 The forward pass is cut in the order of the program, so that the longest part, with bringing its
 input, is as short as can be; gradients belong to the stage of their module, variables to that of
-their first reader, updates to that of what they overwrite.
+their first reader, updates to that of the variable they overwrite.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _is_cut(node: Node) -> bool:
 
 
 def _cut(forward: Sequence[Node], num_stages: int) -> list[int]:
-    """The positions at which stages 1, 2, ... begin: the longest stage, with what it takes to bring
+    """The positions at which stages 1, 2, ... begin: the longest stage, with the time to bring
     its input, is as short as can be.
     """
     seconds = node_seconds(forward)
@@ -85,7 +85,7 @@ def _crossing(forward: Sequence[Node]) -> list[int]:
 
 
 def _follow(graph: LogicalGraph, forward: Sequence[Node]) -> None:
-    """Stages of what follows the forward pass, and of variables that only it reads."""
+    """Stages of the nodes after the forward pass, and of variables that only it reads."""
     of_module: dict[str, set[int]] = {}
     for node in forward:
         of_module.setdefault(node.module, set()).add(node.stage)

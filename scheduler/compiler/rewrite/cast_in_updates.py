@@ -56,7 +56,7 @@ def _copy(graph: LogicalGraph, parameter: Value, amp: str) -> Value | None:
 
 
 def _write(graph: LogicalGraph, node: Node, output: int, copy: Value) -> Value:
-    """Let an update write a copy, too: in one op if there is one. Returns what the copy is then."""
+    """Let an update write a copy, too: in one op if there is one. Returns the value of the copy."""
     op = node.declared
     if op not in AND_CAST or output:
         with inserting(graph, node.next, like=node) as at:

@@ -182,11 +182,11 @@ class _Following:
         return float32 not in floats or (node.op == "to_global" and self._is_wanted(node))
 
     def _maker(self, node: Node) -> Node | None:
-        """The op whose gradient a node is part of; None for what is moved, or not known."""
+        """The op whose gradient a node is part of; None for a moved value, or an unknown one."""
         return None if node.op == "to_global" else self._makers.get(node.grad_of)
 
     def _is_wanted(self, node: Node) -> bool:
-        """Whether all readers of what is moved run in half precision."""
+        """Whether all readers of a moved value run in half precision."""
         readers = node.outputs[0].users
         return bool(readers) and all(self._reads_half(reader) for reader in readers)
 

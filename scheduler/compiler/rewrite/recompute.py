@@ -1,14 +1,14 @@
-"""Computes modules again in the backward pass: what they computed in the forward pass is forgotten.
+"""Computes modules again in the backward pass, and forgets their values of the forward pass.
 
-The forward ops of a module are copied in front of the first of its gradients that read what they
-made; copies that nobody reads go with all else that is dead. What comes from elsewhere is read
+The forward ops of a module are copied in front of the first of its gradients that read their
+values; copies that nobody reads go with all else that is dead. Values from elsewhere are read
 through `depend` on the newest gradient, so that copies are neither merged with the first ones nor
 run before their time; variables lie there anyway, and are read as they are, and so are casts of
 them.
 
-Draws have the numbers of the first pass. What is overwritten, such as a buffer, is read as it was
-before, and what copies write is dropped: statistics are counted once. A module inside another one
-that is computed again is computed again once more, from what the copies made.
+Draws have the numbers of the first pass. An overwritten value, such as a buffer, is read as it was
+before, and writes of copies are dropped: statistics are counted once. A module inside another one
+that is computed again is computed again once more, from the values of the copies.
 """
 
 from __future__ import annotations

@@ -271,6 +271,7 @@ PATHS: dict[str, str] = {
     "profiler.events": "profiler",
     "profiler.profiler": "profiler",
     "profiler.util": "profiler",
+    "overrides": "compat.torch.subclasses compat.torch.inner_c",
     "random": "compat.torch.random",
     "return_types": "compat.torch.return_types",
     "serialization": "compat.torch.serialization functional.storage",

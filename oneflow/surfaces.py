@@ -65,6 +65,11 @@ def index() -> dict[str, dict[str, tuple[Row, bool]]]:
     return found
 
 
+asking: Callable[[str, Any], Any] | None = None
+"""Makes what is found in a namespace ask the classes of its arguments, once there are subclasses of
+Tensor that are to be asked."""
+
+
 def names(space: str) -> list[str]:
     """The public names of one namespace ("flow", "tensor", "F", "linalg", ...), sorted."""
     return sorted(index()[space])
@@ -79,7 +84,8 @@ def find(space: str, name: str) -> Any:
     if entry is None:
         module = {"flow": "oneflow", "F": "oneflow.nn.functional"}.get(space, f"oneflow.{space}")
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    return _made(id(entry[0]), entry[1]) if entry[1] else _function(id(entry[0]))
+    found = _made(id(entry[0]), entry[1]) if entry[1] else _function(id(entry[0]))
+    return found if asking is None else asking(space, found)
 
 
 _BY_ID = {id(row): row for row in ROWS}

@@ -140,6 +140,13 @@ ROWS: tuple[Row, ...] = (
     ),
     *classes("compat.torch.device_mesh", "distributed", "DeviceMesh init_device_mesh"),
     *at(
+        "compat.torch.subclasses",
+        row("as_subclass", "tensor"),
+        row("_make_subclass", "tensor", own="make_subclass", torch=None),
+        row("_make_wrapper_subclass", "tensor", own="make_wrapper_subclass", torch=None),
+        row("_subclassed", "tensor", own="take_subclass", torch=None),
+    ),
+    *at(
         "compat.torch.dtensor",
         row("redistribute", "tensor", torch=None),
         row("full_tensor", "tensor", torch=None),

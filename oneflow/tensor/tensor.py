@@ -369,6 +369,14 @@ class Tensor(TableMethods):
         if self._extra is not None and self._extra.view is not None:
             self._extra.view.renew(self)
 
+    def __init_subclass__(cls, **options: object) -> None:
+        """Calls with an instance of a class that a program defines ask it; see
+        compat/torch/subclasses.py.
+        """
+        super().__init_subclass__(**options)
+        if cls.__module__.partition(".")[0] != "oneflow":
+            getattr(cls, "_subclassed")(cls)  # noqa: B009 - a method of the public table
+
     def detach(self) -> Tensor:
         """The same memory without history."""
         other = alias(self)

@@ -348,6 +348,7 @@ mps                                           is_available
 mtia                                          is_available
 musa                                          is_available
 nn.attention                                  sdpa_kernel
+overrides                                     has_torch_function
 npu                                           is_available
 onnx                                          export
 random                                        fork_rng

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from oneflow.compat.torch.subclasses import without_subclasses
 from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode, is_traced
 from oneflow.core.dtype import DType, dtype_of
@@ -61,17 +62,7 @@ def _cuda_clearCublasWorkspaces() -> None:
     """Change nothing: workspaces are planned with a graph's memory."""
 
 
-class DisableTorchFunctionSubclass:
-    """A block in which classes of tensors intercept nothing."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-DisableTorchFunction = DisableTorchFunctionSubclass
+DisableTorchFunctionSubclass = DisableTorchFunction = without_subclasses
 
 
 def _disabled_torch_function_impl(
@@ -80,8 +71,11 @@ def _disabled_torch_function_impl(
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """Call the function."""
+    """Call the function: as `__torch_function__` of a class, it lets calls ask nobody."""
     return func(*args, **(kwargs or {}))
+
+
+vars(_disabled_torch_function_impl)["asks_nobody"] = True
 
 
 def _parse_to(

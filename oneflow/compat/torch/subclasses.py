@@ -1,0 +1,308 @@
+"""Subclasses of Tensor that programs define, and PyTorch's protocol for them.
+
+The first such class changes what programs call: methods, operators and functions that are given an
+instance ask its class, by `__torch_function__`, what to do. A program without one pays nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from types import FunctionType
+from typing import Any, NoReturn, TypeVar
+
+from oneflow import surfaces
+from oneflow.core.errors import CallError, OneFlowError
+from oneflow.functional.shaping import view_as
+from oneflow.nn.parameter import Parameter
+from oneflow.tensor.tensor import MEMBERS, Tensor
+
+T = TypeVar("T", bound=Tensor)
+
+SPACES = {
+    "flow": "oneflow",
+    "F": "oneflow.nn.functional",
+    "linalg": "oneflow.linalg",
+    "special": "oneflow.special",
+    "fft": "oneflow.fft",
+}
+"""The namespaces of functions that ask the classes of their arguments, and their modules."""
+
+OPERATORS = (
+    "add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv floordiv rfloordiv mod "
+    "rmod pow rpow matmul rmatmul neg pos abs invert and rand or ror xor rxor eq ne lt le gt ge "
+    "getitem setitem len contains bool int float index"
+)
+SAME = ("add", "sub", "mul", "matmul", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge")
+NAMED = {f"__{name}__": name for name in SAME} | {"__truediv__": "div"}
+"""Operators that a class is asked about under the name of the method that does the same."""
+
+WRAPPED_PROPERTIES = ("T", "mT", "H", "mH", "data", "real", "imag")
+"""Properties whose values are tensors that keep the class."""
+
+UNTOUCHED = frozenset(("as_subclass", "requires_grad_", "register_hook", "retain_grad", "backward"))
+"""Methods that ask nobody, and whose results stay as they are."""
+
+
+class _State(threading.local):
+    is_off = False
+
+
+_state = _State()
+_begun: list[bool] = []
+
+
+@contextmanager
+def without_subclasses() -> Iterator[None]:
+    """A block in which calls ask no class."""
+    before, _state.is_off = _state.is_off, True
+    try:
+        yield
+    finally:
+        _state.is_off = before
+
+
+def take_subclass(kind: type[Tensor]) -> None:
+    """Let the methods and operators of a class that a program has defined ask it."""
+    if not _begun:
+        _begin()
+    if not _asks(kind):
+        return
+    known = {name for base in kind.__mro__ for name in vars(base) if _is_users(base)}
+    names = [n for n in dir(Tensor) if not n.startswith("_") and n not in UNTOUCHED]
+    names += [f"__{name}__" for name in OPERATORS.split()]
+    for name in names:
+        if name in known or not hasattr(Tensor, name):
+            continue
+        found = getattr(Tensor, name)
+        if name in WRAPPED_PROPERTIES:
+            setattr(kind, name, _property(name))
+        elif callable(found):
+            setattr(kind, name, _method(name, found))
+
+
+def _begin() -> None:
+    _begun.append(True)
+    type.__setattr__(Tensor, "__torch_function__", classmethod(_default))
+    surfaces.asking = _asking
+    for space, module in SPACES.items():
+        here = sys.modules.get(module)
+        for name in surfaces.names(space):
+            found = vars(here).get(name) if here is not None else None
+            if isinstance(found, FunctionType):
+                vars(here)[name] = _asking(space, found)
+
+
+def _asking(space: str, function: object) -> Any:
+    """A function that asks the classes of its arguments."""
+    if space not in SPACES or not isinstance(function, FunctionType):
+        return function
+
+    @wraps(function)
+    def call(*args: object, **kwargs: object) -> Any:
+        if _state.is_off:
+            return function(*args, **kwargs)
+        kinds = _kinds((*args, *kwargs.values()))
+        return function(*args, **kwargs) if not kinds else _ask(call, kinds, args, kwargs)
+
+    return call
+
+
+def _method(name: str, found: Callable[..., Any]) -> Callable[..., Any]:
+    own = NAMED.get(name, name)
+
+    def call(self: Tensor, *args: object, **kwargs: object) -> Any:
+        function = getattr(Tensor, own)
+        if _state.is_off:
+            return function(self, *args, **kwargs)
+        given = (self, *args)
+        return _ask(function, _kinds((*given, *kwargs.values())), given, kwargs)
+
+    call.__name__, call.__doc__ = name, found.__doc__
+    return call
+
+
+def _property(name: str) -> property:
+    found: Any = getattr(Tensor, name)
+
+    def get(self: Tensor) -> Any:
+        if _state.is_off:
+            return found.__get__(self)
+        return _ask(found.__get__, [type(self)], (self,), {})
+
+    return property(get, found.fset, doc=found.__doc__)
+
+
+def _is_users(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] not in ("oneflow", "builtins")
+
+
+def _asks(kind: type) -> bool:
+    """Whether calls with an instance of a class ask it."""
+    if not _is_users(kind):
+        return False
+    found = getattr(kind, "__torch_function__", None)
+    if found is None or getattr(found, "asks_nobody", False):
+        return False
+    own = any("__torch_function__" in vars(base) for base in kind.__mro__ if _is_users(base))
+    return own or not issubclass(kind, Parameter)
+
+
+def _kinds(values: Sequence[object]) -> list[Any]:
+    """The classes to ask among those of the values and of what is in lists: subclasses first."""
+    found: list[type] = []
+    for value in values:
+        kind = value.__class__
+        if kind is Tensor:
+            continue
+        if isinstance(value, (list, tuple)):
+            for inner in _kinds(value):
+                _enter(found, inner)
+        elif _asks(kind):
+            _enter(found, kind)
+    return found
+
+
+def _enter(found: list[type], kind: type) -> None:
+    if kind in found:
+        return
+    at = next((i for i, known in enumerate(found) if issubclass(kind, known)), len(found))
+    found.insert(at, kind)
+
+
+def _ask(
+    function: Callable[..., Any],
+    kinds: list[Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    for kind in kinds:
+        made = kind.__torch_function__(function, tuple(kinds), args, kwargs)
+        if made is not NotImplemented:
+            return made
+    name = getattr(function, "__name__", "a function")
+    raise CallError(
+        f"{name}: all __torch_function__ handlers returned NotImplemented: "
+        f"{[kind.__name__ for kind in kinds]}"
+    )
+
+
+def _default(
+    cls: type[Tensor],
+    func: Callable[..., Any],
+    types: Sequence[type],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Call the function; its tensors become instances of the class."""
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with without_subclasses():
+        return _convert(func(*args, **(kwargs or {})), cls)
+
+
+def _convert(value: object, kind: type[Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return value if isinstance(value, kind) or kind is Tensor else _copied(value, kind)
+    if isinstance(value, (list, tuple)):
+        made = [_convert(one, kind) for one in value]
+        make: Any = type(value)
+        return make(*made) if hasattr(value, "_fields") else make(made)
+    return value
+
+
+def _copied(x: Tensor, kind: type[T]) -> T:
+    """An instance of a class that is the tensor in all else."""
+    made: T = object.__new__(kind)
+    for name in MEMBERS:
+        setattr(made, name, getattr(x, name))
+    return made
+
+
+def as_subclass(self: Tensor, cls: type[T]) -> T:
+    """The tensor as an instance of a subclass, over the same memory, with its history."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise CallError(f"as_subclass takes a subclass of Tensor, got {cls!r}")
+    with without_subclasses():
+        x = view_as(self, self) if self.requires_grad else self.detach()
+    return _copied(x, cls)
+
+
+def make_subclass(
+    cls: type[T], data: Tensor, require_grad: bool = False, *_: object, **__: object
+) -> T:
+    """A leaf that is an instance of a subclass, over the memory of `data`."""
+    with without_subclasses():
+        made = _copied(data.detach(), cls)
+        made.requires_grad = require_grad
+    return made
+
+
+def make_wrapper_subclass(*_: object, **__: object) -> NoReturn:
+    """Refuse: a tensor without memory of its own would need modes of dispatch."""
+    raise OneFlowError(
+        "Tensor._make_wrapper_subclass: a subclass here has memory; make it with as_subclass, or "
+        "keep the inner tensor in an attribute and define __torch_function__"
+    )
+
+
+# ---- torch.overrides -----------------------------------------------------------------------------
+
+
+def has_torch_function(relevant_args: Sequence[Any]) -> bool:
+    """Return whether the class of an argument is asked."""
+    return not _state.is_off and bool(_kinds(relevant_args))
+
+
+has_torch_function_variadic: Callable[..., bool]
+
+
+def handle_torch_function(
+    public_api: Callable[..., Any],
+    relevant_args: Sequence[Any],
+    *args: object,
+    **kwargs: object,
+) -> Any:
+    """Return what the classes of the arguments make of a call."""
+    return _ask(public_api, _kinds(relevant_args), args, kwargs)
+
+
+def is_tensor_like(inp: object) -> bool:
+    """Return whether a value is a tensor, or its class has `__torch_function__`."""
+    return isinstance(inp, Tensor) or hasattr(type(inp), "__torch_function__")
+
+
+def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+    """Return whether a function is a method of Tensor."""
+    name = getattr(func, "__name__", "")
+    return getattr(Tensor, name, None) is func
+
+
+def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+    """Return the functions whose results keep their class: none beside the properties."""
+    return set()
+
+
+def resolve_name(f: Callable[..., Any]) -> str:
+    """Return the name of a function with its module."""
+    return f"{f.__module__}.{f.__qualname__}"
+
+
+def _variadic(*args: object) -> bool:
+    return has_torch_function(args)
+
+
+has_torch_function_variadic = has_torch_function_unary = _variadic
+
+
+class TorchFunctionMode:
+    """A mode that is asked about every function: refused."""
+
+    def __init__(self) -> None:
+        raise OneFlowError(
+            "TorchFunctionMode: functions ask the classes of their arguments alone; define "
+            "__torch_function__ in a subclass of Tensor"
+        )

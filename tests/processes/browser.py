@@ -33,7 +33,7 @@ class Browser:
     def __init__(self, profile: Path) -> None:
         path = next((found for name in NAMES if (found := shutil.which(name))), None)
         if path is None:
-            pytest.skip("there is no Chromium here")
+            pytest.skip("needs Chromium")
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
         script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'

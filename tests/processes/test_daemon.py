@@ -484,7 +484,7 @@ def test_limits_hold(rig: Rig, start: Start) -> None:
 
 def test_more_processes_than_allowed_cannot_be_started(rig: Rig, start: Start) -> None:
     if not what_groups_bound()[0]:
-        pytest.skip("no control group bounds the number of processes here")
+        pytest.skip("needs a control group that bounds the number of processes")
     start(limits=LIMITS)
     text = """
 import subprocess
@@ -502,7 +502,7 @@ except OSError as error:
 
 def test_a_rank_out_of_memory_says_so(rig: Rig, start: Start) -> None:
     if not what_groups_bound()[1]:
-        pytest.skip("no control group bounds memory here")
+        pytest.skip("needs a control group that bounds memory")
     daemon = start(limits=LIMITS)
     code, reason, cause = end_of(rig.script("x = bytearray(b'x' * (300 << 20))"))
     assert (code, reason) == (137, "OOM_HOST")
@@ -569,7 +569,7 @@ def test_a_full_disk_costs_lines_and_not_the_job(rig: Rig, start: Start, tmp_pat
     (tmp_path / "state").mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(tmp_path / "state")]
     if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this user may not mount a file system")
+        pytest.skip("needs the right to mount a file system")
     try:
         start(state_dir=str(tmp_path / "state"))
         job = rig.script("for i in range(100_000): print('a line of thirty characters %7d' % i)")

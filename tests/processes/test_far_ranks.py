@@ -155,7 +155,7 @@ def ip(*words: str) -> None:
 def namespaces() -> Iterator[list[str]]:
     """Two hosts on one cable: 10.213.0.1 and 10.213.0.2."""
     if shutil.which("ip") is None:
-        pytest.skip("the program ip is not installed")
+        pytest.skip("needs the program ip")
     mark = uuid.uuid4().hex[:6]
     names = [f"of{mark}{i}" for i in (0, 1)]
     try:

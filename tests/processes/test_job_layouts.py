@@ -185,7 +185,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
             ["mount", "-t", "tmpfs", "-o", "size=72k", "tmpfs", folder], capture_output=True
         ).returncode
     ):
-        pytest.skip("needs to be allowed to mount a small tmpfs")
+        pytest.skip("needs the right to mount a tmpfs")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
 

@@ -28,7 +28,7 @@ def ip(*words: str) -> None:
 def hosts() -> Iterator[Callable[[int], list[str]]]:
     """hosts(n): the names of n network namespaces on one switch: 10.215.0.1, 10.215.0.2, ..."""
     if shutil.which("ip") is None:
-        pytest.skip("the program ip is not installed")
+        pytest.skip("needs the program ip")
     mark = uuid.uuid4().hex[:6]
     names: list[str] = []
 

@@ -38,7 +38,7 @@ def ask(worker: Worker, number: int, what: str, **order: Any) -> Any:
     return worker.wait_for(lambda m: m.inspected.request == number).inspected
 
 
-@pytest.mark.skipif(not has_other_clocks(), reason="no time namespaces may be made here")
+@pytest.mark.skipif(not has_other_clocks(), reason="needs the right to make time namespaces")
 def test_what_is_measured_of_two_clocks_is_true(tmp_path: Path) -> None:
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
     data = flow.jobs.data.arrays(x=x, y=3 * x).batch(16).repeat()

@@ -175,7 +175,7 @@ print(numba.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
 """
 
 
-@pytest.mark.skipif(not PARALLEL, reason="numba has no threading layer here")
+@pytest.mark.skipif(not PARALLEL, reason="needs a threading layer of numba: tbb, or libgomp")
 @pytest.mark.parametrize(
     ("before", "wanted"),
     [("", "1 1"), ("numba.set_num_threads(3)", "1 3")],

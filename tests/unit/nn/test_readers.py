@@ -513,7 +513,7 @@ def test_what_is_missing_without_a_library_is_said(monkeypatch: pytest.MonkeyPat
 
 
 def test_jpegs_are_decoded_no_larger_than_needed() -> None:
-    pytest.importorskip("PIL.Image")
+    pytest.importorskip("PIL.Image", reason="needs Pillow")
     from PIL import Image
 
     y, x = np.mgrid[0:512, 0:768]

@@ -65,7 +65,7 @@ class _Submit(click.Command):
     "--auto-parallel",
     is_flag=True,
     default=None,
-    help="Of a graph job: search for the layouts with the least time of a step on its devices.",
+    help="Of a graph job: search for layouts and stages with the least time of a step.",
 )
 @click.option("--zero", type=int, help="Stage of ZeRO, 1 to 3; of a graph job.")
 @click.option(

@@ -69,10 +69,10 @@ def cluster_of(graph: LogicalGraph) -> Cluster:
     return Cluster(here.world_size, here.places if here.world_size > 1 else ())
 
 
-def rewritten(graph: LogicalGraph, config: JobConfig) -> LogicalGraph:
+def rewritten(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> LogicalGraph:
     """The graph, of which a copy is taken, as it is when its layouts are to be found."""
     made: LogicalGraph = run_passes(
-        graph.copied(), config, cluster_of(graph), until="dedupe", observer=Observer()
+        graph.copied(), config, cluster, until="dedupe", observer=Observer()
     )
     return made
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from oneflow.core.job_config import AutoParallel, JobConfig, Zero
+from oneflow.core.job_config import Cluster, JobConfig, Zero
 from oneflow.distributed.objects import broadcast_object
 from oneflow.distributed.world import world
 from oneflow.graph.binding import cluster_of, rewritten
@@ -60,6 +60,13 @@ class Candidate:
     zero: int = 0
     depth: int = 0
     grid: tuple[int, ...] = ()
+
+    def of(self, config: JobConfig) -> JobConfig:
+        """The configuration of a job that runs so, but for what is computed again."""
+        assert config.auto_parallel is not None
+        search = replace(config.auto_parallel, num_stages=self.stages, grid=self.grid)
+        zero = Zero(self.zero) if self.zero else config.zero
+        return replace(config, num_pieces=self.pieces, auto_parallel=search, zero=zero)
 
     def __str__(self) -> str:
         parts = []
@@ -197,8 +204,8 @@ class _Choosing:
         """Let the graph run as the best candidate that fits. Returns its trace."""
         failed = dict[Candidate, LimitError]()
         for choice in self._choices():
-            ranked = [e.candidate for e in _ranked(choice.tried) if e.candidate not in failed]
-            for candidate in ranked[:ATTEMPTS]:
+            best = [e.candidate for e in ranked(choice.tried) if e.candidate not in failed]
+            for candidate in best[:ATTEMPTS]:
                 traced, config = self._trace(candidate.pieces), self._config(candidate)
                 try:
                     modules = fit_memory(self._spec, traced.trace.graph, config)
@@ -238,7 +245,7 @@ class _Choosing:
         for stages in range(1, self._ranks + 1):
             if self._ranks % stages:
                 continue
-            for grid in _grids(self._ranks // stages):
+            for grid in grids(self._ranks // stages):
                 for pieces in self._pieces_of(stages):
                     yield Candidate(stages, pieces, 0, 0, grid)
         if self._may_split:
@@ -304,39 +311,25 @@ class _Choosing:
         paths, config = self._spec.paths().values(), self._spec.job_config()
         again = set(config.recomputed)
         again |= {p for p in paths if candidate.depth == p.count(".") > 0}
-        zero = Zero(candidate.zero) if candidate.zero else None
         return replace(
-            config,
-            num_pieces=candidate.pieces,
-            auto_parallel=settings_of(self._spec, candidate),
-            zero=zero or config.zero,
+            candidate.of(config),
             recomputed=tuple(p for p in paths if p in again),
             means=tuple(sorted(self._means)) if candidate.pieces > 1 else (),
         )
 
     def _judge(self, candidates: Sequence[Candidate]) -> None:
         """Estimate each, on rank 0, if its computing alone takes less time than the best few."""
-        graphs = {c: self._placed(c) for c in sorted(candidates)} if self._is_judge else {}
+        graphs = {}
+        for candidate in sorted(candidates) if self._is_judge else ():
+            traced = self._trace(candidate.pieces).trace.graph
+            graphs[candidate] = placed(traced, self._config(candidate), cluster_of(traced))
         bounds = {c: least_seconds(graph) for c, graph in graphs.items()}
         for candidate in sorted(bounds, key=lambda c: (bounds[c], c)):
             fitting = sorted(e.seconds for e in self._tried.values() if e.fits)
             if len(fitting) < KEPT or bounds[candidate] < fitting[KEPT - 1]:
-                self._tried[candidate] = self._estimated(candidate, graphs[candidate])
-
-    def _placed(self, candidate: Candidate) -> LogicalGraph:
-        """The graph as the passes make it, with the stages and the hierarchy of a candidate."""
-        config = self._config(candidate)
-        graph = rewritten(self._trace(candidate.pieces).trace.graph, config)
-        assert config.auto_parallel is not None
-        place_stages(graph, config.auto_parallel)
-        return graph
-
-    def _estimated(self, candidate: Candidate, graph: LogicalGraph) -> Estimate:
-        settings = settings_of(self._spec, candidate)
-        cluster = cluster_of(graph)
-        found = Search(graph, settings, cluster).best()
-        layout = replace(Layout.of(str(candidate), found), variables={})
-        return Estimate(candidate, layout, fits(found, self._spec.config.memory_limit, cluster))
+                graph, limit = graphs[candidate], self._spec.config.memory_limit
+                made = self._config(candidate), cluster_of(graph)
+                self._tried[candidate] = estimated(candidate, graph, *made, limit)
 
     def _something_fits(self) -> bool:
         """Whether rank 0 has found a candidate that fits; all ranks hear the same."""
@@ -344,7 +337,29 @@ class _Choosing:
         return bool(broadcast_object(found, 0)) if world().world_size > 1 else found
 
 
-def _ranked(estimates: Sequence[Estimate]) -> list[Estimate]:
+def placed(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> LogicalGraph:
+    """The graph as the passes make it, with the stages and the hierarchy of the configuration."""
+    made = rewritten(graph, config, cluster)
+    assert config.auto_parallel is not None
+    place_stages(made, config.auto_parallel)
+    return made
+
+
+def estimated(
+    candidate: Candidate,
+    graph: LogicalGraph,
+    config: JobConfig,
+    cluster: Cluster,
+    limit: int | None = None,
+) -> Estimate:
+    """The costs of a candidate. graph: as `placed`.  limit: see `fits`."""
+    assert config.auto_parallel is not None
+    found = Search(graph, config.auto_parallel, cluster).best()
+    layout = replace(Layout.of(str(candidate), found), variables={})
+    return Estimate(candidate, layout, fits(found, limit, cluster))
+
+
+def ranked(estimates: Sequence[Estimate]) -> list[Estimate]:
     """The simplest of those that take about the least time, then by time what is estimated to fit
     in the memory, then by memory the rest.
     """
@@ -374,16 +389,6 @@ def _ranks_to_divide(trace: Trace) -> int:
     return 1 if found is None else found.size
 
 
-def _grids(size: int) -> list[tuple[int, ...]]:
+def grids(size: int) -> list[tuple[int, ...]]:
     """Hierarchies of one or two axes; () for one."""
     return [(), *((a, size // a) for a in range(2, size) if not size % a)]
-
-
-# ---- settings ------------------------------------------------------------------------------------
-
-
-def settings_of(spec: GraphSpec, candidate: Candidate) -> AutoParallel:
-    """The settings of the search for a candidate's layouts."""
-    settings = spec.config.auto_parallel_settings
-    assert settings is not None
-    return replace(settings, num_stages=candidate.stages, grid=candidate.grid)

@@ -55,7 +55,7 @@ def explain(spec: GraphSpec) -> Explanation:
     settings, choice = spec.config.auto_parallel_settings, spec.choice
     traced = trace.graph
     if len(traced.rank_ids) > 1:  # else it is compiled already, and lies on one rank
-        traced = rewritten(traced, spec.job_config())
+        traced = rewritten(traced, spec.job_config(), cluster_of(traced))
     asked = settings or AutoParallel()
     place_stages(traced, asked)
     search = Search(traced, asked, cluster_of(traced))

@@ -18,7 +18,7 @@ def load() -> Work:
     """Imports the compiler, so that the first file does not wait for it."""
     from oneflow.core.config import Config
     from oneflow.core.log import set_up
-    from oneflow.jobs.running import check_fit, compile_plan
+    from oneflow.jobs.plans import check_fit, compile_plan
 
     set_up(Config.from_env(), component="compiler")
     for name in WARM:

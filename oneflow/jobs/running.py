@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.core.dtype import float16, float32
 from oneflow.core.errors import ProtocolError
 from oneflow.core.graph import LogicalGraph, Node
-from oneflow.core.job_config import NO_OVERRIDES, BindOptions, Cluster, JobConfig, Overrides
+from oneflow.core.job_config import BindOptions, Cluster, JobConfig
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
@@ -30,14 +30,12 @@ from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
 from oneflow.graph.names import CAPTURED
 from oneflow.io.boxes import read_box
-from oneflow.io.files import AnyPath
 from oneflow.io.pact import Pact
 from oneflow.jobs.description import randomness_of
-from oneflow.jobs.jobfile import MANY_STEPS, JobFile
+from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import free_variables, gather_outputs, replace_placement
 from oneflow.jobs.tables import NO_TABLES, Tables
 from oneflow.kernels.array import Array
-from oneflow.scheduler.compiler.observe import Observer
 from oneflow.services.failpoints import failpoint
 from oneflow.tensor.devices import to_device, to_host
 from oneflow.tensor.eager_global import brought, empty_shard
@@ -106,47 +104,6 @@ def job_config(file: JobFile, num_pieces: int) -> JobConfig:
     """The ways to compile and bind the file's graph."""
     d = file.description
     return replace(d.config, name=d.name, num_pieces=num_pieces)
-
-
-def compile_plan(
-    path: AnyPath,
-    devices: int,
-    device_type: str,
-    hosts: tuple[str, ...] = (),
-    progress: Callable[[str, int, int], None] | None = None,
-    overrides: Overrides = NO_OVERRIDES,
-) -> bytes:
-    """The plan of a job file for so many devices, as `plan_file` of a worker takes it.
-
-    hosts: of each rank; () if all are on one.  progress: see Observer.  overrides: see JobFile.
-    Raises JobFileError, PlacementError, SbpError or GraphError.
-    """
-    from oneflow.scheduler.compiler.pipeline import compile_graph
-
-    observer = Observer.from_config()
-    observer.progress = progress or observer.progress
-    with JobFile(path, check_data=False, overrides=overrides) as file:
-        count = devices if file.description.kind == "graph" or spans_ranks(file) else 1
-        graph = placed_graph(file, count, device_type)
-        config = job_config(file, graph.num_pieces)
-        cluster = Cluster(count, hosts if count == devices else ())
-        return compile_graph(graph, config, cluster, observer).to_bytes()
-
-
-def check_fit(path: AnyPath, kind: str, devices: int, device_type: str, steps: int) -> int:
-    """Check that a job file can be run as it is asked for, before there are devices for it.
-
-    kind: graph or inference. steps: 0, as many as the file says. Digests are left to whoever uses
-    the file. Returns the most steps for which it can be run so. Raises JobFileError or
-    PlacementError.
-    """
-    with JobFile(path, check_data=False, check_digests=False) as file:
-        file.check_kind(kind)
-        if kind == "graph":
-            file.check_steps(steps or file.description.steps)
-        if kind == "graph" or spans_ranks(file):
-            placed_graph(file, devices, device_type)
-        return file.most_steps if kind == "graph" else MANY_STEPS
 
 
 def spans_ranks(file: JobFile) -> bool:
@@ -227,11 +184,11 @@ def _given_plan(path: str, graph: LogicalGraph, devices: int) -> bytes:
     return data
 
 
-def _interface(graph: LogicalGraph) -> set[tuple[str, str, TensorType, Placement]]:
+def _interface(graph: LogicalGraph) -> set[tuple[str, str, TensorType]]:
     """Return the sources of the graph: inputs and variables, without those that a pass has
     added."""
     nodes = [n for n in graph if n.op in ("input", "variable") and "copy_of" not in n.attrs]
-    return {(n.op, str(n.attrs["name"]), n.outputs[0].type, n.placement) for n in nodes}
+    return {(n.op, str(n.attrs["name"]), n.outputs[0].type) for n in nodes}
 
 
 def _keep(path: Path, data: bytes) -> None:

@@ -95,7 +95,7 @@ def _verify(path: Path) -> None:
 def _compile(rng: random.Random, path: Path) -> None:
     """Reads it as the scheduler does a file that somebody uploaded."""
     from oneflow.core.plan import Plan
-    from oneflow.jobs.running import compile_plan
+    from oneflow.jobs.plans import compile_plan
 
     Plan.from_bytes(compile_plan(path, rng.choice((1, 2, 3)), "cpu"))
 

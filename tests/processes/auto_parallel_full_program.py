@@ -130,13 +130,13 @@ def stages_and_grids_need_no_trace_of_their_own() -> None:
 @contextmanager
 def preferring(wanted: Candidate) -> Iterator[None]:
     """Within, this candidate is tried and taken, whatever it costs."""
-    ranked = choosing._ranked
+    ranked = choosing.ranked
 
     def first(estimates: Any) -> Any:
         return sorted(ranked(estimates), key=lambda e: e.candidate != wanted)
 
     tried = patch.object(choosing._Choosing, "_quick", lambda _: iter([wanted]))
-    with tried, patch.object(choosing, "_ranked", first):
+    with tried, patch.object(choosing, "ranked", first):
         yield
 
 

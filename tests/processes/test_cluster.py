@@ -29,7 +29,7 @@ from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, St
 from oneflow.core.job_config import Overrides
 from oneflow.core.plan import Plan
 from oneflow.core.sbp import Split
-from oneflow.jobs.running import compile_plan
+from oneflow.jobs.plans import compile_plan
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.services.traces import merge

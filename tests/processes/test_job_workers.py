@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import oneflow as flow
-from oneflow.jobs.running import compile_plan
+from oneflow.jobs.plans import compile_plan
 from oneflow.jobs.saving import saved_steps
 from oneflow.services.kernel_sums import read_kernels
 from tests.support.simulated.worker_peer import INFERENCE, Attempt, pb

@@ -17,7 +17,7 @@ from oneflow.core.graph_text import parse_graph
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import NdSbp, Split
-from oneflow.graph.binding import rewritten
+from oneflow.graph.binding import cluster_of, rewritten
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.tracing import trace_build
 from oneflow.nn.graph import GraphModule
@@ -158,7 +158,7 @@ def test_calls_side_by_side_are_computed_again_one_by_one() -> None:
 
     graph = Twice()
     traced = trace_build(graph._spec, graph.build, ((flow.ones(2, 4),), {})).trace.graph
-    again = rewritten(traced, graph._spec.job_config())
+    again = rewritten(traced, graph._spec.job_config(), cluster_of(traced))
     phases = [node.phase for node in again if node.op not in ("variable", "input")]
     found = [phase for phase, _ in groupby(phases)]
     assert found == ["forward", "backward"] + ["again", "backward"] * 3 + ["update"]

@@ -16,7 +16,8 @@ from oneflow.core.plan import Plan
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.feeding import Feeder
 from oneflow.jobs.jobfile import JobFile
-from oneflow.jobs.running import Bound, _box_of, _in_plan, _variables, compile_plan, placed_graph
+from oneflow.jobs.plans import compile_plan
+from oneflow.jobs.running import Bound, _box_of, _in_plan, _variables, placed_graph
 from oneflow.jobs.sources import Access
 
 ROWS, WIDTH, CLASSES, BATCH, WORDS = 40, 6, 3, 8, 20_000

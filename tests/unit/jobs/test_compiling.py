@@ -14,7 +14,7 @@ from oneflow.cli.services import COMPILER
 from oneflow.core.job_config import Overrides
 from oneflow.core.metrics import METRICS
 from oneflow.jobs.jobfile import MANY_STEPS
-from oneflow.jobs.running import compile_plan
+from oneflow.jobs.plans import compile_plan
 from oneflow.scheduler.cluster.compiler import CompilerLimits, Compilers, FileRefusedError
 from oneflow.scheduler.compiler.passes import PASSES
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oneflow as flow
+from oneflow import nn
 from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.job_config import Cluster, Overrides, Zero
@@ -18,7 +19,8 @@ from oneflow.core.sbp import BROADCAST, Split
 from oneflow.core.tensor_type import parse_type
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import replace_placement
-from oneflow.jobs.running import _given_plan, compile_plan, job_config, placed_graph
+from oneflow.jobs.plans import compile_plan
+from oneflow.jobs.running import _given_plan, job_config, placed_graph
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
 from .job_samples import Train, Words, data, export, losses_here, losses_of, sentences
@@ -118,6 +120,43 @@ def test_zero_splits_the_states_of_a_file(words: Path) -> None:
     np.testing.assert_allclose(losses_of(words, 2, 3, asked), expected, rtol=1e-5)
     with JobFile(words, overrides=asked) as file:
         assert file.description.config.zero == Zero(1, 1024, 1)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_a_deep_file_with_micro_batches_becomes_a_pipeline(tmp_path: Path, num_ranks: int) -> None:
+    """A sum of the gradients of large layers takes longer than the stages of few rows wait."""
+
+    class Deep(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            flow.manual_seed(5)
+            self.model = nn.Sequential(
+                *(m for _ in range(4) for m in (nn.Linear(256, 256), nn.Tanh()))
+            )
+            self.add_optimizer(flow.optim.AdamW(self.model.parameters(), lr=0.01))
+            self.config.set_gradient_accumulation_steps(8)
+
+        def build(self, x: Any) -> Any:
+            loss = self.model(x).square().mean()
+            loss.backward()
+            return loss
+
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    rows = flow.jobs.data.arrays(x=x).batch(32).repeat()
+    path = export(tmp_path / "a.job", Deep(), data=rows, steps=3)
+    asked = Overrides(auto_parallel=True)
+    found = variables(path, num_ranks, asked)
+    places = {v.placement.rank_ids for v in found.values()}
+    assert places == {2: {(0,), (1,)}, 4: {(0, 1), (2, 3)}}[num_ranks]
+    assert {v.placement.rank_ids for v in variables(path, num_ranks, Overrides()).values()} == {
+        tuple(range(num_ranks))
+    }
+    expected = losses_of(path, 1, 3)
+    np.testing.assert_allclose(losses_of(path, num_ranks, 3, asked), expected, rtol=1e-5)
+    plan = tmp_path / "plan"
+    plan.write_bytes(compile_plan(path, num_ranks, "cpu", overrides=asked))
+    with JobFile(path, overrides=asked) as file:
+        assert _given_plan(str(plan), placed_graph(file, num_ranks, "cpu"), num_ranks)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

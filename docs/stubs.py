@@ -259,6 +259,12 @@ def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None
     if not (method or in_place or extra or row.order):
         stub.imports.add(f"from {row.home} import {row.own} as {name}")
         return
+    if method and isinstance(given := find("tensor", name), property) and given.fget:
+        getter = definition(row.home, given.fget.__name__)
+        assert isinstance(getter, ast.FunctionDef)
+        kind = need(stub, row.home, getter.returns)
+        stub.lines += ["    @property", f"    def {name}(self) -> {kind}: ..."]
+        return
     if not isinstance(found, ast.FunctionDef):  # made by a function
         told = signature_made(stub, row.home, row.own, method)
         if told is not None:

@@ -73,6 +73,7 @@ class Partial(Placement):
 
 
 Placements: TypeAlias = "Sequence[Placement] | None"
+AxisPlacements: TypeAlias = "tuple[Placement, ...]"
 
 
 def sbp_of(mesh: DeviceMesh, placements: Placements, ndim: int) -> NdSbp:
@@ -337,7 +338,9 @@ def compute_local_shape_and_global_offset(
     return tuple(box.shape), tuple(box.starts)
 
 
+def _placements(x: Tensor) -> AxisPlacements:
+    return placements_of(x.sbp)
+
+
 device_mesh = property(_mesh_of, doc="The ranks of a global tensor, as a mesh.")
-placements = property(
-    lambda x: placements_of(x.sbp), doc="How a global tensor lies along the axes of its mesh."
-)
+placements = property(_placements, doc="How a global tensor lies along the axes of its mesh.")

@@ -232,8 +232,8 @@ def as_subclass(self: Tensor, cls: type[T]) -> T:
 
 
 def make_subclass(
-    cls: type[T], data: Tensor, require_grad: bool = False, *_: object, **__: object
-) -> T:
+    cls: type[Tensor], data: Tensor, require_grad: bool = False, *_: object, **__: object
+) -> Any:
     """A leaf that is an instance of a subclass, over the memory of `data`."""
     with without_subclasses():
         made = _copied(data.detach(), cls)
@@ -241,7 +241,7 @@ def make_subclass(
     return made
 
 
-def make_wrapper_subclass(*_: object, **__: object) -> NoReturn:
+def make_wrapper_subclass(cls: type, *_: object, **__: object) -> NoReturn:
     """Refuse: a tensor without memory of its own would need modes of dispatch."""
     raise OneFlowError(
         "Tensor._make_wrapper_subclass: a subclass here has memory; make it with as_subclass, or "

@@ -253,8 +253,8 @@ def test_two_terminals_train(jobs: Jobs) -> None:
     ("scene", "args", "codes"),
     [
         ("raise_later", ("1",), (85, 1)),
-        ("exit_", ("0", "0"), (0, 85)),
         ("kill", ("0",), (-9, 85)),
+        pytest.param("exit_", ("0", "0"), (0, 85), marks=pytest.mark.slow),
         pytest.param("raise_later", ("0",), (1, 85), marks=pytest.mark.slow),
         pytest.param("exit_", ("7", "1"), (85, 7), marks=pytest.mark.slow),
         pytest.param("kill", ("1",), (85, -9), marks=pytest.mark.slow),

@@ -128,9 +128,9 @@ def test_a_rank_in_the_clear_does_not_join_ranks_with_tls() -> None:
     ("scene", "codes"),
     [
         (("raise_later", "1"), (85, 1)),
-        (("exit_", "0", "0"), (0, 85)),
-        (("kill", "0"), (-9, 85)),
         (("kill", "1"), (85, -9)),
+        pytest.param(("exit_", "0", "0"), (0, 85), marks=pytest.mark.slow),
+        pytest.param(("kill", "0"), (-9, 85), marks=pytest.mark.slow),
     ],
 )
 def test_a_lost_far_rank_is_named_not_its_connection(

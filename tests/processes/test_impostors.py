@@ -115,7 +115,8 @@ def test_who_takes_the_port_of_a_dead_scheduler_is_told_nothing(seen: Path, uid:
             read_token_file(seen / "config" / "token"),
             read_token_file(seen / "state" / "local" / "daemon.token"),
         ]
-        work = local.script("works.py", "print('at work', flush=True)\ntime.sleep(20)")
+        wait = f"while not os.path.exists({str(seen / 'enough')!r}): time.sleep(0.05)"
+        work = local.script("works.py", f"print('at work', flush=True)\n{wait}")
         job_id = submit(local, work).stdout.strip()
         waits = local.start("job", "logs", "-f", job_id, stdout=subprocess.PIPE)
         assert waits.stdout is not None
@@ -135,6 +136,7 @@ def test_who_takes_the_port_of_a_dead_scheduler_is_told_nothing(seen: Path, uid:
         waits.kill()
         waits.communicate()
         assert local.run(*up).returncode == 0
+        (seen / "enough").touch()
         done = local.run("job", "wait", job_id)
         assert done.returncode == 0, done.stderr
     finally:

@@ -50,7 +50,7 @@ def test_one_process_sees_the_same(saved: Path, num_ranks: int) -> None:
         np.testing.assert_array_equal(value.numpy(), expected[name])
 
 
-@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_failures_are_everyones(tmp_path: Path, num_ranks: int) -> None:
     passes("failures", num_ranks, tmp_path)
 

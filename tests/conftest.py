@@ -18,14 +18,15 @@ PLAIN = (str, bytes, bool, int, float, complex, type(None), re.Pattern)  # pytes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep tests out of the sight of the collector of circles: they live on, and it would go
-    through all of them again and again, a third of the time that it takes to collect them.
+    """Collect with the collector of circles off: tests live on, and it would go through all of
+    them again and again, a third of the time.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.unfreeze()  # into the oldest generation: frozen, they would make each search a full one
         gc.enable()
 
 

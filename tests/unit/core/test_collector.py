@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,12 +19,9 @@ def is_young(x: object) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def new(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has seen nothing frozen yet."""
     monkeypatch.setattr("oneflow.core.collector._has_frozen", False)
-    gc.unfreeze()
-    yield
-    gc.freeze()  # as it was: tests/conftest.py
 
 
 def test_what_is_made_meanwhile_counts_as_old_and_is_collected_with_the_rest() -> None:

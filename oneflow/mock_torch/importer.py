@@ -10,14 +10,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from oneflow import __version__
 from oneflow.mock_torch.dummy import DummyModule
 from oneflow.mock_torch.substitutes import way_out
+
+MAIN = ".__main__"
+"""The end of the name that `python -m` looks for in a package."""
 
 TORCH_VERSION = "2.4.0"
 """The PyTorch for which the mock stands, to programs that ask for `torch.__version__`."""
@@ -126,11 +129,19 @@ class MockFinder(MetaPathFinder, Loader):
         if not self.mock.covers(name):
             self.asked.append(name)
             return None
-        if not (self.mock.lazy or _exists(self.mock.ours(name))):
+        if not (self.mock.lazy or _exists(self.mock.ours(name.removesuffix(MAIN)))):
             if sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
                 raise ModuleNotFoundError(f"No module named {name!r}: {way_out(name)}", name=name)
             return None  # to `importlib.util.find_spec`
-        return ModuleSpec(name, self, is_package=True)
+        return ModuleSpec(name, self, is_package=not name.endswith(MAIN))
+
+    def get_code(self, name: str) -> CodeType | None:
+        """The code of the module of ours that `python -m` runs. Raises ImportError for none."""
+        found = importlib.util.find_spec(self.mock.ours(name.removesuffix(MAIN)))
+        loader = found.loader if found is not None else None
+        if not isinstance(loader, InspectLoader):
+            raise ImportError(f"{name} cannot be run", name=name)
+        return loader.get_code(found.name if found is not None else name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         ours = self.mock.ours(spec.name)

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 SUBSTITUTES = {
-    "distributed.checkpoint": "flow.save writes a checkpoint folder of global tensors on all ranks",
-    "distributed.device_mesh": "flow.placement is a grid of ranks",
-    "distributed.fsdp": "shard parameters with module.to_global(placement, sbp=flow.sbp.split(0)), "
-    "or use enable_zero() of an nn.Graph",
-    "distributed.pipelining": "stages of an nn.Graph: module.to(GraphModule).set_stage(number)",
-    "distributed.tensor": "a global tensor: tensor.to_global(placement, sbp)",
+    "distributed.rpc": "comm.send_object and recv_object, or a cluster that takes jobs",
     "export": "graph.export(file) of an nn.Graph writes a job file",
     "fx": "nn.Graph traces a module; print(graph) shows its ops",
     "_inductor": "nn.Graph compiles a training step or a forward pass",

@@ -79,8 +79,8 @@ def test_a_missing_name_is_an_error() -> None:
             importlib.import_module("torch.no_such")
         assert caught.value.name == "torch.no_such"
         assert importlib.util.find_spec("torch.no_such") is None
-        with pytest.raises(ModuleNotFoundError, match=r"set_stage"):
-            importlib.import_module("torch.distributed.pipelining")
+        with pytest.raises(ModuleNotFoundError, match=r"send_object"):
+            importlib.import_module("torch.distributed.rpc")
 
 
 def test_lazily_a_missing_name_fails_when_it_is_used() -> None:
@@ -97,8 +97,8 @@ def test_lazily_a_missing_name_fails_when_it_is_used() -> None:
             Missing(1)
         with pytest.raises(OneFlowError, match=r"oneflow\.no_such\.f is used"):
             torch.no_such.f + 1
-        with pytest.raises(OneFlowError, match=r"distributed\.pipelining\.x is used.*set_stage"):
-            torch.distributed.pipelining.x(1)
+        with pytest.raises(OneFlowError, match=r"distributed\.rpc\.x is used.*send_object"):
+            torch.distributed.rpc.x(1)
 
         class Derived(Missing):
             pass
@@ -226,6 +226,21 @@ def test_a_shell_that_evaluates_the_command(capsys: pytest.CaptureFixture[str]) 
     off = {**environment, "ONEFLOW_DISABLE_MOCK_TORCH": "1"}
     code = "import torch; print(torch.__package__)"
     assert _printed(code, off).strip() == "torch"
+
+
+def test_a_module_of_pytorchs_is_run() -> None:
+    """`python -m torch.distributed.run` is the launcher under torchrun's flags."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([FOLDER, *sys.path])}
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=3",
+        "--print_config",
+    ]
+    done = subprocess.run([*command, "a.py"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "nproc_per_node" in done.stdout and "3" in done.stdout
 
 
 def test_a_shell_that_turns_it_off(

@@ -15,7 +15,8 @@ from oneflow.amp.autocasting import Autocasting
 from oneflow.core.dispatch import current_mode
 from oneflow.graph.arguments import meta_of
 from oneflow.graph.function_plans import FunctionPlan
-from oneflow.graph.function_traces import VALUES, surroundings
+from oneflow.graph.function_traces import surroundings
+from oneflow.graph.guards import VALUES
 from oneflow.graph.tree import flatten
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tensor import Tensor
@@ -88,4 +89,6 @@ def _kind(leaf: object) -> Hashable:
 
 
 def _identity(x: object) -> Hashable:
+    if isinstance(x, (float, complex)):
+        return type(x), repr(x)  # -0.0 is no 0.0
     return (type(x), x) if isinstance(x, VALUES) else id(x)

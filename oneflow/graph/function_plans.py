@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from oneflow.actors.job import Job
-from oneflow.core.errors import AutogradError
+from oneflow.core.draws import Randomness
+from oneflow.core.errors import AutogradError, GraphError
 from oneflow.core.graph import LogicalGraph, Value
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.compiling import (
+    Built,
     gpu_index,
     output_tensor,
     randomness_of,
@@ -20,7 +22,9 @@ from oneflow.graph.compiling import (
     trace_graph,
 )
 from oneflow.graph.function_traces import Call, Given, spec_of_call, surroundings
+from oneflow.graph.guards import Guards
 from oneflow.graph.laying_out import take_layouts
+from oneflow.graph.spec import GraphSpec
 from oneflow.graph.tree import flatten, map_tensors, tensors_of
 from oneflow.graph.two_passes import GRAD, SAVED, Passes, cut
 from oneflow.tensor.devices import array_on
@@ -36,7 +40,8 @@ class FunctionPlan:
         call = Call(function)
         spec = spec_of_call(call, given)
         self.name = spec.name
-        built = trace_graph(spec, call.build, *given)
+        self._guards = Guards(function, given)
+        built = self._trace(spec, call, given)
         trace, passes = built.trace, cut(built.trace.graph, len(call.outputs))
         self._held = [x for _, x in flatten(given) if not isinstance(x, Tensor)]
         self._held += surroundings(function)  # an identity in the key stays that of one object
@@ -58,8 +63,24 @@ class FunctionPlan:
         self._modes.settle()
         self._switches = switches.count
 
+    def _trace(self, spec: GraphSpec, call: Call, given: tuple[Any, ...]) -> Built:
+        """Raises GraphError for a function that changes what it reads."""
+        try:
+            built = trace_graph(spec, call.build, *given)
+            if (change := self._guards.change()) is not None:
+                raise GraphError(change)
+        except Exception:
+            self._guards.restore()
+            raise
+        self._guards.add(built.trace.called.values())
+        return built
+
     def holds(self) -> bool:
-        """Whether the modules are in the modes in which they were traced."""
+        """Whether the modules are in the modes in which they were traced, and all else that the
+        function reads is as it was.
+        """
+        if not self._guards.hold():
+            return False
         if self._switches != switches.count:
             if not self._modes.hold():
                 return False
@@ -74,8 +95,9 @@ class FunctionPlan:
         """The result for such (args, kwargs), with a history if it needs one."""
         inputs = tensors_of(given)
         feeds = {f"input.{i}": x._array for i, x in enumerate(inputs)}
-        if self._randomness is not None:
-            self._forward.draw(self._randomness.now())
+        drawn = None if self._randomness is None else self._randomness.now()
+        if drawn is not None:
+            self._forward.draw(drawn)
         results = self._forward.run(feeds)
         if self._randomness is not None:
             self._randomness.skip_step()
@@ -86,7 +108,9 @@ class FunctionPlan:
         ]
         if self._wanted:
             targets = [inputs[t] if isinstance(t, int) else t for t in self._targets]
-            saved = _Saved(self._backward, feeds, inputs, made, results, self._wanted, targets)
+            saved = _Saved(
+                self._backward, feeds, inputs, made, results, self._wanted, targets, drawn
+            )
             wanted = [made[i] for i in self._wanted]
             record_call(self.name, targets, wanted, saved.gradients)
         routes = iter(self._routes)
@@ -126,14 +150,20 @@ class _BackwardPass:
     def name(self) -> str:
         return self._plan.name
 
-    def run(self, feeds: dict[str, Any], targets: list[Tensor]) -> list[Tensor]:
-        """The gradients of the targets."""
+    def run(
+        self, feeds: dict[str, Any], targets: list[Tensor], drawn: Randomness | None
+    ) -> list[Tensor]:
+        """The gradients of the targets. drawn: the randomness of the forward pass, whose masks of
+        dropout are made again.
+        """
         if self._job is None:
             made = self._plan._values
             layouts = {f"{SAVED}{i}": made[k].sbp for i, k in enumerate(self.saved)}
             _lay_out_inputs(self._graph, layouts)
             self._job = self._plan._bind(self._graph)
             self._values = self._job.bound.plan.graph.outputs
+        if drawn is not None:
+            self._job.draw(drawn)
         results = self._job.run(feeds)
         return [output_tensor(x, self._values[i], results.get(i)) for i, x in enumerate(targets)]
 
@@ -154,8 +184,9 @@ class _Saved:
         results: dict[int, Any],
         wanted: list[int],
         targets: list[Tensor],
+        drawn: Randomness | None,
     ) -> None:
-        self._backward, self._targets = backward, targets
+        self._backward, self._targets, self._drawn = backward, targets, drawn
         self._kept = [kept(made[i]) for i in wanted]
         self._feeds = {f"input.{i}": feeds[f"input.{i}"] for i in backward.inputs}
         for i, k in enumerate(backward.saved):
@@ -182,7 +213,7 @@ class _Saved:
         feeds = dict(self._feeds)
         for i, (g, like) in enumerate(zip(grads, self._kept, strict=True)):
             feeds[f"{GRAD}{i}"] = _gradient_array(g, like)
-        return self._backward.run(feeds, self._targets)
+        return self._backward.run(feeds, self._targets, self._drawn)
 
 
 def _blank(x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import itertools
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from oneflow.amp.autocasting import Autocasting
@@ -14,6 +15,7 @@ from oneflow.core.dispatch import current_mode, use_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import Value
 from oneflow.graph.debugging import Debugging
+from oneflow.graph.guards import VALUES
 from oneflow.graph.plans import Plans
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.trace import Trace
@@ -22,9 +24,6 @@ from oneflow.graph.two_passes import GRAD
 from oneflow.nn.module import Module
 from oneflow.tensor.grad_mode import is_grad_enabled, set_grad_enabled
 from oneflow.tensor.tensor import Tensor
-
-VALUES = (bool, int, float, complex, str, bytes, type(None))
-"""Types of arguments that are compared by value; others by identity."""
 
 
 def surroundings(function: Callable[..., Any]) -> Iterator[object]:
@@ -83,6 +82,8 @@ class Call:
             else:
                 with use_mode(Autocasting(trace, self.casts, {})):
                     self.returned = self.function(*args, **kwargs)
+            if is_grad_enabled() != self.differentiates:
+                raise GraphError("set_grad_enabled is called, and holds after the call")
         _check(trace, given, values, self.returned)
         self._take_outputs(given)
         if not self.differentiates:
@@ -110,10 +111,25 @@ class Call:
         grads = [
             trace.input(f"{GRAD}{i}", y.meta, _laid_out(trace, y)) for i, y in enumerate(outputs)
         ]
-        found = grad(outputs, [x for _, x in needed], grads, allow_unused=True)
+        with _without_hooks(captured):  # the caller's backward pass runs them
+            found = grad(outputs, [x for _, x in needed], grads, allow_unused=True)
         pairs = [(key, g) for (key, _), g in zip(needed, found, strict=True) if g is not None]
         self.targets = [key for key, _ in pairs]
         return [g for _, g in pairs]
+
+
+@contextmanager
+def _without_hooks(tensors: list[Tensor]) -> Iterator[None]:
+    """A block in which gradients of leaves come without their hooks."""
+    rare = [x._extra for x in tensors if x._extra is not None]
+    hooks = [more.hooks for more in rare]
+    for more in rare:
+        more.hooks = {}
+    try:
+        yield
+    finally:
+        for more, own in zip(rare, hooks, strict=True):
+            more.hooks = own
 
 
 class Given(int):

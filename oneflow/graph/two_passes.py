@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oneflow.core.errors import GraphError
 from oneflow.core.graph import BACKWARD, LogicalGraph, Node, Value
 from oneflow.scheduler.compiler.rewrite.dedupe import erase_dead
 
@@ -32,7 +31,7 @@ class Passes:
 
 def cut(graph: LogicalGraph, num_outputs: int) -> Passes:
     """Cuts a graph of which the first outputs are those of the function, and the others gradients
-    of its operands. Raises GraphError for a backward pass that draws random numbers.
+    of its operands.
     """
     later = {n.id for n in graph if n.phase == BACKWARD or _is_gradient(n)}
     later |= {n.id for n in graph.of_kind("output") if int(n.attrs["index"]) >= num_outputs}
@@ -62,9 +61,6 @@ def _borders(graph: LogicalGraph, later: set[int]) -> tuple[set[int], list[Value
             waiting += node.inputs
         else:
             handed[value.id] = value
-    for node in graph:
-        if node.id in later and node.declared.is_random:
-            raise GraphError(f"the backward pass draws random numbers: {node.describe()}")
     return again, [handed[i] for i in sorted(handed)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,6 +118,16 @@ def test_random_numbers_are_those_of_eager_code() -> None:
     ]
 
 
+def test_dropout_has_the_same_mask_in_both_passes() -> None:
+    compiled = flow.compile(nn.Dropout(0.5), fullgraph=True)
+    xs = [flow.ones(50, requires_grad=True) for _ in range(2)]
+    ys = [compiled(x) for x in xs]
+    for x, y in zip(xs, ys, strict=True):  # after both calls
+        y.sum().backward()
+        assert x.grad.tolist() == y.tolist()
+    assert ys[0].tolist() != ys[1].tolist()
+
+
 def test_calls_keep_what_they_saved_apart() -> None:
     compiled = flow.compile(lambda x: x.exp() * x, fullgraph=True)
     xs = [flow.tensor(A * k, requires_grad=True) for k in (1.0, 2.0)]
@@ -194,6 +205,136 @@ def test_what_a_function_reads_around_it_is_part_of_its_kind() -> None:
     assert function(x).tolist() == [7, 7, 7]
     weight.add_(10)
     assert function(x).tolist() == [17, 17, 17]
+
+
+class Config:
+    gain = 1.0
+
+
+class _Scaled(nn.Module):
+    """Reads numbers of many kinds of places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LeakyReLU(0.5)
+        self.scale, self.table, self.items, self.config = 2.0, {"a": 1.0}, [1.0], Config()
+        self.act = flow.relu
+
+    def forward(self, x: Any) -> Any:
+        y = self.act(self.inner(x) * self.scale * self.table["a"] * self.items[0])
+        return y * self.config.gain * Config.gain * _by_gain(x)
+
+
+def _by_gain(x: Any) -> float:
+    return GAIN
+
+
+GAIN = 1.0
+
+
+def _set_gain(_: _Scaled) -> None:
+    global GAIN
+    GAIN += 1
+
+
+CHANGES: dict[str, Callable[[_Scaled], object]] = {
+    "an attribute": lambda m: setattr(m, "scale", m.scale + 1),
+    "an attribute of a layer": lambda m: setattr(m.inner, "negative_slope", -3.0),
+    "an item of a dict": lambda m: m.table.update(a=m.table["a"] + 1),
+    "an item of a list": lambda m: m.items.__setitem__(0, -1.0),
+    "an attribute of an object": lambda m: setattr(m.config, "gain", m.config.gain + 1),
+    "an attribute of a class": lambda m: setattr(Config, "gain", Config.gain + 1),
+    "a function": lambda m: setattr(m, "act", flow.tanh if m.act is flow.relu else flow.relu),
+    "a global of a function that is called": _set_gain,
+    "a hook": lambda m: m.inner.register_forward_hook(lambda _, __, y: y * -3),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("is_module", [True, False])
+def test_state_that_changes_between_calls_is_seen(name: str, is_module: bool) -> None:
+    model = _Scaled()
+    compiled = flow.compile(model if is_module else lambda x: model(x), fullgraph=True)
+    x = flow.tensor(A)
+    seen = []
+    for _ in range(3):
+        made = compiled(x).numpy()
+        np.testing.assert_allclose(made, model(x).numpy(), rtol=1e-5)
+        seen.append(made)
+        CHANGES[name](model)
+    assert not np.allclose(seen[0], seen[1])
+    Config.gain = 1.0
+
+
+def test_arguments_are_told_apart_by_their_signs_and_what_they_hold() -> None:
+    compiled = flow.compile(lambda x, k: x * (1 if str(k) == "0.0" else 2), fullgraph=True)
+    assert compiled(flow.ones(1), 0.0).tolist() == [1]
+    assert compiled(flow.ones(1), -0.0).tolist() == [2]
+    held = Config()
+    by_gain = flow.compile(lambda x, c: x * c.gain, fullgraph=True)
+    for held.gain in (2.0, 3.0):
+        assert by_gain(flow.ones(1), held).tolist() == [held.gain]
+
+
+def test_hooks_of_parameters_run_once_in_each_pass() -> None:
+    weight = flow.ones(2, requires_grad=True)
+    weight.register_hook(lambda d: d * 3)
+    compiled = flow.compile(lambda x: (x * weight).sum(), fullgraph=True)
+    for _ in range(2):
+        weight.grad = None
+        compiled(flow.ones(2)).backward()
+        assert weight.grad.tolist() == [3, 3]
+
+
+def test_gradients_that_are_turned_off_inside_stay_off() -> None:
+    def function(x: Any) -> Any:
+        flow.set_grad_enabled(False)
+        return x * 2
+
+    with flow.enable_grad(), pytest.warns(NotCompiledWarning, match="set_grad_enabled"):
+        compiled = flow.compile(function)
+        for _ in range(2):
+            flow.set_grad_enabled(True)
+            compiled(flow.ones(1))
+            assert not flow.is_grad_enabled()
+
+
+def _appends(x: Any) -> Any:
+    LOG.append(x.shape)
+    return x * len(LOG)
+
+
+LOG: list[Any] = []
+
+
+class _CountsCalls(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: Any) -> Any:
+        self.count += 1
+        return x * self.count
+
+
+@pytest.mark.parametrize("function", [_appends, _CountsCalls()])
+def test_a_function_that_changes_python_objects_runs_as_it_is(function: Any) -> None:
+    compiled = flow.compile(function)
+    with pytest.warns(NotCompiledWarning, match="is changed"):
+        assert [compiled(flow.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_random_numbers_of_python_are_drawn_in_each_call(draw: Callable[[], float]) -> None:
+    compiled = flow.compile(lambda x: x * draw())
+    random.seed(1)
+    np.random.seed(1)
+    expected = [draw() for _ in range(3)]
+    random.seed(1)
+    np.random.seed(1)
+    with pytest.warns(NotCompiledWarning, match="random numbers"):
+        made = [compiled(flow.ones(1, dtype=flow.float64)).item() for _ in range(3)]
+    assert made == expected
 
 
 def test_plans_are_for_shapes_dtypes_and_gradients() -> None:

@@ -220,7 +220,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "value|gradient", r"(kl_div|cross_entropy)\(", OURS_NUMBER + NAN, "left out: 0"),
     ("", "gradient", calls("kl_div"), OURS_NAN, "of negative targets, also times 0"),
     ("", "value", calls("kl_div"), r"is np.\w+\(-?inf\), " + NAN, "of infinite targets"),
-    ("", "gradient", r"\.(copy_|fill_|zero_)\(", OURS_NUMBER + NAN, "overwritten: none"),
+    ("", "gradient", r"\.(copy_|fill_|zero_)\(|\] = ", OURS_NUMBER + NAN, "overwritten: none"),
     ("", "gradient", r"\*\* |pow\(", OURS_NUMBER + NAN, "a slope of 0 is 0"),
     (
         "",

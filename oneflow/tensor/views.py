@@ -76,7 +76,11 @@ class View:
             return
         self.taken_at = version
         with no_grad():
-            current_mode().store(x, replay(self.base, self.steps))
+            new = replay(self.base, self.steps)
+            if x._array is not None and 0 in x._array.strides:  # elements in one place: not written
+                x._array = _laid_out_as(x, new)._array
+            else:
+                current_mode().store(x, new)
 
     def is_differentiable(self, x: Tensor) -> bool:
         """Whether `x`, whose view this is, requires a gradient, now that its base may have been

@@ -405,12 +405,12 @@ def detached(trial: Trial) -> None:
         x.requires_grad = v.requires_grad = True
         y = x * 2.0
         part = y[2:6].detach()
-        row = part[1]
+        row, wide = part[1], y[3:4].detach().expand(2, 6, 5)
         part.add_(v)
         y[4:].data.fill_(0.5)
         y[:3].detach()[1:].mul_(3.0)
         y.detach()[6] = 7.0
-        seen = [t.detach().clone() for t in (y, part, row)]
+        seen = [t.detach().clone() for t in (y, part, row, wide)]
         grads = flow.autograd.grad((y * 3.0).sum() + (part * row).sum(), [x, v])
         return [*seen, *grads]
 

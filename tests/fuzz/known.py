@@ -143,7 +143,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "global",
         "value",
-        PRODUCTS + r"| [*/@]=? |div|mul",
+        PRODUCTS + r"| [*/@]=? |div|mul|_loss\(",
         OURS_NAN + INFINITE,
         "part by part",
     ),

@@ -216,6 +216,7 @@ KNOWN: tuple[tuple[str, str, str, str, str], ...] = (
     ("", "gradient", "", OURS_NAN + INFINITE, "no number either way"),
     ("", "gradient", "", r"is np.\w+\(-?inf\), " + NAN, "no number either way"),
     ("", "gradient", calls("grid_sample"), f"{OURS_NAN}|{NAN}", "infinity times a weight of 0"),
+    ("", "gradient", r"max_pool\w*\(", r"is np.\w+\(-?0.0\), ", "of a window of -inf alone"),
     ("", "gradient", calls("psi digamma"), r"is np.\w+\((-?inf|nan)", "infinite at poles"),
     ("", "value|gradient", r"(kl_div|cross_entropy)\(", OURS_NUMBER + NAN, "left out: 0"),
     ("", "gradient", calls("kl_div"), OURS_NAN, "of negative targets, also times 0"),

@@ -215,7 +215,8 @@ def bound_call(
     try:
         return _calls[tuple(key)]
     except (KeyError, TypeError):
-        return _find_call(op, inputs, attrs, key)
+        pass  # searched below: an error there would show the missing key as its context
+    return _find_call(op, inputs, attrs, key)
 
 
 def _run_any(

@@ -93,6 +93,11 @@ def _named(what: tuple[str, ...], is_program: bool) -> dict[str, Any]:
         )
     if not os.path.isfile(what[0]):
         raise JobSpecError(f"there is no job file {what[0][:200]!r}; a program goes after --")
+    if what[0].endswith((".py", ".sh")):
+        raise JobSpecError(
+            f"{what[0][:200]!r} is a program, not a job file; a program goes after --, as in "
+            "`oneflow job submit -- python train.py`"
+        )
     return {"graph": what[0]}
 
 

@@ -180,7 +180,8 @@ def _check_overrides(spec: JobSpec) -> None:
         )
     if spec.kind is JobKind.INFERENCE and (spec.auto_parallel or spec.zero):
         raise JobSpecError(
-            "auto_parallel, zero: each rank of an inference job answers with a graph of its own"
+            "auto_parallel, zero: for training jobs only; each rank of an inference job answers "
+            "with a graph of its own"
         )
 
 

@@ -112,6 +112,7 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
         (["job", "submit"], 64, "a program after --"),
         (["job", "submit", "nothing.job"], 64, "no job file"),
         (["job", "submit", "a", "b"], 64, "goes after --"),
+        (["job", "submit", __file__], 64, "is a program, not a job file"),
         (["job", "submit", "x" * 300], 64, "no job file"),
         (["job", "submit", "slow.job", "--", "python", "x"], 64, "not both"),
         (["job", "submit", "--file", "no.toml"], 78, "cannot read"),

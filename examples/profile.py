@@ -104,8 +104,10 @@ def profile_eager(steps: int, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=Path("trace"))
+    parser.add_argument("--steps", type=int, default=5, help="how many are profiled (5)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("trace"), help="where the traces are written (trace)"
+    )
     options = parser.parse_args()
     print("---- nn.Graph ----")
     profile_graph(options.steps, options.folder)

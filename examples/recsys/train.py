@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,7 +108,7 @@ def train(
 
 
 def main(make_model: Callable[[Store], nn.Module]) -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--log", type=Path, help="a file of clicks.py; default: one is written")
     parser.add_argument("--rows", type=int, default=80_000, help="of the log that is written")
     parser.add_argument("--ids", type=int, default=IDS, help="in each field of that log")

@@ -177,8 +177,8 @@ class OpNode(GradNode):
         return [
             saved[0]
             if saved.__class__ is tuple and saved[0]._version[0] == saved[1]
-            else _unpack_input(saved, self)
-            for saved in self.inputs
+            else _unpack_input(saved, self, edge)
+            for saved, edge in zip(self.inputs, self.edges, strict=True)
         ]
 
     def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
@@ -325,9 +325,22 @@ def _history_free(x: Tensor) -> Tensor:
     return alias(x)
 
 
-def _unpack_input(saved: Any, node: OpNode) -> Any:
+def _with_history(x: Tensor, edge: tuple[Any, int] | None) -> Tensor:
+    """An unpacked tensor, which a gradient that has gradients itself differentiates by."""
+    is_real = x.meta.dtype.is_floating_point or x.meta.dtype.is_complex
+    if not state.enabled or edge is None or x._requires_grad or not is_real:
+        return x
+    y = alias(x)
+    if edge[1] < 0:
+        record_call("unpack", [edge[0]], [y], list)
+    else:
+        y._requires_grad, y._grad_fn, y._out_index = True, *edge
+    return y
+
+
+def _unpack_input(saved: Any, node: OpNode, edge: tuple[Any, int] | None) -> Any:
     if isinstance(saved, _Packed):
-        return saved.unpack(saved.what)
+        return _with_history(saved.unpack(saved.what), edge)
     x, version = saved
     if x._version[0] == version:
         return x
@@ -344,7 +357,7 @@ def _has_values_of(counter: list[int], version: int) -> bool:
 
 def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
     if isinstance(saved, _Packed):
-        return saved.unpack(saved.what)
+        return _with_history(saved.unpack(saved.what), (node, index))
     type_, array, device, value, placement, sbp, counter, version = saved
     y = raw(type_, array, device)
     y.value, y._placement, y._sbp, y._version = value, placement, sbp, counter

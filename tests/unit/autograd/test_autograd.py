@@ -142,6 +142,31 @@ def test_function_with_its_own_backward() -> None:
     assert x.grad is not None and x.grad.tolist() == [24]
 
 
+@pytest.mark.parametrize("way", ["plain", "values", "parts", "checkpoint"])
+def test_second_derivatives_pass_what_was_saved_through_hooks(way: str) -> None:
+    found = []
+    for lib in (torch, flow):
+        x, w = (lib.tensor(v, requires_grad=True) for v in ([0.3, 0.7], [2.0, 3.0]))
+
+        def function(x: Any, w: Any = w, lib: Any = lib) -> Any:
+            return lib.tanh(x * w) * (x * x).exp() * w
+
+        hooks = {
+            "plain": (lambda t: t, lambda t: t),
+            "values": (lambda t: t.detach().numpy().copy(), lib.tensor),
+            "parts": (lambda t: t.detach(), lambda t: t),
+        }
+        if way in hooks:
+            with lib.autograd.graph.saved_tensors_hooks(*hooks[way]):
+                y = function(x)
+        else:
+            y = lib.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+        (g,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+        (g**2).sum().backward()
+        found.append([*x.grad.tolist(), *w.grad.tolist()])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
 def test_saved_tensors_hooks() -> None:
     x, log = leaf(3), []
 

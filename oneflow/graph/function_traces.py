@@ -147,6 +147,12 @@ def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tre
     for x in trace.overwritten():
         raise GraphError(f"a tensor made outside, {x.meta}, is written to")
     for module in trace.called.values():
+        for name, p in module._parameters.items():
+            if p is not None and not p.is_leaf:
+                raise GraphError(
+                    f"{type(module).__name__}.{name} is made anew for each call, as in "
+                    "DistributedDataParallel and fully_shard"
+                )
         for name, held in vars(module).items():
             if isinstance(held, Tensor) and held.value is not None:
                 raise GraphError(f"{type(module).__name__}.{name} is set to a result")

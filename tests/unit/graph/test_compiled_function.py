@@ -286,6 +286,16 @@ def test_hooks_of_parameters_run_once_in_each_pass() -> None:
         assert weight.grad.tolist() == [3, 3]
 
 
+def test_a_module_whose_parameters_are_made_anew_runs_as_it_is() -> None:
+    layer, weight = nn.Linear(2, 1, bias=False), flow.ones(1, 2, requires_grad=True)
+    compiled = flow.compile(layer)
+    with pytest.warns(NotCompiledWarning, match="made anew"):
+        for _ in range(2):
+            layer._parameters["weight"] = weight * 2  # as DistributedDataParallel does
+            compiled(flow.ones(1, 2)).sum().backward()
+    assert weight.grad.tolist() == [[4, 4]]
+
+
 def test_gradients_that_are_turned_off_inside_stay_off() -> None:
     def function(x: Any) -> Any:
         flow.set_grad_enabled(False)

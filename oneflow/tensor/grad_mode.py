@@ -21,6 +21,8 @@ class GradState(threading.local):
     differentiating: str | None = None
     """The node whose gradients are being computed and recorded (create_graph)."""
     saved_hooks: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = ()
+    rerun_in: tuple[Callable[[], AbstractContextManager[None]], ...] = ()
+    """The blocks in which functions that are checkpointed now are to run again."""
 
 
 state = GradState()

@@ -5,6 +5,7 @@ backward pass. Memory for time, with the same random numbers and the same mixed 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from oneflow.core.dispatch import current_mode, use_mode
 from oneflow.core.errors import AutogradError
 from oneflow.functional.random_state import default_generator
 from oneflow.nn.module import Module
-from oneflow.tensor.grad_mode import enable_grad
+from oneflow.tensor.grad_mode import enable_grad, state
 from oneflow.tensor.tensor import Tensor
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
@@ -50,6 +51,7 @@ class _Again:
     def __init__(self, function: Part, keep_random: bool) -> None:
         self.function, self.mode = function, current_mode()
         self.position = default_generator.position if keep_random else None
+        self.blocks = state.rerun_in
 
     def first(self, args: Sequence[object]) -> Any:
         """The result in the mode in which it was asked for."""
@@ -62,7 +64,9 @@ class _Again:
         if self.position is not None:
             default_generator.move_to(self.position)
         try:
-            with enable_grad():
+            with enable_grad(), ExitStack() as around:
+                for block in self.blocks:
+                    around.enter_context(block())
                 return self.first(args)
         finally:
             if self.position is not None:

@@ -13,7 +13,8 @@ import torch
 import oneflow as flow
 from oneflow import distributed as dist
 from oneflow import nn
-from oneflow.core.errors import CallError, PlacementError
+from oneflow.core.errors import AutogradError, CallError, GraphError, PlacementError
+from oneflow.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from oneflow.distributed.device_mesh import DeviceMesh, init_device_mesh
 from oneflow.distributed.fsdp import (
     FSDPModule,
@@ -238,6 +239,76 @@ def grid() -> None:
     fully_shard(copies[0], mesh=mesh)
     fully_shard(copies, mesh=mesh)
     check(copies, OWN)
+
+
+def small(lib: Any) -> Any:
+    """Two layers with one weight, and a head with one row."""
+    model = lib.nn.Sequential(lib.nn.Linear(6, 6), lib.nn.Tanh(), lib.nn.Linear(6, 6))
+    model.append(lib.nn.Linear(6, 1))
+    model[2].weight = model[0].weight
+    with lib.no_grad():
+        for k, p in enumerate(model.parameters()):
+            p.copy_(lib.linspace(-0.5 - k, 0.5, p.numel()).reshape(p.shape))
+    return model
+
+
+def check_gradients(model: Any, reference: Any) -> None:
+    """The gradients after a backward pass on OWN rows are those of PyTorch on all rows."""
+    (model(flow.tensor(BATCHES[0][OWN])) ** 2).mean().backward()
+    (reference(torch.tensor(BATCHES[0])) ** 2).mean().backward()
+    for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+        np.testing.assert_allclose(
+            p.grad.full_tensor().numpy(), q.grad.numpy(), rtol=2e-5, atol=1e-5
+        )
+
+
+def tied() -> None:
+    """A parameter that two modules share stays one; parameters of one row stay in their part."""
+    model = small(flow)
+    fully_shard(model)
+    assert model[0].weight is model[2].weight
+    assert model[3].weight.placements == (Shard(0),)
+    check_gradients(model, small(torch))
+    twin = small(flow)
+    fully_shard(twin)
+    twin.load_state_dict({k: v.detach() for k, v in model.state_dict().items()}, assign=True)
+    twin[2].weight = twin[0].weight
+    x = flow.tensor(BATCHES[0])
+    np.testing.assert_array_equal(twin(x).numpy(force=True), model(x).numpy(force=True))
+    apart = small(flow)
+    fully_shard(apart[0])
+    refuses(CallError, "shared with a module", lambda: fully_shard(apart))
+    mixed = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6).double())
+    refuses(CallError, "one dtype", lambda: fully_shard(mixed))
+
+
+def run_again() -> None:
+    """Checkpointed parts have whole parameters when they run again; so do second derivatives."""
+    for shards_first in (True, False):
+        model = network(flow)
+        for i in (0, 1):
+            if shards_first:
+                fully_shard(model[i])
+            model[i] = checkpoint_wrapper(model[i])
+            if not shards_first:
+                fully_shard(model[i])
+        fully_shard(model)
+        check_gradients(model, network(torch))
+    model, reference = network(flow), network(torch)
+    fully_shard(model)
+    for lib, m in ((flow, model), (torch, reference)):
+        x = lib.tensor(BATCHES[0], requires_grad=True)
+        (g,) = lib.autograd.grad(lib.tanh(m(x)).sum(), x, create_graph=True)
+        (g**2).sum().backward()
+    for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+        found = np.zeros(tuple(q.shape)) if q.grad is None else q.grad.numpy()
+        np.testing.assert_allclose(p.grad.full_tensor().numpy(), found, rtol=1e-3, atol=1e-4)
+    y = model(flow.tensor(BATCHES[0])).sum()
+    with flow.no_grad():
+        model[0].up.weight.add_(1)
+    refuses(AutogradError, "modified by an inplace operation", y.backward)
+    compiled = flow.compile(model, fullgraph=True)
+    refuses(GraphError, "cannot be traced", lambda: compiled(flow.tensor(BATCHES[0])))
 
 
 if __name__ == "__main__":

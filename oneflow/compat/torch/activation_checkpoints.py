@@ -4,13 +4,14 @@ activations again in the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from functools import partial
 from typing import Any
 
 from oneflow.compat.torch.autograd import save_on_cpu
 from oneflow.nn.module import Module
+from oneflow.nn.parameter import Parameter
 from oneflow.utils.checkpoint import checkpoint
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 
 
 class CheckpointImpl(Enum):
-    """Two ways to compute again in PyTorch; here they are one."""
+    """Compute again as a whole, or when the first saved tensor is needed; see `checkpoint`."""
 
     REENTRANT = auto()
     NO_REENTRANT = auto()
@@ -45,6 +46,13 @@ class _Wrapper(Module):
             if name == "_checkpoint_wrapped_module":
                 raise
             return getattr(self._checkpoint_wrapped_module, name)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """The parameters under the names that the module has for them."""
+        for name, p in super().named_parameters(prefix, recurse, remove_duplicate):
+            yield name.replace("_checkpoint_wrapped_module.", ""), p
 
     @staticmethod
     def _without_prefix(_: Module, state: dict[str, Any], prefix: str, *__: object) -> None:
@@ -70,6 +78,9 @@ class CheckpointWrapper(_Wrapper):
         **options: Any,
     ) -> None:
         super().__init__(mod)
+        if checkpoint_fn is None:
+            is_reentrant = checkpoint_impl is CheckpointImpl.REENTRANT
+            options = {"use_reentrant": is_reentrant, **options}
         self._again = partial(checkpoint_fn or checkpoint, **options)
 
     def forward(self, *args: object, **kwargs: object) -> Any:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from typing import cast as cast_type
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,12 +22,13 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.compat.torch.device_mesh import DeviceMesh
 from oneflow.core.config import current_config
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import CallError, PlacementError
+from oneflow.core.errors import AutogradError, CallError, GraphError, PlacementError
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
+from oneflow.jit import is_tracing
 from oneflow.kernels.array import Array
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
@@ -85,13 +87,13 @@ class UnshardHandle:
 class _Member:
     """A parameter of a group.
 
-    owner, name: where the module has it.  held: the global tensor that is kept.  inner: how the
-    whole parameter lies over other axes of the grid, if it does.  split: how it is in parts; None
-    if `inner` has taken its only dim: then all ranks keep what they have of it.
+    places: the modules that have it, each with its name there.  held: the global tensor that is
+    kept.  inner: how the whole parameter lies over other axes of the grid, if it does.  split: how
+    it is in parts; None if `inner` has taken its only dim: then all ranks keep what they have of
+    it.
     """
 
-    owner: Module
-    name: str
+    places: list[tuple[Module, str]]
     held: Parameter
     inner: tuple[Placement, NdSbp] | None
     split: Split | None
@@ -110,6 +112,17 @@ class _Again:
 
     def __init__(self, group: _Group, index: int) -> None:
         self.group, self.index = group, index
+        self._version = group.members[index].held._version[0]
+
+    def gather(self) -> Tensor:
+        """The whole parameter. Raises AutogradError if it is not what was used."""
+        held = self.group.members[self.index].held
+        if held._version[0] != self._version:
+            raise AutogradError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: a sharded parameter {held.meta}"
+            )
+        return self.group.tensor(self.index, self.group.again())
 
 
 class _Group:
@@ -126,6 +139,8 @@ class _Group:
         self.syncs = True
         self._ahead: list[Array] | None = None
         self._again: list[Array] | None = None
+        self._depth = 0
+        """The number of blocks in which the modules have whole parameters."""
         self._own: list[Array | None] = [None] * len(members)
         """Gradients that were not exchanged yet, of whole parameters."""
         self._sharers = tuple(mesh.get_group(mesh.ndim - 1).ranks)
@@ -133,6 +148,7 @@ class _Group:
 
     def gather(self) -> list[Array]:
         """The whole parameters, in the dtype in which they are used."""
+        self._adopt()
         if self._ahead is not None:
             found, self._ahead = self._ahead, None
             return found
@@ -176,9 +192,9 @@ class _Group:
             if m.split is not None
         ]
 
-    def tensors(self) -> list[Tensor]:
-        """The whole parameters; a backward pass through them leaves each rank its gradients."""
-        made = [self._tensor(m, a) for m, a in zip(self.members, self.gather(), strict=True)]
+    def tensors(self, arrays: list[Array]) -> list[Tensor]:
+        """Whole parameters; a backward pass through them leaves each rank its gradients."""
+        made = [self._tensor(m, a) for m, a in zip(self.members, arrays, strict=True)]
         held: list[Tensor] = [m.held for m in self.members]
         if is_grad_enabled() and held:
             record_call("fully_shard", held, made, self._reduce)
@@ -191,11 +207,15 @@ class _Group:
         type_ = TensorType(member.held.meta.shape, dtype_of(array.dtype))
         return wrap_global(array, type_, placement, sbp)
 
-    def again(self, index: int) -> Tensor:
-        """A whole parameter, gathered again for the backward pass."""
+    def tensor(self, index: int, arrays: list[Array]) -> Tensor:
+        """One of the whole parameters, without a history."""
+        return self._tensor(self.members[index], arrays[index])
+
+    def again(self) -> list[Array]:
+        """The whole parameters, gathered once more for a backward pass."""
         if self._again is None:
             self._again = self.gather()
-        return self._tensor(self.members[index], self._again[index])
+        return self._again
 
     def _reduce(self, grads: list[Any]) -> list[Any]:
         """This rank's parts of the mean gradients."""
@@ -262,9 +282,7 @@ class _Group:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Inside, the modules have the whole parameters."""
-        made = self.tensors()
-        for member, x in zip(self.members, made, strict=True):
-            member.owner._parameters[member.name] = x  # type: ignore[assignment]
+        made = self.tensors(self.gather())
         places = {id(x._array): i for i, x in enumerate(made)}
         outer = state.saved_hooks[-1] if state.saved_hooks else (_same, _same)
 
@@ -274,18 +292,62 @@ class _Group:
 
         def unpack(saved: object) -> Tensor:
             if isinstance(saved, _Again):
-                return saved.group.again(saved.index)
+                return saved.gather()
             return cast_type(Tensor, outer[1](saved))
 
+        before, state.rerun_in = state.rerun_in, (*state.rerun_in, self._whole_again)
         try:
-            if self.reshards and is_grad_enabled():
-                with saved_tensors_hooks(pack, unpack):
+            with self._set(made):
+                if self.reshards and is_grad_enabled():
+                    with saved_tensors_hooks(pack, unpack):
+                        yield
+                else:
                     yield
-            else:
-                yield
         finally:
-            for member in self.members:
-                member.owner._parameters[member.name] = member.held
+            state.rerun_in = before
+
+    @contextmanager
+    def _whole_again(self) -> Iterator[None]:
+        """A block in which a checkpointed part of the modules runs in the backward pass."""
+        with self._set(self.tensors(self.again())):
+            yield
+
+    @contextmanager
+    def _set(self, tensors: list[Tensor]) -> Iterator[None]:
+        """A block in which the modules have these tensors as their parameters."""
+        places = [
+            (*place, x) for m, x in zip(self.members, tensors, strict=True) for place in m.places
+        ]
+        before = [owner._parameters[name] for owner, name, _ in places]
+        for owner, name, x in places:
+            owner._parameters[name] = x  # type: ignore[assignment]
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            for (owner, name, _), p in zip(places, before, strict=True):
+                owner._parameters[name] = p
+
+    def _adopt(self) -> None:
+        """Take the parameters that the modules have now: `load_state_dict` can assign others."""
+        for member in () if self._depth else self.members:
+            owner, name = member.places[0]
+            now = owner._parameters[name]
+            if now is member.held:
+                continue
+            if now is None or (now.meta, now._placement, now._sbp) != (
+                member.held.meta,
+                member.held._placement,
+                member.held._sbp,
+            ):
+                raise CallError(
+                    f"fully_shard: parameter {name} was replaced by another one, which is not in "
+                    "parts as it was; load values with load_state_dict or copy_"
+                )
+            member.held = now
+            for owner, name in member.places:
+                owner._parameters[name] = now
 
     def unshard(self) -> None:
         """Gather for the next forward pass."""
@@ -315,6 +377,11 @@ class FSDPModule(Module):
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         """The result of the module's own forward, with whole parameters."""
+        if is_tracing():
+            raise GraphError(
+                "fully_shard: gathers of parameters cannot be traced; compile the modules inside, "
+                "or take nn.Graph with config.enable_zero() of a module that is not sharded"
+            )
         group, policy = self._fsdp, self._fsdp.policy
         if policy.param_dtype is not None and policy.cast_forward_inputs:
             args, kwargs = _cast((args, kwargs), policy.param_dtype)
@@ -406,12 +473,17 @@ def fully_shard(
     if mesh.ndim > 2:
         raise PlacementError(f"fully_shard: the mesh has one axis or two, got {mesh}")
     ignored = set(map(id, ignored_params or ()))
-    members = [
-        _shard(owner, name, p, mesh, shard_placement_fn)
-        for top in modules
-        for owner, name, p in _own_parameters(top)
-        if id(p) not in ignored
-    ]
+    found: dict[int, tuple[Parameter, list[tuple[Module, str]]]] = {}
+    for top in modules:
+        for owner, name, p in _own_parameters(top):
+            places = found.setdefault(id(p), (p, []))[1]
+            if id(p) not in ignored and (owner, name) not in places:
+                places.append((owner, name))
+    taken = [(p, places) for p, places in found.values() if places]
+    _check_parameters([p for p, _ in taken], mp_policy)
+    members = [_shard(places, p, mesh, shard_placement_fn) for p, places in taken]
+    for p, _ in taken:
+        _sharded[id(p)] = p
     group = _Group(members, mesh, mp_policy, reshard_after_forward is not False)
     for top in modules:
         kind = type(top)
@@ -430,9 +502,27 @@ def _own_parameters(top: Module) -> Iterator[tuple[Module, str, Parameter]]:
             yield from _own_parameters(part)
 
 
+_sharded: WeakValueDictionary[int, Parameter] = WeakValueDictionary()
+"""Parameters of which a group has parts, while something else has them too."""
+
+
+def _check_parameters(parameters: list[Parameter], policy: MixedPrecisionPolicy) -> None:
+    for p in parameters:
+        if _sharded.get(id(p)) is p:
+            raise CallError(
+                f"fully_shard: a parameter {p.meta} is shared with a module that was sharded "
+                "apart; shard the modules that share it in one call: fully_shard([a, b])"
+            )
+    dtypes = {p.meta.dtype: p for p in parameters}
+    if len(dtypes) > 1 and policy.param_dtype is None:
+        raise CallError(
+            f"fully_shard: the parameters of a group have one dtype, got {[*map(str, dtypes)]}; "
+            "convert them, shard their modules apart, or give MixedPrecisionPolicy(param_dtype)"
+        )
+
+
 def _shard(
-    owner: Module,
-    name: str,
+    places: list[tuple[Module, str]],
     p: Parameter,
     mesh: DeviceMesh,
     choose: Callable[[Parameter], Any] | None,
@@ -451,12 +541,15 @@ def _shard(
             made = wrap_global(p._array, p.meta, outer, whole).to_global(sbp=(*sbp, *p.sbp))
         else:
             if not p.ndim:
+                name = places[0][1]
                 raise PlacementError(f"fully_shard: {name} has no dims; make it one of one element")
             whole = (BROADCAST,) * mesh.ndim
             made = wrap_global(p._array, p.meta, mesh.placement, whole).to_global(sbp=sbp)
-    held = Parameter(made.clone().detach(), requires_grad=p.requires_grad)
-    owner.register_parameter(name, held)
-    return _Member(owner, name, held, inner, split)
+        own = wrap_global(made._array.copy(), made.meta, made.placement, made.sbp)
+    held = Parameter(own, requires_grad=p.requires_grad)
+    for owner, name in places:
+        owner.register_parameter(name, held)
+    return _Member(places, held, inner, split)
 
 
 def _joined(mesh: DeviceMesh, inner: Placement) -> Placement:

@@ -239,9 +239,12 @@ _LIBRARY = types.__file__.rpartition("types")[0]
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The globals and attributes that code names, with the functions within it."""
+    """The globals and attributes that code names, with the functions within it and texts, which
+    may be names for `getattr`.
+    """
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
+    texts = [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
+    return {*code.co_names, *texts}.union(*map(_names, inner))
 
 
 def _items(x: Container) -> Iterable[Any]:

@@ -218,11 +218,11 @@ class _Scaled(nn.Module):
         super().__init__()
         self.inner = nn.LeakyReLU(0.5)
         self.scale, self.table, self.items, self.config = 2.0, {"a": 1.0}, [1.0], Config()
-        self.act = flow.relu
+        self.act, self.factor = flow.relu, 1.0
 
     def forward(self, x: Any) -> Any:
         y = self.act(self.inner(x) * self.scale * self.table["a"] * self.items[0])
-        return y * self.config.gain * Config.gain * _by_gain(x)
+        return y * self.config.gain * Config.gain * _by_gain(x) * getattr(self, "factor")  # noqa: B009
 
 
 def _by_gain(x: Any) -> float:
@@ -239,6 +239,7 @@ def _set_gain(_: _Scaled) -> None:
 
 CHANGES: dict[str, Callable[[_Scaled], object]] = {
     "an attribute": lambda m: setattr(m, "scale", m.scale + 1),
+    "an attribute by its text": lambda m: setattr(m, "factor", m.factor + 1),
     "an attribute of a layer": lambda m: setattr(m.inner, "negative_slope", -3.0),
     "an item of a dict": lambda m: m.table.update(a=m.table["a"] + 1),
     "an item of a list": lambda m: m.items.__setitem__(0, -1.0),

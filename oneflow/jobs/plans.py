@@ -1,9 +1,9 @@
 """Plans of job files, made before there are devices for them, and what such files can be run as.
 
 A submission that asks for auto-parallel has the stages of a pipeline, the hierarchy of the ranks
-and ZeRO chosen, too: of a few settings, each of which the passes give to a copy of the file's graph,
-the one with the least estimated time of a step. The batch is cut into as many micro-batches as the
-file says; which rows make one depends on how many ranks the batch is cut between.
+and ZeRO chosen, too: the passes give each of a few settings to a copy of the file's graph, and the
+one with the least estimated time of a step is taken. The batch is cut into as many micro-batches as
+the file says; which rows make one depends on how many ranks the batch is cut between.
 """
 
 from __future__ import annotations

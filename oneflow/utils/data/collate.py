@@ -104,7 +104,10 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateTable | None = None)
 
 
 def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: object = None) -> Tensor:
-    """The tensors along a new first dim."""
+    """The tensors along a new first dim, or what the subclass of the first makes of that."""
+    kind: Any = type(batch[0])
+    if hasattr(kind, "__torch_function__") and not kind.__module__.startswith("oneflow."):
+        return kind.__torch_function__(stack, (kind,), (list(batch), 0), {})  # type: ignore[no-any-return]
     if all(t.is_local and t.is_cpu for t in batch):
         return wrap(_stacked([t._array for t in batch]))
     stacked: Tensor = stack(list(batch), 0)

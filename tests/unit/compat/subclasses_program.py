@@ -122,6 +122,11 @@ found["overrides"] = [
     from_overrides.is_tensor_like(x),
     from_overrides.is_tensor_like(3),
 ]
+found["batch"] = [
+    described(lib.utils.data.default_collate([{"x": x}, {"x": x}])["x"]),
+    lib.utils.data.default_collate([a, b]).shape[0],
+    *[described(batch) for batch in lib.utils.data.DataLoader([x, x, x], batch_size=2)],
+]
 found["parameter"] = type(lib.nn.Parameter(BASE.clone())).__name__
 found["module"] = type(lib.nn.Linear(3, 2)(x)).__name__
 print(json.dumps(found))

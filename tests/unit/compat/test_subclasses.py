@@ -30,7 +30,7 @@ NAMES = sorted(
     {part.strip() for line in PROGRAM.read_text().split('"""')[-2].splitlines()
      for part in line.split(" | ") if part.strip()}
 )  # fmt: skip
-OTHERS = ["gradient", "notes", "called", "silent", "refused", "off", "overrides", "module"]
+OTHERS = ["gradient", "notes", "called", "silent", "refused", "off", "overrides", "module", "batch"]
 
 
 def plain(value: Any) -> Any:

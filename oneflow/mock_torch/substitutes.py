@@ -30,5 +30,6 @@ def substitute(name: str) -> str:
 def way_out(name: str) -> str:
     """Return a hint for a program that stops at a missing name."""
     return substitute(name) or (
-        "mock_torch.enable(lazy=True) lets a file import a name that it does not use"
+        "mock_torch.enable(lazy=True), or `eval $(oneflow-mock-torch --lazy)` in the shell, lets a "
+        "file import a name that it does not use"
     )

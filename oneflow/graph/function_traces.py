@@ -156,7 +156,15 @@ def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tre
         for name, held in vars(module).items():
             if isinstance(held, Tensor) and held.value is not None:
                 raise GraphError(f"{type(module).__name__}.{name} is set to a result")
+    own = {id(value): f"tensor {i} of the arguments" for i, value in enumerate(values)}
     for path, leaf in flatten(returned):
+        if isinstance(leaf, Tensor) and leaf.value is not None and leaf.value not in values:
+            base = leaf.value
+            while base.node.declared.is_view:
+                base = base.node.inputs[0]
+            if base.node.op == "variable" or id(base) in own:
+                whose = own.get(id(base), "a tensor made outside")
+                raise GraphError(f"result{path} is a view of {whose}; return a copy: clone()")
         if not isinstance(leaf, (Tensor, *VALUES)):
             kind = type(leaf).__name__
             raise GraphError(f"result{path} is a {kind}, in which tensors cannot be found")

@@ -86,8 +86,9 @@ def compile(
 
     It is traced once for each kind of call: the shapes, dtypes and layouts of tensors, all other
     arguments, and the modes of modules; eight plans are kept. What reads values while it is traced
-    (`if x.sum() > 0`, `x.item()`), writes to tensors that it was given or calls `backward` cannot
-    be compiled: it runs as it is, and one warning says why and where.
+    (`if x.sum() > 0`, `x.item()`), writes to tensors that it was given or to Python objects,
+    returns a view of one that it was given, or calls `backward` cannot be compiled: it runs as it
+    is, and one warning says why and where.
 
     fullgraph: that is an error instead.  dynamic: a plan is made for each shape all the same.
     backend: "eager" runs what it is given as it is; all others are this one compiler.  mode,

@@ -417,8 +417,16 @@ def _counts(x: Any) -> Any:
     return x + OUTSIDE
 
 
+OTHER = flow.ones(6)
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a condition": (_sum_decides, "needs the values"),
+    "a view": (lambda x: x[1:].t(), "is a view of tensor 0 of the arguments"),
+    "a view of a tensor outside": (
+        lambda x: OTHER.view(2, 3),
+        "is a view of a tensor made outside",
+    ),
     "a write": (_writes, "is written to"),
     "a number": (_reads, "needs the values"),
     "a backward pass": (_goes_back, "backward"),

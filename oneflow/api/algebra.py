@@ -14,7 +14,7 @@ ROWS: tuple[Row, ...] = (
         row("vector_outer", "linalg", own="outer", torch=None),
         row("addmm", "flow tensor tensor_", autocast="lower"),
         row("baddbmm", "flow tensor tensor_", autocast="lower"),
-        row("tensordot", "flow", autocast="lower"),
+        row("tensordot", "flow", autocast="lower_cpu widest"),
         row("cross", "flow tensor linalg"),
         row("einsum", "flow"),
     ),

@@ -28,6 +28,9 @@ TORCH_VERSION = "2.4.0"
 ELSEWHERE = {"torch.ops": "oneflow.compat.torch.libraries"}
 """Modules of PyTorch whose name means something else here."""
 
+OTHER_DEFAULTS = dict.fromkeys(("AdamW", "Adagrad", "RMSprop"), "oneflow.compat.torch.optim")
+"""Optimizers that PyTorch gives other defaults than OneFlow."""
+
 ATTRIBUTE_OPS = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_NAME")
 
 
@@ -73,6 +76,8 @@ class ModuleWrapper(ModuleType):
         finder.users.add(asking.f_globals.get("__name__", ""))
         if full in ELSEWHERE:
             return importlib.import_module(full)
+        if name in OTHER_DEFAULTS and mock.ours(self.__name__).startswith("oneflow.optim"):
+            return getattr(importlib.import_module(OTHER_DEFAULTS[name]), name)
         try:
             found = getattr(module, name)
         except AttributeError:

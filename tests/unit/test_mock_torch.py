@@ -228,6 +228,19 @@ def test_a_shell_that_evaluates_the_command(capsys: pytest.CaptureFixture[str]) 
     assert _printed(code, off).strip() == "torch"
 
 
+def test_optimizers_have_pytorchs_defaults() -> None:
+    weights = [flow.ones(1, requires_grad=True)]
+    with enable():
+        from torch import optim
+
+        made = optim.AdamW(weights), optim.Adagrad(weights), optim.RMSprop(weights)
+        assert optim.AdamW(weights, 0.1, weight_decay=0.5).defaults["weight_decay"] == 0.5
+    assert isinstance(made[0], flow.optim.AdamW)
+    assert [o.defaults["lr"] for o in made] == [0.001, 0.01, 0.01]
+    assert made[0].defaults["weight_decay"] == 0.01
+    assert flow.optim.AdamW(weights).defaults["weight_decay"] == 0
+
+
 def test_a_module_of_pytorchs_is_run() -> None:
     """`python -m torch.distributed.run` is the launcher under torchrun's flags."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([FOLDER, *sys.path])}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from oneflow import optim
+from oneflow.optim.optimizer import Params
 from oneflow.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,3 +62,55 @@ def _dispatch_sqrt(x: Tensor | float) -> Any:
 
 def _view_as_real(params: Sequence[Tensor], *state_and_grads: list[Tensor]) -> None:
     """Change nothing: complex parameters stay complex."""
+
+
+# ---- optimizers whose defaults differ, as a mocked `torch.optim` has them ------------------------
+
+
+class AdamW(optim.AdamW):
+    """AdamW with PyTorch's decay where none is given: 0.01."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.001,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        **options: object,
+    ) -> None:
+        given: Any = options
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **given)
+
+
+class Adagrad(optim.Adagrad):
+    """Adagrad with PyTorch's rate where none is given: 0.01."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.01,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        **options: object,
+    ) -> None:
+        given: Any = options
+        super().__init__(params, lr, lr_decay, weight_decay, **given)
+
+
+class RMSprop(optim.RMSprop):
+    """RMSprop with PyTorch's rate where none is given: 0.01."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 0.01,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        **options: object,
+    ) -> None:
+        given: Any = options
+        super().__init__(params, lr, alpha, eps, weight_decay, momentum, **given)

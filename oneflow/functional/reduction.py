@@ -194,13 +194,14 @@ def _position(
     keepdim: bool,
     dtype: DTypeLike | None,
 ) -> Tensor:
+    at = 0 if dim is None else one_dim(dim, x.ndim, name)
     if not x.meta.shape or dim is None:
         flat = reshape_op(x, shape=(x.meta.numel,))
         out = op(flat, dim=0, keepdim=False)
         if keepdim:
             out = reshape_op(out, shape=(1,) * x.ndim)
     else:
-        out = op(x, dim=one_dim(dim, x.ndim, name), keepdim=bool(keepdim))
+        out = op(x, dim=at, keepdim=bool(keepdim))
     return out if dtype is None else as_type(out, dtype_of(dtype))
 
 
@@ -346,7 +347,8 @@ def _running(
         x = as_type(x, dtype_of(dtype))
     elif category(x.meta.dtype) < 2:
         x = as_type(x, dtypes.int64)
-    return clone(x) if not x.meta.shape else op(x, dim=one_dim(dim, x.ndim, name))
+    at = one_dim(dim, x.ndim, name)
+    return clone(x) if not x.meta.shape else op(x, dim=at)
 
 
 def equal(input: Tensor, other: Tensor) -> bool:

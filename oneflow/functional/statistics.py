@@ -165,18 +165,16 @@ def cummin(input: Tensor, dim: int) -> cummin_result:
 
 
 def _extremes(x: Tensor, dim: int, largest: bool) -> tuple[Tensor, Tensor]:
+    at = one_dim(dim, x.ndim, "cummax" if largest else "cummin")
     if not x.ndim:
         return clone(x), as_type(mul(as_type(x.detach(), dtypes.int64), 0), dtypes.int64)
-    at = one_dim(dim, x.ndim, "cummax" if largest else "cummin")
     return scan.cumextreme(x, dim=at, largest=largest)
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """log(cumsum(exp(input))) along `dim`, without overflow."""
-    x = as_float(input)
-    if not x.ndim:
-        return clone(x)
-    return scan.logcumsumexp(x, dim=one_dim(dim, x.ndim, "logcumsumexp"))
+    x, at = as_float(input), one_dim(dim, input.ndim, "logcumsumexp")
+    return scan.logcumsumexp(x, dim=at) if x.ndim else clone(x)
 
 
 def diff(

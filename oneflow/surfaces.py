@@ -66,7 +66,7 @@ def index() -> dict[str, dict[str, tuple[Row, bool]]]:
 
 
 asking: Callable[[str, Any], Any] | None = None
-"""Makes what is found in a namespace ask the classes of its arguments, once there are subclasses of
+"""Makes functions of a namespace ask the classes of their arguments, once there are subclasses of
 Tensor that are to be asked."""
 
 

@@ -214,7 +214,7 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work:
-    """Begins to receive into `tensor` what rank `src` sends."""
+    """Begins to receive the tensor of rank `src` into `tensor`."""
     source = _peer(src, group, group_src)
     way = _groups().one_way(source, get_rank(), group, "irecv", tag)
     return _later(way, lambda: _comm().recv(source, out=tensor, ranks=way), source)

@@ -84,7 +84,7 @@ class Work:
         self._future, self._source = future, source
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return True when the call is done. Raises what it raised; HangError after `timeout`."""
+        """Return True when the call is done. Raises its error, and HangError after `timeout`."""
         seconds = None if timeout is None else timeout.total_seconds()
         try:
             self._future.result(seconds)
@@ -103,7 +103,7 @@ class Work:
         return self._future.done() and self._future.exception() is None
 
     def exception(self) -> BaseException | None:
-        """Return what the call has raised."""
+        """Return the error that the call has raised, if it has."""
         return self._future.exception() if self._future.done() else None
 
     def source_rank(self) -> int:

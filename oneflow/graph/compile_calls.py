@@ -70,7 +70,7 @@ class CompiledCalls:
         return plan.run(given)
 
     def forget(self) -> None:
-        """Give up all plans, and what could not be compiled."""
+        """Give up all plans, and all refusals."""
         self._compiled.forget()
         self._refused.clear()
         self._made = self._reused = 0

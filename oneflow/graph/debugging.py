@@ -1,4 +1,4 @@
-"""The verbosity of a graph: what it prints, and on which ranks."""
+"""The verbosity of a graph, and the ranks that print."""
 
 from __future__ import annotations
 

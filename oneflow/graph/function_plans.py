@@ -64,7 +64,7 @@ class FunctionPlan:
         self._switches = switches.count
 
     def _trace(self, spec: GraphSpec, call: Call, given: tuple[Any, ...]) -> Built:
-        """Raises GraphError for a function that changes what it reads."""
+        """Raises GraphError for a function that changes state that it reads."""
         try:
             built = trace_graph(spec, call.build, *given)
             if (change := self._guards.change()) is not None:

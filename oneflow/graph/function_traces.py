@@ -137,7 +137,7 @@ class Given(int):
 
 
 def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tree) -> None:
-    """Raises GraphError for what a plan would not do to the caller's tensors."""
+    """Raises GraphError for effects on the caller's tensors that a plan would not have."""
     for i, (x, value) in enumerate(zip(given, values, strict=True)):
         if x.value is not value:
             raise GraphError(f"tensor {i} of the arguments, {x.meta}, is written to")

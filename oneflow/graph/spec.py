@@ -69,7 +69,7 @@ class GraphSpec:
         return self.plans.now is not None
 
     def check_open(self, asked: str) -> None:
-        """Raises GraphError for what must be said before the graph is compiled."""
+        """Raises GraphError for a request that comes after the graph is compiled."""
         if self.is_compiled:
             raise GraphError(f"{asked}: graph {self.name} is compiled already")
 

@@ -13,7 +13,7 @@ from oneflow.core.graph import BACKWARD, LogicalGraph, Node, Value
 from oneflow.scheduler.compiler.rewrite.dedupe import erase_dead
 
 GRAD, SAVED = "grad.", "saved."
-"""Prefixes of the names of inputs of the backward pass: gradients of outputs, and what was saved.
+"""Prefixes of the names of inputs of the backward pass: gradients of outputs, and saved values.
 """
 
 

@@ -68,7 +68,7 @@ class GlobalCall:
     plain_device: Device | None = None
     """Set if a CPU kernel on the shards as they are, into new arrays, is all there is to do."""
     kept: KeptCall | None = None
-    """Set with `plain_device`: what is known of inputs and outputs without their values."""
+    """Set with `plain_device`: facts of inputs and outputs without their values."""
 
 
 _calls: dict[tuple[Any, ...], GlobalCall] = {}

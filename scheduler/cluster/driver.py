@@ -140,7 +140,7 @@ class Driver:
         return await answer
 
     async def settle(self) -> None:
-        """Wait until what has happened so far is durable and told, or could not be written."""
+        """Wait until all events so far are durable and told, or could not be written."""
         with suppress(StoreError):
             await self.ask(Ticked(time.time()))
 

@@ -63,14 +63,14 @@ class FileSystemReader(_Storage):
 
 
 class DefaultSavePlanner:
-    """A plan of who writes what: each rank its own parts."""
+    """A plan of a save: each rank writes its own parts."""
 
     def __init__(self, *_: object, **__: object) -> None:
         return
 
 
 class DefaultLoadPlanner(DefaultSavePlanner):
-    """A plan of who reads what: each rank its own parts. allow_partial_load: keys that the
+    """A plan of a load: each rank reads its own parts. allow_partial_load: keys that the
     checkpoint lacks stay as they are.
     """
 

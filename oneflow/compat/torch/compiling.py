@@ -13,7 +13,7 @@ from oneflow.nn.module import Module
 T = TypeVar("T", bound=Callable[..., object])
 
 UNCOMPILED = ("eager", "eager_noexcept", "eager_debug", "none")
-"""Backends that run what they are given as it is."""
+"""Backends that compile nothing."""
 
 
 class OptimizedModule(Module):

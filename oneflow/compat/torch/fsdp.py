@@ -145,7 +145,7 @@ def _or_policy(
 
 
 def enable_wrap(*_: object, **__: object) -> NoReturn:
-    """Refuse: a policy, or `fully_shard` of each part, says what lies in parts."""
+    """Refuse: a policy, or `fully_shard` of each part, chooses the modules that lie in parts."""
     raise OneFlowError("enable_wrap: give auto_wrap_policy, or call fully_shard on each part")
 
 

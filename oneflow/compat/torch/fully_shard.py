@@ -115,7 +115,7 @@ class _Again:
         self._version = group.members[index].held._version[0]
 
     def gather(self) -> Tensor:
-        """The whole parameter. Raises AutogradError if it is not what was used."""
+        """The whole parameter. Raises AutogradError if it was overwritten since it was used."""
         held = self.group.members[self.index].held
         if held._version[0] != self._version:
             raise AutogradError(
@@ -246,7 +246,7 @@ class _Group:
         return self._parts(mine, kept)
 
     def _mean(self, member: _Member, array: Array | None) -> Any:
-        """The mean gradient of a parameter of which all ranks keep what they have."""
+        """The mean gradient of a parameter that is not in parts."""
         if member.split is not None:
             return None
         found = np.zeros(member.whole.shape, member.held.meta.dtype.np)

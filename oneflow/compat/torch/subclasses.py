@@ -152,7 +152,7 @@ def _asks(kind: type) -> bool:
 
 
 def _kinds(values: Sequence[object]) -> list[Any]:
-    """The classes to ask among those of the values and of what is in lists: subclasses first."""
+    """The classes to ask among those of the values, also inside of lists: subclasses first."""
     found: list[type] = []
     for value in values:
         kind = value.__class__
@@ -266,7 +266,7 @@ def handle_torch_function(
     *args: object,
     **kwargs: object,
 ) -> Any:
-    """Return what the classes of the arguments make of a call."""
+    """Return the result that the classes of the arguments give a call."""
     return _ask(public_api, _kinds(relevant_args), args, kwargs)
 
 

@@ -30,7 +30,7 @@ class ParallelStyle(ABC):
 
     @abstractmethod
     def _apply(self, module: Module, mesh: DeviceMesh) -> Module:
-        """Lay a module out, and what goes in and comes out of it."""
+        """Lay a module out, with its inputs and outputs."""
 
 
 def _laid(x: object, mesh: DeviceMesh, have: Layout, wanted: Layout) -> object:

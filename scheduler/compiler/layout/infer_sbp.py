@@ -81,7 +81,7 @@ class Follower:
             self.visit(node)
 
     def visit(self, node: Node) -> None:
-        """Lay out what a node makes; how its inputs lie is known."""
+        """Lay out the results of a node whose inputs are laid out."""
         signature = self._structural(node) if node.is_structural else self._op(node)
         self.signatures[node.id] = signature
         kinds, placement = self._kinds, node.placement

@@ -14,8 +14,8 @@ from .programs import FORMS, draw, unknown
 from .running import EAGER, GRAPH, differences
 from .shrinking import shrunk
 
-SEEDS = range(1_000_000, 1_000_120)
-PARTS = 4
+SEEDS = range(1_000_000, 1_000_500)
+PARTS = 8
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oneflow.graph.compile_calls import compile_forward as compile_forward
 from oneflow.graph.config import GraphConfig
+from oneflow.graph.functions.calls import compile_forward as compile_forward
 from oneflow.graph.graph import Graph
 from oneflow.graph.proxy import GraphModule, GraphTensor, Proxy, ProxyTensor
 from oneflow.surfaces import accept_paths

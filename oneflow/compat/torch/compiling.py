@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from oneflow.core.errors import CallError
 from oneflow.core.no_effect import without_effect
-from oneflow.graph.compile_calls import CompiledCalls, compiled_call
+from oneflow.graph.functions.calls import CompiledCalls, compiled_call
 from oneflow.nn.module import Module
 
 T = TypeVar("T", bound=Callable[..., object])

@@ -21,12 +21,12 @@ from oneflow.graph.compiling import (
     ranks_that_draw_together,
     trace_graph,
 )
-from oneflow.graph.function_traces import Call, Given, spec_of_call, surroundings
-from oneflow.graph.guards import Guards
+from oneflow.graph.functions.guards import Guards
+from oneflow.graph.functions.traces import Call, Given, spec_of_call, surroundings
+from oneflow.graph.functions.two_passes import GRAD, SAVED, Passes, cut
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.tree import flatten, map_tensors, tensors_of
-from oneflow.graph.two_passes import GRAD, SAVED, Passes, cut
 from oneflow.tensor.devices import array_on
 from oneflow.tensor.grad_mode import is_grad_enabled, switches
 from oneflow.tensor.tape import Kept, kept, record_call

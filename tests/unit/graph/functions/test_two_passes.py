@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_text import parse_graph
-from oneflow.graph.two_passes import cut
+from oneflow.graph.functions.two_passes import cut
 
 TRACED = """graph f pieces=1 {
   %1: float32[3] B = variable(; name='w') @cpu[0]

@@ -16,8 +16,8 @@ import torch
 import oneflow as flow
 from oneflow import nn
 from oneflow.core.errors import AutogradError, GraphError
-from oneflow.graph.compile_calls import NotCompiledWarning
-from oneflow.graph.compiled_function import CompiledFunction
+from oneflow.graph.functions.calls import NotCompiledWarning
+from oneflow.graph.functions.function import CompiledFunction
 
 A, B = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
 

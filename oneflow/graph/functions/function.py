@@ -14,9 +14,9 @@ from typing import Any
 from oneflow.amp.autocasting import Autocasting
 from oneflow.core.dispatch import current_mode
 from oneflow.graph.arguments import meta_of
-from oneflow.graph.function_plans import FunctionPlan
-from oneflow.graph.function_traces import surroundings
-from oneflow.graph.guards import VALUES
+from oneflow.graph.functions.guards import VALUES
+from oneflow.graph.functions.plan import FunctionPlan
+from oneflow.graph.functions.traces import surroundings
 from oneflow.graph.tree import flatten
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tensor import Tensor

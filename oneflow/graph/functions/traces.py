@@ -15,12 +15,12 @@ from oneflow.core.dispatch import current_mode, use_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import Value
 from oneflow.graph.debugging import Debugging
-from oneflow.graph.guards import VALUES
+from oneflow.graph.functions.guards import VALUES
+from oneflow.graph.functions.two_passes import GRAD
 from oneflow.graph.plans import Plans
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, flatten, tensors_of
-from oneflow.graph.two_passes import GRAD
 from oneflow.nn.module import Module
 from oneflow.tensor.grad_mode import is_grad_enabled, set_grad_enabled
 from oneflow.tensor.tensor import Tensor

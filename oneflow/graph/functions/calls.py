@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from oneflow.amp.autocasting import Autocasting
 from oneflow.core.dispatch import Mode, current_mode
 from oneflow.core.location import package_file
-from oneflow.graph.compiled_function import CompiledFunction
+from oneflow.graph.functions.function import CompiledFunction
 from oneflow.nn.module import Module
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -49,23 +49,28 @@ class Feed:
 
 
 class Fetch:
-    """The step's values for the caller, by output index: fresh arrays of this rank's part."""
+    """The step's values for the caller, by output index: fresh arrays of this rank's part, or for
+    outputs that are `lent` the register's own, which hold until the next step.
+    """
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
         self.arrays: dict[int, Array] = {}
 
     def kernel(self, spec: ActorSpec, inputs: Sequence[RegisterMemory]) -> Kernel:
-        wanted = [(int(n.attrs["index"]), n.inputs[0].id) for n in spec.nodes]
+        wanted = [
+            (int(n.attrs["index"]), n.inputs[0].id, bool(n.attrs.get("lent"))) for n in spec.nodes
+        ]
         xp = self._hardware.xp
 
         def act(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
             found: dict[int, Array] = {}
             for memory, slot in zip(inputs, in_slots, strict=True):
                 found.update(memory.arrays[slot])
-            for index, value in wanted:
+            for index, value, is_lent in wanted:
+                array = found[value]
                 # A copy of its own: the caller may keep it as long as it likes.
-                self.arrays[index] = xp.array(found[value], copy=True)
+                self.arrays[index] = array if is_lent else xp.array(array, copy=True)
 
         return act
 

@@ -1,8 +1,8 @@
 """A traced graph of a function and its gradients, cut into the graph of each pass.
 
-What the backward pass reads of the forward pass is handed over: an output of the one is an input of
-the other. Views and constants are made again instead, and what the caller has anyway, inputs and
-variables that nothing overwrites, is read where it lies.
+What the backward pass reads of the forward pass is handed over: an output of the one, lent in its
+register, is a variable of the other. Views and constants are made again instead, and what the
+caller has anyway, inputs and variables that nothing overwrites, is read where it lies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GRAD, SAVED = "grad.", "saved."
 class Passes:
     """The graphs of both passes.
 
-    saved: the index of the output of `forward` that is the input `saved.i` of `backward`.
+    saved: the index of the output of `forward` that is the variable `saved.i` of `backward`.
     """
 
     forward: LogicalGraph
@@ -80,17 +80,12 @@ def _forward(
 ) -> tuple[LogicalGraph, list[int]]:
     made = graph.copied()
     values = {v.id: v for n in made for v in n.outputs}
-    outputs = [(n.inputs[0].id, int(n.attrs["index"])) for n in made.of_kind("output")]
-    known = {id_: index for id_, index in outputs if index < num_outputs}
-    saved, count = [], num_outputs
-    for value in handed:
-        index = known.get(value.id, -1)
-        if index < 0:
-            index, count = count, count + 1
-            twin = values[value.id]
-            node = made.append("output", [twin], [], twin.placement, {"index": index})
-            node.stand_for(twin.node)
-        saved.append(index)
+    saved = list(range(num_outputs, num_outputs + len(handed)))
+    for value, index in zip(handed, saved, strict=True):
+        twin = values[value.id]
+        attrs = {"index": index, "lent": twin.node.op != "variable"}
+        node = made.append("output", [twin], [], twin.placement, attrs)
+        node.stand_for(twin.node)
     for node in reversed(list(made)):
         if node.id in later:
             made.erase(node)
@@ -107,7 +102,7 @@ def _backward(
     for i, value in enumerate(handed):
         old = values[value.id]
         name = {"name": f"{SAVED}{i}"}
-        node = made.insert(nodes[0], "input", [], [old.type], old.placement, name, sbp=[old.sbp])
+        node = made.insert(nodes[0], "variable", [], [old.type], old.placement, name, sbp=[old.sbp])
         node.stand_for(old.node)
         made.replace_uses(old, node.outputs[0])
     for node in reversed(nodes):

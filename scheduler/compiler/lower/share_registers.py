@@ -94,12 +94,20 @@ def _may_take_turns(register: RegisterSpec, phases: Phases) -> bool:
     tasks = {phases.task_of(c) for r in held for c in r.consumers}
     return (
         bool(register.values)
+        and not any(map(_is_lent, held))
         and in_place_of(register) is None
         and register.items == producer.acts
         and all(c.acts == producer.acts for c in register.consumers)
         and tasks <= {phases.task_of(producer)}
         and _nbytes(register) >= SHORT_NBYTES
     )
+
+
+def _is_lent(register: RegisterSpec) -> bool:
+    """Whether the caller reads it between this step and the next."""
+    made = {v.id for v in register.values}
+    readers = [n for c in register.consumers if c.kind is ActorKind.OUTPUT for n in c.nodes]
+    return any(n.attrs.get("lent") and n.inputs[0].id in made for n in readers)
 
 
 def _made_in_place(register: RegisterSpec) -> list[RegisterSpec]:

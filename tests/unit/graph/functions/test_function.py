@@ -128,15 +128,47 @@ def test_dropout_has_the_same_mask_in_both_passes() -> None:
     assert ys[0].tolist() != ys[1].tolist()
 
 
-def test_calls_keep_what_they_saved_apart() -> None:
+ORDERS = (
+    "f0 f1 b0 b1",
+    "f0 f1 b1 b0",
+    "f0 b0 f1 f2 b1 b2",
+    "f0 f1 r0 r1 r0 f2 b1 b2 b0",
+    "f0 f1 b1",
+)
+"""Calls (f), backward passes that keep the graph (r), and those that do not (b), of three inputs.
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_calls_keep_what_they_saved_apart(order: str) -> None:
     compiled = flow.compile(lambda x: x.exp() * x, fullgraph=True)
-    xs = [flow.tensor(A * k, requires_grad=True) for k in (1.0, 2.0)]
-    ys = [compiled(x) for x in xs]
-    for y in ys:
-        y.sum().backward()
-    for k, x in zip((1.0, 2.0), xs, strict=True):
-        v = A.astype(np.float64) * k
-        np.testing.assert_allclose(x.grad.numpy(), np.exp(v) * (1 + v), rtol=1e-5)
+    xs = [flow.tensor(A * k, requires_grad=True) for k in (1.0, 2.0, 0.5)]
+    ys, passes = {}, [0, 0, 0]
+    for kind, number in order.split():
+        i = int(number)
+        if kind == "f":
+            ys[i] = compiled(xs[i]).sum()
+        else:
+            ys[i].backward(retain_graph=kind == "r")
+            passes[i] += 1
+    for x, count in zip(xs, passes, strict=True):
+        v = x.detach().numpy().astype(np.float64)
+        found = np.zeros_like(v) if x.grad is None else x.grad.numpy()
+        np.testing.assert_allclose(found, count * np.exp(v) * (1 + v), rtol=1e-5)
+
+
+def test_saved_values_are_read_in_the_registers_they_were_made_in() -> None:
+    compiled = CompiledFunction(lambda x: (x.exp() * 3).exp())
+    given = (flow.tensor(A, requires_grad=True),), {}
+    for _ in range(3):
+        compiled(*given[0]).sum().backward()
+    plan = compiled.find(compiled.key(given))
+    assert plan is not None
+    arrays = plan._backward._arrays
+    assert arrays
+    lent = plan._forward.bound.fetch.arrays.values()  # of the last step, as ever the same
+    for array in arrays:
+        assert any(array is found for found in lent)
 
 
 def test_a_pass_may_be_made_twice_if_its_graph_is_retained() -> None:

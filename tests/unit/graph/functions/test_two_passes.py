@@ -45,7 +45,7 @@ def test_what_the_backward_pass_reads_is_handed_over() -> None:
     ]
     assert passes.saved == [1]
     assert lines(passes.backward) == [
-        "%9 input() saved.0",
+        "%9 variable() saved.0",
         "%1 variable() w",
         "%5 input() grad.0",
         "%6 reshape(%5)",
@@ -55,11 +55,15 @@ def test_what_the_backward_pass_reads_is_handed_over() -> None:
     ]
 
 
-def test_an_output_that_the_backward_pass_reads_is_handed_over_once() -> None:
+def test_an_output_that_the_backward_pass_reads_is_also_lent() -> None:
     text = TRACED.replace("output(%4; index=0)", "output(%3; index=0)")
     passes = cut(parse_graph(text), 1)
-    assert passes.saved == [0]
-    assert lines(passes.forward)[-1] == "output(%3) 0"
+    assert passes.saved == [1]
+    outputs = list(passes.forward.of_kind("output"))
+    assert [(n.inputs[0].node.op, n.attrs.get("lent", False)) for n in outputs] == [
+        ("exp", False),
+        ("exp", True),
+    ]
 
 
 def test_views_are_made_again_and_a_variable_that_is_overwritten_is_handed_over() -> None:
@@ -79,8 +83,8 @@ def test_views_are_made_again_and_a_variable_that_is_overwritten_is_handed_over(
 """
     passes = cut(parse_graph(text), 1)
     assert lines(passes.backward) == [
-        "%9 input() saved.0",
-        "%10 input() saved.1",
+        "%9 variable() saved.0",
+        "%10 variable() saved.1",
         "%3 reshape(%10)",
         "%4 input() grad.0",
         "%5 reshape(%3)",
@@ -88,7 +92,7 @@ def test_views_are_made_again_and_a_variable_that_is_overwritten_is_handed_over(
         "%7 mul(%6, %9)",
         "output(%7) 0",
     ]
-    assert passes.saved == [1, 0]
+    assert passes.saved == [1, 2]
     assert [line for line in lines(passes.forward) if "assign" in line] == ["%8 assign(%1, %2)"]
 
 

@@ -62,8 +62,9 @@ gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GP
 	tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu -n 2 -rs
 	EMU_DEVICES=2 tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu/test_gpu_ranks.py tests/gpu/test_two_gpus.py -rs
 
-clients: ## packages from the index that use the library, unchanged; installs them into build/clients
-	timeout 5400 $(PYTHON) -m pytest -m client tests/clients -rs
+clients: ## packages from the index that use the library, unchanged, beside PyTorch; writes docs/CLIENTS.md (ONLY=a,b AGAIN=1 FRESH=1)
+	$(PYTHON) -m tests.clients --only '$(ONLY)' $(if $(AGAIN),--again) $(if $(FRESH),--fresh)
+	$(if $(ONLY),,timeout 5400 $(PYTHON) -m pytest -m client tests/clients -rs)
 
 bench: ## every program of benchmarks/ that measures
 	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done

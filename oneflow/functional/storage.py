@@ -54,6 +54,9 @@ class UntypedStorage:
 
     nbytes = size = __len__
 
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + self._bytes.nbytes
+
     def untyped(self) -> UntypedStorage:
         """The storage itself."""
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import typing
 from collections import namedtuple
 from pathlib import Path
@@ -149,6 +150,8 @@ def test_views_have_the_storage_of_their_whole() -> None:
     x = flow.arange(6).float()
     assert x[2:].untyped_storage().data_ptr() == x.untyped_storage().data_ptr() == x.data_ptr()
     assert x[2:].untyped_storage().nbytes() == 24
+    large, small = (sys.getsizeof(flow.zeros(n).untyped_storage()) for n in (100, 0))
+    assert large - small == 400  # the bytes are its own, as in PyTorch
 
 
 def test_asarray_shares_or_copies() -> None:

@@ -1,0 +1,127 @@
+"""Records of clients that ran, and the table of docs/CLIENTS.md that is written from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from .client import Client
+from .installing import ROOT
+from .verdict import Outcome
+
+PAGE = ROOT / "docs" / "CLIENTS.md"
+BEGIN, END = "<!-- make clients: begin -->", "<!-- make clients: end -->"
+HEAD = ("| client | version | what ran | result | date |", "|---|---|---|---|---|")
+ROOMS = ("oneflow", "protos", "kernels", "boxing", "actors", "scheduler", "launcher")
+SHOWN_NCHARS = 160
+
+
+@dataclass(frozen=True)
+class Record:
+    """Result of a client.  key: digest of the file, versions and library that it holds for."""
+
+    client: str
+    key: str
+    version: str
+    ran: str
+    result: str
+    date: str
+    seconds: float
+    is_whole: bool
+
+    @property
+    def row(self) -> str:
+        """The client's line of the table."""
+        return f"| {self.client} | {self.version} | {self.ran} | {self.result} | {self.date} |"
+
+
+def git(*arguments: str) -> str:
+    """Output of git about the checkout."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def library_state() -> str:
+    """Name the library's sources: their last commit, and a digest of later changes to them."""
+    commit = git("log", "-1", "--format=%H", "--", *ROOMS).strip()
+    changes = git("diff", "HEAD", "--", *ROOMS)
+    changes += git("ls-files", "--others", "--exclude-standard", "--", *ROOMS)
+    return f"{commit} {hashlib.sha256(changes.encode()).hexdigest()[:8] if changes else ''}".strip()
+
+
+def key_of(client: Client, versions: dict[str, str], state: str) -> str:
+    """Name all that a result depends on."""
+    return json.dumps([client.digest, versions, state])
+
+
+def told(outcomes: Sequence[Outcome]) -> str:
+    """Put the outcomes of a client's tasks into a cell of the table."""
+    good = [o for o in outcomes if not o.trouble and not o.refused]
+    all_of = "all" if len(good) == len(outcomes) else f"{len(good)} of"
+    num_values = sum(o.num_values for o in good)
+    parts = [f"{all_of} {len(outcomes)} tasks agree ({num_values} values)"] if good else []
+    if len(good) == len(outcomes) == 1:
+        parts = [f"agrees ({num_values} values)"]
+    parts += [f"{o.name}: refused ({o.refused})" for o in outcomes if o.refused and not o.trouble]
+    parts += [f"{o.name}: {plain(o.trouble)}" for o in outcomes if o.trouble]
+    return "; ".join(parts)
+
+
+def plain(text: str) -> str:
+    """One short line that a table can hold."""
+    line = re.sub(
+        r"(?<![\w.])/[\w./+-]+/(?=[\w.-]+)", "", " ".join(text.split())
+    )  # folders of this machine
+    line = line.replace("|", "/").replace("<", "&lt;")
+    return line if len(line) <= SHOWN_NCHARS else f"{line[:SHOWN_NCHARS]}..."
+
+
+def record_of(
+    client: Client, key: str, versions: dict[str, str], outcomes: list[Outcome], seconds: float
+) -> Record:
+    """Make a client's record of today."""
+    return Record(
+        client=client.name,
+        key=key,
+        version=next(iter(versions.values()), "-"),
+        ran=client.ran,
+        result=told(outcomes),
+        date=datetime.now(timezone.utc).date().isoformat(),
+        seconds=round(seconds, 1),
+        is_whole=all(not o.trouble for o in outcomes),
+    )
+
+
+def stored(folder: Path, name: str) -> Record | None:
+    """Return the record of a client, if it ran on this machine."""
+    file = folder / f"{name}.json"
+    return Record(**json.loads(file.read_text())) if file.exists() else None
+
+
+def store(folder: Path, record: Record) -> None:
+    """Keep a record for the next call."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{record.client}.json").write_text(json.dumps(asdict(record), indent=1))
+
+
+def write_table(records: Sequence[Record], clients: Sequence[str], page: Path = PAGE) -> None:
+    """Write the rows of records into the table, which keeps those of other clients.
+
+    Args:
+        records: Results to enter.
+        clients: Names of all clients; rows of others are taken out.
+        page: File with the two markers.
+    """
+    text = page.read_text()
+    before, _, rest = text.partition(BEGIN)
+    table, _, after = rest.partition(END)
+    rows = {line.split("|")[1].strip(): line for line in table.strip().splitlines()[len(HEAD) :]}
+    rows |= {record.client: record.row for record in records}
+    lines = [*HEAD, *(rows[name] for name in sorted(rows) if name in clients)]
+    page.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")

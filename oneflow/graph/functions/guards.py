@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
+from operator import is_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -81,7 +82,7 @@ class Guards:
             now = d.get(name, _MISSING)
             if now is not value and not _is_same(now, value):
                 return False
-        return not (self._cells or self._lists) or next(self._changes(), None) is None
+        return next(self._changes_inside(), None) is None
 
     def change(self) -> str | None:
         """The first thing that is not as it was, or random numbers drawn since, in words."""
@@ -116,6 +117,9 @@ class Guards:
             now = d.get(name, _MISSING)
             if now is not value and not _is_same(now, value):
                 yield place
+        yield from self._changes_inside()
+
+    def _changes_inside(self) -> Iterator[str]:
         for cell, value, place in self._cells:
             now = cell.cell_contents
             if now is not value and not _is_same(now, value):
@@ -269,7 +273,8 @@ def _refill(x: Container, items: list[Any]) -> None:
 
 
 def _are_same(now: Iterable[Any], then: Iterable[Any]) -> bool:
-    return all(a is b or _is_same(a, b) for a, b in zip(now, then, strict=False))
+    now, then = tuple(now), tuple(then)
+    return all(map(is_, now, then)) or all(map(_is_same, now, then))
 
 
 def _is_same(now: object, then: object) -> bool:

@@ -19,7 +19,7 @@ from oneflow.graph.compiling import (
 )
 from oneflow.graph.functions.backward import BackwardPlan
 from oneflow.graph.functions.guards import Guards
-from oneflow.graph.functions.traces import Call, Given, spec_of_call, surroundings
+from oneflow.graph.functions.traces import Call, Detached, Given, spec_of_call, surroundings
 from oneflow.graph.functions.two_passes import cut
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.spec import GraphSpec
@@ -94,13 +94,14 @@ class FunctionPlan:
             made = self._run(inputs)
         routes = iter(self._routes)
 
-        def result(_: Tensor) -> Tensor:
-            route = next(routes)
+        def found(route: int | Detached | Tensor) -> Tensor:
+            if isinstance(route, Detached):
+                return found(route.source).detach()
             if isinstance(route, Given):
                 return inputs[route]
             return made[route] if isinstance(route, int) else route
 
-        return map_tensors(self._returned, result)
+        return map_tensors(self._returned, lambda _: found(next(routes)))
 
     def _run(self, inputs: list[Tensor]) -> list[Tensor]:
         """The outputs for these arguments."""

@@ -7,7 +7,10 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
+
+import numpy as np
 
 from oneflow.amp.autocasting import Autocasting
 from oneflow.autograd.api import grad
@@ -21,6 +24,8 @@ from oneflow.graph.plans import Plans
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import Tree, flatten, tensors_of
+from oneflow.kernels.array import Array
+from oneflow.kernels.registry import find_view
 from oneflow.nn.module import Module
 from oneflow.tensor.grad_mode import is_grad_enabled, set_grad_enabled
 from oneflow.tensor.tensor import Tensor
@@ -56,8 +61,9 @@ class Call:
     """A call of a function, and the gradients of its results by all that it reads.
 
     routes: for each tensor of the result where it is from: an int is the number of an output, the
-    others are `Given` or tensors that were captured.  wanted: the outputs that need gradients.
-    targets: what gets a gradient: the position of a tensor among the arguments, or a captured one.
+    others are `Given`, `Detached`, or tensors that were captured.  wanted: the outputs that need
+    gradients.  targets: what gets a gradient: the position of a tensor among the arguments, or a
+    captured one.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -93,12 +99,17 @@ class Call:
 
     def _take_outputs(self, given: list[Tensor]) -> None:
         known: dict[int, Any] = {id(x): Given(i) for i, x in enumerate(given)}
+        same = {id(x.value): known[id(x)] for x in given}
         for y in tensors_of(self.returned):
             if y.value is None:
                 known[id(y)] = y
             elif id(y) not in known:
-                known[id(y)] = len(self.outputs)
-                self.outputs.append(y)
+                found = same.get(id(y.value))
+                if found is not None and not y._requires_grad:
+                    known[id(y)] = Detached(found)
+                else:
+                    known[id(y)] = same[id(y.value)] = len(self.outputs)
+                    self.outputs.append(y)
             self.routes.append(known[id(y)])
 
     def _gradients(self, trace: Trace, given: list[Tensor]) -> list[Tensor]:
@@ -136,6 +147,13 @@ class Given(int):
     """The position of a tensor among the arguments."""
 
 
+@dataclass(frozen=True)
+class Detached:
+    """An output or an argument without its history, in the same memory."""
+
+    source: int | Given
+
+
 def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tree) -> None:
     """Raises GraphError for effects on the caller's tensors that a plan would not have."""
     for i, (x, value) in enumerate(zip(given, values, strict=True)):
@@ -157,17 +175,53 @@ def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tre
             if isinstance(held, Tensor) and held.value is not None:
                 raise GraphError(f"{type(module).__name__}.{name} is set to a result")
     own = {id(value): f"tensor {i} of the arguments" for i, value in enumerate(values)}
+    seen: dict[int, list[Tensor]] = {}
     for path, leaf in flatten(returned):
         if isinstance(leaf, Tensor) and leaf.value is not None and leaf.value not in values:
-            base = leaf.value
-            while base.node.declared.is_view:
-                base = base.node.inputs[0]
-            if base.node.op == "variable" or id(base) in own:
-                whose = own.get(id(base), "a tensor made outside")
+            base = _base(leaf.value)
+            whose = own.get(id(base), "a tensor made outside" if base.node.op == "variable" else "")
+            others = seen.setdefault(id(base), [])
+            if not whose and any(_is_another_view(leaf, x) for x in others):
+                whose = "another result"
+            others.append(leaf)
+            if whose:
                 raise GraphError(f"result{path} is a view of {whose}; return a copy: clone()")
         if not isinstance(leaf, (Tensor, *VALUES)):
             kind = type(leaf).__name__
             raise GraphError(f"result{path} is a {kind}, in which tensors cannot be found")
+
+
+def _base(value: Value) -> Value:
+    """The value whose memory a view shows."""
+    while value.node.declared.is_view:
+        value = value.node.inputs[0]
+    return value
+
+
+def _is_another_view(x: Tensor, earlier: Tensor) -> bool:
+    """Whether a result shows elements of an earlier one, and is not just detached from it."""
+    if x is earlier or (x.value is earlier.value and not x._requires_grad):
+        return False
+    return _meet(x.value, earlier.value)
+
+
+def _meet(a: Value, b: Value) -> bool:
+    """Whether two views of one value show an element both."""
+    base = _base(a)
+    whole = np.empty(base.type.shape, base.type.dtype.np)  # never touched
+
+    def shown(value: Value) -> Array | None:
+        source = whole if value is base else shown(value.node.inputs[0])
+        view = find_view(value.node.op)
+        if value is base or source is None or view is None:
+            return source
+        made: Array | None = view(source, **value.node.declared.defaults | value.node.attrs)
+        return made
+
+    first, second = shown(a), shown(b)
+    if first is None or second is None:  # one of them may be a copy, or not
+        return True
+    return np.shares_memory(first, second)
 
 
 def _laid_out(trace: Trace, y: Tensor) -> Tensor:

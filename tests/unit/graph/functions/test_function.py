@@ -209,6 +209,36 @@ class Pair:
     rest: Any
 
 
+def test_results_share_memory_as_those_of_eager_code_do() -> None:
+    def function(x: Any) -> Any:
+        y = x.exp()
+        a, b = (x * 2).chunk(2, dim=-1)
+        return y, y.detach(), x.detach(), a, b
+
+    compiled = flow.compile(function, fullgraph=True)
+    for _ in range(2):
+        x = flow.tensor(A, requires_grad=True)
+        y, shown, given, a, b = compiled(x)
+        assert (y.requires_grad, shown.requires_grad, given.requires_grad) == (True, False, False)
+        np.testing.assert_allclose(flow.cat([a, b], dim=-1).numpy(force=True), A * 2)
+        shown.zero_()
+        given.fill_(7)
+        assert not y.detach().numpy().any()
+        assert (x.detach().numpy() == 7).all()
+
+
+def test_results_that_overlap_are_those_of_eager_code() -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        return y[1:], y[:-1]
+
+    with pytest.warns(NotCompiledWarning, match="result.1 is a view of another result"):
+        low, high = flow.compile(function)(flow.tensor(A))
+    low.zero_()
+    assert (high.numpy()[0] == A[0] * 2).all()
+    assert not high.numpy()[1:].any()
+
+
 def test_structures_and_keywords_go_through() -> None:
     @flow.compile(fullgraph=True)
     def function(x: Any, *, scale: float, pair: Pair) -> Any:

@@ -26,6 +26,7 @@ from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import own_device
 from oneflow.kernels.streams import BOXING, beside, join
+from oneflow.tensor.gate import Gate, Table, behind
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias, raw
@@ -85,27 +86,23 @@ class Replicas:
         if not self._averages:
             self._has_own = True
             return self._module(*args, **kwargs)
-        behind = self._gate()
-        swapped: list[tuple[dict[str, Any], str, Any]] = []
-        for owner in self._module.modules():
-            for name, p in owner._parameters.items():
-                if id(p) in behind:
-                    swapped.append((owner._parameters, name, p))
-        try:
-            for table, name, p in swapped:
-                table[name] = behind[id(p)]
+        with behind(self._gate()):
             return self._module(*args, **kwargs)
-        finally:
-            for table, name, p in swapped:
-                table[name] = p
 
-    def _gate(self) -> dict[int, Tensor]:
+    def _gate(self) -> Gate:
         live = [p for p in self._parameters if p._requires_grad]
         outs = [alias(p) for p in live]
         averaging = Averaging(live, self._bucket_nbytes, takes_own=self._has_own)
         self._has_own = False
         record_call("data_parallel", live, outs, averaging.finish, averaging.arrived)
-        return {id(p): out for p, out in zip(live, outs, strict=True)}
+        stand_ins = {id(p): out for p, out in zip(live, outs, strict=True)}
+        places: list[tuple[Table, str, Tensor]] = [
+            (owner._parameters, name, p)
+            for owner in self._module.modules()
+            for name, p in owner._parameters.items()
+            if p is not None and id(p) in stand_ins
+        ]
+        return Gate(places, stand_ins)
 
 
 class Averaging:

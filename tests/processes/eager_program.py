@@ -200,6 +200,29 @@ def no_sync() -> None:
             assert all((other == same[0]).all() for other in same)
 
 
+def compiled_replicas() -> None:
+    """A compiled module in DistributedDataParallel, and a compiled one around a module, have the
+    gradients of the whole batch, and run as plans.
+    """
+    data = np.random.default_rng(0).standard_normal((SIZE, 3, 2, 4)).astype(np.float32)
+    flow.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    for is_inside in (True, False):
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        model.load_state_dict(plain.state_dict())
+        if is_inside:
+            called = nn.parallel.DistributedDataParallel(flow.compile(model, fullgraph=True))
+        else:
+            called = flow.compile(nn.parallel.DistributedDataParallel(model), fullgraph=True)
+        plain.zero_grad()
+        for step in range(3):
+            (called(flow.tensor(data[RANK][step])) ** 2).mean().backward()
+            for part in data[:, step]:
+                ((plain(flow.tensor(part)) ** 2).mean() / SIZE).backward()
+            for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+                check(p.grad, q.grad.numpy(), 1e-4)
+
+
 def desync() -> None:
     """Ranks that do different things all hear of it."""
     x = flow.ones(4, 4, placement=EVERYONE, sbp=S0)

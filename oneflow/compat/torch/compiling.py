@@ -7,8 +7,9 @@ from typing import Any, TypeVar, overload
 
 from oneflow.core.errors import CallError
 from oneflow.core.no_effect import without_effect
-from oneflow.graph.functions.calls import CompiledCalls, compiled_call
+from oneflow.graph.functions.calls import CompiledCalls, compile_forward, compiled_call
 from oneflow.nn.module import Module
+from oneflow.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T", bound=Callable[..., object])
 
@@ -27,7 +28,11 @@ class OptimizedModule(Module):
         super().__init__()
         self._orig_mod = model
         self.training = model.training
-        object.__setattr__(self, "_calls", CompiledCalls(model, fullgraph))
+        calls: Callable[..., Any] = CompiledCalls(model, fullgraph)
+        if isinstance(model, DistributedDataParallel):  # the ranks speak outside plans
+            compile_forward(model.module, fullgraph)
+            calls = model
+        object.__setattr__(self, "_calls", calls)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         """The result of the module."""

@@ -12,7 +12,9 @@ from oneflow.amp.autocasting import Autocasting
 from oneflow.core.dispatch import Mode, current_mode
 from oneflow.core.location import package_file
 from oneflow.graph.functions.function import CompiledFunction
+from oneflow.graph.functions.plan import FunctionPlan
 from oneflow.nn.module import Module
+from oneflow.tensor.gate import lifted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,21 +55,31 @@ class CompiledCalls:
         if self._is_given_up or not _is_plain(current_mode()):
             return self._function(*args, **kwargs)
         given = args, kwargs
-        key = self._compiled.key(given)
-        if key in self._refused:
+        with lifted() as behind:
+            key = self._compiled.key(given)
+            found = self._look_up(key, given)
+            if isinstance(found, FunctionPlan):
+                return found.run(given, behind)
+        if found is None:
             return self._function(*args, **kwargs)
+        return self._run_as_it_is(key, given, found)
+
+    def _look_up(self, key: Hashable, given: tuple[Any, ...]) -> FunctionPlan | Exception | None:
+        """The plan of a call; the error of the first call that has none, and None thereafter."""
+        if key in self._refused:
+            return None
         plan = self._compiled.find(key)
-        if plan is None:
-            try:
-                plan = self._compiled.add(key, given)
-            except Exception as error:
-                if self._fullgraph:
-                    raise
-                return self._run_as_it_is(key, given, error)
-            self._count()
-        else:
+        if plan is not None:
             self._reused += 1
-        return plan.run(given)
+            return plan
+        try:
+            plan = self._compiled.add(key, given)
+        except Exception as error:
+            if self._fullgraph:
+                raise
+            return error
+        self._count()
+        return plan
 
     def forget(self) -> None:
         """Give up all plans, and all refusals."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oneflow.actors.job import Job
@@ -27,6 +27,8 @@ from oneflow.graph.tree import flatten, map_tensors, tensors_of
 from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, raw
+
+NOTHING: Mapping[int, Tensor] = {}
 
 
 class FunctionPlan:
@@ -87,11 +89,14 @@ class FunctionPlan:
         self._backward.close()
         self._forward.close()
 
-    def run(self, given: tuple[Any, ...]) -> Any:
-        """The result for such (args, kwargs), with a history if it needs one."""
+    def run(self, given: tuple[Any, ...], behind: Mapping[int, Tensor] = NOTHING) -> Any:
+        """The result for such (args, kwargs), with a history if it needs one.
+
+        behind: the tensors that get the gradients of others, by the id of these.
+        """
         inputs = tensors_of(given)
         with self._backward.turn:
-            made = self._run(inputs)
+            made = self._run(inputs, behind)
         routes = iter(self._routes)
 
         def found(route: int | Detached | Tensor) -> Tensor:
@@ -103,7 +108,7 @@ class FunctionPlan:
 
         return map_tensors(self._returned, lambda _: found(next(routes)))
 
-    def _run(self, inputs: list[Tensor]) -> list[Tensor]:
+    def _run(self, inputs: list[Tensor], behind: Mapping[int, Tensor]) -> list[Tensor]:
         """The outputs for these arguments."""
         self._backward.give_back_registers()
         feeds = {f"input.{i}": x._array for i, x in enumerate(inputs)}
@@ -120,6 +125,7 @@ class FunctionPlan:
         ]
         if self._wanted:
             targets = [inputs[t] if isinstance(t, int) else t for t in self._targets]
+            targets = [behind.get(id(t), t) for t in targets] if behind else targets
             saved = self._backward.saved(feeds, inputs, made, results, self._wanted, targets, drawn)
             wanted = [made[i] for i in self._wanted]
             record_call(self.name, targets, wanted, saved.gradients)

@@ -354,7 +354,7 @@ def test_a_module_whose_parameters_are_made_anew_runs_as_it_is() -> None:
     compiled = flow.compile(layer)
     with pytest.warns(NotCompiledWarning, match="made anew"):
         for _ in range(2):
-            layer._parameters["weight"] = weight * 2  # as DistributedDataParallel does
+            layer._parameters["weight"] = weight * 2
             compiled(flow.ones(1, 2)).sum().backward()
     assert weight.grad.tolist() == [[4, 4]]
 

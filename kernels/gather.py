@@ -140,7 +140,18 @@ def gather_grad_fused(
     )
 
 
-def _places(xp: ArrayModule, index: Array, dim: int) -> tuple[Array, ...]:
+def _places(xp: ArrayModule, index: Array, dim: int) -> tuple[Array | slice, ...]:
+    """The places of the elements that `index` chooses: whole rows where all their elements have one
+    index, as in `x[rows] = y`; else an open grid over the dims of `index`, with index itself at
+    `dim`."""
+    dims = enumerate(zip(index.shape, index.strides, strict=True))
+    if index.size and all(n == 1 or not step or i == dim for i, (n, step) in dims):
+        rows = index[tuple(slice(None) if i == dim else 0 for i in range(index.ndim))]
+        return (*(slice(None),) * dim, rows)
+    return _grid(xp, index, dim)
+
+
+def _grid(xp: ArrayModule, index: Array, dim: int) -> tuple[Array, ...]:
     """An open grid over the dims of `index`, with index itself at `dim`."""
     grid = []
     for i, n in enumerate(index.shape):
@@ -163,7 +174,7 @@ def _places_here(
     elements go there.
     """
     rows, is_here = _rows_here(xp, index, size, offset)
-    grid = _places(xp, rows, dim)
+    grid = _grid(xp, rows, dim)
     return tuple(xp.broadcast_to(g, index.shape)[is_here] for g in grid), is_here
 
 

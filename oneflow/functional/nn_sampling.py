@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from oneflow.core.dtype import int64
+from oneflow.core.dtype import float32, float64, int64
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, div, fmod, mul, sub
 from oneflow.functional.cubic import cubic_weights
@@ -19,9 +19,9 @@ from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
-from oneflow.functional.shaping import expand, permute, reshape, unsqueeze
+from oneflow.functional.shaping import expand, reshape, unsqueeze
 from oneflow.ops import gather as gather_ops
-from oneflow.ops import unary
+from oneflow.ops import pool, unary
 from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data
 
 Places = list[Tensor]
@@ -280,45 +280,16 @@ def roi_align(
     """
     if rois.ndim != 2 or rois.meta.shape[1] != 5 or input.ndim != 4:
         raise ShapeError(f"roi_align: needs (N, C, H, W) and (R, 5), got {input.meta}, {rois.meta}")
-    n, channels, *sizes = input.meta.shape
-    count, boxes = rois.meta.shape[0], rois.detach()
-    shift = 0.5 if aligned else 0.0
-    pooled = (int(pooled_h), int(pooled_w))
-    places, kept = [], []
-    for dim, cells in enumerate(pooled):
-        start = sub(mul(boxes[:, 2 - dim], spatial_scale), shift)
-        length = sub(sub(mul(boxes[:, 4 - dim], spatial_scale), shift), start)
-        length = length if aligned else clamp(length, min=1.0)
-        cell = div(length, cells)
-        points = unary.full_like(cell, value=float(sampling_ratio))
-        most = sampling_ratio
-        if sampling_ratio <= 0:
-            points = unary.ceil(cell)
-            most = max(int(points.max().item()), 1) if count else 1
-        index = as_type(beside(input, np.arange(most) + 0.0), boxes.meta.dtype)
-        corner = as_type(beside(input, np.arange(cells) + 0.0), boxes.meta.dtype)
-        is_used = as_type(unsqueeze(points, 1) > index, boxes.meta.dtype)
-        points = clamp(points, min=1.0)  # boxes without area have none: their cells are 0
-        within = mul(add(index, 0.5), unsqueeze(div(cell, points), 1))
-        begin = add(unsqueeze(start, 1), mul(corner, unsqueeze(cell, 1)))
-        places.append(add(unsqueeze(begin, 2), unsqueeze(within, 1)))
-        kept.append(div(is_used, unsqueeze(points, 1)))
-    rows, columns = (p.meta.shape[2] for p in places)
-    whole = (count, pooled[0], rows, pooled[1], columns)
-    y = reshape(expand(reshape(places[0], (count, pooled[0], rows, 1, 1)), whole), (1, -1))
-    x = reshape(expand(reshape(places[1], (count, 1, 1, pooled[1], columns)), whole), (1, -1))
-    is_near = (y >= -1) & (y <= sizes[0]) & (x >= -1) & (x <= sizes[1])
-    image = expand(reshape(boxes[:, 0], (count, 1, 1, 1, 1)), whole)
-    bounded = _bounded([y, x], sizes)
-    flat = reshape(permute(input, 1, 0, 2, 3), (1, channels, -1))
-    read = _linear(flat, (n, *sizes), [reshape(image, (1, -1)), *bounded], False)
-    read = mul(read, unsqueeze(as_type(is_near, read.meta.dtype), 1))
-    read = reshape(read, (channels, *whole))
-    weight = mul(
-        reshape(kept[0], (count, 1, rows, 1, 1)), reshape(kept[1], (count, 1, 1, 1, columns))
+    boxes = rois.detach()
+    return pool.roi_align(
+        input,
+        as_type(boxes[:, 1:], float64 if input.meta.dtype is float64 else float32),
+        as_type(boxes[:, 0], int64),
+        size=(int(pooled_h), int(pooled_w)),
+        scale=float(spatial_scale),
+        sampling_ratio=max(int(sampling_ratio), 0),
+        aligned=bool(aligned),
     )
-    out = mul(read, as_type(weight, read.meta.dtype)).sum((3, 5))
-    return permute(out, 1, 0, 2, 3)
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float = 0.5) -> Tensor:

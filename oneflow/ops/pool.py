@@ -1,4 +1,5 @@
-"""Pooling over 1, 2 or 3 spatial dims: maximum, average, and average to a given output size."""
+"""Pooling over 1, 2 or 3 spatial dims: maximum, average, and average to a given output size; and
+RoIAlign, which averages the cells of boxes (He et al., arXiv:1703.06870)."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import math
 from typing import TYPE_CHECKING, TypedDict
 
 from oneflow.core.dtype import int64
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float, require_shape
 from oneflow.ops.conv import Sizes, check_spatial
@@ -286,3 +287,144 @@ class AdaptiveAvgPoolGrad(_Linear):
 
 
 adaptive_avg_pool_grad = declare(AdaptiveAvgPoolGrad)
+
+
+# ---- cells of boxes ------------------------------------------------------------------------------
+
+
+class Cells(TypedDict):
+    """The attrs that cut boxes into cells, and place the points of a cell.
+
+    scale: pixels of the image per unit of the boxes. sampling_ratio: points along a side of a cell;
+    0: as many as the side has pixels. aligned: the middle of a pixel lies at its index plus 1/2.
+    """
+
+    scale: float
+    sampling_ratio: int
+    aligned: bool
+
+
+def _check_boxes(name: str, boxes: Operand, images: Operand) -> None:
+    if boxes.ndim != 2 or boxes.shape[1] != 4 or images.shape != boxes.shape[:1]:
+        raise ShapeError(
+            f"{name}: needs boxes (R, 4: x1, y1, x2, y2) and their images (R,), got {boxes.meta}, "
+            f"{images.meta}"
+        )
+    require_float(name, boxes)
+    if images.dtype is not int64:
+        raise DTypeError(f"{name}: the images of the boxes must be int64, got {images.meta}")
+
+
+class RoiAlign(Op):
+    """out[r, c, i, j] = the mean of x[images[r], c] over the points of cell (i, j) of box r, each
+    interpolated between its four pixels; points outside of the image by more than a pixel are 0.
+
+    x: (N, C, H, W); boxes: (R, 4: x1, y1, x2, y2), which get no gradient; images: (R,), int64; out:
+    (R, C, *size).
+    """
+
+    name = "roi_align"
+    precision = "follow"
+    stays_wide = (1,)
+
+    @staticmethod
+    def infer(
+        x: Operand,
+        boxes: Operand,
+        images: Operand,
+        *,
+        size: tuple[int, int],
+        **cells: Unpack[Cells],
+    ) -> TensorType:
+        require_float("roi_align", x)
+        if x.ndim != 4 or min(size) < 1 or min(x.shape[2:]) < 1:
+            raise ShapeError(
+                f"roi_align: needs images (N, C, H, W) with pixels and at least one cell, got "
+                f"{x.meta} and {size} cells"
+            )
+        _check_boxes("roi_align", boxes, images)
+        return x.meta.with_shape((boxes.shape[0], x.shape[1], *size))
+
+    @staticmethod
+    def positions(x: TensorType, *_: TensorType, **__: object) -> dict[int, range]:
+        return {2: range(x.shape[0])}
+
+    @staticmethod
+    def sbp(x: TensorType, *_: TensorType, **__: object) -> list[SbpSignature]:
+        return [
+            SbpSignature((Split(1), BROADCAST, BROADCAST), (Split(1),)),
+            SbpSignature((BROADCAST, Split(0), Split(0)), (Split(0),)),
+            signature("P B B -> P"),
+        ]
+
+    @staticmethod
+    def grad(
+        d_out: Tensor,
+        x: Tensor,
+        boxes: Tensor,
+        images: Tensor,
+        out: Tensor,
+        *,
+        size: tuple[int, int],
+        **cells: Unpack[Cells],
+    ) -> Gradients:
+        batch, _, height, width = x.meta.shape
+        shape = (batch, height, width)
+        return (lambda: roi_align_grad(d_out, boxes, images, shape=shape, **cells)), None, None
+
+
+roi_align = declare(RoiAlign)
+
+
+class RoiAlignGrad(Op):
+    """d_x (N, C, H, W): each d_out (R, C, rows, columns) is spread over the pixels that `roi_align`
+    reads. shape: N, H, W."""
+
+    name = "roi_align_grad"
+
+    @staticmethod
+    def infer(
+        d_out: Operand,
+        boxes: Operand,
+        images: Operand,
+        *,
+        shape: tuple[int, int, int],
+        **cells: Unpack[Cells],
+    ) -> TensorType:
+        _check_boxes("roi_align_grad", boxes, images)
+        if d_out.ndim != 4 or d_out.shape[0] != boxes.shape[0]:
+            raise ShapeError(
+                f"roi_align_grad: needs (R, C, rows, columns) and boxes (R, 4), got {d_out.meta}, "
+                f"{boxes.meta}"
+            )
+        batch, *spatial = shape
+        return d_out.meta.with_shape((batch, d_out.shape[1], *spatial))
+
+    @staticmethod
+    def positions(*_: TensorType, shape: tuple[int, int, int], **__: object) -> dict[int, range]:
+        return {2: range(shape[0])}
+
+    @staticmethod
+    def sbp(d_out: TensorType, *_: TensorType, **__: object) -> list[SbpSignature]:
+        return [
+            SbpSignature((Split(1), BROADCAST, BROADCAST), (Split(1),)),
+            SbpSignature((Split(0), Split(0), Split(0)), (PARTIAL,)),
+            signature("P B B -> P"),
+        ]
+
+    @staticmethod
+    def grad(
+        dd: Tensor,
+        d_out: Tensor,
+        boxes: Tensor,
+        images: Tensor,
+        d_x: Tensor,
+        *,
+        shape: tuple[int, int, int],
+        **cells: Unpack[Cells],
+    ) -> Gradients:
+        size = (d_out.meta.shape[2], d_out.meta.shape[3])
+        return (lambda: roi_align(dd, boxes, images, size=size, **cells)), None, None
+
+
+roi_align_grad = declare(RoiAlignGrad)

@@ -15,6 +15,7 @@ from oneflow.core import dtype as dtypes
 
 from .activation_samples import ACTIVATION_SAMPLES
 from .attention_samples import ATTENTION_SAMPLES
+from .box_samples import BOX_SAMPLES
 from .nn_samples import NN_SAMPLES
 from .one_embedding_samples import ONE_EMBEDDING_SAMPLES
 from .recurrent_samples import RECURRENT_SAMPLES
@@ -612,6 +613,6 @@ ARITHMETIC: list[Sample] = [
 ]  # fmt: skip
 
 SAMPLES = [
-    *ARITHMETIC, *ACTIVATION_SAMPLES, *ATTENTION_SAMPLES, *NN_SAMPLES, *ONE_EMBEDDING_SAMPLES,
-    *RECURRENT_SAMPLES, *ROW_SAMPLES, *SPECIAL_SAMPLES,
+    *ARITHMETIC, *ACTIVATION_SAMPLES, *ATTENTION_SAMPLES, *BOX_SAMPLES, *NN_SAMPLES,
+    *ONE_EMBEDDING_SAMPLES, *RECURRENT_SAMPLES, *ROW_SAMPLES, *SPECIAL_SAMPLES,
 ]  # fmt: skip

@@ -64,7 +64,6 @@ gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GP
 
 clients: ## packages from the index that use the library, unchanged, beside PyTorch; writes docs/CLIENTS.md (ONLY=a,b AGAIN=1 FRESH=1)
 	$(PYTHON) -m tests.clients --only '$(ONLY)' $(if $(AGAIN),--again) $(if $(FRESH),--fresh)
-	$(if $(ONLY),,timeout 5400 $(PYTHON) -m pytest -m client tests/clients -rs)
 
 bench: ## every program of benchmarks/ that measures
 	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done

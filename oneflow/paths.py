@@ -140,7 +140,7 @@ PATHS: dict[str, str] = {
     "fx.proxy": "compat.torch.fx",
     "hpu": "compat.torch.absent_device",
     "jit.annotations": "jit compat.torch.marks",
-    "library": "compat.torch.marks",
+    "library": "compat.torch.custom_ops",
     "mlu": "compat.torch.absent_device",
     "mock_torch.dyn_mock_mod": "mock_torch.package",
     "mock_torch.mock_importer": "mock_torch.switching mock_torch.importer",

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from oneflow.core.errors import ArgumentError
+from oneflow.core.dtype import float64, uint8
+from oneflow.core.errors import ArgumentError, DTypeError
 from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, one_dim, spatial_sizes
 from oneflow.functional.from_data import beside
@@ -63,16 +64,25 @@ def interpolate(
     if ndim not in _MODES[mode] and not (ndim in (1, 2, 3) and mode.endswith("linear")):
         raise ArgumentError(f"interpolate: mode {mode!r} does not resize {input.meta}")
     wanted, factors = _wanted(input, size, scale_factor, bool(recompute_scale_factor))
+    dtype = input.meta.dtype
+    is_picture = dtype is uint8 and mode.endswith(("linear", "cubic"))
+    if not (dtype.is_floating_point or is_picture or mode.startswith("nearest")):
+        raise DTypeError(
+            f"interpolate: mode {mode!r} does not resize {input.meta}; use a floating-point dtype, "
+            "or uint8 for pictures"
+        )
     if mode == "area":
         return adaptive_avg_pool(input, output_size=tuple(wanted))
     x = input
-    for k, (n, factor) in enumerate(zip(wanted, factors, strict=True)):
+    # Rows before columns: bytes are rounded after each, and PyTorch takes them in this order.
+    for k, (n, factor) in reversed([*enumerate(zip(wanted, factors, strict=True))]):
         if mode.startswith("nearest"):
             x = _nearest(x, k + 2, n, factor, 0.5 if mode == "nearest-exact" else 0.0)
         else:
             form = _antialiased if antialias else _interpolated
             table = form(x.meta.shape[k + 2], n, factor, bool(align_corners), mode == "bicubic")
-            x = x if table is None else _times(x, k + 2, table)
+            times = _bytes_times if is_picture else _times
+            x = x if table is None else times(x, k + 2, table)
     return apart(x, input)
 
 
@@ -158,6 +168,20 @@ def _times(x: Tensor, dim: int, weights: Array) -> Tensor:
     table = as_type(beside(x, weights), x.meta.dtype)
     at = one_dim(dim, x.ndim, "interpolate")
     return matmul(x.transpose(at, -1), table).transpose(at, -1)
+
+
+def _bytes_times(x: Tensor, dim: int, weights: Array) -> Tensor:
+    """A dim of uint8 multiplied by weights in fixed point, and rounded.
+
+    The weights have as many bits behind the point as the largest leaves of 16, as in PyTorch: so
+    pictures are the same to the last bit.
+    """
+    bits = 0
+    while bits < 22 and 0.5 + weights.max() * 2.0 ** (bits + 1) < 2**15:
+        bits += 1
+    fixed = np.trunc(weights * 2.0**bits + np.copysign(0.5, weights))
+    total = _times(as_type(x, float64), dim, fixed)  # integers below 2 ** 53: exact
+    return as_type(((total + 2.0 ** (bits - 1)) / 2.0**bits).floor().clamp(0, 255), uint8)
 
 
 def upsample_nearest(

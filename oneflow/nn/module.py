@@ -61,9 +61,12 @@ class Module:
     dump_patches: bool = False
     _version: int = 1
     """Written into the metadata of state dicts, for `_load_from_state_dict` of later versions."""
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Module | None]
+    if TYPE_CHECKING:  # at run time, `typing.get_type_hints(layer)` could not look these names up
+        _parameters: dict[str, Parameter | None]
+        _buffers: dict[str, Tensor | None]
+        _modules: dict[str, Module | None]
+        forward: Callable[..., Any]
+        """Computes the module's result; every subclass that is called defines it."""
 
     def __init__(self) -> None:
         d = self.__dict__
@@ -76,8 +79,8 @@ class Module:
 
     # ---- the call --------------------------------------------------------------------------------
 
-    forward: Callable[..., Any] = _no_forward
-    """Computes the module's result; every subclass that is called defines it."""
+    if not TYPE_CHECKING:
+        forward = _no_forward
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         call_module = current_mode().call_module
@@ -415,7 +418,7 @@ class Module:
 
     def to(
         self: Self,
-        *args: DeviceLike | DType | Tensor,
+        *args: DeviceLike | DType | Tensor | int | None,
         device: DeviceLike | None = None,
         dtype: DType | None = None,
         non_blocking: bool = False,
@@ -679,7 +682,9 @@ def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
 
 
 def _parse_to(
-    args: tuple[DeviceLike | DType | Tensor, ...], device: DeviceLike | None, dtype: DType | None
+    args: tuple[DeviceLike | DType | Tensor | int | None, ...],
+    device: DeviceLike | None,
+    dtype: DType | None,
 ) -> tuple[DeviceLike | None, DType | None]:
     """device (anything `Tensor.to` takes, or None) and dtype of the arguments of `Module.to`."""
     for arg in args:
@@ -690,7 +695,9 @@ def _parse_to(
             device = arg.placement.type if arg.is_global else arg.device
         elif isinstance(arg, str | Device):
             device = arg
-        else:
+        elif isinstance(arg, int) and not isinstance(arg, bool):
+            device = Device("cuda", arg)
+        elif arg is not None and not isinstance(arg, bool):  # True: non_blocking
             raise TypeError(f"to() takes a device, a dtype or a tensor, got {arg!r}")
     if dtype is not None and not dtype.is_floating_point:
         raise TypeError(f"nn.Module.to only accepts floating point dtypes, but got {dtype}")

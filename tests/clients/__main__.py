@@ -11,6 +11,7 @@ from .client import Client, all_clients
 from .environment import Environment, InstallError
 from .installing import FOLDER
 from .records import PAGE, Record, key_of, library_state, record_of, store, stored, write_table
+from .suites import judge_suite, named_versions
 from .verdict import Outcome, judge
 
 
@@ -18,17 +19,22 @@ def run_client(client: Client, folder: Path, *, again: bool, fresh: bool) -> Rec
     """Return the record of a client, which runs unless a record of the same state is there."""
     began = time.monotonic()
     environment = Environment(client, folder)
-    try:
-        environment.install(anew=fresh)
-    except InstallError as error:
-        failed = [Outcome("installation", trouble=str(error))]
-        return record_of(client, "", {}, failed, time.monotonic() - began)
-    versions = environment.versions()
+    if not client.suite:
+        try:
+            environment.install(anew=fresh)
+        except InstallError as error:
+            failed = [Outcome("installation", trouble=str(error))]
+            return record_of(client, "", {}, failed, time.monotonic() - began)
+    versions = named_versions(client) if client.suite else environment.versions()
     key = key_of(client, versions, library_state())
     kept = stored(folder / "records", client.name)
     if kept is not None and kept.key == key and not again:
         return kept
-    outcomes = judge(client, environment, folder / "output" / client.name)
+    output = folder / "output" / client.name
+    if client.suite:
+        outcomes = judge_suite(client, folder, output)
+    else:
+        outcomes = judge(client, environment, output)
     record = record_of(client, key, versions, outcomes, time.monotonic() - began)
     store(folder / "records", record)
     return record

@@ -16,7 +16,8 @@ class Client:
 
     packages: requirements for pip; the first one gives the version in the table. ran: the sentence
     of the table. tolerance: of numbers that are not integers, as a part of the largest value.
-    refused: task -> feature that the library refuses on purpose.
+    refused: task -> feature that the library refuses on purpose. suite: expression that chooses
+    tests of test_clients.py, which the client has instead of tasks.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Client:
     tolerance: float = 1e-4
     time_limit_s: float = 300.0
     refused: tuple[tuple[str, str], ...] = ()
+    suite: str = ""
 
     @property
     def digest(self) -> str:
@@ -47,7 +49,7 @@ def read(file: Path) -> Client:
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
-        and target.id in ("PACKAGES", "TOLERANCE", "TIME_LIMIT_S", "REFUSED")
+        and target.id in ("PACKAGES", "TOLERANCE", "TIME_LIMIT_S", "REFUSED", "SUITE")
     }
     tasks = [
         node.name
@@ -56,9 +58,11 @@ def read(file: Path) -> Client:
     ]
     docstring = ast.get_docstring(tree)
     refused = constants.get("REFUSED", {})
-    if not docstring or not tasks or not refused.keys() <= set(tasks):
+    is_whole = bool(tasks) != ("SUITE" in constants) and refused.keys() <= set(tasks)
+    if not docstring or not is_whole:
         raise ValueError(
-            f"{file.name}: a client needs a docstring, functions `task_...`, and REFUSED of these"
+            f"{file.name}: a client needs a docstring, functions `task_...` or a SUITE, and "
+            "REFUSED of these tasks"
         )
     return Client(
         name=file.stem.replace("_", "-"),
@@ -69,6 +73,7 @@ def read(file: Path) -> Client:
         tolerance=constants.get("TOLERANCE", 1e-4),
         time_limit_s=constants.get("TIME_LIMIT_S", 300.0),
         refused=tuple(refused.items()),
+        suite=constants.get("SUITE", ""),
     )
 
 

@@ -65,10 +65,11 @@ def told(outcomes: Sequence[Outcome]) -> str:
     good = [o for o in outcomes if not o.trouble and not o.refused]
     all_of = "all" if len(good) == len(outcomes) else f"{len(good)} of"
     num_values = sum(o.num_values for o in good)
-    parts = [f"{all_of} {len(outcomes)} tasks agree ({num_values} values)"] if good else []
+    values = f" ({num_values} values)" if num_values else ""
+    parts = [f"{all_of} {len(outcomes)} tasks agree{values}"] if good else []
     if len(good) == len(outcomes) == 1:
-        parts = [f"agrees ({num_values} values)"]
-    parts += [f"{o.name}: refused ({o.refused})" for o in outcomes if o.refused and not o.trouble]
+        parts = [f"agrees{values}"]
+    parts += [f"{o.name}: {plain(o.refused)}" for o in outcomes if o.refused and not o.trouble]
     parts += [f"{o.name}: {plain(o.trouble)}" for o in outcomes if o.trouble]
     return "; ".join(parts)
 

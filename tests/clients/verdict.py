@@ -21,7 +21,11 @@ SIDES = ("torch", "oneflow")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one task.  trouble: "" where both sides agree.  num_values: values compared."""
+    """Result of one task.
+
+    num_values: values compared. trouble: "" where both sides agree. refused: what was not run, or
+    stops on purpose.
+    """
 
     task: str
     num_values: int = 0
@@ -92,7 +96,7 @@ def outcome_of(task: str, client: Client, theirs: dict[str, Any], ours: dict[str
     feature = dict(client.refused).get(task)
     if feature is not None:
         trouble = "" if "error" in ours else f"{feature} is said to be refused, but the task ended"
-        return Outcome(task, trouble=trouble, refused=feature)
+        return Outcome(task, trouble=trouble, refused=f"refused ({feature})")
     if "error" in ours:
         return Outcome(task, trouble=ours["error"])
     wanted, found = unpacked(theirs["values"]), unpacked(ours["values"])
@@ -118,6 +122,8 @@ def difference(
         if theirs.dtype.kind != ours.dtype.kind:
             return f"{name} is of {ours.dtype}, on PyTorch of {theirs.dtype}"
         if theirs.dtype.kind not in "fc":
+            if theirs.size == 1 and theirs != ours:
+                return f"{name} is {ours.item()!r}, on PyTorch {theirs.item()!r}"
             if not np.array_equal(theirs, ours):
                 return f"{name} differs in {np.mean(theirs != ours):.0%} of its elements"
             continue

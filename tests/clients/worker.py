@@ -7,7 +7,7 @@ soon as it has ended: its values, or its error.
 from __future__ import annotations
 
 import base64
-import importlib
+import importlib.util
 import io
 import json
 import os
@@ -74,6 +74,38 @@ def libraries_of_pytorch() -> list[str]:
     return sorted(name for name, file in files.items() if "site-packages/torch/" in file)
 
 
+def stand_in_for_torchvision(torch: Any) -> None:
+    """Give torchvision ops in Python where its C++ code, built for CUDA, cannot be loaded."""
+    found = importlib.util.find_spec("torchvision")
+    if found is None or found.origin is None:
+        return
+    try:
+        torch.ops.load_library(str(Path(found.origin).with_name("_C.so")))
+    except OSError:
+        from . import regions
+
+        owner = torch.library.Library("torchvision", "DEF")
+        _kept.append(owner)
+        for key, schema, function in (
+            ("CPU", "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", regions.nms),
+            (
+                "CompositeImplicitAutograd",
+                "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
+                "SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor",
+                regions.roi_align,
+            ),
+        ):
+            owner.define(schema)
+            owner.impl(schema.partition("(")[0], function, key)
+        owner.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        extension = importlib.import_module("torchvision.extension")
+        extension._has_ops = lambda: True
+
+
+_kept: list[object] = []
+"""Libraries of ops, which end with their objects."""
+
+
 def run(side: str, name: str, out: Path) -> None:
     """Run all tasks of a client's file on one side."""
     if side == "oneflow":
@@ -82,6 +114,8 @@ def run(side: str, name: str, out: Path) -> None:
         mock_torch.enable(lazy=True, mock_version=MOCK_VERSION)
     import torch
 
+    if side == "torch":
+        stand_in_for_torchvision(torch)
     module = importlib.import_module(f"tests.clients.tasks.{name}")
     with out.open("w") as lines:
         for task in [task for task in vars(module) if task.startswith("task_")]:

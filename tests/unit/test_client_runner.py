@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from tests.clients.client import Client, all_clients, read
 from tests.clients.records import BEGIN, END, PAGE, Record, plain, told, write_table
+from tests.clients.suites import named_versions, outcome_of_case
 from tests.clients.verdict import Outcome, difference, outcome_of
 from tests.clients.worker import packed, unpacked
 
@@ -29,7 +31,8 @@ def test_every_client_of_the_repository_is_readable_and_in_the_table() -> None:
     clients = all_clients()
     table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
     lines = {line.split("|")[1].strip() for line in table.strip().splitlines()}
-    assert not [one.name for one in clients if one.name not in lines], "run `make clients`"
+    missing = [one.name for one in clients if one.name not in lines and not one.suite]
+    assert not missing, "run `make clients`"
 
 
 def test_a_file_declares_its_client(tmp_path: Path) -> None:
@@ -72,7 +75,7 @@ def test_objects_are_no_values() -> None:
         ([1, 2], [1, 3], "x differs in 50% of its elements"),
         ([1, 2], [1.0, 2.0], "x is of float64, on PyTorch of int64"),
         ([1.0], [[1.0]], "x has shape (1, 1), on PyTorch (1,)"),
-        ("abc", "abd", "x differs in 100% of its elements"),
+        ("abc", "abd", "x is 'abd', on PyTorch 'abc'"),
     ],
 )
 def test_values_are_compared(theirs: object, ours: object, said: str) -> None:
@@ -87,7 +90,7 @@ def test_a_task_that_is_refused_must_stop(tmp_path: Path) -> None:
     one = client(tmp_path)
     ended = {"values": packed({"x": 1.0})}
     stops = outcome_of("task_b", one, ended, {"error": "OneFlowError: fx"})
-    assert (stops.trouble, stops.refused) == ("", "torch.fx")
+    assert (stops.trouble, stops.refused) == ("", "refused (torch.fx)")
     assert "said to be refused" in outcome_of("task_b", one, ended, ended).trouble
 
 
@@ -104,12 +107,32 @@ def test_a_cell_says_which_tasks_agree() -> None:
     assert told([good, bad]) == (
         "1 of 2 tasks agree (3 values); bad one: KeyError: 'x' @ file.py:3 &lt; other.py:4"
     )
-    refused = Outcome("task_r", refused="torch.fx")
+    refused = Outcome("task_r", refused="refused (torch.fx)")
     assert told([good, refused]) == "1 of 2 tasks agree (3 values); r: refused (torch.fx)"
 
 
 def test_a_cell_has_no_folder_of_this_machine() -> None:
     assert plain("no file\n'/tmp/x-1/lib/a.py', see a/b") == "no file 'a.py', see a/b"
+
+
+def test_cases_of_a_suite_become_outcomes() -> None:
+    report = """<testsuite><testcase name="test_a" /><testcase name="test_b"><failure
+    message="assert 1 == 2" /></testcase><testcase name="test_c"><skipped message="no folder" />
+    </testcase></testsuite>"""
+    cases = [outcome_of_case(one) for one in ElementTree.fromstring(report).iter("testcase")]
+    assert [one.name for one in cases] == ["a", "b", "c"]
+    assert [one.trouble for one in cases] == ["", "assert 1 == 2", ""]
+    assert [one.refused for one in cases] == ["", "", "not run: no folder"]
+    assert told(cases) == "1 of 3 tasks agree; c: not run: no folder; b: assert 1 == 2"
+
+
+def test_a_suite_has_no_tasks(tmp_path: Path) -> None:
+    text = "'''Models.'''\nPACKAGES = 'timm==1.0 x'\nSUITE = 'timm'\n"
+    found = client(tmp_path, text)
+    assert (found.suite, found.tasks) == ("timm", ())
+    assert named_versions(found) == {"timm": "1.0", "x": "main"}
+    with pytest.raises(ValueError, match="needs a docstring"):
+        client(tmp_path, text + "def task_a(torch): pass\n")
 
 
 def test_a_table_keeps_clients_that_did_not_run(tmp_path: Path) -> None:

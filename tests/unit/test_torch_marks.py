@@ -49,24 +49,6 @@ def test_packages_hear_that_they_are_traced() -> None:
     assert asked == [[True] * 3] and not any(ask() for ask in questions)
 
 
-def test_custom_op_calls_its_function() -> None:
-    library = importlib.import_module("oneflow.library")
-
-    @library.custom_op("mine::double", mutates_args=())
-    def double(x: flow.Tensor) -> flow.Tensor:
-        return 2 * x
-
-    @double.register_fake
-    def _(x: flow.Tensor) -> flow.Tensor:
-        return x
-
-    library.register_autograd("mine::double", lambda *_: None)
-    x = flow.tensor([1.0, 2.0], requires_grad=True)
-    double(x).sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [2.0, 2.0]
-
-
 def test_trees_match_pytorchs() -> None:
     ours, theirs = (importlib.import_module(f"{m}.utils._pytree") for m in ("oneflow", "torch"))
     point = namedtuple("point", "x y")

@@ -7,9 +7,10 @@ touching the Python object, and a resumed run needs nothing but the step number.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import methodcaller
 from typing import Any, ClassVar
 
@@ -27,7 +28,8 @@ class LRScheduler(ABC):
     must have `initial_lr`. PyTorch's name for it, `last_epoch`, is taken too.
     verbose: print the rates at each step.
     A subclass gives `get_lr(base_lr, step)`; or, as in PyTorch, a `get_lr()` that returns the
-    rates of all groups at `self.last_epoch`.
+    rates of all groups at `self.last_epoch`. Either way `get_lr()` can be called, and
+    `super().get_lr()` in a subclass of another schedule.
     Raises TypeError for anything but an Optimizer, KeyError for a missing `initial_lr`.
     """
 
@@ -45,7 +47,10 @@ class LRScheduler(ABC):
 
     def __init_subclass__(cls) -> None:
         if "get_lr" in vars(cls):
-            cls._asks_for_all = vars(cls)["get_lr"].__code__.co_argcount == 1
+            formula = vars(cls)["get_lr"]
+            cls._asks_for_all = formula.__code__.co_argcount == 1
+            if not cls._asks_for_all:
+                setattr(cls, "get_lr", _for_one_or_all(formula))  # noqa: B010
 
     def __init__(
         self,
@@ -216,6 +221,26 @@ class LRScheduler(ABC):
         skipped = ("last_step", "last_epoch", "_step_count", *self._not_saved)
         self.__dict__.update({k: v for k, v in state_dict.items() if k not in skipped})
         self.last_step = step
+
+
+def _for_one_or_all(
+    formula: Callable[[Any, float, float], float],
+) -> Callable[..., float | list[float]]:
+    """Return a `get_lr` that gives one rate, or without arguments those of all groups."""
+
+    @functools.wraps(formula)
+    def get_lr(
+        self: LRScheduler, base_lr: float | None = None, step: float | None = None
+    ) -> float | list[float]:
+        if base_lr is not None and step is not None:
+            return formula(self, base_lr, step)
+        # A subclass may have put its own `get_lr` before this one: the common `lr_of` asks that.
+        if type(self).lr_of is LRScheduler.lr_of:
+            return [formula(self, base, self.last_step) for base in self.base_lrs]
+        rates = enumerate(self.base_lrs)
+        return [self.lr_of(base, index, self.last_step) for index, base in rates]
+
+    return get_lr
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

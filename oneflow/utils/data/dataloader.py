@@ -334,11 +334,33 @@ class _Queue:
         self.deal()
 
 
+def _as_loader(loader: DataLoader) -> DataLoader:
+    """Return the loader; of another class, a loader with the attributes that PyTorch's passes read.
+
+    fastai's loader, for one, is none of ours, and hands an object with these to a pass.
+    """
+    if isinstance(loader, DataLoader):
+        return loader
+    made = object.__new__(DataLoader)
+    names = "dataset num_workers timeout drop_last collate_fn worker_init_fn generator "
+    names += "multiprocessing_context prefetch_factor pin_memory"
+    for name in names.split():
+        setattr(made, name, getattr(loader, name))
+    made.is_stream = loader._dataset_kind == DatasetKind.Iterable
+    made.sampler = loader._index_sampler
+    made.batch_sampler = made.sampler if loader._auto_collation else None
+    made.persistent_workers = False  # the loader itself would have to keep them
+    made._workers, made._epoch, made._kept = [], 0, None
+    return made
+
+
 class _BaseDataLoaderIter(Iterator[Any]):
     """One pass over a loader; its length is that of the loader."""
 
+    _loader: DataLoader
+
     def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
+        self._loader = _as_loader(loader)
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -349,6 +371,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 
     def __init__(self, loader: DataLoader) -> None:
         super().__init__(loader)
+        loader = self._loader
         host_seed(loader.generator)  # what workers would be given: orders do not depend on them
         self._indices = iter(loader._index_sampler)
         self._fetcher, self._pins = Fetcher(loader._work(0)), loader._pins()
@@ -365,6 +388,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def __init__(self, loader: DataLoader) -> None:
         super().__init__(loader)
+        loader = self._loader
         self._workers, self._queue = loader._ahead()
         self._epoch, self._death = loader._epoch, ""
 

@@ -157,6 +157,10 @@ def test_conversion_keeps_objects_and_integers() -> None:
     assert m.half().shift.dtype is float16 and m.float().shift.dtype is float32
     assert m.to(wrap(np.zeros(1))).weight.dtype is float64
     assert m.to("cpu", float32).weight.dtype is float32 and weight.tolist() == [2.0, 2.0]
+    assert m.to(None) is m and m.weight.dtype is float32
+    assert m.to(None, float64, True).weight.dtype is float64  # True: non_blocking
+    with pytest.raises(TypeError, match=r"got 1\.5"):
+        m.to(1.5)
     with pytest.raises(TypeError, match="floating point"):
         m.to(int64)
     with pytest.raises(OneFlowError, match="placement and sbp"):

@@ -5,6 +5,7 @@ onediff gives our classes the attributes of a PyTorch layer, without our `__init
 
 from __future__ import annotations
 
+import typing
 from collections import OrderedDict
 from typing import Any
 
@@ -86,3 +87,13 @@ def test_a_layer_works_with_the_attributes_of_pytorchs(
         wanted = theirs(*(torch.from_numpy(a) for a in inputs)).numpy()
     found = with_attributes_of(theirs)(*(wrap(a) for a in inputs)).numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+LOSSES = [name for name in dir(nn) if name.endswith("Loss") and hasattr(torch.nn, name)]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_hints_of_losses_need_no_names_of_ours(name: str) -> None:
+    """Libraries ask an instance for its hints, among names of their own."""
+    made = object.__new__(getattr(nn, name))
+    assert typing.get_type_hints(made, {})["training"] is bool

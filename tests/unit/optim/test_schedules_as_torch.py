@@ -184,6 +184,25 @@ def test_a_schedule_written_for_torch_runs() -> None:
     assert schedule.group_lr(1, 3) == pytest.approx(0.0125) and schedule.last_epoch == 1
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_get_lr_without_arguments_gives_all_rates(name: str) -> None:
+    """PyTorch's form, by which packages ask schedules, and subclasses call what they extend."""
+    made, other = _optimizer(ours, momentum=0.7), _optimizer(theirs, momentum=0.7)
+    schedule = SCHEDULES[name](ours.lr_scheduler, made)
+    assert schedule.get_lr() == schedule.get_last_lr()
+
+    class Asking(type(schedule)):  # type: ignore[misc]
+        def get_lr(self) -> Any:
+            return super().get_lr()
+
+    schedule.__class__ = Asking
+    found = _followed(ours, name, made, schedule, STEPS)
+    wanted = _followed(theirs, name, other, SCHEDULES[name](theirs.lr_scheduler, other), STEPS)
+    rates = [np.array(rows)[:, :2] for rows in (found, wanted)]
+    np.testing.assert_allclose(*rates, rtol=1e-9, atol=1e-12)
+
+
 def test_a_rate_that_is_a_tensor_is_filled() -> None:
     rate = wrap(np.array(0.5))
     optimizer = ours.SGD([Parameter(wrap(np.zeros(2)))], lr=rate)

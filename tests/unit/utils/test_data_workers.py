@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch.utils.data as theirs
 from numba import prange
 
 from oneflow.functional.random_state import Generator
 from oneflow.kernels.fused.math import vectorized
 from oneflow.tensor.tensor import wrap
+from oneflow.utils import data
 from oneflow.utils.data import (
     DataLoader,
     Dataset,
@@ -268,3 +270,34 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+class OthersLoader:
+    """A loader as fastai writes them: a class of its own that hands itself to PyTorch's passes."""
+
+    _auto_collation, _dataset_kind, _index_sampler = False, 1, range(99)
+    _IterableDataset_len_called = generator = worker_init_fn = multiprocessing_context = None
+    drop_last, pin_memory, persistent_workers, pin_memory_device = False, False, False, ""
+    timeout, in_order, _get_shared_seed = 0, True, lambda *_: None
+
+    def __init__(self, num_workers: int) -> None:
+        self.dataset, self.num_workers = self, num_workers
+        self.prefetch_factor = 2 if num_workers else None
+
+    def collate_fn(self, batch: Any) -> Any:
+        return [batch]
+
+    def __iter__(self) -> Any:
+        info = get_worker_info() or theirs.get_worker_info()
+        return iter(range(10 * info.id if info else 0, 10 * info.id + 3 if info else 3))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_passes_take_loaders_of_other_classes(num_workers: int) -> None:
+    name = "_MultiProcessingDataLoaderIter" if num_workers else "_SingleProcessDataLoaderIter"
+    ours, reference = (
+        list(getattr(library.dataloader, name)(OthersLoader(num_workers)))
+        for library in (data, theirs)
+    )
+    assert ours == reference
+    assert len(ours) == 3 * max(1, num_workers)

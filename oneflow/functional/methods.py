@@ -532,7 +532,7 @@ PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "imag": complex_numbers.imag,
     "itemsize": lambda self: self.element_size(),
     "nbytes": lambda self: self.element_size() * self.numel(),
-    "is_meta": lambda self: self._placement is None and self._device.type == "meta",
+    "is_meta": lambda self: (self._placement or self._device).type == "meta",
     **dict.fromkeys(
         (
             "is_sparse",

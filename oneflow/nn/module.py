@@ -17,6 +17,7 @@ from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
 from oneflow.core.errors import PlacementError
 from oneflow.core.no_effect import without_effect
+from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, as_nd_sbp
 from oneflow.functional.creation import empty_like, zeros_like
 from oneflow.kernels.array import Array
@@ -469,8 +470,15 @@ class Module:
         return self.to(dst_type)
 
     def to_empty(self: Self, *, device: DeviceLike | None = None, recurse: bool = True) -> Self:
-        """Moves all parts to a device, without their values."""
-        return self._apply(lambda x: empty_like(x, device=device))
+        """Moves all parts to a device, without their values; global ones stay on their ranks."""
+
+        def empty(x: Tensor) -> Tensor:
+            if x._placement is None or device is None:
+                return empty_like(x, device=device)
+            placement = Placement(Device(device).type, x._placement.ranks)
+            return empty_like(x, placement=placement, sbp=x._sbp)
+
+        return self._apply(empty)
 
     def compile(self, *, fullgraph: bool = False, **_: object) -> None:
         """Lets `forward` run compiled from now on; see `flow.compile`, whose arguments it takes."""

@@ -7,7 +7,9 @@ only, so they decide alike without asking each other. Ranks outside follow along
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -383,11 +385,34 @@ def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor,
     return tuple([_brought_to(x, cast(Placement, first)) for x in inputs])
 
 
+class _Copies(threading.local):
+    """Whether this thread takes local tensors for copies of one whole."""
+
+    are_taken = False
+
+
+_copies = _Copies()
+
+
+@contextmanager
+def local_tensors_as_copies() -> Iterator[None]:
+    """A block in which a local tensor that meets global ones counts as one of their copies: it must
+    be the same on all ranks, and need no gradient.
+    """
+    before, _copies.are_taken = _copies.are_taken, True
+    try:
+        yield
+    finally:
+        _copies.are_taken = before
+
+
 def _number_on(placement: Placement, x: Tensor) -> Tensor:
     """A local tensor without dims or gradients on the placement, as a Python number would be: it
-    must be the same on all ranks. Any other tensor as it is.
+    must be the same on all ranks. Any other tensor as it is, but for copies.
     """
-    if x._placement is not None or x.meta.shape or x._requires_grad or x.value is not None:
+    if x._placement is not None or x._requires_grad or x.value is not None:
+        return x
+    if x.meta.shape and not _copies.are_taken:
         return x
     return from_whole(to_host(x._array), placement, all_broadcast(placement.ndim))
 

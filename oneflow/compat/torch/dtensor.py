@@ -15,6 +15,7 @@ from oneflow.autograd.function import Function, FunctionCtx
 from oneflow.boxing.boxes import shard_box
 from oneflow.compat.torch.device_mesh import DeviceMesh
 from oneflow.core.config import current_config
+from oneflow.core.device import META
 from oneflow.core.errors import CallError, PlacementError
 from oneflow.core.operand import ShapeLike
 from oneflow.core.placement import Placement as Ranks
@@ -25,6 +26,11 @@ from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.eager_global import empty_shard
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
+
+
+def is_meta(x: Tensor) -> bool:
+    """Whether a tensor, local or global, has no values."""
+    return (x._placement or x._device).type == META
 
 
 class Placement:
@@ -156,7 +162,12 @@ def as_local(x: Tensor, grad_placements: Placements = None) -> Tensor:
 
 
 def _mesh_of(x: Tensor) -> DeviceMesh:
-    return DeviceMesh(x.placement.type, x.placement.ranks)
+    kind = "cpu" if is_meta(x) else x.placement.type
+    return DeviceMesh(kind, x.placement.ranks)
+
+
+def _without_values(ranks: Ranks) -> Ranks:
+    return Ranks(META, ranks.ranks)
 
 
 def redistribute(
@@ -169,9 +180,10 @@ def redistribute(
 ) -> Tensor:
     """A global tensor in another layout of its mesh; whole on all ranks if none is named."""
     mesh = device_mesh or _mesh_of(x)
-    if mesh.placement != x.placement:
+    ranks = _without_values(mesh.placement) if is_meta(x) else mesh.placement
+    if ranks != x.placement:
         raise PlacementError(f"redistribute: a DTensor stays on its mesh, {x.placement}")
-    made: Tensor = x.to_global(mesh.placement, sbp_of(mesh, placements, x.ndim))
+    made: Tensor = x.to_global(ranks, sbp_of(mesh, placements, x.ndim))
     return made
 
 
@@ -229,6 +241,9 @@ def distribute_tensor(
         return redistribute(tensor, mesh, placements)
     sbp = sbp_of(mesh, placements, tensor.ndim)
     ranks = mesh.placement.rank_ids
+    if is_meta(tensor):
+        made = creation.empty_like(tensor, placement=_without_values(mesh.placement), sbp=sbp)
+        return made.requires_grad_(tensor.requires_grad)
     if current_config().rank not in ranks:
         shard = empty_shard(tensor.meta, mesh.placement)
         return wrap_global(shard, tensor.meta, mesh.placement, sbp)

@@ -20,7 +20,9 @@ import numpy as np
 from oneflow.autograd.graph import saved_tensors_hooks
 from oneflow.boxing.boxes import shard_box
 from oneflow.compat.torch.device_mesh import DeviceMesh
+from oneflow.compat.torch.dtensor import is_meta
 from oneflow.core.config import current_config
+from oneflow.core.device import META
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import AutogradError, CallError, GraphError, PlacementError
 from oneflow.core.op import Box
@@ -203,7 +205,8 @@ class _Group:
     def _tensor(self, member: _Member, array: Array) -> Tensor:
         if member.inner is None:
             return wrap(array)
-        placement, sbp = member.inner
+        ranks, sbp = member.inner
+        placement = Placement(member.held.placement.type, ranks.ranks)
         type_ = TensorType(member.held.meta.shape, dtype_of(array.dtype))
         return wrap_global(array, type_, placement, sbp)
 
@@ -544,8 +547,10 @@ def _shard(
                 name = places[0][1]
                 raise PlacementError(f"fully_shard: {name} has no dims; make it one of one element")
             whole = (BROADCAST,) * mesh.ndim
-            made = wrap_global(p._array, p.meta, mesh.placement, whole).to_global(sbp=sbp)
-        own = wrap_global(made._array.copy(), made.meta, made.placement, made.sbp)
+            ranks = Placement(META, mesh.placement.ranks) if is_meta(p) else mesh.placement
+            made = wrap_global(p._array, p.meta, ranks, whole).to_global(sbp=sbp)
+        array = made._array if is_meta(p) else made._array.copy()
+        own = wrap_global(array, made.meta, made.placement, made.sbp)
     held = Parameter(own, requires_grad=p.requires_grad)
     for owner, name in places:
         owner.register_parameter(name, held)
@@ -560,7 +565,7 @@ def _joined(mesh: DeviceMesh, inner: Placement) -> Placement:
             axes = (*mesh._axes, axis)
             if list(axes) != sorted(axes):
                 break
-            return Placement(mesh.device_type, root._line(axes))
+            return Placement(inner.type, root._line(axes))
     raise PlacementError(
         f"fully_shard: a parameter lies on {inner}, which is no later axis of the grid {root}; "
         "make both meshes of one: mesh['dp'] and mesh['tp']"

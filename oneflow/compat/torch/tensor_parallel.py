@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,6 +19,7 @@ from oneflow.compat.torch.dtensor import (
 )
 from oneflow.core.errors import CallError
 from oneflow.nn.module import Module
+from oneflow.tensor.eager_global import local_tensors_as_copies
 from oneflow.tensor.tensor import Tensor
 
 Layout = Placement | None
@@ -303,5 +303,7 @@ def _fits(name: str, path: str) -> bool:
 
 
 def loss_parallel() -> Any:
-    """A block in which losses take logits that are in parts along the last dim: they always do."""
-    return nullcontext()
+    """A block in which losses take logits in parts along the last dim, as they always do, with
+    local targets that are the same on all ranks.
+    """
+    return local_tensors_as_copies()

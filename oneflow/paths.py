@@ -99,6 +99,8 @@ PATHS: dict[str, str] = {
     "distributed.nn.functional": "compat.torch.collectives",
     "distributed.optim": "compat.torch.fsdp",
     "distributed.pipelining": "compat.torch.pipelining",
+    "distributed.pipelining.schedules": "compat.torch.pipelining",
+    "distributed.pipelining.stage": "compat.torch.pipelining",
     "distributed.tensor": "compat.torch.dtensor",
     "distributed.tensor._utils": "compat.torch.dtensor",
     "distributed.tensor.parallel": "compat.torch.tensor_parallel",

@@ -360,7 +360,7 @@ def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor,
     places = [x._placement for x in inputs if x._placement is not None]
     first = inputs[min(op.mutates.values())]._placement if op.mutates else next(iter(places), None)
     if first is not None:
-        inputs = tuple([_number_on(first, x) for x in inputs])
+        inputs = tuple([number_on(first, x) for x in inputs])
     for i, x in enumerate(inputs):
         if x.value is not None:
             raise GraphError(
@@ -406,7 +406,7 @@ def local_tensors_as_copies() -> Iterator[None]:
         _copies.are_taken = before
 
 
-def _number_on(placement: Placement, x: Tensor) -> Tensor:
+def number_on(placement: Placement, x: Tensor) -> Tensor:
     """A local tensor without dims or gradients on the placement, as a Python number would be: it
     must be the same on all ranks. Any other tensor as it is, but for copies.
     """

@@ -317,6 +317,8 @@ distributed.checkpoint.default_planner        DefaultLoadPlanner
 distributed.checkpoint.filesystem             FileSystemWriter
 distributed.checkpoint.stateful               Stateful
 distributed.pipelining                        PipelineStage
+distributed.pipelining.schedules              get_schedule_class
+distributed.pipelining.stage                  PipelineStage
 distributed.algorithms._checkpoint.checkpoint_wrapper checkpoint_wrapper
 distributed.algorithms.join                   Join
 distributed.c10d                              all_reduce

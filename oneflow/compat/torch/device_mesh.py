@@ -50,6 +50,7 @@ class DeviceMesh:
         self.placement = Placement(device_type, self._ranks)
         self._root, self._axes = _root or self, tuple(_axes) or tuple(range(ranks.ndim))
         self._groups: dict[int, ProcessGroup] = {}
+        self._flat: dict[str, DeviceMesh] = {}
 
     @property
     def mesh(self) -> Tensor:
@@ -100,7 +101,9 @@ class DeviceMesh:
         axis = self._axis(mesh_dim)
         if axis not in self._groups:
             line = self._line((axis,))
-            self._groups[axis] = ProcessGroup(line.ravel().tolist(), 1_000_000 + self._axes[axis])
+            is_flat = len(self._axes) > self.ndim
+            number = 1_000_000 + sum(1 << a for a in self._axes) if is_flat else self._axes[axis]
+            self._groups[axis] = ProcessGroup(line.ravel().tolist(), 1_000_000 + number)
         return self._groups[axis]
 
     def get_all_groups(self) -> list[ProcessGroup]:
@@ -116,7 +119,10 @@ class DeviceMesh:
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         wanted = (names,) if isinstance(names, str) else tuple(names)
-        axes = [self._axis(name) for name in wanted]
+        flat = self._flat
+        if len(wanted) == 1 and wanted[0] in flat:
+            return flat[wanted[0]]
+        axes = [flat[name]._axes[0] if name in flat else self._axis(name) for name in wanted]
         if axes != sorted(axes):
             raise KeyError(f"axes {wanted} stand in another order in {self.mesh_dim_names}")
         if len(axes) == self.ndim:
@@ -128,6 +134,20 @@ class DeviceMesh:
             _root=self._root,
             _axes=[self._axes[a] for a in axes],
         )
+
+    def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
+        """Return a mesh of one axis with the same ranks, which the grid has under that name too."""
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
+        flat = self._root._flat
+        if name not in flat:
+            flat[name] = DeviceMesh(
+                self.device_type,
+                self._ranks.ravel(),
+                mesh_dim_names=(name,),
+                _root=self._root,
+                _axes=self._axes,
+            )
+        return flat[name]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceMesh) and self.placement == other.placement

@@ -90,15 +90,23 @@ class _Member:
     """A parameter of a group.
 
     places: the modules that have it, each with its name there.  held: the global tensor that is
-    kept.  inner: how the whole parameter lies over other axes of the grid, if it does.  split: how
-    it is in parts; None if `inner` has taken its only dim: then all ranks keep what they have of
-    it.
+    kept.  lies: the ranks of other axes of the grid, and the layout of the whole parameter over
+    them, if it has one.  split: how it is in parts; None if that layout has taken its only dim:
+    then all ranks keep what they have of it.
     """
 
     places: list[tuple[Module, str]]
     held: Parameter
-    inner: tuple[Placement, NdSbp] | None
+    lies: tuple[Placement, NdSbp] | None
     split: Split | None
+
+    @property
+    def inner(self) -> tuple[Placement, NdSbp] | None:
+        """The placement and the layout of the whole parameter over other axes of the grid."""
+        if self.lies is None:
+            return None
+        ranks, sbp = self.lies  # made before the parameter had memory, perhaps
+        return Placement(self.held.placement.type, ranks.ranks), sbp
 
     @property
     def whole(self) -> TensorType:
@@ -205,8 +213,7 @@ class _Group:
     def _tensor(self, member: _Member, array: Array) -> Tensor:
         if member.inner is None:
             return wrap(array)
-        ranks, sbp = member.inner
-        placement = Placement(member.held.placement.type, ranks.ranks)
+        placement, sbp = member.inner
         type_ = TensorType(member.held.meta.shape, dtype_of(array.dtype))
         return wrap_global(array, type_, placement, sbp)
 

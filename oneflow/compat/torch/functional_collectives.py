@@ -36,9 +36,9 @@ def _group(group: Group) -> ProcessGroup:
 
 
 def _op(name: str) -> ReduceOp:
-    if name not in OPS:
+    if name.lower() not in OPS:
         raise CallError(f"a reduction is one of {', '.join(OPS)}, got {name!r}")
-    return OPS[name]
+    return OPS[name.lower()]
 
 
 def wait_tensor(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -273,8 +274,8 @@ def parallelize_module(
     """Lay parts of a module out over a mesh of one axis, as a plan says, and return it.
 
     parallelize_plan: a style for the module itself, or styles by the paths of its parts, in which
-    `*` stands for any name. Raises CallError for a path that there is not, and for a mesh of more
-    axes.
+    `*` stands for any name; a path that there is not changes nothing, which a warning says. Raises
+    CallError for a mesh of more axes.
 
     Example::
 
@@ -288,7 +289,11 @@ def parallelize_module(
     for path, style in (parallelize_plan or {}).items():
         found = [part for name, part in module.named_modules() if _fits(name, path)]
         if not found:
-            raise CallError(f"parallelize_module: {type(module).__name__} has no part {path!r}")
+            warnings.warn(
+                f"parallelize_module: {type(module).__name__} has no part {path!r}, so that row of "
+                "the plan changes nothing",
+                stacklevel=2,
+            )
         for part in found:
             style._apply(part, device_mesh)
     return module

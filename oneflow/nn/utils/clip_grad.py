@@ -28,8 +28,9 @@ from oneflow.ops.scalar import scalar_add, scalar_pow, scalar_rdiv
 from oneflow.ops.unary import abs as absolute
 from oneflow.ops.unary import clamp, sqrt
 from oneflow.ops.update import square_sum
+from oneflow.tensor.eager_global import number_on
 from oneflow.tensor.grad_mode import no_grad
-from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.tensor import Tensor, wrap
 
 Parameters = Iterable[Tensor] | Tensor
 
@@ -107,7 +108,15 @@ def _scale(owner: Tensor, factor: Tensor) -> None:
 
 
 def _on(scalar: Tensor, placement: Placement) -> Tensor:
-    """A 0-d global tensor, whole on every rank of a placement."""
+    """A 0-d global tensor, whole on every rank of a placement; that of a local one, which must be
+    the same there. Nothing is sent to ranks that have it.
+    """
+    held = scalar._placement
+    if scalar.value is None and held is not placement:
+        if held is not None and set(placement.rank_ids) <= set(held.rank_ids):
+            scalar = wrap(scalar.to_global(sbp=all_broadcast(held.ndim))._array)
+        if scalar._placement is None:
+            return number_on(placement, scalar)
     moved: Tensor = scalar.to_global(placement=placement, sbp=all_broadcast(placement.ndim))
     return moved
 
@@ -118,7 +127,7 @@ def _total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     for grad in tensors:
         by_place.setdefault(grad.placement if grad.is_global else None, []).append(grad)
     sums = [_reduce([measure(grad) for grad in grads], meet) for grads in by_place.values()]
-    first = next(iter(by_place))
+    first = min(by_place, key=lambda place: 0 if place is None else place.size)
     if first is not None:
         sums = [_on(s, first) for s in sums]
     return finish(_reduce(sums, meet))

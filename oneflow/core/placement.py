@@ -19,6 +19,10 @@ from oneflow.core.errors import GraphError, PlacementError
 MAX_RANK = 1 << 31
 
 
+lines: set[Placement] = set()
+"""Placements that are this rank's part of a grid, whose other ranks have parts of their own: a
+whole tensor there is the same tensor in each part.
+"""
 Ranks: TypeAlias = "int | Sequence[Ranks] | np.ndarray[Any, Any]"
 """Ranks as users give them: one, a list, a nested list for a hierarchy, or an integer array."""
 

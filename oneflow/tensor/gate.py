@@ -1,39 +1,46 @@
 """Tensors that stand for the parameters of modules during a call.
 
 Data parallelism lets layers use others of the same memory, behind a node of the tape that sees each
-gradient pass. A plan works on the parameters themselves, so whoever runs one lifts the gate and
-sends the gradients through it.
+gradient pass; fully sharded parameters are whole during a call. A plan is bound to the parameters
+themselves: whoever runs one opens the gates, sends the gradients through those of the same memory,
+and gives the plan the tensors behind the others as arguments.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from oneflow.tensor.tensor import Tensor
 
 Table = dict[str, Any]
+Place = tuple[Table, str]
 
 
 class _State(threading.local):
-    gate: Gate | None = None
+    gates: tuple[Gate, ...] = ()
 
 
 _state = _State()
-_NOBODY: Mapping[int, Tensor] = {}
 
 
 class Gate:
     """A gate before some modules.
 
     places: a table of a module's parameters, a name in it, and the parameter.  behind: the
-    tensor that stands for a parameter, by its id.
+    tensor that stands for a parameter, by its id.  shares_memory: they have one memory.
     """
 
-    def __init__(self, places: list[tuple[Table, str, Tensor]], behind: dict[int, Tensor]) -> None:
-        self.places, self.behind = places, behind
+    def __init__(
+        self,
+        places: list[tuple[Table, str, Tensor]],
+        behind: dict[int, Tensor],
+        *,
+        shares_memory: bool = True,
+    ) -> None:
+        self.places, self.behind, self.shares_memory = places, behind, shares_memory
 
     def close(self) -> None:
         """Let the modules see the tensors behind it."""
@@ -49,28 +56,49 @@ class Gate:
 @contextmanager
 def behind(gate: Gate) -> Iterator[None]:
     """A block in which modules of this thread use the tensors behind a gate."""
-    before, _state.gate = _state.gate, gate
+    before, _state.gates = _state.gates, (*_state.gates, gate)
     try:
         gate.close()
         yield
     finally:
         gate.open()
-        _state.gate = before
+        _state.gates = before
+
+
+class Lifted:
+    """The tensors that stood for parameters.
+
+    behind: of the same memory, by the id of the parameter.  apart: others, by the id of the table
+    and the name in it.
+    """
+
+    def __init__(self, gates: tuple[Gate, ...]) -> None:
+        self.behind: dict[int, Tensor] = {}
+        self.apart: dict[tuple[int, str], tuple[Table, Tensor]] = {}
+        for gate in gates:  # the last one is the innermost
+            if gate.shares_memory:
+                self.behind.update(gate.behind)
+                continue
+            for table, name, p in gate.places:
+                self.apart[id(table), name] = table, gate.behind[id(p)]
+
+
+NOTHING = Lifted(())
 
 
 @contextmanager
-def lifted() -> Iterator[Mapping[int, Tensor]]:
-    """A block in which modules have their parameters. Gives the tensors that the gradients go to
-    instead, by the id of the parameter; none where there is no gate.
-    """
-    gate = _state.gate
-    if gate is None:
-        yield _NOBODY
+def lifted() -> Iterator[Lifted]:
+    """A block in which modules have their parameters. Gives what stood for them."""
+    gates = _state.gates
+    if not gates:
+        yield NOTHING
         return
-    _state.gate = None
+    _state.gates = ()
     try:
-        gate.open()
-        yield gate.behind
+        for gate in reversed(gates):
+            gate.open()
+        yield Lifted(gates)
     finally:
-        gate.close()
-        _state.gate = gate
+        for gate in gates:
+            gate.close()
+        _state.gates = gates

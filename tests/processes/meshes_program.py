@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import oneflow as flow
@@ -37,6 +38,7 @@ from oneflow.distributed.tensor.parallel import (
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
+    loss_parallel,
     parallelize_module,
 )
 from tests.support.launching import play
@@ -107,6 +109,12 @@ def meshes() -> None:
     x = flow.tensor([RANK + 1.0])
     dist.all_reduce(x, group=mesh.get_group("tp"))
     assert x.item() == sum(r + 1 for r in mesh["tp"].mesh.tolist())
+    flat = mesh._flatten("all")
+    assert mesh["all"] is flat
+    assert flat.mesh.tolist() == list(range(SIZE))
+    dist.all_reduce(x, group=flat.get_group())
+    assert x.item() == sum(2 * (r + 1) for r in range(SIZE))
+    assert mesh["dp"]._flatten("data").shape == mesh[("data",)].shape == (SIZE // 2,)
     refuses(KeyError, "Invalid mesh_dim_name", lambda: mesh["pp"])
     refuses(PlacementError, "ranks", lambda: init_device_mesh("cpu", (SIZE + 1,)))
     refuses(PlacementError, "names", lambda: DeviceMesh("cpu", [0, 1], mesh_dim_names=("a", "b")))
@@ -159,7 +167,50 @@ def tensor_parallel() -> None:
     }
     parallelize_module(model, mesh, rest)
     check(model, slice(0, ROWS), clips=False)
-    refuses(CallError, "no part", lambda: parallelize_module(model, mesh, {"x": RowwiseParallel()}))
+    with pytest.warns(UserWarning, match="no part 'x'"):
+        parallelize_module(model, mesh, {"x": RowwiseParallel()})
+
+
+def without_values() -> None:
+    """A module on the meta device is laid out before it has memory."""
+    mesh = init_device_mesh("cpu", (SIZE // 2, 2), mesh_dim_names=("dp", "tp"))
+    with flow.device("meta"):
+        model = nn.Sequential(block(flow), block(flow), nn.Linear(6, 3))
+    for part in model[:2]:
+        parallelize_module(part, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        fully_shard(part, mesh=mesh["dp"])
+    fully_shard(model, mesh=mesh["dp"])
+    assert all(p.is_meta and isinstance(p, DTensor) for p in model.parameters())
+    assert model[0].up.weight.device_mesh.size() == SIZE
+    model.to_empty(device="cpu")
+    assert not any(p.is_meta for p in model.parameters())
+    with flow.no_grad():
+        pairs = zip(model.parameters(), network(flow).parameters(), strict=True)
+        for p, values in pairs:
+            p.copy_(distribute_tensor(values, p.device_mesh, p.placements))
+    rows = ROWS // (SIZE // 2)
+    check(model, slice(RANK // 2 * rows, (RANK // 2 + 1) * rows))
+
+
+def losses_in_parts() -> None:
+    """Logits in parts meet local targets inside loss_parallel, and there alone."""
+    mesh = init_device_mesh("cpu", (SIZE,))
+    values = np.random.default_rng(0).standard_normal((5, 4 * SIZE)).astype(np.float32)
+    goals = np.arange(5)
+    local = flow.tensor(np.array_split(values, SIZE, 1)[RANK].copy(), requires_grad=True)
+    logits = DTensor.from_local(local, mesh, [Shard(1)])
+    cross_entropy = nn.functional.cross_entropy
+    refuses(PlacementError, "mixed", lambda: cross_entropy(logits, flow.tensor(goals)))
+    with loss_parallel():
+        loss = cross_entropy(logits, flow.tensor(goals))
+        loss.backward()
+    x = torch.tensor(values, requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(x, torch.tensor(goals))
+    expected.backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(loss.full_tensor().item(), expected.item(), rtol=1e-6)
+    part = np.array_split(x.grad.numpy(), SIZE, 1)[RANK]
+    np.testing.assert_allclose(local.grad.numpy(), part, atol=1e-7)
 
 
 def sharded() -> None:
@@ -234,7 +285,7 @@ def grid() -> None:
         fully_shard(model[i], mesh=mesh["dp"])
     fully_shard(model, mesh=mesh["dp"])
     rows = ROWS // (SIZE // 2)
-    check(model, slice(RANK // 2 * rows, (RANK // 2 + 1) * rows), clips=False)
+    check(model, slice(RANK // 2 * rows, (RANK // 2 + 1) * rows))
     copies = network(flow)
     fully_shard(copies[0], mesh=mesh)
     fully_shard(copies, mesh=mesh)
@@ -307,6 +358,13 @@ def run_again() -> None:
     with flow.no_grad():
         model[0].up.weight.add_(1)
     refuses(AutogradError, "modified by an inplace operation", y.backward)
+    for checks_again in (False, True):
+        model = network(flow)
+        for i in (0, 1):
+            inner = checkpoint_wrapper(model[i]) if checks_again else model[i]
+            model[i] = fully_shard(flow.compile(inner, fullgraph=True))
+        fully_shard(model)
+        check(model, OWN)
     compiled = flow.compile(model, fullgraph=True)
     refuses(GraphError, "cannot be traced", lambda: compiled(flow.tensor(BATCHES[0])))
 

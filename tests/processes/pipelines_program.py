@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from oneflow.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
     ScheduleGPipe,
+    get_schedule_class,
     pipeline,
 )
 from tests.processes.meshes_program import network
@@ -43,8 +45,8 @@ GOALS = np.random.default_rng(3).standard_normal((3, ROWS, 5)).astype(np.float32
 SHARED = Path(tempfile.gettempdir()) / f"pipelines-{os.environ['MASTER_PORT']}"
 
 
-def layers(lib: Any) -> list[Any]:
-    made = [lib.nn.Sequential(lib.nn.Linear(5, 5), lib.nn.Tanh()) for _ in range(SIZE)]
+def layers(lib: Any, count: int = SIZE) -> list[Any]:
+    made = [lib.nn.Sequential(lib.nn.Linear(5, 5), lib.nn.Tanh()) for _ in range(count)]
     rng = np.random.default_rng(0)
     with lib.no_grad():
         for layer in made:
@@ -91,6 +93,40 @@ def schedules() -> None:
     if stage.is_first:
         short = flow.ones(2, 5)
         refuses(CallError, "cut into", lambda: schedule.step(short))
+
+
+LOOPED = {
+    "Interleaved1F1B": lambda s: s % SIZE,
+    "InterleavedZeroBubble": lambda s: s % SIZE,
+    "LoopedBFS": lambda s: s % SIZE,
+    "ZBVZeroBubble": lambda s: min(s, 2 * SIZE - 1 - s),
+    "DualPipeV": lambda s: min(s, 2 * SIZE - 1 - s),
+}
+"""The rank of a stage, of two on each rank."""
+
+
+def several_stages() -> None:
+    for name, rank_of in LOOPED.items():
+        ours, reference = layers(flow, 2 * SIZE), torch.nn.Sequential(*layers(torch, 2 * SIZE))
+        mine = [s for s in range(2 * SIZE) if rank_of(s) == RANK]
+        stages = [PipelineStage(ours[s], s, 2 * SIZE, "cpu") for s in mine]
+        kind = get_schedule_class(name)
+        schedule = kind(stages, 2 * SIZE, loss_fn=flow.nn.functional.mse_loss)
+        x, goal = DATA[0][: 2 * SIZE], GOALS[0][: 2 * SIZE]
+        losses: list[Any] = []
+        first = (flow.tensor(x),) if 0 in mine else ()
+        target = flow.tensor(goal) if 2 * SIZE - 1 in mine else None
+        schedule.step(*first, target=target, losses=losses)
+        loss = torch.nn.functional.mse_loss(reference(torch.tensor(x)), torch.tensor(goal))
+        loss.backward()
+        if target is not None:
+            np.testing.assert_allclose(np.mean([k.item() for k in losses]), loss.item(), rtol=1e-5)
+        for s in mine:
+            for p, q in zip(ours[s].parameters(), reference[s].parameters(), strict=True):
+                assert q.grad is not None
+                np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-4, atol=1e-6)
+        refuses(CallError, "has stages", partial(kind, stages[:1], 4))
+    refuses(ValueError, "Unknown schedule", lambda: get_schedule_class("2F2B"))
 
 
 def functional() -> None:

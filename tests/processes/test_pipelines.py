@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.launching import check_done, launch_once
 
-SCENES = ["schedules", "functional", "checkpoints", "whole_states"]
+SCENES = ["schedules", "several_stages", "functional", "checkpoints", "whole_states"]
 
 
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

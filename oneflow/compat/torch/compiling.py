@@ -46,7 +46,7 @@ class OptimizedModule(Module):
         return model if name == "_orig_mod" else getattr(model, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in ("_orig_mod", "training") or name in self.__dict__:
+        if name in ("_orig_mod", "training", "__class__") or name in self.__dict__:
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)

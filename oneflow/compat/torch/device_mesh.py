@@ -9,7 +9,7 @@ import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.errors import PlacementError
-from oneflow.core.placement import Placement
+from oneflow.core.placement import Placement, lines
 from oneflow.distributed.process_groups import ProcessGroup
 from oneflow.functional.from_data import tensor
 from oneflow.tensor.tensor import Tensor
@@ -49,6 +49,8 @@ class DeviceMesh:
         self._ranks = ranks.astype(np.int64)
         self.placement = Placement(device_type, self._ranks)
         self._root, self._axes = _root or self, tuple(_axes) or tuple(range(ranks.ndim))
+        if _root is not None and self.placement.size < _root.size():
+            lines.add(self.placement)
         self._groups: dict[int, ProcessGroup] = {}
         self._flat: dict[str, DeviceMesh] = {}
 

@@ -16,7 +16,7 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.compat.torch.device_mesh import DeviceMesh
 from oneflow.core.config import current_config
 from oneflow.core.device import META
-from oneflow.core.errors import CallError, PlacementError
+from oneflow.core.errors import CallError, GraphError, PlacementError
 from oneflow.core.operand import ShapeLike
 from oneflow.core.placement import Placement as Ranks
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split, without_sums
@@ -143,6 +143,7 @@ def as_global(
     x: Tensor, mesh: DeviceMesh, placements: Placements, shape: Sequence[int] | None = None
 ) -> Tensor:
     """A global tensor of which `x` is this rank's part. shape: of the whole; None: equal parts."""
+    _check_values(x, "from_local")
     sbp = sbp_of(mesh, placements, x.meta.ndim)
     if shape is None:
         dims = list(x.meta.shape)
@@ -156,9 +157,19 @@ def as_global(
 
 def as_local(x: Tensor, grad_placements: Placements = None) -> Tensor:
     """This rank's part. grad_placements: how its gradient lies; None: as `x`, sums apart."""
+    _check_values(x, "to_local")
     sbp = sbp_of(_mesh_of(x), grad_placements, x.ndim) if grad_placements else without_sums(x.sbp)
     made: Tensor = _ToLocal.apply(x, sbp)
     return made
+
+
+def _check_values(x: Tensor, what: str) -> None:
+    """Raises GraphError for a traced tensor: a rank's part of it is no value of a graph."""
+    if x.value is not None:
+        raise GraphError(
+            f"DTensor.{what}: {x.meta} is traced, and a graph has whole tensors alone; compile "
+            "the parts that have DTensors alone, or local tensors alone"
+        )
 
 
 def _mesh_of(x: Tensor) -> DeviceMesh:

@@ -35,6 +35,7 @@ from oneflow.kernels.array import Array
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.ops.cast import cast
+from oneflow.tensor.gate import Gate, Table, behind
 from oneflow.tensor.grad_mode import is_grad_enabled, no_grad, state
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
@@ -325,19 +326,19 @@ class _Group:
     @contextmanager
     def _set(self, tensors: list[Tensor]) -> Iterator[None]:
         """A block in which the modules have these tensors as their parameters."""
-        places = [
-            (*place, x) for m, x in zip(self.members, tensors, strict=True) for place in m.places
-        ]
-        before = [owner._parameters[name] for owner, name, _ in places]
-        for owner, name, x in places:
-            owner._parameters[name] = x  # type: ignore[assignment]
+        places: list[tuple[Table, str, Tensor]] = []
+        stand_ins: dict[int, Tensor] = {}
+        for member, x in zip(self.members, tensors, strict=True):
+            for owner, name in member.places:
+                before: Any = owner._parameters[name]
+                places.append((owner._parameters, name, before))
+                stand_ins[id(before)] = x
         self._depth += 1
         try:
-            yield
+            with behind(Gate(places, stand_ins, shares_memory=False)):
+                yield
         finally:
             self._depth -= 1
-            for (owner, name, _), p in zip(places, before, strict=True):
-                owner._parameters[name] = p
 
     def _adopt(self) -> None:
         """Take the parameters that the modules have now: `load_state_dict` can assign others."""

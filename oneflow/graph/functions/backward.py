@@ -22,12 +22,13 @@ from oneflow.graph.compiling import output_tensor
 from oneflow.graph.functions.two_passes import GRAD, SAVED, Passes
 from oneflow.kernels.array import Array
 from oneflow.tensor.devices import array_on
-from oneflow.tensor.grad_mode import is_grad_enabled
+from oneflow.tensor.grad_mode import is_grad_enabled, state
 from oneflow.tensor.tape import Kept, kept
 from oneflow.tensor.tensor import Tensor, raw
 
 Bind = Callable[[LogicalGraph, dict[str, Tensor]], Job]
 """Compiles a graph and binds it to its variables, given by their names."""
+Unpack = Callable[[Any], Tensor]
 
 
 class BackwardPlan:
@@ -75,10 +76,15 @@ class BackwardPlan:
     ) -> Saved:
         """The values that a call of the forward plan has just left."""
         kept_feeds = {f"input.{i}": feeds[f"input.{i}"] for i in self._inputs}
+        packed: dict[str, tuple[Any, Unpack]] = {}
+        if state.saved_hooks:
+            pack, unpack = state.saved_hooks[-1]
+            packed = {f"input.{i}": (pack(inputs[i].detach()), unpack) for i in self._inputs}
+            kept_feeds = {}
         arrays = [results.get(k) for _, _, k in self._handed]
         read = [inputs[i] for i in self._inputs] + list(self._variables.values())
         outputs = [kept(made[i]) for i in wanted]
-        saved = Saved(self, kept_feeds, arrays, read, outputs, targets, drawn)
+        saved = Saved(self, kept_feeds, packed, arrays, read, outputs, targets, drawn)
         self._arrays = self._arrays or [
             a if a is None or is_lent else a.copy()
             for a, is_lent in zip(arrays, self._lent, strict=True)
@@ -137,7 +143,8 @@ def _nobody() -> None:
 class Saved:
     """Values that a call has left for its backward pass.
 
-    feeds: arguments that it reads, by the names of inputs.  arrays: the values handed over, in
+    feeds: arguments that it reads, by the names of inputs.  packed: those that went through hooks
+    of what is saved, each with the hook that gives it back.  arrays: the values handed over, in
     registers of the forward plan as long as nobody else needs these.  read: the tensors whose
     memory it reads.  outputs: facts of the results that need gradients.
     """
@@ -146,13 +153,14 @@ class Saved:
         self,
         plan: BackwardPlan,
         feeds: dict[str, Any],
+        packed: dict[str, tuple[Any, Unpack]],
         arrays: list[Array | None],
         read: list[Tensor],
         outputs: list[Kept],
         targets: list[Tensor],
         drawn: Randomness | None,
     ) -> None:
-        self._plan, self._feeds, self.drawn = plan, feeds, drawn
+        self._plan, self._feeds, self._packed, self.drawn = plan, feeds, packed, drawn
         self.arrays, self.outputs, self.targets = arrays, outputs, targets
         self._versions = [(x._version, x._version[0], x.meta) for x in read]
 
@@ -172,6 +180,8 @@ class Saved:
                     f"inplace operation: {meta}, of a call of {name}"
                 )
         feeds = dict(self._feeds)
+        for name, (packed, unpack) in self._packed.items():
+            feeds[name] = unpack(packed)._array
         for i, (g, like) in enumerate(zip(grads, self.outputs, strict=True)):
             feeds[f"{GRAD}{i}"] = _gradient_array(g, like)
         return self._plan.run(self, feeds)

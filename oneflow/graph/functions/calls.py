@@ -13,8 +13,9 @@ from oneflow.core.dispatch import Mode, current_mode
 from oneflow.core.location import package_file
 from oneflow.graph.functions.function import CompiledFunction
 from oneflow.graph.functions.plan import FunctionPlan
+from oneflow.graph.functions.traces import PARAMETERS, apart_of, modules_of
 from oneflow.nn.module import Module
-from oneflow.tensor.gate import lifted
+from oneflow.tensor.gate import Place, lifted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,17 +55,23 @@ class CompiledCalls:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         if self._is_given_up or not _is_plain(current_mode()):
             return self._function(*args, **kwargs)
-        given = args, kwargs
-        with lifted() as behind:
-            key = self._compiled.key(given)
-            found = self._look_up(key, given)
+        given: tuple[Any, ...] = args, kwargs
+        with lifted() as gates:
+            places: list[Place] = []
+            if gates.apart:
+                places, parameters = apart_of(modules_of(self._function, given), gates)
+                given = args, {**kwargs, PARAMETERS: parameters}
+            key = self._compiled.key(given, places)
+            found = self._look_up(key, given, places)
             if isinstance(found, FunctionPlan):
-                return found.run(given, behind)
+                return found.run(given, gates.behind)
         if found is None:
             return self._function(*args, **kwargs)
-        return self._run_as_it_is(key, given, found)
+        return self._run_as_it_is(key, (args, kwargs), found)
 
-    def _look_up(self, key: Hashable, given: tuple[Any, ...]) -> FunctionPlan | Exception | None:
+    def _look_up(
+        self, key: Hashable, given: tuple[Any, ...], places: list[Place]
+    ) -> FunctionPlan | Exception | None:
         """The plan of a call; the error of the first call that has none, and None thereafter."""
         if key in self._refused:
             return None
@@ -73,7 +80,7 @@ class CompiledCalls:
             self._reused += 1
             return plan
         try:
-            plan = self._compiled.add(key, given)
+            plan = self._compiled.add(key, given, places)
         except Exception as error:
             if self._fullgraph:
                 raise

@@ -8,7 +8,7 @@ runs the second part. The optimizer stays in the caller's hands, as in eager cod
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from oneflow.amp.autocasting import Autocasting
@@ -18,6 +18,7 @@ from oneflow.graph.functions.guards import VALUES
 from oneflow.graph.functions.plan import FunctionPlan
 from oneflow.graph.functions.traces import surroundings
 from oneflow.graph.tree import flatten
+from oneflow.tensor.gate import Place
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tensor import Tensor
 
@@ -50,8 +51,10 @@ class CompiledFunction:
                 return plan
         return None
 
-    def key(self, given: tuple[Any, ...]) -> Hashable:
-        """Facts that are equal for calls of one kind; the modes of modules are told apart later."""
+    def key(self, given: tuple[Any, ...], places: Sequence[Place] = ()) -> Hashable:
+        """Facts that are equal for calls of one kind; the modes of modules are told apart later.
+        places: of parameters that are among the arguments.
+        """
         mode = current_mode()
         casts = tuple(mode.dtypes.items()) if isinstance(mode, Autocasting) else ()
         return (
@@ -59,6 +62,7 @@ class CompiledFunction:
             casts,
             tuple([(path, _kind(leaf)) for path, leaf in flatten(given)]),
             tuple([_identity(x) for x in surroundings(self._function)]),
+            tuple([(id(table), name) for table, name in places]),
         )
 
     def forget(self) -> None:
@@ -68,9 +72,11 @@ class CompiledFunction:
                 plan.close()
         self._plans.clear()
 
-    def add(self, key: Hashable, given: tuple[Any, ...]) -> FunctionPlan:
-        """Trace and compile for calls like one of (args, kwargs)."""
-        plan = FunctionPlan(self._function, given)
+    def add(
+        self, key: Hashable, given: tuple[Any, ...], places: Sequence[Place] = ()
+    ) -> FunctionPlan:
+        """Trace and compile for calls like one of (args, kwargs). places: see `key`."""
+        plan = FunctionPlan(self._function, given, places)
         plans = self._plans.setdefault(key, [])
         plans.append(plan)
         self._plans.move_to_end(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oneflow.actors.job import Job
@@ -24,18 +24,22 @@ from oneflow.graph.functions.two_passes import cut
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.tree import flatten, map_tensors, tensors_of
+from oneflow.tensor.gate import NOTHING, Place
 from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, raw
 
-NOTHING: Mapping[int, Tensor] = {}
-
 
 class FunctionPlan:
-    """The plans of one kind of call."""
+    """The plans of one kind of call. places: see `Call`."""
 
-    def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
-        call = Call(function)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        given: tuple[Any, ...],
+        places: Sequence[Place] = (),
+    ) -> None:
+        call = Call(function, places)
         spec = spec_of_call(call, given)
         self.name = spec.name
         self._guards = Guards(function, given)
@@ -89,7 +93,7 @@ class FunctionPlan:
         self._backward.close()
         self._forward.close()
 
-    def run(self, given: tuple[Any, ...], behind: Mapping[int, Tensor] = NOTHING) -> Any:
+    def run(self, given: tuple[Any, ...], behind: Mapping[int, Tensor] = NOTHING.behind) -> Any:
         """The result for such (args, kwargs), with a history if it needs one.
 
         behind: the tensors that get the gradients of others, by the id of these.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -27,7 +27,8 @@ from oneflow.graph.tree import Tree, flatten, tensors_of
 from oneflow.kernels.array import Array
 from oneflow.kernels.registry import find_view
 from oneflow.nn.module import Module
-from oneflow.tensor.grad_mode import is_grad_enabled, set_grad_enabled
+from oneflow.tensor.gate import Lifted, Place
+from oneflow.tensor.grad_mode import is_grad_enabled, set_grad_enabled, state
 from oneflow.tensor.tensor import Tensor
 
 
@@ -55,6 +56,8 @@ def surroundings(function: Callable[..., Any]) -> Iterator[object]:
 
 
 _numbers = itertools.count()
+PARAMETERS = "parameters of the modules"
+"""The name of the argument that has parameters which are other tensors in each call."""
 
 
 class Call:
@@ -63,11 +66,12 @@ class Call:
     routes: for each tensor of the result where it is from: an int is the number of an output, the
     others are `Given`, `Detached`, or tensors that were captured.  wanted: the outputs that need
     gradients.  targets: what gets a gradient: the position of a tensor among the arguments, or a
-    captured one.
+    captured one.  places: of parameters that the caller gives as the argument PARAMETERS: their
+    values, and whether they need gradients, are those of the call.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], places: Sequence[Place] = ()) -> None:
+        self.function, self.places = function, places
         self.differentiates = is_grad_enabled()
         mode = current_mode()
         self.casts = mode.dtypes if isinstance(mode, Autocasting) else None
@@ -82,6 +86,32 @@ class Call:
         trace = cast(Trace, current_mode())
         given = tensors_of((args, kwargs))
         values = [x.value for x in given]
+        with self._given_parameters(cast(list[Tensor], kwargs.pop(PARAMETERS, []))):
+            self._run(args, kwargs, trace)
+            _check(trace, given, values, self.returned)
+            self._take_outputs(given)
+            if not self.differentiates:
+                return self.outputs
+            self.wanted = [i for i, y in enumerate(self.outputs) if not y.is_leaf]
+            return self.outputs + self._gradients(trace, given)
+
+    @contextmanager
+    def _given_parameters(self, parameters: list[Tensor]) -> Iterator[None]:
+        """A block in which modules have these parameters, also where a checkpointed part of them
+        runs again.
+        """
+        before = [table[name] for table, name in self.places]
+        blocks, state.rerun_in = state.rerun_in, ()
+        try:
+            for (table, name), p in zip(self.places, parameters, strict=True):
+                table[name] = p
+            yield
+        finally:
+            state.rerun_in = blocks
+            for (table, name), p in zip(self.places, before, strict=True):
+                table[name] = p
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace) -> None:
         with set_grad_enabled(self.differentiates):
             if self.casts is None:
                 self.returned = self.function(*args, **kwargs)
@@ -90,12 +120,6 @@ class Call:
                     self.returned = self.function(*args, **kwargs)
             if is_grad_enabled() != self.differentiates:
                 raise GraphError("set_grad_enabled is called, and holds after the call")
-        _check(trace, given, values, self.returned)
-        self._take_outputs(given)
-        if not self.differentiates:
-            return self.outputs
-        self.wanted = [i for i, y in enumerate(self.outputs) if not y.is_leaf]
-        return self.outputs + self._gradients(trace, given)
 
     def _take_outputs(self, given: list[Tensor]) -> None:
         known: dict[int, Any] = {id(x): Given(i) for i, x in enumerate(given)}
@@ -231,12 +255,26 @@ def _laid_out(trace: Trace, y: Tensor) -> Tensor:
     return y
 
 
-def _modules(function: Callable[..., Any], given: tuple[Any, ...]) -> list[Module]:
+def modules_of(function: Callable[..., Any], given: tuple[Any, ...]) -> list[Module]:
     """The modules that a function holds or is given."""
     if isinstance(function, Module):
         return [function]
     seen = [*surroundings(function), *(leaf for _, leaf in flatten(given))]
     return list({id(x): x for x in seen if isinstance(x, Module)}.values())
+
+
+def apart_of(modules: list[Module], gates: Lifted) -> tuple[list[Place], list[Tensor]]:
+    """The places of parameters of these modules for which tensors of other memory stood, and these
+    tensors.
+    """
+    places, found = [], []
+    for table in [m._parameters for top in modules for m in top.modules()]:
+        for name in table:
+            behind = gates.apart.get((id(table), name))
+            if behind is not None:
+                places.append((table, name))
+                found.append(behind[1])
+    return places, found
 
 
 def spec_of_call(call: Call, given: tuple[Any, ...]) -> GraphSpec:
@@ -246,5 +284,5 @@ def spec_of_call(call: Call, given: tuple[Any, ...]) -> GraphSpec:
     function = call.function
     given_name = getattr(function, "__name__", type(function).__name__)
     name = f"{''.join(c for c in given_name if c.isalnum() or c == '_')}_{next(_numbers)}"
-    modules = {f"module{i or ''}": m for i, m in enumerate(_modules(function, given))}
+    modules = {f"module{i or ''}": m for i, m in enumerate(modules_of(function, given))}
     return GraphSpec(name, Debugging(name), Plans(1), modules=OrderedDict(modules))

@@ -17,7 +17,7 @@ from oneflow.core.config import current_config
 from oneflow.core.dtype import float32, promote
 from oneflow.core.errors import NonFiniteError
 from oneflow.core.metrics import METRICS
-from oneflow.core.placement import Placement
+from oneflow.core.placement import Placement, lines
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import zeros
 from oneflow.ops import binary
@@ -113,7 +113,8 @@ def _on(scalar: Tensor, placement: Placement) -> Tensor:
     """
     held = scalar._placement
     if scalar.value is None and held is not placement:
-        if held is not None and set(placement.rank_ids) <= set(held.rank_ids):
+        is_here = held in lines or (held and set(placement.rank_ids) <= set(held.rank_ids))
+        if held is not None and is_here:
             scalar = wrap(scalar.to_global(sbp=all_broadcast(held.ndim))._array)
         if scalar._placement is None:
             return number_on(placement, scalar)

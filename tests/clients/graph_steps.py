@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .inputs import fill
+from .inputs import fill, is_library
 
 STEPS = 3
 
@@ -44,7 +44,7 @@ def trained(
         options: Keyword arguments of the model that are no tensors.
     """
     fill(model).eval()
-    steps = eager_steps if torch.__name__ == "torch" else graph_steps
+    steps = graph_steps if is_library(torch) else eager_steps
     return steps(torch, model, inputs, lambda *given: pick(model(*given, **options)), rate, trains)
 
 

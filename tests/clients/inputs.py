@@ -47,6 +47,11 @@ def fill(module: Any, *, seed: int = 0, scale: float = 1.0) -> Any:
     return module
 
 
+def is_library(torch: Any) -> bool:
+    """Whether a task is given the library; under the mock its name is PyTorch's."""
+    return hasattr(torch.nn, "Graph")
+
+
 def folder() -> Path:
     """Return a new folder, which goes away with the process that runs the task."""
     return Path(tempfile.mkdtemp())

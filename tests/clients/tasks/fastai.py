@@ -6,6 +6,7 @@ from tests.clients.inputs import fill, folder, integers, numbers
 
 PACKAGES = "fastai"
 TIME_LIMIT_S = 600
+REFUSED = {"task_optimizer_in_the_file": "objects of a package's own class in a checkpoint"}
 
 
 def learner(torch, **options):
@@ -36,9 +37,9 @@ def task_learner(torch):
     with learn.no_bar(), learn.no_logging():
         learn.fit(2, 1e-2)
         predicted, targets = learn.get_preds()
-        learn.save("weights")
+        learn.save("weights", with_opt=False)
         fill(learn.model, seed=2)
-        learn.load("weights")
+        learn.load("weights", with_opt=False)
         valid = learn.validate()
     return {
         "weight": learn.model[0].weight,
@@ -63,6 +64,18 @@ def task_one_cycle_and_callbacks(torch):
         "losses": [float(one) for one in learn.recorder.losses],
         "rates": [float(one) for one in learn.recorder.lrs],
     }
+
+
+def task_optimizer_in_the_file(torch):
+    from fastai.callback.progress import ProgressCallback
+
+    assert ProgressCallback  # its module patches Learner
+    learn = learner(torch)
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1, 1e-2)
+        learn.save("all")
+        learn.load("all")
+    return {"weight": learn.model[0].weight}
 
 
 def task_xresnet(torch):

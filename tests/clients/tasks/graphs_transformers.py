@@ -9,7 +9,10 @@ from tests.clients.inputs import integers, numbers
 
 PACKAGES = "transformers peft"
 TIME_LIMIT_S = 600
-REFUSED = {"task_mixtral": "its default experts: sizes that depend on values"}
+REFUSED = {
+    "task_mixtral_with_grouped_experts": "sizes that depend on values",
+    "task_mixtral_with_eager_experts": "sizes that depend on values",
+}
 
 SMALL = {
     "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -52,15 +55,22 @@ def task_gpt2(torch):
     return language_model(torch, "GPT2LMHeadModel", "GPT2Config", **options)
 
 
+def mixtral(torch, experts):
+    options = {**SMALL, "num_key_value_heads": 2, "num_local_experts": 4}
+    options["experts_implementation"] = experts
+    return language_model(torch, "MixtralForCausalLM", "MixtralConfig", **options)
+
+
+def task_mixtral_with_batched_experts(torch):
+    return mixtral(torch, "batched_mm")
+
+
+def task_mixtral_with_grouped_experts(torch):
+    return mixtral(torch, "grouped_mm")
+
+
 def task_mixtral_with_eager_experts(torch):
-    options = {**SMALL, "num_key_value_heads": 2, "num_local_experts": 4}
-    options["experts_implementation"] = "eager"
-    return language_model(torch, "MixtralForCausalLM", "MixtralConfig", **options)
-
-
-def task_mixtral(torch):
-    options = {**SMALL, "num_key_value_heads": 2, "num_local_experts": 4}
-    return language_model(torch, "MixtralForCausalLM", "MixtralConfig", **options)
+    return mixtral(torch, "eager")
 
 
 def task_mamba(torch):

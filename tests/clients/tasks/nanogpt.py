@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from tests.clients.inputs import fill, folder, integers
+from tests.clients.inputs import fill, folder, integers, is_library
 
 WORDS, BLOCK, WIDTH, HEADS = 48, 24, 32, 2
 
@@ -183,7 +183,7 @@ def task_bfloat16(torch):
 def task_compile(torch):
     model = model_of(torch)
     words, targets = (torch.tensor(integers(WORDS, 4, BLOCK, seed=s)) for s in (0, 1))
-    compiled = model if torch.__name__ == "torch" else torch.compile(model)
+    compiled = torch.compile(model) if is_library(torch) else model
     loss = compiled(words, targets)[1]
     loss.backward()
     return {"loss": loss, "gradient": model.head.weight.grad}

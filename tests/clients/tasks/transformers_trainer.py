@@ -4,7 +4,7 @@ best model; bfloat16; checkpointed activations with Adafactor; workers; label sm
 
 from __future__ import annotations
 
-from tests.clients.inputs import fill, folder, integers
+from tests.clients.inputs import fill, folder, integers, is_library
 
 PACKAGES = "transformers accelerate"
 TOLERANCE = 1e-3  # of losses after two epochs
@@ -153,6 +153,6 @@ def task_sgd_label_smoothing_adamw_fused_name(torch):
 
 
 def task_compiled(torch):
-    options = {"torch_compile": True} if torch.__name__ == "oneflow" else {}
+    options = {"torch_compile": True} if is_library(torch) else {}
     trainer = trainer_of(torch, folder(), num_train_epochs=1, save_strategy="no", **options)
     return {"loss": trainer.train().training_loss}

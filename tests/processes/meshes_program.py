@@ -5,6 +5,7 @@ reference is PyTorch on the whole batch in each process.
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -311,6 +312,65 @@ def check_gradients(model: Any, reference: Any) -> None:
         np.testing.assert_allclose(
             p.grad.full_tensor().numpy(), q.grad.numpy(), rtol=2e-5, atol=1e-5
         )
+
+
+def ahead() -> None:
+    """While a part runs the next one is gathered; no more than two parts are whole at a time."""
+    parts = [nn.Linear(6, 6) for _ in range(6)]
+    model = nn.Sequential(*[fully_shard(part) for part in parts])
+    fully_shard(model)
+    log: list[tuple[str, int]] = []
+    wholes: list[list[weakref.ref[Any]]] = [[] for _ in parts]
+    most = 0
+
+    def whole_parts() -> int:
+        return sum(any(r() is not None for r in refs) for refs in wholes)
+
+    def watch(i: int, group: Any) -> None:
+        begin, exchange = group.begin, group._exchange
+
+        def begins() -> Any:
+            log.append(("gather", i))
+            return begin()
+
+        def exchanges(*args: Any) -> Any:
+            made = exchange(*args)
+            wholes[i] = [weakref.ref(x) for x in made]
+            return made
+
+        group.begin, group._exchange = begins, exchanges
+
+    def runs(i: int) -> None:
+        nonlocal most
+        log.append(("run", i))
+        most = max(most, whole_parts())
+
+    for i, part in enumerate(parts):
+        watch(i, part._fsdp)
+        part.register_forward_hook(lambda *_, i=i: runs(i))
+        part.register_full_backward_pre_hook(lambda *_, i=i: runs(i))
+    x = flow.tensor(BATCHES[0][OWN])
+    for step in range(3):
+        log.clear()
+        most = 0
+        model(x).sum().backward()
+        gathered, ran = [log.index(("gather", i)) for i in range(6)], log.index
+        assert log.count(("gather", 0)) == 2  # once for each pass
+        if step:
+            assert all(gathered[i] < ran(("run", i - 1)) for i in range(1, 6))
+            back = log[ran(("run", 5)) + 1 :]
+            assert all(back.index(("gather", i)) < back.index(("run", i)) for i in range(5)), log
+            assert most <= 2, log
+    for part in parts[:2]:
+        part.set_modules_to_forward_prefetch([])
+    log.clear()
+    model(x)
+    assert log[:4] == [("gather", 0), ("run", 0), ("gather", 1), ("run", 1)]
+    parts[0].unshard(async_op=True).wait()
+    with flow.no_grad():
+        parts[0].weight.zero_()  # gathered ahead of a write
+        parts[0].bias.zero_()
+    assert not parts[0](x).detach().numpy().any()
 
 
 def tied() -> None:

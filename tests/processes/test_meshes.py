@@ -8,7 +8,7 @@ from tests.support.launching import check_done, launch_once
 
 SCENES = [
     *("meshes", "tensors", "tensor_parallel", "sharded", "added_up", "halved", "wrapped", "grid"),
-    *("tied", "run_again", "without_values", "losses_in_parts"),
+    *("tied", "run_again", "ahead", "without_values", "losses_in_parts"),
 ]
 
 

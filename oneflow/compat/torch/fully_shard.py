@@ -2,13 +2,17 @@
 
 The parameters of a group (those of one module that no module inside of it has taken) are global
 tensors, of which each rank holds a part. Before the module runs, one gather makes them whole; what
-the backward pass needs of them is forgotten and gathered again, so that a rank holds the whole of
-one group at a time. Their gradients are summed in one exchange that leaves each rank its part.
+the backward pass needs of them is forgotten and gathered again. While a group runs, the one that
+came after it in the pass before is gathered beside it, so that a rank holds its parts and the whole
+of two groups at a time, with that of the modules around them. Gradients are summed in one exchange
+that leaves each rank its part.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +33,8 @@ from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.arguments import Channel
+from oneflow.distributed.process_groups import line_of
 from oneflow.distributed.world import world
 from oneflow.jit import is_tracing
 from oneflow.kernels.array import Array
@@ -80,10 +86,15 @@ class CPUOffloadPolicy(OffloadPolicy):
 
 
 class UnshardHandle:
-    """A gather that is done."""
+    """A gather that was begun."""
+
+    def __init__(self, gather: _Gather | None = None) -> None:
+        self._gather = gather
 
     def wait(self) -> None:
-        """Return: it is done."""
+        """Return when it is done."""
+        if self._gather is not None:
+            self._gather.wholes.result()
 
 
 @dataclass
@@ -136,6 +147,35 @@ class _Again:
         return self.group.tensor(self.index, self.group.again())
 
 
+CHANNEL = "fully_shard"
+"""Gathers have a channel of their own, so that they can run beside other calls."""
+
+
+@dataclass
+class _Gather:
+    """Whole parameters on their way. parts: the arrays that were sent, with their versions."""
+
+    wholes: Future[list[Array]]
+    parts: list[tuple[Array, int]]
+
+    def holds(self, parts: list[tuple[Array, int]]) -> bool:
+        """Whether these are the parts that were sent."""
+        pairs = zip(self.parts, parts, strict=True)
+        return all(a is b and then == now for (a, then), (b, now) in pairs)
+
+
+class _Running(threading.local):
+    """The group that ran last in the forward pass of a thread, and how many modules are within one
+    another.
+    """
+
+    last: _Group | None = None
+    depth = 0
+
+
+_running = _Running()
+
+
 class _Group:
     """The parameters that are gathered and reduced together.
 
@@ -148,8 +188,15 @@ class _Group:
     ) -> None:
         self.members, self.mesh, self.policy, self.reshards = members, mesh, policy, reshards
         self.syncs = True
-        self._ahead: list[Array] | None = None
-        self._again: list[Array] | None = None
+        self.following: list[_Group] | None = None
+        """The groups to gather ahead while this one runs; None: the one that ran after it."""
+        self.preceding: list[_Group] | None = None
+        """The same in the backward pass; None: the one that ran before it."""
+        self._next: list[_Group] = []
+        self._last: list[_Group] = []
+        self._ahead: _Gather | None = None
+        self._again: _Gather | None = None
+        self._is_used_again = False
         self._depth = 0
         """The number of blocks in which the modules have whole parameters."""
         self._own: list[Array | None] = [None] * len(members)
@@ -157,21 +204,45 @@ class _Group:
         self._sharers = tuple(mesh.get_group(mesh.ndim - 1).ranks)
         self._copies = tuple(mesh.get_group(0).ranks) if mesh.ndim > 1 else ()
 
-    def gather(self) -> list[Array]:
-        """The whole parameters, in the dtype in which they are used."""
+    def begin(self) -> _Gather:
+        """Begin to gather the whole parameters, in the dtype in which they are used."""
         self._adopt()
-        if self._ahead is not None:
-            found, self._ahead = self._ahead, None
-            return found
+        sent = self._parts_now()
         if not self.members:
-            return []
-        parts = [self._part(m).reshape(-1) for m in self.members if m.split]
-        flat = np.concatenate([*parts, self._part(self.members[0]).reshape(-1)[:0]])
+            nothing: Future[list[Array]] = Future()
+            nothing.set_result([])
+            return _Gather(nothing, sent)
+        made = [self._part(m) for m in self.members]
+        parts = [x.reshape(-1) for x, m in zip(made, self.members, strict=True) if m.split]
+        flat = np.concatenate([*parts, made[0].reshape(-1)[:0]])
+        line = line_of(Channel(self._sharers, CHANNEL))
+        return _Gather(line.later(lambda: self._exchange(made, flat)), sent)
+
+    def _parts_now(self) -> list[tuple[Array, int]]:
+        return [(m.held._array, m.held._version[0]) for m in self.members]
+
+    def gather(self) -> list[Array]:
+        """The whole parameters, which may have been gathered ahead."""
+        self._adopt()
+        begun, self._ahead = self._ahead, None
+        if begun is None or not begun.holds(self._parts_now()):
+            begun = self.begin()
+        return begun.wholes.result()
+
+    def run_after(self, before: _Group | None) -> None:
+        """Learn which group runs before this one, and gather the next one ahead."""
+        if before is not None and before is not self:
+            before._next, self._last = [self], [before]
+        self._again, self._is_used_again = None, False
+        for group in self._next if self.following is None else self.following:
+            if group._ahead is None:
+                group._ahead = group.begin()
+
+    def _exchange(self, made: list[Array], flat: Array) -> list[Array]:
         boxes = [self._boxes(rank) for rank in self._sharers]
         counts = [sum(_numel(b) for _, b in of_rank) for of_rank in boxes]
-        everyone = world().collectives(self._sharers)
+        everyone = world().collectives(self._sharers, CHANNEL)
         gathered = everyone.all_gather(flat, counts, what="fully_shard: parameters")
-        made = [self._part(m) for m in self.members]
         wholes = [
             np.empty(m.whole.shape, flat.dtype) if m.split else part
             for m, part in zip(self.members, made, strict=True)
@@ -224,13 +295,17 @@ class _Group:
 
     def again(self) -> list[Array]:
         """The whole parameters, gathered once more for a backward pass."""
-        if self._again is None:
-            self._again = self.gather()
-        return self._again
+        self._again = self._again or self.begin()
+        if not self._is_used_again:
+            self._is_used_again = True
+            for group in self._last if self.preceding is None else self.preceding:
+                if group.reshards and group._again is None:
+                    group._again = group.begin()
+        return self._again.wholes.result()
 
     def _reduce(self, grads: list[Any]) -> list[Any]:
         """This rank's parts of the mean gradients."""
-        self._again = None
+        self._again, self._is_used_again = None, False
         arrays = [self._added(i, g) for i, g in enumerate(grads)]
         if not self.syncs:
             self._own = arrays
@@ -293,7 +368,10 @@ class _Group:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Inside, the modules have the whole parameters."""
-        made = self.tensors(self.gather())
+        arrays = self.gather()
+        self.run_after(_running.last)
+        _running.last = self
+        made = self.tensors(arrays)
         places = {id(x._array): i for i, x in enumerate(made)}
         outer = state.saved_hooks[-1] if state.saved_hooks else (_same, _same)
 
@@ -362,7 +440,7 @@ class _Group:
 
     def unshard(self) -> None:
         """Gather for the next forward pass."""
-        self._ahead = self.gather()
+        self._ahead = self.begin()
 
     def reshard(self) -> None:
         """Forget whole parameters."""
@@ -394,16 +472,26 @@ class FSDPModule(Module):
                 "or take nn.Graph with config.enable_zero() of a module that is not sharded"
             )
         group, policy = self._fsdp, self._fsdp.policy
+        if not _running.depth:
+            _running.last = None
         if policy.param_dtype is not None and policy.cast_forward_inputs:
             args, kwargs = _cast((args, kwargs), policy.param_dtype)
-        with group.whole():
-            made = super().forward(*args, **kwargs)
+        _running.depth += 1
+        try:
+            with group.whole():
+                made = super().forward(*args, **kwargs)
+        finally:
+            _running.depth -= 1
         return made if policy.output_dtype is None else _cast(made, policy.output_dtype)
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Gather the parameters of this group for its next forward pass."""
         self._fsdp.unshard()
-        return UnshardHandle() if async_op else None
+        handle = UnshardHandle(self._fsdp._ahead)
+        if async_op:
+            return handle
+        handle.wait()
+        return None
 
     def reshard(self) -> None:
         """Forget whole parameters of this group."""
@@ -427,9 +515,12 @@ class FSDPModule(Module):
         """Change nothing: whole parameters are forgotten after the backward pass."""
 
     def set_modules_to_forward_prefetch(self, modules: Sequence[Module]) -> None:
-        """Change nothing: a group is gathered when it runs."""
+        """Gather the groups of these modules while this one runs forward, and no others."""
+        self._fsdp.following = [m._fsdp for m in modules if isinstance(m, FSDPModule)]
 
-    set_modules_to_backward_prefetch = set_modules_to_forward_prefetch
+    def set_modules_to_backward_prefetch(self, modules: Sequence[Module]) -> None:
+        """Gather the groups of these modules while this one runs backward, and no others."""
+        self._fsdp.preceding = [m._fsdp for m in modules if isinstance(m, FSDPModule)]
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
         """Change nothing: gradients are exchanged in each backward pass that syncs."""

@@ -39,6 +39,9 @@ DeviceLike: TypeAlias = "Device | str"
 class Device:
     """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`, `Device("meta")`. The index is the
     local rank by default. Inside `with device:` new tensors are there if no device is given.
+
+    A process has one CPU: devices of type cpu are equal, whatever their number, so that tensors
+    on "cpu:0" and "cpu:1" mix, as in PyTorch.
     """
 
     __slots__ = ("index", "type")
@@ -85,10 +88,12 @@ class Device:
         return f"device(type='{self.type}', index={self.index})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+        if not isinstance(other, Device) or self.type != other.type:
+            return False
+        return self.type == "cpu" or self.index == other.index
 
     def __hash__(self) -> int:
-        return hash((self.type, self.index))
+        return hash((self.type, 0 if self.type == "cpu" else self.index))
 
 
 def require_kind(kind: str) -> None:

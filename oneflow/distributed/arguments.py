@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from oneflow.boxing.collectives.base import Collectives
+from oneflow.core.device import Device
 from oneflow.core.errors import DeviceError, DTypeError, GraphError, PlacementError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
@@ -57,7 +58,7 @@ def check_local(x: Tensor | None, who: str) -> Tensor:
         )
     if x.is_global:
         raise PlacementError(f"{who} takes local tensors; use to_global() to move global ones")
-    if x.device.index != world().local_rank:
+    if x.device != Device(x.device.type, world().local_rank):
         raise DeviceError(
             f"{who}: the tensor is on {x.device}, but this rank's device has the number "
             f"{world().local_rank}"

@@ -46,8 +46,9 @@ class Replicas:
         self._module = module
         self._bucket_nbytes = bucket_nbytes
         self._broadcast_buffers = broadcast_buffers
-        self._averages = True
-        self._has_own = False  # gradients that were not averaged have been added up
+        self.averages = True
+        """Whether forward passes lead to averages."""
+        self.has_own = False  # gradients that were not averaged have been added up
         self._parameters = list(module.parameters())
         for p in self._parameters:
             _check(p)
@@ -57,11 +58,11 @@ class Replicas:
         """Inside, forward passes are of this rank alone: their gradients add up in `.grad`, and are
         averaged with those of the next pass outside.
         """
-        before, self._averages = self._averages, False
+        before, self.averages = self.averages, False
         try:
             yield
         finally:
-            self._averages = before
+            self.averages = before
 
     def share(self, tensors: list[Tensor]) -> None:
         """Every rank takes rank 0's values; tensors of one dtype and device travel together."""
@@ -79,12 +80,12 @@ class Replicas:
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         """Calls the module with its parameters behind the gate."""
-        if self._broadcast_buffers and self._averages:
+        if self._broadcast_buffers and self.averages:
             self.share(list(self._module.buffers()))
         if not is_grad_enabled() or not any(p._requires_grad for p in self._parameters):
             return self._module(*args, **kwargs)
-        if not self._averages:
-            self._has_own = True
+        if not self.averages:
+            self.has_own = True
             return self._module(*args, **kwargs)
         with behind(self._gate()):
             return self._module(*args, **kwargs)
@@ -92,8 +93,8 @@ class Replicas:
     def _gate(self) -> Gate:
         live = [p for p in self._parameters if p._requires_grad]
         outs = [alias(p) for p in live]
-        averaging = Averaging(live, self._bucket_nbytes, takes_own=self._has_own)
-        self._has_own = False
+        averaging = Averaging(live, self._bucket_nbytes, takes_own=self.has_own)
+        self.has_own = False
         record_call("data_parallel", live, outs, averaging.finish, averaging.arrived)
         stand_ins = {id(p): out for p, out in zip(live, outs, strict=True)}
         places: list[tuple[Table, str, Tensor]] = [

@@ -14,6 +14,27 @@ from oneflow.surfaces import accept_paths
 __all__ = ["DataParallel", "DistributedDataParallel"]
 
 
+class Reducer:
+    """`ddp.reducer`, which programs prepare for a backward pass that they begin themselves. Here
+    each forward pass has prepared it, but one inside of `no_sync()`.
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def prepare_for_backward(self, outputs: object) -> None:
+        """Return at once. Raises OneFlowError after a forward pass inside of `no_sync()`."""
+        if self._replicas.has_own:
+            raise OneFlowError(
+                "prepare_for_backward: the last forward pass was inside of no_sync(), and its "
+                "gradients are averaged with those of the next pass outside; run that pass outside"
+            )
+
+    def _rebuild_buckets(self) -> bool:
+        """Return False: buckets are chosen once."""
+        return False
+
+
 class DistributedDataParallel(Module):
     """The module in `.module`, whose gradients become the average over all ranks.
 
@@ -56,6 +77,37 @@ class DistributedDataParallel(Module):
         if broadcast_parameters:
             self._replicas.share(list(module.parameters()))
         self.module = module
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.broadcast_buffers, self.dim = broadcast_buffers, dim
+        self.gradient_as_bucket_view, self.require_forward_param_sync = (
+            gradient_as_bucket_view,
+            True,
+        )
+        self.device_ids, self.output_device = device_ids, output_device
+        self.reducer = Reducer(self._replicas)
+
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """Whether forward passes lead to averages: False inside of `no_sync()`."""
+        return self._replicas.averages
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value: bool) -> None:
+        self._replicas.averages = value
+
+    def _get_ddp_logging_data(self) -> dict[str, object]:
+        """Return an empty dict: nothing is logged."""
+        return {}
+
+    def _set_static_graph(self) -> None:
+        self.static_graph = True
+
+    def register_comm_hook(self, state: object, hook: object) -> None:
+        """Raise OneFlowError: no function of a program averages gradients."""
+        raise OneFlowError(
+            "register_comm_hook: gradients are averaged in their dtype as they arrive; leave the "
+            "hook out"
+        )
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         return self._replicas.forward(*args, **kwargs)

@@ -90,13 +90,23 @@ def record_of(
     return Record(
         client=client.name,
         key=key,
-        version=next(iter(versions.values()), "-"),
+        version=versions_told(client, versions),
         ran=client.ran,
         result=told(outcomes),
         date=datetime.now(timezone.utc).date().isoformat(),
         seconds=round(seconds, 1),
         is_whole=all(not o.trouble for o in outcomes),
     )
+
+
+def versions_told(client: Client, versions: dict[str, str]) -> str:
+    """Put versions into a cell: alone of the package that the client is named after."""
+    if not versions:
+        return "-"
+    first = next(iter(versions))
+    if client.name.startswith(first) or first.endswith(client.name):
+        return versions[first]
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def stored(folder: Path, name: str) -> Record | None:

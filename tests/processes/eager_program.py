@@ -10,6 +10,7 @@ import numpy as np
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.errors import OneFlowError
 from tests.support.launching import play
 from tests.support.refusing import refuses
 
@@ -198,6 +199,26 @@ def no_sync() -> None:
             check(p.grad, q.grad.numpy(), 1e-4)
             same = flow.comm.all_gather_object(p.grad.numpy())
             assert all((other == same[0]).all() for other in same)
+    # PyTorch's inner names, by which Lightning and accelerate do the same
+    model.reducer.prepare_for_backward([])
+    model.require_backward_grad_sync = False
+    model(flow.tensor(data[RANK][0])).sum().backward()
+    refuses(OneFlowError, "inside of no_sync", lambda: model.reducer.prepare_for_backward([]))
+    refuses(OneFlowError, "leave the hook out", lambda: model.register_comm_hook(None, None))
+    assert not model.static_graph and not model._get_ddp_logging_data()
+
+
+def one_cpu() -> None:
+    """A process has one CPU: on every rank tensors on "cpu:0" mix with others and are sent."""
+    x, y = flow.ones(3, device=flow.device("cpu", 0)), flow.ones(3)
+    assert x.device == y.device == flow.device("cpu", 1) != flow.device("cuda", 0)
+    assert hash(x.device) == hash(y.device)
+    total = x + RANK * y
+    flow.comm.all_reduce(total)
+    check(total, [SIZE + SIZE * (SIZE - 1) / 2] * 3)
+    assert x.to("cpu") is x
+    parts = x.to_global(placement=EVERYONE, sbp=P)
+    check(parts, [SIZE] * 3)
 
 
 def compiled_replicas() -> None:

@@ -9,7 +9,7 @@ from tests.support.memory import check_no_memory_is_left, names_of_memory
 
 SCENES = [
     *("draws", "layouts", "boxing", "conversions", "communication"),
-    *("data_parallel", "no_sync", "compiled_replicas", "desync", "modules"),
+    *("data_parallel", "no_sync", "one_cpu", "compiled_replicas", "desync", "modules"),
 ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.clients.client import Client, all_clients, read
-from tests.clients.records import BEGIN, END, PAGE, Record, plain, told, write_table
+from tests.clients.records import BEGIN, END, PAGE, Record, plain, told, versions_told, write_table
 from tests.clients.suites import named_versions, outcome_of_case
 from tests.clients.verdict import Outcome, difference, outcome_of
 from tests.clients.worker import packed, unpacked
@@ -109,6 +109,13 @@ def test_a_cell_says_which_tasks_agree() -> None:
     )
     refused = Outcome("task_r", refused="refused (torch.fx)")
     assert told([good, refused]) == "1 of 2 tasks agree (3 values); r: refused (torch.fx)"
+
+
+def test_versions_stand_alone_of_a_package_by_its_own_name(tmp_path: Path) -> None:
+    one = client(tmp_path)  # called two-words
+    assert versions_told(one, {"two": "1.0", "pillow": "9"}) == "1.0"
+    assert versions_told(one, {"timm": "1.0", "pillow": "9"}) == "timm 1.0, pillow 9"
+    assert versions_told(one, {}) == "-"
 
 
 def test_a_cell_has_no_folder_of_this_machine() -> None:

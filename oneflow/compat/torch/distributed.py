@@ -47,6 +47,8 @@ class Backend(str):
 
     UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI = BACKENDS
     backend_list = list(BACKENDS)
+    default_device_backend_map = {"cpu": "gloo", "cuda": "nccl"}
+    backend_capability = {"gloo": ["cpu", "cuda"], "nccl": ["cuda"], "mpi": ["cpu", "cuda"]}
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):

@@ -1,5 +1,5 @@
 """The course's DDPM training; DDPM and Stable Diffusion pipelines that generate, are saved and
-loaded; EMA; DDIM inversion of noise; img2img.
+loaded; DDIM and Euler; img2img; EMA.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Three training steps with ClipLoss; tokenizer; transforms; a CoCa forward."""
+"""Three training steps with ClipLoss; tokenizer; transforms; ViT-B-32 by its name."""
 
 from __future__ import annotations
 

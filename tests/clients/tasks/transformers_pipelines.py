@@ -1,5 +1,5 @@
-"""pipeline: text classification, masks, entities, features, zero-shot, question answering, texts,
-summaries, images, CLIP, speech.
+"""pipeline: text classification, masks, entities (in chunks, too), features, zero-shot, texts,
+images, CLIP, speech.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "compat.torch.settings",
         "flow",
-        "get_autocast_dtype get_deterministic_debug_mode get_device_module "
+        "get_autocast_dtype get_default_device get_deterministic_debug_mode get_device_module "
         "get_float32_matmul_precision get_num_interop_threads get_num_threads "
-        "is_autocast_cpu_enabled set_autocast_dtype set_float32_matmul_precision "
+        "is_autocast_cpu_enabled set_autocast_dtype set_default_device "
+        "set_float32_matmul_precision "
         "set_num_interop_threads set_vital typename",
         unknown="set_vital",  # PyTorch warns of its own
     ),
@@ -56,6 +57,13 @@ ROWS: tuple[Row, ...] = (
         row("_grouped_mm", "flow"),
         row("swap_tensors", "utils", torch="utils.swap_tensors"),
         row("_calculate_correct_fan", "nn.init", torch="nn.init._calculate_correct_fan"),
+    ),
+    *classes(
+        "compat.torch.initial",
+        "nn.init",
+        "_no_grad_fill_ _no_grad_normal_ _no_grad_trunc_normal_ _no_grad_uniform_ _no_grad_zero_ "
+        "constant dirac eye kaiming_normal kaiming_uniform normal orthogonal sparse sparse_ "
+        "uniform xavier_normal xavier_uniform",
     ),
     *classes("compat.torch.cuda", "flow", "OutOfMemoryError Stream"),
     *at("cuda", row("Event", "flow")),

@@ -106,11 +106,19 @@ class _Chosen(threading.local):
     """The devices of the with-blocks that this thread is in."""
 
     devices: tuple[Device, ...] = ()
+    default: Device | None = None
 
 
 _chosen = _Chosen()
 
 
 def chosen_device() -> Device | None:
-    """The device of the innermost `with device:`; None outside of all."""
-    return _chosen.devices[-1] if _chosen.devices else None
+    """The device of the innermost `with device:`, or else the default of this thread, if it has
+    one.
+    """
+    return _chosen.devices[-1] if _chosen.devices else _chosen.default
+
+
+def set_chosen_device(device: Device | None) -> None:
+    """Set the default of this thread, outside of all blocks; None: there is none."""
+    _chosen.default = device

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from oneflow.kernels.streams import BOXING, beside, join
 from oneflow.tensor.gate import Gate, Table, behind
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tape import record_call
-from oneflow.tensor.tensor import Tensor, alias, raw
+from oneflow.tensor.tensor import Tensor, alias, raw, wrap
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
@@ -38,12 +38,62 @@ if TYPE_CHECKING:
 MEBIBYTE = 1 << 20
 
 
-class Replicas:
-    """Keeps the copies of one module equal. bucket_nbytes: gradients sent together; 0: each
-    alone."""
+class Bucket:
+    """The gradients of some parameters on this rank. index: its number in this pass.  buffer: all
+    elements, one gradient after the other.
+    """
 
-    def __init__(self, module: Module, bucket_nbytes: int, broadcast_buffers: bool) -> None:
+    def __init__(self, index: int, is_last: bool, buffer: Tensor, parameters: list[Tensor]) -> None:
+        self._index, self._is_last, self._parameters = index, is_last, parameters
+        self._buffer = buffer
+
+    def index(self) -> int:
+        """The number of buckets before it in this pass."""
+        return self._index
+
+    def is_last(self) -> bool:
+        """Whether no other one comes in this pass."""
+        return self._is_last
+
+    def buffer(self) -> Tensor:
+        """The elements of all gradients, of one dim."""
+        return self._buffer
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        """Replace the elements."""
+        self._buffer = buffer
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters, in the order of their gradients."""
+        return list(self._parameters)
+
+    def gradients(self) -> list[Tensor]:
+        """Views of the elements in the shapes of the parameters."""
+        parts = _parts(self._buffer._array, self._parameters)
+        return [wrap(part) for part in parts]
+
+
+Hook = Callable[[Bucket], Tensor]
+"""Exchanges the gradients of a bucket; returns what takes their place."""
+
+
+class Replicas:
+    """Keeps the copies of one module equal.
+
+    bucket_nbytes: gradients sent together; 0: each alone.  ranks: that have a copy; (): all.  hook:
+    exchanges gradients; None: they become means.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        bucket_nbytes: int,
+        broadcast_buffers: bool,
+        ranks: tuple[int, ...] = (),
+    ) -> None:
         self._module = module
+        self._ranks = ranks or tuple(range(world().world_size))  # ascending
+        self.hook: Hook | None = None
         self._bucket_nbytes = bucket_nbytes
         self._broadcast_buffers = broadcast_buffers
         self.averages = True
@@ -68,11 +118,11 @@ class Replicas:
         """Every rank takes rank 0's values; tensors of one dtype and device travel together."""
         for key in dict.fromkeys(map(_kind, tensors)):
             alike = [x for x in tensors if _kind(x) == key]
-            xp, everyone = _means_of(key[0])
+            xp, everyone = _means_of(key[0], self._ranks)
             first = everyone.broadcast(
                 xp.concatenate([x._array.reshape(-1) for x in alike]), 0, "DistributedDataParallel"
             )
-            if world().rank == 0:
+            if world().rank == self._ranks[0]:
                 continue
             for x, values in zip(alike, _parts(first, alike), strict=True):
                 x._array[...] = values
@@ -93,7 +143,9 @@ class Replicas:
     def _gate(self) -> Gate:
         live = [p for p in self._parameters if p._requires_grad]
         outs = [alias(p) for p in live]
-        averaging = Averaging(live, self._bucket_nbytes, takes_own=self.has_own)
+        averaging = Averaging(
+            live, self._bucket_nbytes, self._ranks, takes_own=self.has_own, hook=self.hook
+        )
         self.has_own = False
         record_call("data_parallel", live, outs, averaging.finish, averaging.arrived)
         stand_ins = {id(p): out for p, out in zip(live, outs, strict=True)}
@@ -107,16 +159,22 @@ class Replicas:
 
 
 class Averaging:
-    """The gradients of one forward call on their way over the ranks.
+    """The gradients of one forward call on their way over some ranks.
 
     takes_own: the first pass averages with them what each rank has added up in `.grad` alone, which
-    it takes away there: what comes back is the sum.
+    it takes away there: what comes back is the sum.  hook: see Replicas.
     """
 
     def __init__(
-        self, parameters: Sequence[Tensor], bucket_nbytes: int, takes_own: bool = False
+        self,
+        parameters: Sequence[Tensor],
+        bucket_nbytes: int,
+        ranks: tuple[int, ...],
+        takes_own: bool = False,
+        hook: Hook | None = None,
     ) -> None:
         self._parameters, self._takes_own = parameters, takes_own
+        self._ranks, self._hook = ranks, hook
         self._buckets = divide(parameters, bucket_nbytes)
         self._start()
 
@@ -152,8 +210,8 @@ class Averaging:
         self._num_done += 1
         members = [self._parameters[i] for i in bucket]
         device, dtype = _kind(members[0])
-        xp, everyone = _means_of(device)
-        scale = dtype.np.type(1.0 / world().world_size)
+        xp, everyone = _means_of(device, self._ranks)
+        scale = dtype.np.type(1.0 if self._hook else 1.0 / len(self._ranks))
         flat = xp.empty(sum(p.meta.numel for p in members), dtype.np)
         parts = _parts(flat, members)
         for i, part in zip(bucket, parts, strict=True):
@@ -168,7 +226,11 @@ class Averaging:
                 part += own._array * scale
                 self._parameters[i]._grad = None
         what = f"gradients of DistributedDataParallel, {dtype.name}[{flat.size}]"
-        if device == "cpu":
+        if self._hook is not None:
+            is_last = self._num_done == len(self._buckets)
+            made = self._hook(Bucket(self._num_done - 1, is_last, wrap(flat), members))
+            flat[...] = made._array.reshape(-1)
+        elif device == "cpu":
             everyone.all_reduce(flat, out=flat, what=what)
         else:
             self._is_beside = True
@@ -183,11 +245,11 @@ def _kind(x: Tensor) -> tuple[str, DType]:
     return x._device.type, x.meta.dtype
 
 
-def _means_of(kind: str) -> tuple[Any, Collectives]:
-    """NumPy or CuPy, and the collectives of all ranks for its arrays."""
+def _means_of(kind: str, ranks: tuple[int, ...]) -> tuple[Any, Collectives]:
+    """NumPy or CuPy, and the collectives of these ranks for its arrays."""
     if kind == "cpu":
-        return np, world().everyone
-    return own_device(), world().device_collectives(tuple(range(world().world_size)))
+        return np, world().collectives(ranks)
+    return own_device(), world().device_collectives(ranks)
 
 
 def _parts(flat: Array, tensors: Sequence[Tensor]) -> list[Array]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from oneflow.core.errors import OneFlowError
-from oneflow.distributed.ddp import MEBIBYTE, Replicas
+from oneflow.core.config import current_config
+from oneflow.core.errors import OneFlowError, PlacementError
+from oneflow.distributed.ddp import MEBIBYTE, Bucket, Replicas
+from oneflow.distributed.process_groups import group_of
 from oneflow.nn.module import Module
 from oneflow.nn.modules.ranks import DataParallel
 from oneflow.surfaces import accept_paths
+from oneflow.tensor.tensor import Tensor
 
 __all__ = ["DataParallel", "DistributedDataParallel"]
 
@@ -36,11 +40,12 @@ class Reducer:
 
 
 class DistributedDataParallel(Module):
-    """The module in `.module`, whose gradients become the average over all ranks.
+    """The module in `.module`, whose gradients become the average over the ranks.
 
     broadcast_parameters: all take rank 0's parameters now.  broadcast_buffers: and its buffers
     before each forward.
     bucket_size, bucket_cap_mb: MiB of gradients sent together (use_bucket=False: each alone).
+    process_group: the ranks that average; None: all.
     Parameters must be local and real floats; gradients are averaged in their dtype.
     The other arguments are PyTorch's and change nothing: parameters that a rank did not use count
     as zeros, and a process computes on its own device.
@@ -67,13 +72,14 @@ class DistributedDataParallel(Module):
         use_bucket: bool = True,
     ) -> None:
         super().__init__()
-        if process_group is not None:
-            raise OneFlowError(
-                "DistributedDataParallel: gradients are averaged over all ranks, not over "
-                f"process_group={process_group!r}; leave it out"
+        group = group_of(process_group, "DistributedDataParallel")
+        if group is None:
+            raise PlacementError(
+                f"DistributedDataParallel: rank {current_config().rank} is not in process_group"
             )
+        ranks = tuple(group.ranks)
         nbytes = int((bucket_cap_mb or bucket_size) * MEBIBYTE) if use_bucket else 0
-        self._replicas = Replicas(module, nbytes, broadcast_buffers)
+        self._replicas = Replicas(module, nbytes, broadcast_buffers, ranks)
         if broadcast_parameters:
             self._replicas.share(list(module.parameters()))
         self.module = module
@@ -102,19 +108,18 @@ class DistributedDataParallel(Module):
     def _set_static_graph(self) -> None:
         self.static_graph = True
 
-    def register_comm_hook(self, state: object, hook: object) -> None:
-        """Raise OneFlowError: no function of a program averages gradients."""
-        raise OneFlowError(
-            "register_comm_hook: gradients are averaged in their dtype as they arrive; leave the "
-            "hook out"
-        )
-
     def forward(self, *args: object, **kwargs: object) -> Any:
         return self._replicas.forward(*args, **kwargs)
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Inside, gradients add up on each rank alone; the next pass outside averages them."""
         return self._replicas.no_sync()
+
+    def register_comm_hook(self, state: object, hook: Callable[[Any, Bucket], Any]) -> None:
+        """Let `hook(state, bucket)` exchange gradients from now on: it gets those of this rank, and
+        returns a future of the flat tensor that takes their place.
+        """
+        self._replicas.hook = lambda bucket: _value(hook(state, bucket).wait())
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -123,6 +128,11 @@ class DistributedDataParallel(Module):
             if name == "module" or name.startswith("__"):
                 raise
             return getattr(self.module, name)
+
+
+def _value(made: Tensor | list[Tensor]) -> Tensor:
+    """The tensor of a future, which may hold a list with one."""
+    return made[0] if isinstance(made, list) else made
 
 
 accept_paths(__name__)

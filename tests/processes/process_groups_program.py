@@ -16,6 +16,9 @@ import numpy as np
 import oneflow as flow
 from oneflow import distributed as dist
 from oneflow.core.errors import PlacementError
+from oneflow.distributed.algorithms.ddp_comm_hooks import default_hooks
+from oneflow.futures import Future
+from oneflow.nn.parallel import DistributedDataParallel
 from tests.support.launching import play
 from tests.support.refusing import refuses
 
@@ -166,6 +169,46 @@ def store() -> None:
     dist.barrier()
     if RANK == 0:
         shared.unlink()
+
+
+def gradients() -> None:
+    """Data parallelism over a group, and with hooks that exchange gradients."""
+    halves = [dist.new_group(ranks) for ranks in ([*range(0, SIZE, 2)], [*range(1, SIZE, 2)])]
+    own = list(range(RANK % 2, SIZE, 2))
+    layer = flow.nn.Linear(3, 2, bias=False)
+    flow.nn.init.constant_(layer.weight, 0.5)
+    x = np.arange(3, dtype=np.float32) + 1
+    model = DistributedDataParallel(layer, process_group=halves[RANK % 2])
+    model(flow.tensor(x * (RANK + 1))).sum().backward()
+    mean = sum(r + 1 for r in own) / len(own)
+    np.testing.assert_allclose(layer.weight.grad.numpy(), np.stack([x * mean] * 2), rtol=1e-6)
+    everyone = sum(r + 1 for r in range(SIZE)) / SIZE
+    for hook, rtol in (
+        (default_hooks.allreduce_hook, 1e-6),
+        (default_hooks.fp16_compress_hook, 1e-3),
+        (default_hooks.bf16_compress_hook, 1e-2),
+        (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), 1e-3),
+    ):
+        layer.weight.grad = None
+        model = DistributedDataParallel(layer)
+        model.register_comm_hook(None, hook)
+        model(flow.tensor(x * (RANK + 1))).sum().backward()
+        expected = np.stack([x * everyone] * 2)
+        np.testing.assert_allclose(layer.weight.grad.numpy(), expected, rtol=rtol)
+    seen: list[object] = []
+
+    def doubles(state: list[object], bucket: Any) -> Any:
+        state.append((bucket.index(), bucket.is_last(), bucket.gradients()[0].tolist()))
+        found: Any = Future()
+        found.set_result(bucket.buffer() * 2)
+        return found
+
+    layer.weight.grad = None
+    model = DistributedDataParallel(layer)
+    model.register_comm_hook(seen, doubles)
+    model(flow.tensor(x)).sum().backward()
+    assert seen == [(0, True, [x.tolist()] * 2)]
+    assert layer.weight.grad.tolist() == [(2 * x).tolist()] * 2
 
 
 if __name__ == "__main__":

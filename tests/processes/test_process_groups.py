@@ -24,7 +24,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-SCENES = ["begins", "groups", "begun", "pairs", "bits", "store"]
+SCENES = ["begins", "groups", "begun", "pairs", "bits", "store", "gradients"]
 
 
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

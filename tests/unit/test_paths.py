@@ -320,7 +320,10 @@ distributed.pipelining                        PipelineStage
 distributed.pipelining.schedules              get_schedule_class
 distributed.pipelining.stage                  PipelineStage
 distributed.algorithms._checkpoint.checkpoint_wrapper checkpoint_wrapper
+distributed.algorithms.ddp_comm_hooks.default_hooks fp16_compress_hook
 distributed.algorithms.join                   Join
+distributed.elastic.multiprocessing.errors    record
+distributed.tensor.experimental               implicit_replication
 distributed.c10d                              all_reduce
 distributed.checkpoint.optimizer              load_sharded_optimizer_state_dict
 distributed.checkpoint.state_dict             get_state_dict

@@ -307,6 +307,11 @@ def _fits(name: str, path: str) -> bool:
     return all(fnmatchcase(part, p) for part, p in zip(parts, patterns, strict=True))
 
 
+def implicit_replication() -> Any:
+    """A block in which local tensors that meet global ones count as copies of one whole."""
+    return local_tensors_as_copies()
+
+
 def loss_parallel() -> Any:
     """A block in which losses take logits in parts along the last dim, as they always do, with
     local targets that are the same on all ranks.

@@ -47,7 +47,10 @@ ANSWERS: dict[str, tuple[Callable[[], Any], Any]] = {
     "build": (lambda: "NumPy" in flow.__config__.show(), True),
     "threads of the build": (lambda: "Threads" in flow.__config__.parallel_info(), True),
     "attention": (lambda: module("nn.attention").SDPBackend.MATH.name, "MATH"),
-    "backends": (lambda: module("distributed").Backend.default_device_backend_map["cpu"], "gloo"),
+    "backends of devices": (
+        lambda: module("distributed").Backend.default_device_backend_map["cpu"],
+        "gloo",
+    ),
     "kernels of attention": (flow.backends.cuda.flash_sdp_enabled, False),
     "safe globals": (lambda: flow.serialization.get_safe_globals(), []),
     "libraries": (lambda: flow._dynamo.config.cache_size_limit, 8),

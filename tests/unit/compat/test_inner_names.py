@@ -1,0 +1,69 @@
+"""Settings and inner names of PyTorch that packages take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import oneflow as flow
+from oneflow import _utils as utils
+from oneflow.core.errors import ShapeError
+from oneflow.distributed.elastic.multiprocessing.errors import record
+from oneflow.nn import init
+
+A = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+def test_functions_make_tensors_on_the_default_device() -> None:
+    assert flow.get_default_device() == flow.device("cpu")
+    flow.set_default_device("meta")
+    try:
+        assert flow.ones(2).is_meta
+        assert flow.nn.Linear(2, 3).weight.is_meta
+        assert flow.get_default_device().type == "meta"
+        with flow.device("cpu"):
+            assert not flow.ones(2).is_meta
+    finally:
+        flow.set_default_device(None)
+    assert not flow.ones(2).is_meta
+
+
+@pytest.mark.parametrize("name", ["constant", "eye", "dirac"])
+def test_old_names_of_first_values_warn(name: str) -> None:
+    shape = (4, 4, 3) if name == "dirac" else (3, 4)
+    args = (2.5,) if name == "constant" else ()
+    x = flow.zeros(*shape)
+    with pytest.warns(FutureWarning, match=f"{name}_"):
+        getattr(init, name)(x, *args)
+    expected = getattr(torch.nn.init, f"{name}_")(torch.zeros(shape), *args)
+    assert x.tolist() == expected.tolist()
+
+
+def test_sparse_first_values_have_zeros_in_each_column() -> None:
+    x = init.sparse_(flow.zeros(10, 6), sparsity=0.25, std=2.0)
+    counts = (x.numpy() == 0).sum(0)
+    theirs = torch.nn.init.sparse_(torch.zeros(10, 6), sparsity=0.25, std=2.0)
+    assert counts.tolist() == (theirs.numpy() == 0).sum(0).tolist() == [3] * 6
+    with pytest.raises(ShapeError, match="takes a matrix"):
+        init.sparse_(flow.zeros(3), 0.1)
+
+
+def test_tensors_are_joined_and_cut_again() -> None:
+    parts = [flow.tensor(A), flow.tensor(A[0])]
+    flat = utils._flatten_dense_tensors(parts)
+    inner = torch._utils
+    theirs = inner._flatten_dense_tensors([torch.tensor(A), torch.tensor(A[0])])  # type: ignore[no-untyped-call]
+    assert flat.tolist() == theirs.tolist()
+    again = utils._unflatten_dense_tensors(flat, parts)
+    assert [x.tolist() for x in again] == [A.tolist(), A[0].tolist()]
+    assert utils._element_size(flow.float64) == 8
+    assert utils._get_device_index("cpu", allow_cpu=True) == -1
+
+
+def test_record_returns_the_function() -> None:
+    @record
+    def double(x: int) -> int:
+        return 2 * x
+
+    assert double(3) == 6

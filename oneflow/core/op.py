@@ -444,16 +444,14 @@ def elementwise_signatures(
 ) -> list[SbpSignature]:
     """Signatures of an elementwise op with NumPy broadcasting of its inputs.
 
-    An input may be split where its dim equals the output's; an input that lacks the dim, or has 1
-    there, is B.
+    An input may be split where its dim equals the output's, also if that is 1 and one rank has all;
+    an input that lacks the dim, or has 1 there while the output has more, is B.
     linear: also all-P (sums commute with the op).
     """
     ndim = max((t.ndim for t in types), default=0)
     out = [max((_dim_from_right(t, ndim, i) for t in types), default=1) for i in range(ndim)]
     result = []
     for i, size in enumerate(out):
-        if size == 1:
-            continue
         inputs: list[Sbp] = []
         for t in types:
             own = i - (ndim - t.ndim)

@@ -43,6 +43,10 @@ def layouts() -> None:
         out.sum().backward()
         check(x.grad, mask @ w.T)
         check(y.grad, a.T @ mask)
+    row = flow.arange(3).float().reshape(1, 3).to_global(EVERYONE, B).to_global(sbp=S0)
+    for f in (flow.exp, flow.clone, flow.relu, lambda x: x * 2, lambda x: x + x, lambda x: x + 1):
+        assert f(row).sbp == (S0,), "fewer rows than ranks"
+        check(f(row), f(flow.arange(3).float().reshape(1, 3)).numpy())
 
 
 def boxing() -> None:

@@ -18,6 +18,8 @@ from typing import Any
 SCHEDULES = "optim.lr_scheduler"
 
 PATHS: dict[str, str] = {
+    "_C._dynamo": "compat.torch.dynamo",
+    "_C._dynamo.eval_frame": "compat.torch.dynamo",
     "_C._functorch": "compat.torch.sparse",
     "_C._nn": "_C nn.functional",
     "__config__": "compat.torch.build",

@@ -59,6 +59,15 @@ ROWS: tuple[Row, ...] = (
         row("_calculate_correct_fan", "nn.init", torch="nn.init._calculate_correct_fan"),
     ),
     *classes(
+        "compat.torch.selective_checkpoints",
+        "utils.checkpoint",
+        "CheckpointError CheckpointPolicy DefaultDeviceType SAC_IGNORED_OPS "
+        "SelectiveCheckpointContext check_backward_validity create_selective_checkpoint_contexts "
+        "detach_variable get_device_states noop_context_fn set_checkpoint_debug_enabled "
+        "set_checkpoint_early_stop set_device_states",
+        unknown=ALL,
+    ),
+    *classes(
         "compat.torch.initial",
         "nn.init",
         "_no_grad_fill_ _no_grad_normal_ _no_grad_trunc_normal_ _no_grad_uniform_ _no_grad_zero_ "
@@ -137,13 +146,16 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "compat.torch.distributed",
         "distributed",
-        "Backend FileStore GroupMember HashStore P2POp PrefixStore ProcessGroup Store TCPStore "
-        "Work _get_default_group _get_default_store _rank_not_in_group "
-        "batch_isend_irecv destroy_process_group get_backend get_backend_config get_global_rank "
+        "Backend DebugLevel DistBackendError DistError DistNetworkError DistStoreError FileStore "
+        "GroupMember HashStore P2POp PrefixStore ProcessGroup QueueEmptyError Store TCPStore Work "
+        "_get_default_group _get_default_store _rank_not_in_group all_reduce_coalesced "
+        "batch_isend_irecv destroy_process_group get_backend get_backend_config get_debug_level "
+        "get_default_backend_for_device get_global_rank get_pg_count is_backend_available "
         "get_group_rank get_node_local_rank get_process_group_ranks group init_process_group "
         "is_gloo_available is_initialized is_mpi_available is_nccl_available "
         "is_torchelastic_launched is_ucc_available is_xccl_available monitored_barrier "
-        "new_group new_subgroups split_group",
+        "new_group new_subgroups new_subgroups_by_enumeration set_debug_level "
+        "set_debug_level_from_env split_group supports_complex",
         unknown="_get_default_group _get_default_store _rank_not_in_group get_backend_config",
     ),
     *classes("compat.torch.device_mesh", "distributed", "DeviceMesh init_device_mesh"),
@@ -159,6 +171,8 @@ ROWS: tuple[Row, ...] = (
         row("redistribute", "tensor", torch=None),
         row("full_tensor", "tensor", torch=None),
         row("placements", "tensor", torch=None),
+        row("_local_tensor", "tensor", own="local_tensor", torch=None),
+        row("_spec", "tensor", own="spec", torch=None),
         row("device_mesh", "tensor", torch=None),
     ),
     *classes(

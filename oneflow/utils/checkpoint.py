@@ -16,6 +16,7 @@ from oneflow.core.dispatch import current_mode, use_mode
 from oneflow.core.errors import AutogradError
 from oneflow.functional.random_state import default_generator
 from oneflow.nn.module import Module
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.grad_mode import enable_grad, state
 from oneflow.tensor.tensor import Tensor
 
@@ -158,3 +159,6 @@ def checkpoint_sequential(
             preserve_rng_state=preserve_rng_state,
         )
     return run(parts[last:], out)
+
+
+accept_paths(__name__)

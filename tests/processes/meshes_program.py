@@ -116,6 +116,16 @@ def meshes() -> None:
     dist.all_reduce(x, group=flat.get_group())
     assert x.item() == sum(2 * (r + 1) for r in range(SIZE))
     assert mesh["dp"]._flatten("data").shape == mesh[("data",)].shape == (SIZE // 2,)
+    grid = init_device_mesh("cpu", (SIZE,), mesh_dim_names=("world",))._unflatten(
+        0, (1, SIZE // 2, 2), ("pp", "dp", "tp")
+    )
+    assert grid.shape == (1, SIZE // 2, 2)
+    assert grid["tp"].mesh.tolist() == mesh["tp"].mesh.tolist()
+    assert grid["pp"].size() == 1
+    refuses(PlacementError, "not \\(3,\\)", lambda: grid._unflatten("tp", (3,), ("a",)))
+    line = DeviceMesh.from_group(mesh.get_group("tp"), "cpu")
+    assert line.mesh.tolist() == mesh["tp"].mesh.tolist()
+    assert line.get_group() is mesh.get_group("tp")
     refuses(KeyError, "Invalid mesh_dim_name", lambda: mesh["pp"])
     refuses(PlacementError, "ranks", lambda: init_device_mesh("cpu", (SIZE + 1,)))
     refuses(PlacementError, "names", lambda: DeviceMesh("cpu", [0, 1], mesh_dim_names=("a", "b")))
@@ -226,6 +236,13 @@ def sharded() -> None:
     whole = {name: p.full_tensor() for name, p in model.state_dict().items()}
     assert tuple(whole["0.up.weight"].shape) == (8, 6)
     refuses(CallError, "sharded already", lambda: fully_shard(model))
+    summed, plain = fully_shard(network(flow)), network(flow)
+    summed.set_gradient_divide_factor(1.0)
+    (summed(flow.tensor(BATCHES[0][OWN])) ** 2).sum().backward()
+    (plain(flow.tensor(BATCHES[0])) ** 2).sum().backward()
+    for p, q in zip(summed.parameters(), plain.parameters(), strict=True):
+        found = p.grad.full_tensor().numpy()
+        np.testing.assert_allclose(found, q.grad.numpy(), rtol=1e-4, atol=1e-4)
     kept = network(flow)
     fully_shard(kept[0], reshard_after_forward=False)
     fully_shard(kept, shard_placement_fn=lambda p: Shard(p.ndim - 1))

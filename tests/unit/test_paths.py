@@ -276,6 +276,8 @@ sparse mm
 nested nested_tensor
 nested._internal.nested_tensor NestedTensor
 export export
+_C._dynamo                                    list_backends
+_C._dynamo.eval_frame                         _set_lru_cache
 _C._functorch get_unwrapped
 _tensor_str set_printoptions
 func hessian

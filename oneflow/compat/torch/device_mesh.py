@@ -151,6 +151,49 @@ class DeviceMesh:
             )
         return flat[name]
 
+    def _unflatten(
+        self,
+        dim: int | str,
+        mesh_sizes: Sequence[int],
+        mesh_dim_names: Sequence[str],
+        backend_override: object = None,
+    ) -> DeviceMesh:
+        """Return a mesh of the same ranks with several axes in place of one. Raises PlacementError
+        if their sizes do not make up its own.
+        """
+        axis, sizes = self._axis(dim), tuple(mesh_sizes)
+        if int(np.prod(sizes)) != self.shape[axis]:
+            raise PlacementError(f"axis {dim!r} has {self.shape[axis]} ranks, not {sizes}")
+        own = list(self.mesh_dim_names or (f"dim_{i}" for i in range(self.ndim)))
+        names = [*own[:axis], *mesh_dim_names, *own[axis + 1 :]]
+        shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
+        return DeviceMesh(self.device_type, self._ranks.reshape(shape), mesh_dim_names=names)
+
+    @staticmethod
+    def from_group(
+        group: ProcessGroup | Sequence[ProcessGroup],
+        device_type: str,
+        mesh: object = None,
+        *,
+        mesh_dim_names: Sequence[str] | None = None,
+    ) -> DeviceMesh:
+        """Return the mesh of a group's ranks, or the grid `mesh`, along whose axes the groups lie.
+        Raises PlacementError for several groups without one.
+        """
+        groups = [group] if isinstance(group, ProcessGroup) else list(group)
+        if mesh is None and len(groups) > 1:
+            raise PlacementError(f"from_group: {len(groups)} groups need the grid of their ranks")
+        ranks = groups[0].ranks if mesh is None else mesh
+        made = DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)
+        made._groups.update(enumerate(groups))
+        return made
+
+    def _get_root_mesh(self) -> DeviceMesh:
+        return self._root
+
+    def _is_current_rank_part_of_mesh(self) -> bool:
+        return current_config().rank in self.placement
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceMesh) and self.placement == other.placement
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +21,8 @@ from oneflow.compat.torch.stores import (
     TCPStore,
 )
 from oneflow.core.config import current_config, set_config
-from oneflow.core.errors import HangError, OneFlowError
+from oneflow.core.device import Device, DeviceLike
+from oneflow.core.errors import HangError, OneFlowError, TransportError
 from oneflow.core.whole_files import write_whole
 from oneflow.distributed.process_groups import (
     ALL_RANKS,
@@ -38,6 +40,10 @@ __all__ = ["FileStore", "GroupMember", "HashStore", "PrefixStore", "Store", "TCP
 
 BACKENDS = ("undefined", "gloo", "nccl", "xccl", "ucc", "mpi")
 LOOK_S = 0.02
+
+DistError, DistBackendError = OneFlowError, TransportError
+DistNetworkError = DistStoreError = TransportError
+QueueEmptyError = HangError
 
 
 class Backend(str):
@@ -271,6 +277,83 @@ def new_subgroups(
         raise ValueError(f"new_subgroups: {size} ranks are not divisible by {width}")
     made = [new_group(range(start, start + width)) for start in range(0, size, width)]
     return made[current_config().rank // width], made
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]], *_: object, **__: object
+) -> tuple[Any, list[Any]]:
+    """Return this rank's group and all groups of these ranks; None if it is in none. Raises
+    ValueError for a rank in two.
+    """
+    everyone = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
+    if len(everyone) != len(set(everyone)):
+        raise ValueError(f"new_subgroups_by_enumeration: {everyone} has a rank twice")
+    made = [new_group(ranks) for ranks in ranks_per_subgroup_list]
+    own = [g for g, ranks in zip(made, ranks_per_subgroup_list, strict=True) if _me() in ranks]
+    return (own[0] if own else None), made
+
+
+def _me() -> int:
+    return current_config().rank
+
+
+def all_reduce_coalesced(
+    tensors: Sequence[Tensor],
+    op: distributed.ReduceOp = distributed.ReduceOp.SUM,
+    group: object = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Reduce each tensor over all ranks, in place."""
+    works = [distributed.all_reduce(x, op, group, async_op) for x in tensors]
+    return works[-1] if async_op and works else None
+
+
+def get_pg_count() -> int:
+    """Return the number of groups, with that of all ranks."""
+    return _State.num_groups + 1
+
+
+def get_default_backend_for_device(device: DeviceLike) -> str:
+    """Return the name of the library that PyTorch would send with from such a device."""
+    return Backend.default_device_backend_map[Device(device).type]
+
+
+def is_backend_available(backend: str) -> bool:
+    """Return whether ranks can be asked for under that name."""
+    return backend.lower() in ("gloo", "nccl") and (backend.lower() == "gloo" or gpu_count() > 0)
+
+
+def supports_complex(reduceOp: distributed.ReduceOp) -> bool:
+    """Return whether complex numbers can be reduced so."""
+    op = distributed.ReduceOp
+    return reduceOp in (op.SUM, op.AVG)
+
+
+class DebugLevel(IntEnum):
+    """Levels of TORCH_DISTRIBUTED_DEBUG: ranks compare their calls at every level."""
+
+    OFF, INFO, DETAIL = range(3)
+
+
+_level = {"now": DebugLevel.OFF}
+
+
+def get_debug_level() -> DebugLevel:
+    """Return the level that was set."""
+    return _level["now"]
+
+
+def set_debug_level(level: DebugLevel) -> None:
+    """Set the level, which changes nothing."""
+    _level["now"] = DebugLevel(level)
+
+
+def set_debug_level_from_env() -> None:
+    """Set the level that TORCH_DISTRIBUTED_DEBUG names. Raises ValueError for other words."""
+    word = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+    if word not in DebugLevel.__members__:
+        raise ValueError(f"TORCH_DISTRIBUTED_DEBUG={word}: one of {list(DebugLevel.__members__)}")
+    set_debug_level(DebugLevel[word])
 
 
 def split_group(*_: object, **__: object) -> Any:

@@ -8,7 +8,7 @@ OneFlow's own `to_local` takes it for this rank's summand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from oneflow import comm
 from oneflow.autograd.function import Function, FunctionCtx
@@ -17,7 +17,7 @@ from oneflow.compat.torch.device_mesh import DeviceMesh
 from oneflow.core.config import current_config
 from oneflow.core.device import META
 from oneflow.core.errors import CallError, GraphError, PlacementError
-from oneflow.core.operand import ShapeLike
+from oneflow.core.operand import Number, ShapeLike
 from oneflow.core.placement import Placement as Ranks
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split, without_sums
 from oneflow.core.tensor_type import TensorType
@@ -335,6 +335,31 @@ def ones(
     return _made_global(creation.ones, size, device_mesh, placements, **options)
 
 
+def empty(
+    *size: ShapeLike,
+    device_mesh: DeviceMesh | None = None,
+    placements: Placements = None,
+    **options: object,
+) -> Tensor:
+    """A global tensor whose values mean nothing."""
+    return _made_global(creation.empty, size, device_mesh, placements, **options)
+
+
+def full(
+    size: Sequence[int],
+    fill_value: Number,
+    *,
+    device_mesh: DeviceMesh | None = None,
+    placements: Placements = None,
+    **options: object,
+) -> Tensor:
+    """A global tensor of one number."""
+    mesh = device_mesh or _default_mesh()
+    sbp = sbp_of(mesh, placements, len(size))
+    where: Any = {"placement": mesh.placement, "sbp": sbp, **options}
+    return creation.full(tuple(size), fill_value, **where)
+
+
 def rand(
     *size: ShapeLike,
     device_mesh: DeviceMesh | None = None,
@@ -368,5 +393,22 @@ def _placements(x: Tensor) -> AxisPlacements:
     return placements_of(x.sbp)
 
 
+class Spec(NamedTuple):
+    """The layout of a global tensor. mesh: its ranks.  placements: along the axes of these."""
+
+    mesh: DeviceMesh
+    placements: AxisPlacements
+
+
+def _spec_of(x: Tensor) -> Spec:
+    return Spec(_mesh_of(x), _placements(x))
+
+
+def _local_of(x: Tensor) -> Tensor:
+    return as_local(x).detach()
+
+
+local_tensor = property(_local_of, doc="This rank's part of a global tensor, in its memory.")
+spec = property(_spec_of, doc="The layout of a global tensor.")
 device_mesh = property(_mesh_of, doc="The ranks of a global tensor, as a mesh.")
 placements = property(_placements, doc="How a global tensor lies along the axes of its mesh.")

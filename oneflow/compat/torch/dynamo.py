@@ -58,6 +58,10 @@ def is_compile_supported(device_type: str) -> bool:
 has_triton = is_compile_supported
 
 
+def _set_lru_cache(enabled: bool) -> None:
+    """Change nothing: of the plans of a function the oldest goes."""
+
+
 def list_backends(*_: object) -> list[str]:
     """Return an empty list: PyTorch's compiler does not run."""
     return []

@@ -188,6 +188,8 @@ class _Group:
     ) -> None:
         self.members, self.mesh, self.policy, self.reshards = members, mesh, policy, reshards
         self.syncs = True
+        self.divisor: float = mesh.size()
+        """Summed gradients are divided by it."""
         self.following: list[_Group] | None = None
         """The groups to gather ahead while this one runs; None: the one that ran after it."""
         self.preceding: list[_Group] | None = None
@@ -322,7 +324,7 @@ class _Group:
                 if (array := arrays[i]) is not None:
                     row[start:stop] = array[_slices(box)].reshape(-1)
                 start = stop
-        rows /= self.mesh.size()
+        rows /= self.divisor
         everyone = world().collectives(self._sharers)
         mine = everyone.reduce_scatter(rows, what="fully_shard: gradients").reshape(-1)
         kept = [self._mean(m, a) for m, a in zip(self.members, arrays, strict=True)]
@@ -340,7 +342,7 @@ class _Group:
             found += array
         for ranks in (self._sharers, *([self._copies] if self._copies else [])):
             found = world().collectives(ranks).all_reduce(found, what="fully_shard: a gradient")
-        return found / found.dtype.type(self.mesh.size())
+        return found / found.dtype.type(self.divisor)
 
     def _added(self, index: int, grad: Tensor | None) -> Array | None:
         """The gradient of a whole parameter, with those that were not exchanged."""
@@ -521,6 +523,24 @@ class FSDPModule(Module):
     def set_modules_to_backward_prefetch(self, modules: Sequence[Module]) -> None:
         """Gather the groups of these modules while this one runs backward, and no others."""
         self._fsdp.preceding = [m._fsdp for m in modules if isinstance(m, FSDPModule)]
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """Divide the sums of this group's gradients by `factor`, not by the number of ranks."""
+        self._fsdp.divisor = factor
+
+    set_reduce_scatter_divide_factor = set_gradient_divide_factor
+
+    def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
+        """Change nothing: parameters are gathered in the backward pass where it reads them."""
+
+    def set_post_optim_event(self, event: object) -> None:
+        """Change nothing: the next gather begins after the optimizer's step."""
+
+    def set_force_sum_reduction_for_comms(self, enable: bool) -> None:
+        """Change nothing: gradients are divided first, and then summed."""
+
+    set_allocate_memory_from_process_group_for_comm = set_force_sum_reduction_for_comms
+    _set_unshard_async_op = set_force_sum_reduction_for_comms
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
         """Change nothing: gradients are exchanged in each backward pass that syncs."""

@@ -119,7 +119,7 @@ class Namespace:
         raise AttributeError(f"there is no op torch.ops.{self.name}.{name}")
 
 
-BUILT_IN = ("aten", "prims", "torchvision", "_c10d_functional", "c10d")
+BUILT_IN = ("aten", "prims", "torchvision", "_c10d_functional", "c10d", "torch_attn")
 """Libraries of which any op may be named; those of others exist when they are registered."""
 
 _spaces: dict[str, Namespace] = {}

@@ -67,3 +67,22 @@ def test_record_returns_the_function() -> None:
         return 2 * x
 
     assert double(3) == 6
+
+
+def test_policies_of_checkpoints_change_no_value() -> None:
+    checkpoints = flow.utils.checkpoint
+
+    def policy(ctx: object, op: object, *_: object) -> object:
+        return checkpoints.CheckpointPolicy.MUST_SAVE
+
+    x = flow.tensor(A, requires_grad=True)
+    with pytest.warns(UserWarning, match="run again as a whole"):
+        contexts = checkpoints.create_selective_checkpoint_contexts(policy)
+    y = checkpoints.checkpoint(
+        lambda v: v.exp().sin(), x, use_reentrant=False, context_fn=lambda: contexts
+    )
+    y.sum().backward()
+    v = A.astype(np.float64)
+    np.testing.assert_allclose(x.grad.numpy(), np.cos(np.exp(v)) * np.exp(v), rtol=1e-4)
+    (cut,) = checkpoints.detach_variable((y,))
+    assert cut.requires_grad and cut.is_leaf

@@ -308,6 +308,9 @@ def accept_paths(module: str, own_names: Iterable[str] | None = None) -> None:
     here = sys.modules[module]
     space = here.__dict__
     space["_own_names"] = frozenset(space if own_names is None else own_names)
+    if own_names is None and "__all__" in space:
+        more = index().get(module.removeprefix("oneflow."), {})
+        space["__all__"] = sorted({*space["__all__"], *(n for n in more if n[0] != "_")})
     space.setdefault("__path__", [])
     space.setdefault("__getattr__", partial(below, module))
     here.__class__ = _Namespace

@@ -53,6 +53,7 @@ ROWS: tuple[Row, ...] = (
         row("_convert_indices_from_coo_to_csr", "flow"),
         row("_convert_indices_from_csr_to_coo", "flow"),
         row("to_dense", "tensor"),
+        row("_cdata", "tensor", own="cdata", torch=None),
         row("grouped_mm", "F"),
         row("_grouped_mm", "flow"),
         row("swap_tensors", "utils", torch="utils.swap_tensors"),
@@ -187,13 +188,39 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "compat.torch.distributions",
         "distributions.utils",
-        "_standard_normal _sum_rightmost broadcast_all euler_constant lazy_property "
-        "tril_matrix_to_vec",
+        "_standard_normal _sum_rightmost broadcast_all euler_constant lazy_property",
     ),
-    *classes("compat.torch.distributions", "distributions.constraints", "dependent_property"),
-    *classes("compat.torch.distributions", "distributions.constraints", "is_dependent"),
     *classes("compat.torch.distributions", "distributions.transforms", "_InverseTransform"),
     *classes("compat.torch.distributions", "distributions", "LogisticNormal"),
+    *classes(
+        "compat.torch.distribution_families",
+        "distributions",
+        "ContinuousBernoulli FisherSnedecor GeneralizedPareto InverseGamma Kumaraswamy VonMises",
+    ),
+    *classes(
+        "compat.torch.distribution_matrices",
+        "distributions",
+        "ExponentialFamily LKJCholesky LowRankMultivariateNormal Wishart",
+    ),
+    *at(
+        "compat.torch.distribution_transforms",
+        *(
+            row(name, "distributions distributions.transforms")
+            for name in (
+                "CorrCholeskyTransform",
+                "CumulativeDistributionTransform",
+                "PositiveDefiniteTransform",
+                "StackTransform",
+            )
+        ),
+    ),
+    *classes(
+        "compat.torch.distribution_transforms",
+        "distributions.constraints",
+        "MixtureSameFamilyConstraint _CorrCholesky _PositiveSemidefinite corr_cholesky "
+        "positive_semidefinite",
+    ),
+    *classes("compat.torch.constraint_registry", "distributions", "biject_to transform_to"),
     *classes(
         "compat.torch.sparse",
         "flow",

@@ -12,7 +12,9 @@ from oneflow.distributions.composed import (
 )
 from oneflow.distributions.counts import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson
 from oneflow.distributions.distribution import Distribution
+from oneflow.distributions.exponential import Exponential
 from oneflow.distributions.gamma import Beta, Chi2, Dirichlet, Gamma
+from oneflow.distributions.half import HalfCauchy, HalfNormal
 from oneflow.distributions.kl import kl_divergence, register_kl
 from oneflow.distributions.location_scale import (
     Cauchy,
@@ -30,7 +32,6 @@ from oneflow.distributions.one_hot import (
     RelaxedBernoulli,
     RelaxedOneHotCategorical,
 )
-from oneflow.distributions.positive import Exponential, HalfCauchy, HalfNormal
 from oneflow.distributions.transforms import (
     AbsTransform,
     AffineTransform,

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from oneflow.core.dtype import int64
 from oneflow.core.size import Size
+from oneflow.distributions import constraints
 from oneflow.distributions.distribution import Distribution
 from oneflow.distributions.utils import logits_to_probs, probs_to_logits
 from oneflow.functional.creation import arange, full
@@ -28,6 +29,7 @@ class Categorical(Distribution):
     """
 
     has_enumerate_support: ClassVar[bool] = True
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(
         self,
@@ -44,8 +46,13 @@ class Categorical(Distribution):
             self.probs = probs / probs.sum(-1, keepdim=True)
         else:
             self.logits = given - logsumexp(given, -1, keepdim=True)
+        self._num_events = given.shape[-1]
         super().__init__(given.shape[:-1], (), validate_args)
-        self._size = given.shape[-1]
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        """The numbers of the categories."""
+        return constraints.integer_interval(0, self._num_events - 1)
 
     @cached_property
     def logits(self) -> Tensor:
@@ -58,19 +65,19 @@ class Categorical(Distribution):
         return logits_to_probs(self.logits)
 
     @property
-    def _given(self) -> Tensor:
+    def _param(self) -> Tensor:
         return self.probs if "probs" in self.__dict__ else self.logits
 
     @property
     def param_shape(self) -> Size:
         """Shape of the probabilities."""
-        return Size(self._given.shape)
+        return Size(self._param.shape)
 
     @property
     def mean(self) -> Tensor:
         """NaN: categories have no mean."""
         return full(
-            self._extended_shape(), math.nan, dtype=self._given.dtype, **layout_of(self._given)
+            self._extended_shape(), math.nan, dtype=self._param.dtype, **layout_of(self._param)
         )
 
     variance = mean
@@ -78,36 +85,26 @@ class Categorical(Distribution):
     @property
     def mode(self) -> Tensor:
         """The most probable category."""
-        return argmax(self._given, -1)
+        return argmax(self._param, -1)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Categorical:
         """The same categories under a larger batch shape."""
-        wide = expand(self._given, (*batch_shape, self._size))
+        wide = expand(self._param, (*batch_shape, self._num_events))
         name = "probs" if "probs" in self.__dict__ else "logits"
-        return self._grown(
-            Categorical, _instance, **{name: wide}, validate_args=self._validate_args
-        )
+        return self._grown(Categorical, _instance, **{name: wide})
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Categories of shape sample_shape + batch_shape."""
-        rows = reshape(self.probs.detach(), (-1, self._size))
+        rows = reshape(self.probs.detach(), (-1, self._num_events))
         drawn = multinomial(rows, math.prod(sample_shape), True)
         return reshape(transpose(drawn, 0, 1), tuple(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Logarithm of the probability of categories, broadcast against the batch shape."""
-        if self._validate_args:
-            self._check(value)
+        self._check_value(value)
         shape = _broadcast(tuple(value.shape), tuple(self._batch_shape))
         index = expand(cast(value, dtype=int64), shape).unsqueeze(-1)
-        return gather(expand(self.logits, (*shape, self._size)), -1, index).squeeze(-1)
-
-    def _check(self, value: Tensor) -> None:
-        inside = (value >= 0) & (value < self._size)
-        if not inside.all().item():
-            raise ValueError(
-                f"Categorical.log_prob: expected integers of 0 .. {self._size - 1}, got {value}"
-            )
+        return gather(expand(self.logits, (*shape, self._num_events)), -1, index).squeeze(-1)
 
     def entropy(self) -> Tensor:
         """The negative sum of p log p over the categories."""
@@ -118,10 +115,10 @@ class Categorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All categories along a new first dim."""
-        where = layout_of(self._given)
-        values = arange(self._size, dtype=int64, **where)
+        where = layout_of(self._param)
+        values = arange(self._num_events, dtype=int64, **where)
         ones = reshape(values, (-1, *(1 for _ in self._batch_shape)))
-        return _expanded(ones, (self._size, *self._batch_shape)) if expand else ones
+        return _expanded(ones, (self._num_events, *self._batch_shape)) if expand else ones
 
 
 _expanded = expand  # the method's own argument is called so, too

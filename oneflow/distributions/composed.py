@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
+from oneflow.core.size import Size
 from oneflow.distributions import constraints
 from oneflow.distributions.categorical import Categorical
-from oneflow.distributions.distribution import Distribution, holds
+from oneflow.distributions.distribution import Distribution, alike
+from oneflow.distributions.exponential import Exponential
 from oneflow.distributions.location_scale import EULER, Normal
-from oneflow.distributions.positive import Exponential
 from oneflow.distributions.transforms import (
     AffineTransform,
     ComposeTransform,
@@ -47,10 +49,22 @@ class Independent(Distribution):
                 f"{count} vs {len(batch)}"
             )
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, count
-        self.has_rsample, rule = base_distribution.has_rsample, base_distribution.support
-        self.support = constraints.independent(rule, count) if rule and count else rule
         cut = len(batch) - count
         super().__init__(batch[:cut], batch[cut:] + event, validate_args)
+
+    has_rsample = cast("bool", property(lambda self: self.base_dist.has_rsample))
+
+    has_enumerate_support = cast("bool", property(lambda self: self._can_enumerate()))
+
+    def _can_enumerate(self) -> bool:
+        """Whether the values can be listed: only where each draw is a single one."""
+        return self.reinterpreted_batch_ndims == 0 and self.base_dist.has_enumerate_support
+
+    @constraints.dependent_property
+    def support(self) -> constraints.Constraint | None:
+        """That of the inner distribution, for the dims of a draw together."""
+        rule, count = self.base_dist.support, self.reinterpreted_batch_ndims
+        return constraints.independent(rule, count) if rule and count else rule
 
     @property
     def mean(self) -> Tensor:
@@ -70,10 +84,8 @@ class Independent(Distribution):
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Independent:
         """The same distributions under a larger batch shape."""
         inner = self.event_shape[: self.reinterpreted_batch_ndims]
-        wide = self.base_dist.expand((*batch_shape, *inner))
-        return self._grown(
-            Independent, _instance, wide, self.reinterpreted_batch_ndims, self._validate_args
-        )
+        wide = self.base_dist.expand(Size((*batch_shape, *inner)))
+        return self._grown(Independent, _instance, wide, self.reinterpreted_batch_ndims)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + event_shape."""
@@ -86,6 +98,12 @@ class Independent(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """The sum over the dims of one draw."""
         return _summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values along a new first dim. Raises NotImplementedError for draws of several."""
+        if self.reinterpreted_batch_ndims > 0:
+            raise NotImplementedError("Enumeration over cartesian product is not implemented")
+        return self.base_dist.enumerate_support(expand)
 
     def entropy(self) -> Tensor:
         """The sum over the dims of one draw."""
@@ -113,19 +131,26 @@ class TransformedDistribution(Distribution):
         reached = whole.forward_shape(shape)
         wide = whole.inverse_shape(reached)
         if wide != shape:
-            base = base.expand(wide[: len(wide) - len(base.event_shape)])
+            base = base.expand(Size(wide[: len(wide) - len(base.event_shape)]))
         more = whole.domain.event_dim - len(base.event_shape)
         if more > 0:
             base = Independent(base, more, validate_args=False)
         dims = whole.codomain.event_dim + max(len(base.event_shape) - whole.domain.event_dim, 0)
         self.base_dist, self.transforms = base, chain
-        self.has_rsample = base.has_rsample
-        rule, deeper = whole.codomain, dims - whole.codomain.event_dim
-        self.support = constraints.independent(rule, deeper) if deeper > 0 else rule
-        if not chain:
-            self.support = base.support
         cut = len(reached) - dims
         super().__init__(reached[:cut], reached[cut:], validate_args)
+
+    has_rsample = cast("bool", property(lambda self: self.base_dist.has_rsample))
+
+    @constraints.dependent_property
+    def support(self) -> constraints.Constraint | None:
+        """The set that the last transform leads to, for the dims of a draw together."""
+        if not self.transforms:
+            found: constraints.Constraint | None = self.base_dist.support
+            return found
+        rule = self.transforms[-1].codomain
+        more = len(self.event_shape) - rule.event_dim
+        return constraints.independent(rule, more) if more > 0 else rule
 
     def expand(
         self, batch_shape: Sequence[int], _instance: object = None
@@ -133,10 +158,8 @@ class TransformedDistribution(Distribution):
         """The same distributions under a larger batch shape."""
         chain = ComposeTransform(self.transforms)
         shape = chain.inverse_shape((*batch_shape, *self.event_shape))
-        wide = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
-        return self._grown(
-            TransformedDistribution, _instance, wide, self.transforms, self._validate_args
-        )
+        wide = self.base_dist.expand(Size(shape[: len(shape) - len(self.base_dist.event_shape)]))
+        return self._grown(TransformedDistribution, _instance, wide, self.transforms)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + event_shape."""
@@ -226,7 +249,7 @@ class LogNormal(TransformedDistribution):
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> LogNormal:
         """The same distributions under a larger batch shape."""
         wide = self.base_dist.expand(batch_shape)
-        return self._grown(LogNormal, _instance, wide.loc, wide.scale, self._validate_args)
+        return self._grown(LogNormal, _instance, wide.loc, wide.scale)
 
     def entropy(self) -> Tensor:
         """The expected negative logarithm of the density."""
@@ -244,13 +267,10 @@ class Weibull(TransformedDistribution):
         concentration: float | Tensor,
         validate_args: bool | None = None,
     ) -> None:
-        both = Normal(scale, concentration, validate_args)  # broadcasts and checks the second
-        if both._validate_args and not holds(constraints.positive, both.loc):
-            raise ValueError(f"Weibull: scale must be positive, got {scale}")
-        self.scale, self.concentration = both.loc, both.scale
+        self.scale, self.concentration = alike(scale=scale, concentration=concentration)
         chain = [PowerTransform(1 / self.concentration), AffineTransform(0.0, self.scale)]
         ones = full_like(self.scale.detach(), value=1.0)
-        super().__init__(Exponential(ones, validate_args), chain, validate_args)
+        super().__init__(Exponential(ones, False), chain, validate_args)
 
     @property
     def mean(self) -> Tensor:
@@ -273,7 +293,7 @@ class Weibull(TransformedDistribution):
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Weibull:
         """The same distributions under a larger batch shape."""
         scale, power = (expand(p, tuple(batch_shape)) for p in (self.scale, self.concentration))
-        return self._grown(Weibull, _instance, scale, power, self._validate_args)
+        return self._grown(Weibull, _instance, scale, power)
 
     def entropy(self) -> Tensor:
         """The expected negative logarithm of the density."""
@@ -289,13 +309,14 @@ class Pareto(TransformedDistribution):
     def __init__(
         self, scale: float | Tensor, alpha: float | Tensor, validate_args: bool | None = None
     ) -> None:
-        both = Normal(scale, alpha, validate_args)  # broadcasts and checks the second
-        if both._validate_args and not holds(constraints.positive, both.loc):
-            raise ValueError(f"Pareto: scale must be positive, got {scale}")
-        self.scale, self.alpha = both.loc, both.scale
+        self.scale, self.alpha = alike(scale=scale, alpha=alpha)
         chain = [ExpTransform(), AffineTransform(0.0, self.scale)]
-        super().__init__(Exponential(self.alpha, validate_args), chain, validate_args)
-        self.support = constraints.greater_than_eq(self.scale)
+        super().__init__(Exponential(self.alpha, False), chain, validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        """Numbers from the scale on."""
+        return constraints.greater_than_eq(self.scale)
 
     @property
     def mean(self) -> Tensor:
@@ -317,7 +338,7 @@ class Pareto(TransformedDistribution):
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Pareto:
         """The same distributions under a larger batch shape."""
         scale, alpha = (expand(p, tuple(batch_shape)) for p in (self.scale, self.alpha))
-        return self._grown(Pareto, _instance, scale, alpha, self._validate_args)
+        return self._grown(Pareto, _instance, scale, alpha)
 
     def entropy(self) -> Tensor:
         """The expected negative logarithm of the density."""
@@ -343,22 +364,29 @@ class MixtureSameFamily(Distribution):
                 f"`mixture_distribution` has {mix.param_shape[-1]} components, "
                 f"`component_distribution` {parts.batch_shape[-1]}"
             )
-        self._mixture, self._parts, self.support = mix, parts, parts.support
+        self._mixture_distribution, self._component_distribution = mix, parts
+        self._num_component = int(mix.param_shape[-1])
         super().__init__(batch, parts.event_shape, validate_args)
+
+    @constraints.dependent_property
+    def support(self) -> constraints.Constraint | None:
+        """That of the components."""
+        found: constraints.Constraint | None = self._component_distribution.support
+        return found
 
     @property
     def mixture_distribution(self) -> Categorical:
         """The distribution over the components."""
-        return self._mixture
+        return self._mixture_distribution
 
     @property
     def component_distribution(self) -> Distribution:
         """The components."""
-        return self._parts
+        return self._component_distribution
 
     def _shares(self) -> Tensor:
         """Chances of the components, with dims of one for those of a draw."""
-        chances = self._mixture.probs
+        chances = self._mixture_distribution.probs
         return reshape(chances, (*chances.shape, *(1 for _ in self._event_shape)))
 
     @property
@@ -368,30 +396,26 @@ class MixtureSameFamily(Distribution):
     @property
     def mean(self) -> Tensor:
         """The expected value."""
-        return (self._shares() * self._parts.mean).sum(self._at)
+        return (self._shares() * self._component_distribution.mean).sum(self._at)
 
     @property
     def variance(self) -> Tensor:
         """The mean variance and the variance of the means."""
-        gaps = self._parts.mean - self.mean.unsqueeze(self._at)
-        return (self._shares() * (self._parts.variance + gaps**2)).sum(self._at)
+        gaps = self._component_distribution.mean - self.mean.unsqueeze(self._at)
+        return (self._shares() * (self._component_distribution.variance + gaps**2)).sum(self._at)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> MixtureSameFamily:
         """The same distributions under a larger batch shape."""
-        parts = self._parts.expand((*batch_shape, self._parts.batch_shape[-1]))
-        return self._grown(
-            MixtureSameFamily,
-            _instance,
-            self._mixture.expand(batch_shape),
-            parts,
-            self._validate_args,
-        )
+        parts = self._component_distribution
+        parts = parts.expand(Size((*batch_shape, parts.batch_shape[-1])))
+        chances = self._mixture_distribution.expand(batch_shape)
+        return self._grown(MixtureSameFamily, _instance, chances, parts)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + event_shape."""
         with no_grad():
-            drawn = self._parts.sample(sample_shape)
-            chosen = self._mixture.expand(self._batch_shape).sample(sample_shape)
+            drawn = self._component_distribution.sample(sample_shape)
+            chosen = self._mixture_distribution.expand(self._batch_shape).sample(sample_shape)
             where = reshape(chosen, (*chosen.shape, *(1 for _ in range(-self._at))))
             shape = list(drawn.shape)
             shape[self._at] = 1
@@ -399,10 +423,10 @@ class MixtureSameFamily(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Logarithm of the mean density of the components."""
-        found = self._parts.log_prob(value.unsqueeze(self._at))
-        return logsumexp(found + F.log_softmax(self._mixture.logits, -1), -1)
+        found = self._component_distribution.log_prob(value.unsqueeze(self._at))
+        return logsumexp(found + F.log_softmax(self._mixture_distribution.logits, -1), -1)
 
     def cdf(self, value: Tensor) -> Tensor:
         """Probability of a value at most this large."""
-        shares = self._parts.cdf(value.unsqueeze(self._at))
-        return (shares * self._mixture.probs).sum(-1)
+        shares = self._component_distribution.cdf(value.unsqueeze(self._at))
+        return (shares * self._mixture_distribution.probs).sum(-1)

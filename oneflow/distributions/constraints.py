@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from oneflow.functional.joining import cat as join
+from oneflow.functional.joining import stack as pile
 from oneflow.functional.matrices import eigvalsh
 from oneflow.functional.shaping import tril
 from oneflow.ops.unary import isnan
@@ -62,11 +67,40 @@ class _Dependent(Constraint):
         self.is_discrete, self.event_dim = is_discrete, event_dim
 
 
+class dependent_property(property):
+    """A set that depends on other parameters, as a property of a distribution.
+
+    Asked of a class it is the property itself, with `is_discrete` and `event_dim`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any], Rule | None] | None = None,
+        *,
+        is_discrete: bool = False,
+        event_dim: int = 0,
+    ) -> None:
+        super().__init__(fn)
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, fn: Callable[[Any], Rule | None]) -> dependent_property:
+        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
+def is_dependent(constraint: object) -> bool:
+    """Return whether a constraint depends on other parameters."""
+    return isinstance(constraint, _Dependent | dependent_property)
+
+
+Rule: TypeAlias = Constraint | dependent_property
+"""A set, or the property of a class that gives it."""
+
+
 class _Independent(Constraint):
     """Values of `base`, of which those along further last dims make one value."""
 
-    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
-        self.base_constraint = base_constraint
+    def __init__(self, base_constraint: Rule, reinterpreted_batch_ndims: int) -> None:
+        self.base_constraint: Any = base_constraint
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         self.is_discrete = base_constraint.is_discrete
         self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
@@ -83,6 +117,53 @@ def _all(is_in: Tensor, count: int) -> Tensor:
     for _ in range(count):
         is_in = is_in.all(-1)
     return is_in
+
+
+class _Parts(Constraint):
+    """Values along one dim that are each of a set of their own."""
+
+    def __init__(self, cseq: Sequence[Any], dim: int = 0) -> None:
+        self.cseq, self.dim = list(cseq), dim
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+        self.event_dim = max(c.event_dim for c in self.cseq)
+
+    def _pieces(self, value: Tensor) -> Sequence[Tensor]:
+        raise NotImplementedError
+
+    def _joined(self, found: list[Tensor]) -> Tensor:
+        raise NotImplementedError
+
+    def check(self, value: Tensor) -> Tensor:
+        pairs = zip(self.cseq, self._pieces(value), strict=True)
+        return self._joined([rule.check(piece) for rule, piece in pairs])
+
+
+class _Cat(_Parts):
+    """Values whose pieces along a dim, of `lengths`, are each of a set of their own."""
+
+    def __init__(
+        self, cseq: Sequence[Any], dim: int = 0, lengths: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(cseq, dim)
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+
+    def _pieces(self, value: Tensor) -> Sequence[Tensor]:
+        pieces: Sequence[Tensor] = value.split(self.lengths, self.dim)
+        return pieces
+
+    def _joined(self, found: list[Tensor]) -> Tensor:
+        return join(found, self.dim)
+
+
+class _Stack(_Parts):
+    """Values whose slices along a dim are each of a set of their own."""
+
+    def _pieces(self, value: Tensor) -> Sequence[Tensor]:
+        slices: Sequence[Tensor] = value.unbind(self.dim)
+        return slices
+
+    def _joined(self, found: list[Tensor]) -> Tensor:
+        return pile(found, self.dim)
 
 
 class _Boolean(Constraint):
@@ -225,6 +306,7 @@ interval, half_open_interval = _Interval, _HalfOpenInterval
 integer_interval = _IntegerInterval
 greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
 independent = _Independent
+cat, stack = _Cat, _Stack
 dependent = _Dependent()
 multinomial = _Counts
 boolean = _Boolean()
@@ -242,6 +324,38 @@ lower_cholesky = _LowerCholesky()
 square = _Square()
 symmetric = _Symmetric()
 positive_definite = _PositiveDefinite()
+
+__all__ = [
+    "Constraint",
+    "boolean",
+    "cat",
+    "dependent",
+    "dependent_property",
+    "greater_than",
+    "greater_than_eq",
+    "half_open_interval",
+    "independent",
+    "integer_interval",
+    "interval",
+    "is_dependent",
+    "less_than",
+    "lower_cholesky",
+    "lower_triangular",
+    "multinomial",
+    "nonnegative",
+    "nonnegative_integer",
+    "one_hot",
+    "positive",
+    "positive_definite",
+    "positive_integer",
+    "real",
+    "real_vector",
+    "simplex",
+    "square",
+    "stack",
+    "symmetric",
+    "unit_interval",
+]
 
 
 accept_paths(__name__)

@@ -44,13 +44,13 @@ class _OfChances(Parametric):
     @cached_property
     def probs(self) -> Tensor:
         """The chances of a success."""
-        return self._params["logits"].sigmoid()
+        return self.logits.sigmoid()
 
     @cached_property
     def logits(self) -> Tensor:
         """Logarithms of the odds of a success."""
         eps = finfo(self._any.dtype).eps
-        chances = self._params["probs"].clamp(eps, 1 - eps)
+        chances = self.probs.clamp(eps, 1 - eps)
         return log(chances) - log1p(-chances)
 
     @property
@@ -186,15 +186,10 @@ class Binomial(_OfTrials):
     arg_constraints = {**_OfChances.arg_constraints, "total_count": constraints.nonnegative_integer}
     has_enumerate_support: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        total_count: float | Tensor = 1,
-        probs: float | Tensor | None = None,
-        logits: float | Tensor | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        super().__init__(total_count, probs, logits, validate_args)
-        self.support = constraints.integer_interval(0, self.total_count)
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        """Integers up to the number of trials."""
+        return constraints.integer_interval(0, self.total_count)
 
     @property
     def mean(self) -> Tensor:

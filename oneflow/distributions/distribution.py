@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
 from oneflow.core.size import Size
-from oneflow.distributions.constraints import Constraint
+from oneflow.distributions.constraints import Constraint, Rule, is_dependent
 from oneflow.functional.from_data import tensor
 from oneflow.functional.shaping import broadcast_shapes, expand
 from oneflow.tensor.alike import layout_of
@@ -34,7 +35,7 @@ class Distribution:
     arg_constraints: Mapping[str, Constraint] = {}
     """Parameter -> the set that its values are of."""
 
-    support: Constraint | None = None
+    support: Rule | None = None
     """The set of the values that it gives; None: not known."""
 
     _validate_args: bool = True
@@ -48,6 +49,9 @@ class Distribution:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None:
             self._validate_args = bool(validate_args)
+        if self._validate_args:
+            self._check_parameters()
+        super().__init__()
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -93,13 +97,10 @@ class Distribution:
 
     def _grown(self, family: type[D], instance: object, *args: Any, **kwargs: Any) -> D:
         """Return a distribution of the family with these parameters: a new one, or `instance`."""
-        if instance is None:
-            own = type(self)
-            if issubclass(own, family) and own.__init__ is family.__init__:
-                return own(*args, **kwargs)
-            return family(*args, **kwargs)
-        made = cast("D", instance)
-        family.__init__(made, *args, **kwargs)
+        made = cast("D", self._get_checked_instance(family, cast("Any", instance)))
+        begin: Callable[..., None] = family.__init__
+        begin(made, *args, **{**kwargs, "validate_args": False})
+        made._validate_args = self._validate_args
         return made
 
     def _get_checked_instance(self: D, cls: type, _instance: D | None = None) -> D:
@@ -154,20 +155,43 @@ class Distribution:
         raise self._missing("enumerate_support")
 
     def _check_value(self, value: Tensor) -> None:
-        """Raises ValueError for a value outside of `support`, where values are checked."""
-        if not self._validate_args:
-            return
+        """Raise ValueError for a value outside of `support`, where values are checked."""
+        if self._validate_args:
+            self._validate_sample(value)
+
+    def _validate_sample(self, value: Tensor) -> None:
+        """Raise ValueError for a value of another shape than draws, or outside of `support`."""
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{type(self).__name__}: a value must be a tensor, got {value!r:.80}")
         event = tuple(self._event_shape)
         if tuple(value.shape)[max(value.ndim - len(event), 0) :] != event:
             raise ValueError(
                 f"{type(self).__name__}: a value's last dims must be {event}, got {value.meta}"
             )
         broadcast_shapes(value.shape, self._extended_shape())
-        if self.support is not None and not holds(self.support, value):
+        support = cast("Constraint | None", self.support)
+        if support is not None and not holds(support, value):
             raise ValueError(
-                f"Expected value argument to be within the support ({self.support!r}) of the "
+                f"Expected value argument to be within the support ({support!r}) of the "
                 f"distribution {self!r}, but found invalid values: {value}"
             )
+
+    def _check_parameters(self) -> None:
+        """Raise ValueError for a parameter outside of its set; properties that are computed when
+        they are first asked for are left alone.
+        """
+        for name, rule in self.arg_constraints.items():
+            computed = getattr(type(self), name, None)
+            if is_dependent(rule) or (
+                name not in self.__dict__ and isinstance(computed, cached_property)
+            ):
+                continue
+            value = getattr(self, name)
+            if not holds(rule, value):
+                raise ValueError(
+                    f"Expected parameter {name} of distribution {self!r} to satisfy the constraint "
+                    f"{rule!r}, but found invalid values: {value}"
+                )
 
     def _missing(self, name: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} defines no {name}")
@@ -182,6 +206,9 @@ class Distribution:
 class Parametric(Distribution):
     """A distribution of a family that tensors choose: `arg_constraints` names them."""
 
+    _param_dims: Mapping[str, int] = {}
+    """Parameter -> number of last dims that belong to one distribution."""
+
     def _keep(
         self,
         validate_args: bool | None,
@@ -195,34 +222,26 @@ class Parametric(Distribution):
         dims = {name: (event_dims or {}).get(name, 0) for name in given}
         values = beside_each_other(given)
         batch = broadcast_shapes(*(_outer(v, dims[name]) for name, v in values.items()))
-        self._params: dict[str, Tensor] = {}
-        self._param_dims = dims
         for name, value in values.items():
             whole = (*batch, *value.shape[value.ndim - dims[name] :])
-            self._params[name] = value if tuple(value.shape) == whole else expand(value, whole)
-            setattr(self, name, self._params[name])
-        event = self._event_of(self._params)
-        super().__init__(batch, event, validate_args)
-        if self._validate_args:
-            self._check_parameters()
+            setattr(self, name, value if tuple(value.shape) == whole else expand(value, whole))
+        self._param_dims = dims
+        super().__init__(batch, self._event_of(), validate_args)
 
-    def _event_of(self, params: Mapping[str, Tensor]) -> tuple[int, ...]:
+    def _event_of(self) -> tuple[int, ...]:
         """Shape of one draw."""
         return ()
 
-    def _check_parameters(self) -> None:
-        for name, value in self._params.items():
-            rule = self.arg_constraints.get(name)
-            if rule is not None and not holds(rule, value):
-                raise ValueError(
-                    f"Expected parameter {name} of distribution {self!r} to satisfy the constraint "
-                    f"{rule!r}, but found invalid values: {value}"
-                )
+    @property
+    def _params(self) -> dict[str, Tensor]:
+        """The parameters by name: as attributes, so that others may move or replace them."""
+        return {name: getattr(self, name) for name in self._param_dims}
 
     @property
     def _any(self) -> Tensor:
         """A parameter, whose dtype and place draws have."""
-        return next(iter(self._params.values()))
+        found: Tensor = getattr(self, next(iter(self._param_dims)))
+        return found
 
     def _kind(self) -> dict[str, Any]:
         """The keywords of a draw: dtype and place."""
@@ -234,9 +253,8 @@ class Parametric(Distribution):
             name: expand(p, (*batch_shape, *p.shape[p.ndim - self._param_dims[name] :]))
             for name, p in self._params.items()
         }
-        more: dict[str, Any] = {**wide, **self._fixed(), "validate_args": self._validate_args}
         own = (c for c in type(self).__mro__ if c.__module__.startswith("oneflow."))
-        return self._grown(cast("type[P]", next(own)), _instance, **more)
+        return self._grown(cast("type[P]", next(own)), _instance, **wide, **self._fixed())
 
     def _fixed(self) -> Mapping[str, Tensor]:
         """Further arguments, which are no tensors of the batch."""
@@ -248,6 +266,13 @@ class Parametric(Distribution):
             for name, p in self._params.items()
         )
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def alike(**given: float | Tensor) -> list[Tensor]:
+    """Numbers and tensors as tensors of one shape."""
+    values = beside_each_other(given).values()
+    shape = broadcast_shapes(*(v.shape for v in values))
+    return [v if tuple(v.shape) == tuple(shape) else expand(v, shape) for v in values]
 
 
 def _outer(x: Tensor, event_dims: int) -> tuple[int, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from oneflow.distributions import constraints
-from oneflow.distributions.distribution import Parametric
+from oneflow.distributions.distribution import Parametric, alike
 from oneflow.functional.elementwise import pick
 from oneflow.functional.joining import stack
 from oneflow.functional.random_state import next_seed
@@ -84,12 +84,20 @@ class Chi2(Gamma):
     """The sum of `df` squared standard normal numbers."""
 
     arg_constraints = {"df": constraints.positive}
-    df: Tensor
 
     def __init__(self, df: float | Tensor, validate_args: bool | None = None) -> None:
-        self._keep(validate_args, df=df)
-        self.concentration = 0.5 * self.df
-        self.rate = 0.5 + 0 * self.df.detach()
+        (degrees,) = alike(df=df)
+        super().__init__(0.5 * degrees, 0.5, validate_args)
+
+    @property
+    def df(self) -> Tensor:
+        """Degrees of freedom."""
+        return self.concentration * 2
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Chi2:
+        """The same distributions under a larger batch shape."""
+        wide = expand(self.concentration, tuple(batch_shape))
+        return self._grown(Chi2, _instance, wide * 2)
 
 
 class Dirichlet(Parametric):
@@ -105,8 +113,8 @@ class Dirichlet(Parametric):
             raise ValueError("`concentration` parameter must be at least one-dimensional.")
         self._keep(validate_args, {"concentration": 1}, concentration=concentration)
 
-    def _event_of(self, params: Mapping[str, Tensor]) -> tuple[int, ...]:
-        return tuple(params["concentration"].shape[-1:])
+    def _event_of(self) -> tuple[int, ...]:
+        return tuple(self.concentration.shape[-1:])
 
     @property
     def mean(self) -> Tensor:

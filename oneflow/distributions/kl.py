@@ -16,11 +16,12 @@ from oneflow.distributions.composed import (
 )
 from oneflow.distributions.counts import Bernoulli, Binomial, Geometric, Poisson
 from oneflow.distributions.distribution import Distribution
+from oneflow.distributions.exponential import Exponential
 from oneflow.distributions.gamma import Beta, Dirichlet, Gamma
+from oneflow.distributions.half import HalfNormal
 from oneflow.distributions.location_scale import EULER, Gumbel, Laplace, Normal, Uniform
 from oneflow.distributions.multivariate_normal import MultivariateNormal, _squared_distance
 from oneflow.distributions.one_hot import OneHotCategorical
-from oneflow.distributions.positive import Exponential, HalfNormal
 from oneflow.functional.matrices import solve_triangular
 from oneflow.functional.special import xlogy
 from oneflow.nn import functional as F
@@ -30,7 +31,7 @@ from oneflow.tensor.tensor import Tensor
 
 Formula: TypeAlias = Callable[[Any, Any], Tensor]
 
-_FORMULAS: dict[tuple[type[Distribution], type[Distribution]], Formula] = {}
+FORMULAS: dict[tuple[type[Distribution], type[Distribution]], Formula] = {}
 
 
 def register_kl(
@@ -39,7 +40,7 @@ def register_kl(
     """A decorator: the function gives the divergence of such a pair."""
 
     def keep(formula: Formula) -> Formula:
-        _FORMULAS[type_p, type_q] = formula
+        FORMULAS[type_p, type_q] = formula
         return formula
 
     return keep
@@ -50,14 +51,19 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
     Raises NotImplementedError for a pair without a formula.
     """
-    fits = [(a, b) for a, b in _FORMULAS if isinstance(p, a) and isinstance(q, b)]
+    fits = [(a, b) for a, b in FORMULAS if isinstance(p, a) and isinstance(q, b)]
     if not fits:
         raise NotImplementedError(
             f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
             f"{type(q).__name__}; register_kl adds one"
         )
-    left, right = type(p).__mro__, type(q).__mro__
-    return _FORMULAS[min(fits, key=lambda f: left.index(f[0]) + right.index(f[1]))](p, q)
+    return FORMULAS[min(fits, key=lambda f: _steps(p, f[0]) + _steps(q, f[1]))](p, q)
+
+
+def _steps(found: Distribution, family: type[Distribution]) -> int:
+    """Number of classes between that of a distribution and a family; most for a virtual one."""
+    line = type(found).__mro__
+    return line.index(family) if family in line else len(line)
 
 
 @register_kl(Normal, Normal)
@@ -162,7 +168,7 @@ def _gumbels(p: Gumbel, q: Gumbel) -> Tensor:
 
 @register_kl(HalfNormal, HalfNormal)
 def _half_normals(p: HalfNormal, q: HalfNormal) -> Tensor:
-    return _normals(p._whole, q._whole)
+    return _normals(p.base_dist, q.base_dist)
 
 
 @register_kl(Pareto, Pareto)
@@ -203,9 +209,7 @@ def _independents(p: Independent, q: Independent) -> Tensor:
 
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
-    pairs = zip(p.transforms, q.transforms, strict=False)
-    are_same = len(p.transforms) == len(q.transforms) and all(a is b for a, b in pairs)
-    if not are_same or p.event_shape != q.event_shape:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise NotImplementedError("KL between distributions of different transforms")
     more = len(p.event_shape) - len(p.base_dist.event_shape)
     return _summed(kl_divergence(p.base_dist, q.base_dist), more)

@@ -250,7 +250,7 @@ class Uniform(Parametric):
     """Uniform over [low, high)."""
 
     has_rsample = True
-    arg_constraints = {"low": constraints.real, "high": constraints.real}
+    arg_constraints = {"low": constraints.dependent, "high": constraints.dependent}
     low: Tensor
     high: Tensor
 
@@ -258,9 +258,13 @@ class Uniform(Parametric):
         self, low: float | Tensor, high: float | Tensor, validate_args: bool | None = None
     ) -> None:
         self._keep(validate_args, low=low, high=high)
-        self.support = constraints.interval(self.low, self.high)
         if self._validate_args and not holds(constraints.greater_than(self.low), self.high):
             raise ValueError("Uniform is not defined when low >= high")
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        """Numbers between the bounds."""
+        return constraints.interval(self.low, self.high)
 
     @property
     def mean(self) -> Tensor:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from oneflow.distributions import constraints
-from oneflow.distributions.distribution import Parametric
+from oneflow.distributions.distribution import Distribution
 from oneflow.functional.creation import eye, randn
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.matrices import cholesky, inv, solve_triangular
-from oneflow.functional.shaping import expand
+from oneflow.functional.shaping import broadcast_shapes, expand, reshape
 from oneflow.ops.unary import log
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor
 
 
-class MultivariateNormal(Parametric):
+class MultivariateNormal(Distribution):
     """Vectors with mean `loc` (..., n), and one of three (..., n, n): the covariance, its inverse
     (precision), or its lower Cholesky factor `scale_tril`. Only the last is used to compute.
     """
@@ -56,31 +56,39 @@ class MultivariateNormal(Parametric):
         ((name, matrix),) = given.items()
         if matrix.ndim < 2:
             raise ValueError(f"{name} must be at least two-dimensional")
-        self._keep(validate_args, {"loc": 1, name: 2}, loc=loc, **given)
+        batch = broadcast_shapes(loc.shape[:-1], matrix.shape[:-2])
+        self.loc = expand(loc, (*batch, *loc.shape[-1:]))
+        setattr(self, name, expand(matrix, (*batch, *matrix.shape[-2:])))
+        super().__init__(batch, loc.shape[-1:], validate_args)
+        # Subclasses of others may make this a property of theirs, and never call `__init__`.
+        self._unbroadcasted_scale_tril = FACTORS[name](matrix)
 
-    def _event_of(self, params: Mapping[str, Tensor]) -> tuple[int, ...]:
-        return tuple(params["loc"].shape[-1:])
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> MultivariateNormal:
+        """The same distributions under a larger batch shape."""
+        loc, factor = self.loc, self._unbroadcasted_scale_tril
+        wide = expand(loc, (*batch_shape, *loc.shape[-1:]))
+        grown = expand(factor, (*batch_shape, *factor.shape[-2:]))
+        return self._grown(MultivariateNormal, _instance, wide, scale_tril=grown)
+
+    def _whole(self, matrix: Tensor) -> Tensor:
+        return expand(matrix, (*self._batch_shape, *self._event_shape, *self._event_shape))
 
     @cached_property
     def scale_tril(self) -> Tensor:
         """Lower Cholesky factor of the covariance."""
-        if "covariance_matrix" in self._params:
-            return cholesky(self._params["covariance_matrix"])
-        precision = self._params["precision_matrix"]
-        # Turned round in both dims, the factor of the precision is that of its inverse, inverted.
-        factor = cholesky(precision.flip(-2, -1)).flip(-2, -1).transpose(-2, -1)
-        unit = expand(eye(factor.shape[-1], dtype=factor.dtype, **layout_of(factor)), factor.shape)
-        return solve_triangular(factor, unit, upper=False)
+        return self._whole(self._unbroadcasted_scale_tril)
 
     @cached_property
     def covariance_matrix(self) -> Tensor:
         """The covariance."""
-        return matmul(self.scale_tril, self.scale_tril.transpose(-2, -1))
+        factor = self._unbroadcasted_scale_tril
+        return self._whole(matmul(factor, factor.transpose(-2, -1)))
 
     @cached_property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance."""
-        return inv(self.covariance_matrix)
+        factor = self._unbroadcasted_scale_tril
+        return self._whole(inv(matmul(factor, factor.transpose(-2, -1))))
 
     @property
     def mean(self) -> Tensor:
@@ -95,31 +103,58 @@ class MultivariateNormal(Parametric):
     @property
     def variance(self) -> Tensor:
         """The diagonal of the covariance."""
-        return (self.scale_tril**2).sum(-1)
+        spread = (self._unbroadcasted_scale_tril**2).sum(-1)
+        return expand(spread, (*self._batch_shape, *self._event_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws whose gradient reaches the parameters."""
-        drawn = randn(tuple(self._extended_shape(sample_shape)), **self._kind())
-        return self.loc + matmul(self.scale_tril, drawn.unsqueeze(-1)).squeeze(-1)
+        factor = self._unbroadcasted_scale_tril
+        shape = tuple(self._extended_shape(sample_shape))
+        drawn = randn(shape, dtype=self.loc.dtype, **layout_of(self.loc))
+        return self.loc + matmul(factor, drawn.unsqueeze(-1)).squeeze(-1)
 
     def _log_scale(self) -> Tensor:
         """Half the logarithm of the covariance's determinant."""
-        return log(self.scale_tril.diagonal(0, -2, -1)).sum(-1)
+        return log(self._unbroadcasted_scale_tril.diagonal(0, -2, -1)).sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Logarithm of the density."""
         self._check_value(value)
         n = self._event_shape[0]
-        distance = _squared_distance(self.scale_tril, value - self.loc)
+        distance = _squared_distance(self._unbroadcasted_scale_tril, value - self.loc)
         return -0.5 * (n * math.log(2 * math.pi) + distance) - self._log_scale()
 
     def entropy(self) -> Tensor:
         """The expected negative logarithm of the density."""
-        return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._log_scale()
+        found = 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._log_scale()
+        return expand(found, tuple(self._batch_shape))
+
+
+def _factor_of_inverse(precision: Tensor) -> Tensor:
+    """Return the lower Cholesky factor of the inverse of a matrix.
+
+    Turned round in both dims, the factor of the precision is that of its inverse, inverted.
+    """
+    factor = cholesky(precision.flip(-2, -1)).flip(-2, -1).transpose(-2, -1)
+    unit = expand(eye(factor.shape[-1], dtype=factor.dtype, **layout_of(factor)), factor.shape)
+    return solve_triangular(factor, unit, upper=False)
+
+
+FACTORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "covariance_matrix": cholesky,
+    "precision_matrix": _factor_of_inverse,
+    "scale_tril": lambda matrix: matrix,
+}
+"""Matrix that is given -> the lower Cholesky factor of the covariance."""
 
 
 def _squared_distance(factor: Tensor, gap: Tensor) -> Tensor:
     """The squared length of gap (..., n), where `factor` (..., n, n) is of length 1."""
-    shape = (*gap.shape[:-1], *factor.shape[-2:])
-    wide = expand(factor, shape)
+    if factor.ndim == 2:
+        columns = solve_triangular(
+            factor, reshape(gap, (-1, gap.shape[-1])).transpose(-2, -1), upper=False
+        )
+        return reshape((columns**2).sum(0), gap.shape[:-1])
+    shape = (*broadcast_shapes(gap.shape[:-1], factor.shape[:-2]), *factor.shape[-2:])
+    wide, gap = expand(factor, shape), expand(gap, shape[:-1])
     return (solve_triangular(wide, gap.unsqueeze(-1), upper=False).squeeze(-1) ** 2).sum(-1)

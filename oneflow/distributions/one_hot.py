@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from oneflow.distributions import constraints
 from oneflow.distributions.categorical import Categorical
@@ -26,6 +26,8 @@ from oneflow.tensor.tensor import Tensor
 
 class _OfCategories(Distribution):
     """A distribution of vectors over the categories of a `Categorical`."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(
         self,
@@ -83,9 +85,7 @@ class OneHotCategorical(_OfCategories):
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> OneHotCategorical:
         """The same distributions under a larger batch shape."""
         wide = expand(self.logits, (*batch_shape, *self._event_shape))
-        return self._grown(
-            OneHotCategorical, _instance, logits=wide, validate_args=self._validate_args
-        )
+        return self._grown(OneHotCategorical, _instance, logits=wide)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + (categories,)."""
@@ -135,8 +135,13 @@ class Multinomial(_OfCategories):
     ) -> None:
         if not isinstance(total_count, int):
             raise NotImplementedError("inhomogeneous total_count is not supported")
-        self.total_count, self.support = total_count, constraints.multinomial(total_count)
+        self.total_count = total_count
         super().__init__(probs, logits, validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Counts that sum to the number of draws."""
+        return constraints.multinomial(self.total_count)
 
     @property
     def mean(self) -> Tensor:
@@ -151,9 +156,7 @@ class Multinomial(_OfCategories):
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Multinomial:
         """The same distributions under a larger batch shape."""
         wide = expand(self.logits, (*batch_shape, *self._event_shape))
-        return self._grown(
-            Multinomial, _instance, self.total_count, logits=wide, validate_args=self._validate_args
-        )
+        return self._grown(Multinomial, _instance, self.total_count, logits=wide)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws of shape sample_shape + batch_shape + (categories,)."""
@@ -179,22 +182,29 @@ class Multinomial(_OfCategories):
         return n * self._categorical.entropy() - math.lgamma(n + 1) + spread
 
 
-class _ExpRelaxed(_OfCategories):
+class ExpRelaxedCategorical(_OfCategories):
     """The logarithm of a relaxed one-hot vector (Maddison and others, ICLR 2017)."""
 
     has_rsample = True
     support = constraints.real_vector
 
-    def __init__(self, temperature: Tensor, categories: Categorical) -> None:
+    def __init__(
+        self,
+        temperature: Tensor,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
         self.temperature = temperature
-        self._keep_categories(categories, False)
+        super().__init__(probs, logits, validate_args)
 
-    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> _ExpRelaxed:
-        return self._grown(
-            _ExpRelaxed, _instance, self.temperature, self._categorical.expand(batch_shape)
-        )
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> ExpRelaxedCategorical:
+        """The same distributions under a larger batch shape."""
+        wide = expand(self.logits, (*batch_shape, *self._event_shape))
+        return self._grown(ExpRelaxedCategorical, _instance, self.temperature, logits=wide)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws whose gradient reaches the parameters."""
         shape, like = tuple(self._extended_shape(sample_shape)), self.logits
         info = finfo(like.dtype)
         u = rand(shape, dtype=like.dtype, **layout_of(like)).clamp(info.tiny, 1 - info.eps)
@@ -202,6 +212,7 @@ class _ExpRelaxed(_OfCategories):
         return scores - logsumexp(scores, -1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """Logarithm of the density."""
         n, t = self._event_shape[0], self.temperature
         scale = math.lgamma(n) + (n - 1) * log(t)
         score = self.logits - value * t
@@ -211,7 +222,14 @@ class _ExpRelaxed(_OfCategories):
 class _Relaxed(TransformedDistribution):
     """Numbers in (0, 1), near 0 or 1 at a low temperature; `base_dist` has the parameters."""
 
-    base_dist: _ExpRelaxed | _LogitRelaxed
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    base_dist: ExpRelaxedCategorical | LogitRelaxedBernoulli
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> _Relaxed:
+        """The same distributions under a larger batch shape."""
+        made = self._get_checked_instance(type(self), cast("Any", _instance))
+        super().expand(batch_shape, made)
+        return made
 
     @property
     def temperature(self) -> Tensor:
@@ -232,7 +250,9 @@ class _Relaxed(TransformedDistribution):
 class RelaxedOneHotCategorical(_Relaxed):
     """Shares of categories, close to one-hot where the temperature is low."""
 
-    base_dist: _ExpRelaxed
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    support = constraints.simplex
+    base_dist: ExpRelaxedCategorical
 
     def __init__(
         self,
@@ -241,12 +261,11 @@ class RelaxedOneHotCategorical(_Relaxed):
         logits: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        base = _ExpRelaxed(temperature, Categorical(probs, logits, validate_args))
+        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
         super().__init__(base, ExpTransform(), validate_args)
-        self.support = constraints.simplex
 
 
-class _LogitRelaxed(Bernoulli):
+class LogitRelaxedBernoulli(Bernoulli):
     """The logit of a relaxed coin."""
 
     has_rsample = True
@@ -266,15 +285,18 @@ class _LogitRelaxed(Bernoulli):
         return {"temperature": self.temperature}
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws of shape sample_shape + batch_shape, without a gradient."""
         return Distribution.sample(self, sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws whose gradient reaches the parameters."""
         info = finfo(self._any.dtype)
         u = rand(tuple(self._extended_shape(sample_shape)), **self._kind())
         u = u.clamp(info.tiny, 1 - info.eps)
         return (log(u) - log1p(-u) + self.logits) / self.temperature
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """Logarithm of the density."""
         self._check_value(value)
         gap = self.logits - value * self.temperature
         return log(self.temperature) + gap - 2 * F.softplus(gap)
@@ -283,7 +305,8 @@ class _LogitRelaxed(Bernoulli):
 class RelaxedBernoulli(_Relaxed):
     """Numbers of (0, 1), close to its ends where the temperature is low."""
 
-    base_dist: _LogitRelaxed
+    support = constraints.unit_interval
+    base_dist: LogitRelaxedBernoulli
 
     def __init__(
         self,
@@ -292,5 +315,5 @@ class RelaxedBernoulli(_Relaxed):
         logits: float | Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        base = _LogitRelaxed(temperature, probs, logits, validate_args)
+        base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
         super().__init__(base, SigmoidTransform(), validate_args)

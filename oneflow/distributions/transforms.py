@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from oneflow.distributions import constraints
-from oneflow.distributions.constraints import Constraint
+from oneflow.distributions.constraints import Constraint, Rule, dependent_property
 from oneflow.functional.joining import cat
-from oneflow.functional.shaping import reshape, tril
+from oneflow.functional.shaping import broadcast_shapes, reshape, tril
 from oneflow.nn import functional as F
 from oneflow.ops.unary import atanh, full_like, log, log1p
 from oneflow.surfaces import accept_paths
@@ -19,18 +21,39 @@ from oneflow.tensor.tensor import Tensor
 class Transform:
     """y = f(x). `sign`: of the derivative, where it is the same everywhere.
 
-    Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.  cache_size: accepted, nothing
-    is kept: the inverse is always computed.
+    Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.  cache_size: 1 keeps the last
+    x and y, so that the inverse of what was just computed costs nothing, or exists at all.
     """
 
-    bijective = False
-    domain: Constraint = constraints.real
-    codomain: Constraint = constraints.real
+    bijective: bool = False
+    domain: Rule = constraints.real
+    codomain: Rule = constraints.real
+    _made_of: tuple[str, ...] = ()
+    """The attributes that the constructor takes, which decide whether two are equal."""
+
+    _equals_its_kind = False
+    """Whether two transforms of the class that are made of equal values are equal."""
+
+    _inv: Any
+    _cached_x_y: tuple[Tensor | None, Tensor | None]
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
             raise ValueError("cache_size must be 0 or 1")
         self._cache_size = cache_size
+        self._inv = None
+        self._cached_x_y = None, None
+        super().__init__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_inv": None}  # a weak reference cannot be copied
+
+    @property
+    def event_dim(self) -> int:
+        """Number of last dims that make one value, where it is the same for x and y."""
+        if self.domain.event_dim != self.codomain.event_dim:
+            raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
+        return self.domain.event_dim
 
     @property
     def sign(self) -> int | Tensor:
@@ -39,15 +62,51 @@ class Transform:
 
     @property
     def inv(self) -> Transform:
-        """The inverse transform."""
+        """The inverse transform: the same one as long as somebody holds it."""
+        made = None if self._inv is None else self._inv()
+        if made is None:
+            made = self._inverted()
+            self._inv = weakref.ref(made)
+        found: Transform = made
+        return found
+
+    def _inverted(self) -> Transform:
         return _Inverse(self)
 
     def with_cache(self, cache_size: int = 1) -> Transform:
-        """The transform itself."""
-        return self
+        """The transform itself, or the same one that keeps 1 or 0 pairs of x and y."""
+        if self._cache_size == cache_size:
+            return self
+        if not self._made_of and type(self).__init__ is not Transform.__init__:
+            raise NotImplementedError(f"{type(self).__name__} defines no with_cache")
+        make: Callable[..., Transform] = type(self)
+        return make(*(getattr(self, n) for n in self._made_of), cache_size=cache_size)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not self._equals_its_kind:
+            return self is other
+        mine = (getattr(self, name) for name in self._made_of)
+        return isinstance(other, type(self)) and all(
+            _are_equal(x, getattr(other, name)) for name, x in zip(self._made_of, mine, strict=True)
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._call(x)
+        known_x, known_y = self._cached_x_y
+        if x is known_x and known_y is not None:
+            return known_y
+        y = self._call(x)
+        if self._cache_size:
+            self._cached_x_y = x, y
+        return y
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        known_x, known_y = self._cached_x_y
+        if y is known_y and known_x is not None:
+            return known_x
+        x = self._inverse(y)
+        if self._cache_size:
+            self._cached_x_y = x, y
+        return x
 
     def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} defines no _call")
@@ -71,12 +130,41 @@ class Transform:
         return f"{type(self).__name__}()"
 
 
+def _are_equal(a: object, b: object) -> bool:
+    """Whether two parts of transforms are equal: numbers, shapes, tensors, or transforms."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        found: Any = a == b
+        return bool(found.all())
+    return a == b
+
+
 class _Inverse(Transform):
+    """The inverse of a transform, which it holds as `_inv`."""
+
+    _made_of = ("_inv",)
+    _equals_its_kind = True
+
     def __init__(self, transform: Transform) -> None:
-        super().__init__()
-        self._forward = transform
-        self.bijective = transform.bijective
-        self.domain, self.codomain = transform.codomain, transform.domain
+        super().__init__(transform._cache_size)
+        self._inv = transform
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    @dependent_property
+    def domain(self) -> Rule:
+        return self._forward.codomain
+
+    @dependent_property
+    def codomain(self) -> Rule:
+        return self._forward.domain
+
+    bijective = cast("bool", property(lambda self: self._forward.bijective))
+
+    @property
+    def _forward(self) -> Transform:
+        found: Transform = self._inv
+        return found
 
     @property
     def sign(self) -> int | Tensor:
@@ -86,11 +174,14 @@ class _Inverse(Transform):
     def inv(self) -> Transform:
         return self._forward
 
-    def _call(self, x: Tensor) -> Tensor:
-        return self._forward._inverse(x)
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        return self._forward.with_cache(cache_size).inv
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self._forward._call(y)
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._forward._inv_call(x)
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        return self._forward(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._forward.log_abs_det_jacobian(y, x)
@@ -113,28 +204,40 @@ def _summed(x: Tensor, count: int) -> Tensor:
 class ComposeTransform(Transform):
     """Several transforms, one after the other."""
 
+    _made_of = ("parts",)
+    _equals_its_kind = True
+
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.parts = list(parts)
-        self.bijective = all(p.bijective for p in parts)
-        if parts:  # a value has as many dims as any part needs, or gives
-            taken = given = 0
-            for part in reversed(parts):
-                taken = part.domain.event_dim + max(taken - part.codomain.event_dim, 0)
-            for part in parts:
-                given = part.codomain.event_dim + max(given - part.domain.event_dim, 0)
-            self.domain = _deepened(parts[0].domain, taken)
-            self.codomain = _deepened(parts[-1].codomain, given)
+        self.parts = [p.with_cache(cache_size) for p in parts] if cache_size else list(parts)
+
+    bijective = cast("bool", property(lambda self: all(p.bijective for p in self.parts)))
+
+    @dependent_property
+    def domain(self) -> Rule:
+        """That of the first part, with as many dims as any part needs."""
+        taken = 0
+        for part in reversed(self.parts):
+            taken = part.domain.event_dim + max(taken - part.codomain.event_dim, 0)
+        return _deepened(self.parts[0].domain, taken) if self.parts else constraints.real
+
+    @dependent_property
+    def codomain(self) -> Rule:
+        """That of the last part, with as many dims as any part gives."""
+        given = 0
+        for part in self.parts:
+            given = part.codomain.event_dim + max(given - part.domain.event_dim, 0)
+        return _deepened(self.parts[-1].codomain, given) if self.parts else constraints.real
 
     @property
     def sign(self) -> int | Tensor:
         """The product of all signs."""
         return _product(self.parts)
 
-    @property
-    def inv(self) -> Transform:
-        """The inverses in the opposite order."""
-        return ComposeTransform([p.inv for p in reversed(self.parts)])
+    def _inverted(self) -> Transform:
+        made = ComposeTransform([p.inv for p in reversed(self.parts)])
+        made._inv = weakref.ref(self)
+        return made
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -149,7 +252,7 @@ class ComposeTransform(Transform):
         dims = self.domain.event_dim
         total: Tensor = full_like(_summed(x.detach(), dims), value=0.0)
         for part in self.parts:
-            reached = part(x)
+            reached = y if part is self.parts[-1] else part(x)
             found = part.log_abs_det_jacobian(x, reached)
             total = total + _summed(found, dims - part.domain.event_dim)
             dims += part.codomain.event_dim - part.domain.event_dim
@@ -177,7 +280,7 @@ def _product(parts: Sequence[Transform]) -> int | Tensor:
     return sign
 
 
-def _deepened(rule: Constraint, dims: int) -> Constraint:
+def _deepened(rule: Rule, dims: int) -> Rule:
     more = dims - rule.event_dim
     return constraints.independent(rule, more) if more > 0 else rule
 
@@ -185,15 +288,27 @@ def _deepened(rule: Constraint, dims: int) -> Constraint:
 class IndependentTransform(Transform):
     """A transform of which further last dims make one value."""
 
+    _made_of = ("base_transform", "reinterpreted_batch_ndims")
+    _equals_its_kind = True
+
     def __init__(
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
     ) -> None:
         super().__init__(cache_size)
-        self.base_transform = base_transform
+        self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-        self.bijective = base_transform.bijective
-        self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
-        self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
+
+    bijective = cast("bool", property(lambda self: self.base_transform.bijective))
+
+    @dependent_property
+    def domain(self) -> Constraint:
+        """That of the transform, of more dims."""
+        return constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims)
+
+    @dependent_property
+    def codomain(self) -> Constraint:
+        """That of the transform, of more dims."""
+        return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
     @property
     def sign(self) -> int | Tensor:
@@ -211,11 +326,21 @@ class IndependentTransform(Transform):
         found = self.base_transform.log_abs_det_jacobian(x, y)
         return _summed(found, self.reinterpreted_batch_ndims)
 
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of y, given that of x."""
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of x, given that of y."""
+        return self.base_transform.inverse_shape(shape)
+
 
 class ReshapeTransform(Transform):
     """The last dims in another shape."""
 
     bijective = True
+    _made_of = ("in_shape", "out_shape")
+    _equals_its_kind = True
 
     def __init__(self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0):
         super().__init__(cache_size)
@@ -253,10 +378,24 @@ class ReshapeTransform(Transform):
         return (*self._outer(shape, self.out_shape), *self.in_shape)
 
 
-class AffineTransform(Transform):
+class _Broadcasting(Transform):
+    """A transform whose parameters broadcast against x."""
+
+    _equals_its_kind = True
+
+    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of y, given that of x."""
+        parts = (getattr(self, name) for name in self._made_of)
+        return tuple(broadcast_shapes(shape, *(p.shape for p in parts if isinstance(p, Tensor))))
+
+    inverse_shape = forward_shape
+
+
+class AffineTransform(_Broadcasting):
     """loc + scale x.  event_dim: last dims that make one value."""
 
     bijective = True
+    _made_of = ("loc", "scale", "event_dim")
 
     def __init__(
         self,
@@ -266,9 +405,22 @@ class AffineTransform(Transform):
         cache_size: int = 0,
     ) -> None:
         super().__init__(cache_size)
-        self.loc, self.scale, self.event_dim = loc, scale, event_dim
-        if event_dim:
-            self.domain = self.codomain = constraints.independent(constraints.real, event_dim)
+        self.loc, self.scale, self._event_dim = loc, scale, event_dim
+
+    @property
+    def event_dim(self) -> int:
+        """Number of last dims that make one value."""
+        return self._event_dim
+
+    @dependent_property(is_discrete=False)
+    def domain(self) -> Constraint:
+        """All numbers."""
+        return _deepened_real(self.event_dim)
+
+    @dependent_property(is_discrete=False)
+    def codomain(self) -> Constraint:
+        """All numbers."""
+        return _deepened_real(self.event_dim)
 
     @property
     def sign(self) -> int | Tensor:
@@ -293,9 +445,14 @@ class AffineTransform(Transform):
         return _summed(found, self.event_dim)
 
 
+def _deepened_real(dims: int) -> Constraint:
+    return constraints.independent(constraints.real, dims) if dims else constraints.real
+
+
 class ExpTransform(Transform):
     """exp(x)."""
 
+    _equals_its_kind = True
     bijective = True
     codomain = constraints.positive
     sign = 1
@@ -311,10 +468,11 @@ class ExpTransform(Transform):
         return x
 
 
-class PowerTransform(Transform):
+class PowerTransform(_Broadcasting):
     """x ** exponent of positive numbers."""
 
     bijective = True
+    _made_of = ("exponent",)
     domain = codomain = constraints.positive
 
     def __init__(self, exponent: float | Tensor, cache_size: int = 0) -> None:
@@ -341,6 +499,7 @@ class PowerTransform(Transform):
 class SigmoidTransform(Transform):
     """1 / (1 + exp(-x))."""
 
+    _equals_its_kind = True
     bijective = True
     codomain = constraints.unit_interval
     sign = 1
@@ -362,6 +521,7 @@ class SigmoidTransform(Transform):
 class SoftplusTransform(Transform):
     """log(1 + exp(x))."""
 
+    _equals_its_kind = True
     bijective = True
     codomain = constraints.positive
     sign = 1
@@ -380,6 +540,7 @@ class SoftplusTransform(Transform):
 class TanhTransform(Transform):
     """tanh(x)."""
 
+    _equals_its_kind = True
     bijective = True
     codomain = constraints.interval(-1.0, 1.0)
     sign = 1
@@ -398,6 +559,7 @@ class TanhTransform(Transform):
 class AbsTransform(Transform):
     """|x|, whose inverse gives the positive number."""
 
+    _equals_its_kind = True
     codomain = constraints.positive
 
     def _call(self, x: Tensor) -> Tensor:
@@ -410,6 +572,7 @@ class AbsTransform(Transform):
 class SoftmaxTransform(Transform):
     """Shares in proportion to exp(x) over the last dim; the inverse gives the logarithms."""
 
+    _equals_its_kind = True
     domain = constraints.real_vector
     codomain = constraints.simplex
 
@@ -423,6 +586,7 @@ class SoftmaxTransform(Transform):
 class StickBreakingTransform(Transform):
     """n numbers -> n + 1 shares: each takes a part of the rest of a stick."""
 
+    _equals_its_kind = True
     bijective = True
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -464,6 +628,7 @@ def _clamped_sigmoid(x: Tensor) -> Tensor:
 class LowerCholeskyTransform(Transform):
     """Square matrices -> lower triangles with a positive diagonal."""
 
+    _equals_its_kind = True
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
 
@@ -477,6 +642,8 @@ class LowerCholeskyTransform(Transform):
 class CatTransform(Transform):
     """Transforms of the parts of one dim, of `lengths`, side by side."""
 
+    _made_of = ("transforms", "dim", "lengths")
+
     def __init__(
         self,
         tseq: Sequence[Transform],
@@ -485,27 +652,80 @@ class CatTransform(Transform):
         cache_size: int = 0,
     ) -> None:
         super().__init__(cache_size)
-        self.transforms, self.dim = list(tseq), dim
+        self.transforms, self.dim = [t.with_cache(cache_size) for t in tseq], dim
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
-        self.bijective = all(t.bijective for t in self.transforms)
+
+    @property
+    def event_dim(self) -> int:
+        """The largest number of last dims that make one value of a part."""
+        return max(t.event_dim for t in self.transforms)
+
+    @property
+    def length(self) -> int:
+        """Size of the dim."""
+        return sum(self.lengths)
+
+    bijective = cast("bool", property(lambda self: all(t.bijective for t in self.transforms)))
+
+    @dependent_property
+    def domain(self) -> Constraint:
+        """Those of the parts side by side."""
+        return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
+
+    @dependent_property
+    def codomain(self) -> Constraint:
+        """Those of the parts side by side."""
+        return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
+
+    def _parts(self, x: Tensor) -> list[Tensor]:
+        begins = [sum(self.lengths[:k]) for k in range(len(self.lengths))]
+        return [x.narrow(self.dim, at, n) for at, n in zip(begins, self.lengths, strict=True)]
 
     def _each(self, x: Tensor, run: Callable[[Transform, Tensor], Tensor]) -> Tensor:
-        begins = [sum(self.lengths[:k]) for k in range(len(self.lengths))]
-        cuts = zip(self.transforms, begins, self.lengths, strict=True)
-        return cat([run(t, x.narrow(self.dim, at, n)) for t, at, n in cuts], self.dim)
+        pairs = zip(self.transforms, self._parts(x), strict=True)
+        return cat([run(t, part) for t, part in pairs], self.dim)
 
     def _call(self, x: Tensor) -> Tensor:
         return self._each(x, lambda t, part: t(part))
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return self._each(y, lambda t, part: t.inv(part))
+        return self._each(y, lambda t, part: t._inv_call(part))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Those of the parts side by side."""
-        return self._each(x, lambda t, part: t.log_abs_det_jacobian(part, t(part)))
+        """Those of the parts side by side, or their sum where the dim is one of a value's."""
+        found = []
+        for t, a, b in zip(self.transforms, self._parts(x), self._parts(y), strict=True):
+            more = self.event_dim - t.domain.event_dim
+            found.append(_summed(t.log_abs_det_jacobian(a, b), more))
+        at = self.dim - x.ndim if self.dim >= 0 else self.dim
+        if at + self.event_dim < 0:
+            return cat(found, at + self.event_dim)
+        total = found[0]
+        for part in found[1:]:
+            total = total + part
+        return total
 
 
 identity_transform = ComposeTransform([])
+
+__all__ = [
+    "AbsTransform",
+    "AffineTransform",
+    "CatTransform",
+    "ComposeTransform",
+    "ExpTransform",
+    "IndependentTransform",
+    "LowerCholeskyTransform",
+    "PowerTransform",
+    "ReshapeTransform",
+    "SigmoidTransform",
+    "SoftmaxTransform",
+    "SoftplusTransform",
+    "StickBreakingTransform",
+    "TanhTransform",
+    "Transform",
+    "identity_transform",
+]
 
 
 accept_paths(__name__)

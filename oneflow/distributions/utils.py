@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from oneflow.functional.arranging import tril_indices
+from oneflow.functional.creation import zeros
+from oneflow.functional.searching import scatter
+from oneflow.functional.shaping import reshape
 from oneflow.nn import functional as F
 from oneflow.ops.binary import sub
 from oneflow.ops.unary import clamp, log, log1p, neg, sigmoid
 from oneflow.surfaces import accept_paths
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 
@@ -28,6 +33,32 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     inside = clamp_probs(probs)
     logs: Tensor = log(inside)
     return sub(logs, log1p(neg(inside))) if is_binary else logs
+
+
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
+    """Return the elements of the lower triangle of square matrices, row by row.
+
+    diag: the last diagonal that belongs to it: 0 the main one, -1 the one below.
+    """
+    rows, columns = tril_indices(int(mat.shape[-1]), int(mat.shape[-1]), diag)
+    return mat[..., rows, columns]
+
+
+def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
+    """Return square matrices (..., n, n) with these elements in their lower triangle, row by row.
+
+    diag: the last diagonal that belongs to it.  Raises ValueError if no triangle has so many.
+    """
+    count, n, found = int(vec.shape[-1]), 0, 0
+    while found < count:
+        n += 1
+        found = sum(min(max(row + 1 + diag, 0), n) for row in range(n))
+    if found != count:
+        raise ValueError(f"no triangle up to diagonal {diag} has {count} elements")
+    rows, columns = tril_indices(n, n, diag)
+    empty = zeros((*vec.shape[:-1], n * n), dtype=vec.dtype, **layout_of(vec))
+    places = (rows * n + columns).expand(vec.shape)
+    return reshape(scatter(empty, -1, places, vec), (*vec.shape[:-1], n, n))
 
 
 accept_paths(__name__)

@@ -41,10 +41,10 @@ def some_dims(dims: DimLike, ndim: int, who: str) -> tuple[int, ...]:
 
 
 def argument_dims(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`f(1, 2)` and `f((1, 2))` alike."""
+    """`f(1, 2)` and `f((1, 2))` alike, and tensors of one size or several."""
     if len(args) == 1 and not isinstance(args[0], int):
-        first = args[0]
-        return tuple(first.tolist() if isinstance(first, Tensor) else first)
+        first = args[0].tolist() if isinstance(args[0], Tensor) else args[0]
+        return (first,) if isinstance(first, int) else tuple(first)
     return args
 
 

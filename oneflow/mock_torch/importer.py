@@ -13,7 +13,7 @@ from email.message import Message
 from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from oneflow import __version__
 from oneflow.mock_torch.dummy import DummyModule
@@ -64,14 +64,21 @@ class ModuleWrapper(ModuleType):
 
     def __init__(self, name: str, module: ModuleType, finder: MockFinder) -> None:
         super().__init__(name, module.__doc__)
-        self.__dict__.update(
-            _wrapped=module, _finder=finder, __path__=[], __package__=module.__package__
-        )
+        own = super().__dict__
+        own.update(_wrapped=module, _finder=finder, __path__=[], __package__=module.__package__)
         if name == "torch":
-            self.__dict__.update(__version__=finder.mock.version, torch=self)
+            own.update(__version__=finder.mock.version, torch=self)
+
+    def _everything(self) -> dict[str, Any]:
+        """All names with their values: `vars(torch.optim)["SGD"]`, loops over a module's names."""
+        ours = {name: getattr(self, name) for name in getattr(self._wrapped, "__all__", ())}
+        return {**ours, **super().__dict__}
+
+    __dict__ = cast("Any", property(_everything))
 
     def __getattr__(self, name: str) -> Any:
-        module, finder = self.__dict__["_wrapped"], self.__dict__["_finder"]
+        own = super().__dict__
+        module, finder = own["_wrapped"], own["_finder"]
         mock, full, asking = finder.mock, f"{self.__name__}.{name}", sys._getframe(1)
         finder.users.add(asking.f_globals.get("__name__", ""))
         if full in ELSEWHERE:
@@ -96,10 +103,10 @@ class ModuleWrapper(ModuleType):
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
         if not (isinstance(value, ModuleType) or name.startswith("__")):
-            setattr(self.__dict__["_wrapped"], name, value)
+            setattr(self._wrapped, name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *dir(self.__dict__["_wrapped"])})
+        return sorted({*super().__dict__, *dir(self._wrapped)})
 
 
 def _operation(frame: FrameType) -> str:

@@ -95,7 +95,9 @@ def _leaving(world: _World, libraries: set[str], dependants: Sequence[str]) -> l
     tops = {*dependants}
     if world.finder is not None:
         for name, module in list(sys.modules.items()):
-            if name not in world.known and (name in world.finder.users or _holds_mocked(module)):
+            if name in world.known or world.mock.covers(name):
+                continue
+            if name in world.finder.users or _holds_mocked(module):
                 tops.add(name.partition(".")[0])
     tops -= {"oneflow", "__main__"}
 

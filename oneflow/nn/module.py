@@ -43,6 +43,16 @@ Self = TypeVar("Self", bound="Module")
 Hooks = dict[int, Callable[..., Any]]
 
 
+def _own_parameters(module: Module) -> Iterable[tuple[str, Any]]:
+    found: dict[str, Any] = module.__dict__["_parameters"]
+    return found.items()
+
+
+def _own_buffers(module: Module) -> Iterable[tuple[str, Any]]:
+    found: dict[str, Any] = module.__dict__["_buffers"]
+    return found.items()
+
+
 def _no_forward(self: Module, *_: object, **__: object) -> NoReturn:
     raise NotImplementedError(
         f'Module [{type(self).__name__}] is missing the required "forward" function'
@@ -336,15 +346,22 @@ class Module:
                 yield from module.named_modules(memo, path, remove_duplicate)
 
     def _named_members(
-        self, kind: str, prefix: str, recurse: bool, once: bool
+        self,
+        get_members_fn: Callable[[Module], Iterable[tuple[str, Any]]],
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Any]]:
-        """Parameters or buffers.  once: one that has several names comes under the first alone."""
+        """Members that a function gives of each module, with whole names: parameters, buffers.
+
+        remove_duplicate: one that has several names comes under the first alone.
+        """
         seen: set[int] = set()
-        modules = self.named_modules(None, prefix, once) if recurse else [(prefix, self)]
-        for path, module in modules:
-            for name, member in module.__dict__[kind].items():
+        whole = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in whole if recurse else [(prefix, self)]:
+            for name, member in get_members_fn(module):
                 if member is not None and id(member) not in seen:
-                    if once:
+                    if remove_duplicate:
                         seen.add(id(member))
                     yield f"{path}.{name}" if path else name, member
 
@@ -357,7 +374,7 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """All parameters with their names; remove_duplicate: each once."""
-        yield from self._named_members("_parameters", prefix, recurse, remove_duplicate)
+        yield from self._named_members(_own_parameters, prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """All buffers, each once; recurse: also those of the parts."""
@@ -368,7 +385,7 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """All buffers with their names; remove_duplicate: each once."""
-        yield from self._named_members("_buffers", prefix, recurse, remove_duplicate)
+        yield from self._named_members(_own_buffers, prefix, recurse, remove_duplicate)
 
     # ---- modes -----------------------------------------------------------------------------------
 

@@ -196,9 +196,6 @@ SAMPLES: dict[str, list[Sample]] = {
         lambda m: m.distributions.utils.broadcast_all(1, 2.5),
     ],
     "_sum_rightmost": [lambda m: m.distributions.utils._sum_rightmost(m.ones(2, 3, 4), 2)],
-    "tril_matrix_to_vec": [
-        lambda m: m.distributions.utils.tril_matrix_to_vec(m.arange(9).reshape(3, 3))
-    ],
     "LogisticNormal": [_logistic],
     "get_worker_info": [lambda m: m.utils.data.get_worker_info()],
 }

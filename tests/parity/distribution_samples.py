@@ -25,6 +25,17 @@ FAMILIES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "Binomial": ((np.array(5.0), CHANCES), COUNTS),
     "Categorical": ((SHARES,), np.array([0, 2])),
     "Cauchy": ((PLACE, WIDTH), REAL),
+    "ContinuousBernoulli": ((np.array([0.2, 0.4999, 0.8]),), RNG.uniform(0.1, 0.9, (4, 3))),
+    "FisherSnedecor": ((WIDTH + 3, WIDTH + 4), POSITIVE),
+    "GeneralizedPareto": (
+        (PLACE.astype("f"), WIDTH.astype("f"), np.array([0.1, -0.2, 0.6], "f")),
+        (PLACE + POSITIVE / 4).astype("f"),
+    ),
+    "InverseGamma": ((WIDTH + 2, WIDTH), POSITIVE),
+    "Kumaraswamy": ((WIDTH + 1, WIDTH[::-1] + 1), RNG.uniform(0.1, 0.9, (4, 3))),
+    "LowRankMultivariateNormal": ((REAL[:2], REAL[2:].T.copy(), WIDTH), REAL[2:]),
+    "VonMises": ((PLACE, WIDTH), REAL),
+    "Wishart": ((np.array(4.5), MATRIX), MATRIX @ np.stack([MATRIX, np.eye(3)])),
     "Chi2": ((WIDTH,), POSITIVE),
     "Dirichlet": ((POSITIVE[:2],), SHARES),
     "Exponential": ((WIDTH,), POSITIVE),
@@ -50,6 +61,9 @@ FAMILIES: dict[str, tuple[tuple[Any, ...], Any]] = {
 }
 """Name -> parameters, and values of its support."""
 
+WRONG_MODE = ("Kumaraswamy",)
+"""PyTorch's is NaN: a logarithm of a negative number."""
+
 
 def _tensors(m: Any, arrays: Any) -> list[Any]:
     return [m.tensor(a, requires_grad=a.dtype.kind == "f") for a in arrays]
@@ -70,7 +84,8 @@ def family(name: str) -> Sample:
         d = getattr(m.distributions, name)(*params)
         score = d.log_prob(value)
         score.sum().backward()
-        moments = [_answer(partial(getattr, d, k)) for k in ("mean", "variance", "mode")]
+        wanted = ("mean", "variance", *(("mode",) if name not in WRONG_MODE else ()))
+        moments = [_answer(partial(getattr, d, k)) for k in wanted]
         wide = d.expand((2, *d.batch_shape))
         shapes = [d.batch_shape, d.event_shape, wide.batch_shape, d.sample((5, 2)).shape]
         grads = [p.grad for p in params]
@@ -85,7 +100,8 @@ def bounded(name: str) -> Sample:
     def sample(m: Any) -> Any:
         params, value = _tensors(m, FAMILIES[name][0]), m.tensor(FAMILIES[name][1])
         d = getattr(m.distributions, name)(*params)
-        return d.cdf(value).detach(), d.icdf(m.tensor([0.1, 0.5, 0.8]).double()).detach()
+        shares = m.tensor([0.1, 0.5, 0.8]).to(value.dtype)
+        return d.cdf(value).detach(), d.icdf(shares).detach()
 
     return sample
 
@@ -105,11 +121,15 @@ def divergence(name: str) -> Sample:
     return sample
 
 
-BOUNDED = "Cauchy Exponential Gumbel HalfCauchy HalfNormal Laplace LogNormal Normal Uniform Weibull"
+BOUNDED = (
+    "Cauchy ContinuousBernoulli Exponential GeneralizedPareto Gumbel HalfCauchy HalfNormal "
+    "Kumaraswamy Laplace LogNormal Normal Uniform Weibull"
+)
 LARGER = ("MultivariateNormal", "Uniform")
 KL = (
     "Bernoulli Beta Categorical Chi2 Dirichlet Exponential Gamma Geometric Gumbel HalfNormal "
-    "Laplace LogNormal MultivariateNormal Normal OneHotCategorical Pareto Poisson Uniform"
+    "Laplace LogNormal LowRankMultivariateNormal MultivariateNormal Normal OneHotCategorical "
+    "Pareto Poisson Uniform"
 )
 
 TRANSFORMS: dict[str, tuple[Any, ...]] = {
@@ -213,6 +233,82 @@ def by_matrix(m: Any) -> Any:
     return [s.detach() for s in scores], matrix.grad, [x.detach() for row in matrices for x in row]
 
 
+def correlated(m: Any) -> Any:
+    """Cholesky factors of correlations: densities, and the transform that leads to them."""
+    d = m.distributions
+    family = d.LKJCholesky(3, m.tensor([0.7, 2.0]).double())
+    f, x = d.CorrCholeskyTransform(), m.tensor(REAL, requires_grad=True)
+    y = f(x)
+    logs = f.log_abs_det_jacobian(x, y)
+    (logs.sum() + y.sum()).backward()
+    drawn = family.sample((4,))
+    shapes = [tuple(drawn.shape), tuple(f.forward_shape((4, 3))), tuple(f.inverse_shape((4, 3, 3)))]
+    rule = d.constraints.corr_cholesky
+    checks = [rule.check(drawn), rule.check(y.detach()), rule.check(2 * y.detach())]
+    scores = family.log_prob(y.detach().unsqueeze(1)), family.expand((5, 2)).batch_shape
+    return [y.detach(), f.inv(y).detach(), logs.detach(), x.grad], shapes, checks, scores
+
+
+def of_sets(m: Any) -> Any:
+    """The transforms of real numbers into each set, there and back."""
+    d, found = m.distributions, []
+    c, square = d.constraints, m.tensor(np.stack([MATRIX, MATRIX / 2]))
+    rules = [c.real, c.positive, c.nonnegative, c.greater_than(2.0), c.greater_than_eq(-1.0)]
+    rules += [c.less_than(3.0), c.interval(-1.0, 2.0), c.half_open_interval(0.0, 4.0)]
+    rules += [c.unit_interval, c.simplex, c.real_vector, c.independent(c.positive, 1)]
+    rules += [c.corr_cholesky, c.cat([c.positive, c.unit_interval], -1, [1, 2])]
+    rules += [c.stack([c.real, c.positive], 0)]
+    for rule in rules:
+        x = m.tensor(REAL[:2] if isinstance(rule, type(c.stack([c.real]))) else REAL)
+        for table in (d.biject_to, d.transform_to):
+            y = table(rule)(x)
+            found += [y, table(rule).inv(y), rule.check(y)]
+    for rule in (c.lower_cholesky, c.positive_definite, c.positive_semidefinite):
+        y = d.transform_to(rule)(square)
+        found += [y, d.transform_to(rule).inv(y), rule.check(y), rule.check(-y)]
+    return found
+
+
+def of_parts(m: Any) -> Any:
+    """Slices that are transformed each its own way, and the shares of a distribution."""
+    d, x = m.distributions, m.tensor(REAL[:3])
+    parts = d.StackTransform([d.ExpTransform(), d.TanhTransform(), d.SigmoidTransform()], dim=1)
+    share = d.CumulativeDistributionTransform(d.Normal(m.zeros(3).double(), m.tensor(WIDTH)))
+    found = []
+    for f in (parts, share):
+        y = f(x)
+        found += [y, f.inv(y), f.log_abs_det_jacobian(x, y), f.codomain.check(y)]
+    matrix = d.PositiveDefiniteTransform()
+    found += [matrix(m.tensor(MATRIX)), matrix.inv(matrix(m.tensor(MATRIX)))]
+    mixed = d.constraints.MixtureSameFamilyConstraint(d.constraints.positive)
+    return [*found, mixed.check(m.ones(2, 3)), mixed.event_dim, parts.bijective]
+
+
+def exponential(m: Any) -> Any:
+    """The entropy of a script's own exponential family, and which families count as one."""
+    d = m.distributions
+
+    class Mine(d.ExponentialFamily):  # type: ignore[name-defined,misc]
+        """The exponential distribution."""
+
+        _mean_carrier_measure = 0
+
+        def __init__(self, rate: Any) -> None:
+            self.rate = rate
+            super().__init__(rate.shape, validate_args=False)
+
+        @property
+        def _natural_params(self) -> tuple[Any]:
+            return (-self.rate,)
+
+        def _log_normalizer(self, x: Any) -> Any:
+            return -(-x).log()
+
+    kinds = [d.Normal(0.0, 1.0), d.Gamma(1.0, 1.0), d.Cauchy(0.0, 1.0), d.Chi2(2.0)]
+    own = Mine(m.tensor(WIDTH)).entropy().detach()
+    return own, [isinstance(k, d.ExponentialFamily) for k in kinds]
+
+
 def registered(m: Any) -> Any:
     """A divergence of a script's own pair."""
     d = m.distributions
@@ -233,12 +329,21 @@ ONE_WAY = (
     "SoftmaxTransform Transform identity_transform"
 )
 
+PARTS = (
+    "CumulativeDistributionTransform MixtureSameFamilyConstraint PositiveDefiniteTransform "
+    "StackTransform"
+)
+
 SAMPLES: dict[str, list[Sample]] = {
     **{name: [family(name)] for name in FAMILIES},
     **{name: [transform(name)] for name in TRANSFORMS},
     **{name: [one_way] for name in ONE_WAY.split()},
     **{name: [joined] for name in ("Independent", "MixtureSameFamily", "TransformedDistribution")},
     "Multinomial": [counted],
+    **{name: [correlated] for name in ("LKJCholesky", "CorrCholeskyTransform", "corr_cholesky")},
+    **{name: [of_sets] for name in ("biject_to", "transform_to", "positive_semidefinite")},
+    **{name: [of_parts] for name in PARTS.split()},
+    "ExponentialFamily": [exponential],
     "kl_divergence": [divergence(name) for name in KL.split()],
     "register_kl": [registered],
 }

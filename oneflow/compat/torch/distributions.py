@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from oneflow import surfaces
 from oneflow.core.device import DeviceLike
@@ -12,7 +13,7 @@ from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError
 from oneflow.core.operand import Number
 from oneflow.distributions.composed import TransformedDistribution
-from oneflow.distributions.constraints import Constraint, _Dependent
+from oneflow.distributions.constraints import positive, real, simplex
 from oneflow.distributions.location_scale import Normal
 from oneflow.distributions.transforms import StickBreakingTransform, _Inverse
 from oneflow.functional.creation import randn
@@ -21,6 +22,8 @@ from oneflow.functional.promotion import get_default_dtype
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
+
+Value = TypeVar("Value")
 
 euler_constant = 0.57721566490153286060
 _InverseTransform = _Inverse
@@ -42,12 +45,12 @@ def broadcast_all(*values: Tensor | Number) -> tuple[Tensor, ...]:
     return wide
 
 
-class lazy_property:
+class lazy_property(cached_property[Value]):
     """A property that is computed when it is first asked for, with gradients, and kept."""
 
-    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
-        self.wrapped = wrapped
-        self.__doc__, self.__name__ = wrapped.__doc__, wrapped.__name__
+    def __init__(self, wrapped: Callable[[Any], Value]) -> None:
+        super().__init__(wrapped)
+        self.wrapped, self.__name__ = wrapped, wrapped.__name__
 
     def __get__(self, instance: object, kind: type | None = None) -> Any:
         if instance is None:
@@ -68,44 +71,31 @@ def _standard_normal(shape: tuple[int, ...], dtype: DType, device: DeviceLike) -
     return randn(*shape, dtype=dtype, device=device)
 
 
-def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
-    """Return the elements of the lower triangle of square matrices, row by row."""
-    size = int(mat.shape[-1])
-    rows, columns = surfaces.find("flow", "tril_indices")(size, size, diag)
-    return mat[..., rows, columns]
-
-
-class dependent_property(property):
-    """A constraint that depends on other parameters, as a property of a distribution."""
-
-    def __init__(
-        self,
-        fn: Callable[[Any], Constraint] | None = None,
-        *,
-        is_discrete: bool = False,
-        event_dim: int = 0,
-    ) -> None:
-        super().__init__(fn)
-        self.is_discrete, self.event_dim = is_discrete, event_dim
-
-    def __call__(self, fn: Callable[[Any], Constraint]) -> dependent_property:
-        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
-
-
-def is_dependent(constraint: object) -> bool:
-    """Return whether a constraint depends on other parameters."""
-    return isinstance(constraint, _Dependent | dependent_property)
-
-
 class LogisticNormal(TransformedDistribution):
     """Probabilities whose log odds, stick by stick, are normal: one more than `loc` has."""
+
+    arg_constraints = {"loc": real, "scale": positive}
+    support = simplex
 
     def __init__(
         self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None
     ) -> None:
         base = Normal(loc, scale, validate_args=validate_args)
-        self._normal = base if base.batch_shape else base.expand((1,))
-        super().__init__(self._normal, StickBreakingTransform(), validate_args=validate_args)
+        wide = base if base.batch_shape else base.expand((1,))
+        super().__init__(wide, StickBreakingTransform(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> LogisticNormal:
+        """Return the same distributions under a larger batch shape."""
+        made = self._get_checked_instance(LogisticNormal, cast("Any", _instance))
+        super().expand(batch_shape, made)
+        return made
+
+    @property
+    def _normal(self) -> Normal:
+        """The normal numbers, which are made one draw."""
+        base: Any = self.base_dist
+        found: Normal = base.base_dist
+        return found
 
     @property
     def loc(self) -> Tensor:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Any, NamedTuple, TypeAlias
 
+from oneflow.core.size import Size
+
 Context: TypeAlias = object
 PyTree: TypeAlias = object
 FlattenFunc: TypeAlias = "Callable[[Any], tuple[Iterable[Any], Any]]"
@@ -191,6 +193,7 @@ SUPPORTED_NODES: dict[Any, NodeDef] = {
         NodeDef(OrderedDict, _dict_flatten, _ordered_unflatten, _keys),
         NodeDef(defaultdict, _default_flatten, _default_unflatten, _keys),
         NodeDef(deque, _deque_flatten, _deque_unflatten, _places),
+        NodeDef(Size, _list_flatten, _tuple_unflatten, _places),
     )
 }
 

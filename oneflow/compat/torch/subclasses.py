@@ -43,6 +43,12 @@ NAMED = {f"__{name}__": name for name in SAME} | {"__truediv__": "div"}
 WRAPPED_PROPERTIES = ("T", "mT", "H", "mH", "data", "real", "imag")
 """Properties whose values are tensors that keep the class."""
 
+ASK_NOBODY = (
+    *("as_tensor", "asarray", "can_cast", "compile", "from_numpy", "is_tensor"),
+    *("load", "promote_types", "result_type", "save", "scalar_tensor", "tensor", "typename"),
+)
+"""Functions that PyTorch runs without asking the classes of their arguments."""
+
 UNTOUCHED = frozenset(("as_subclass", "requires_grad_", "register_hook", "retain_grad", "backward"))
 """Methods that ask nobody, and whose results stay as they are."""
 
@@ -99,6 +105,8 @@ def _begin() -> None:
 def _asking(space: str, function: object) -> Any:
     """A function that asks the classes of its arguments."""
     if space not in SPACES or not isinstance(function, FunctionType):
+        return function
+    if function.__name__ in ASK_NOBODY:
         return function
 
     @wraps(function)

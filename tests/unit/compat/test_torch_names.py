@@ -461,3 +461,21 @@ def test_gradients_flow_through_collectives_of_one_rank() -> None:
     y = nn.all_reduce(x) + nn.all_gather(x)[0] + nn.broadcast(x, 0)
     (y + nn.reduce_scatter(flow.zeros(2), [x])).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [4, 4]
+
+
+def test_sizes_are_nodes_of_trees() -> None:
+    pytree = module("utils._pytree")
+    leaves, spec = pytree.tree_flatten((flow.Size([2, 3]), 1))
+    assert leaves == [2, 3, 1] and pytree.tree_unflatten(leaves, spec) == ((2, 3), 1)
+
+
+def test_members_of_modules_by_a_function() -> None:
+    net = flow.nn.Sequential(flow.nn.Linear(2, 3), flow.nn.BatchNorm1d(3))
+    found = net._named_members(lambda m: m._buffers.items(), prefix="net")
+    assert next(name for name, _ in found) == "net.1.running_mean"
+    weight = net[0].weight
+    assert weight._cdata == net[0].weight._cdata != net[0].bias._cdata
+
+
+def test_one_tensor_gives_the_number_of_copies() -> None:
+    assert flow.ones(3).repeat(flow.tensor(2)).shape == (6,)

@@ -3,15 +3,17 @@ DTensor.
 
     python benchmarks/eager_global.py [--ranks 1,2] [--size 64] [--rounds 30] [--json FILE]
 
-Four sides in the same processes, in turns: our global op, our local op on this rank's shard, the
-same two of PyTorch (DTensor on a gloo mesh). Overhead is global minus local, turn by turn. No case
-needs boxing: x is split along dim 0, weights are copies. Values are compared first. One thread a
-rank; all that is left is what the front ends do.
+Four sides in the same processes, in turns: our op on DTensors, which are global tensors, our local
+op on this rank's shard, and the same two of PyTorch (on a gloo mesh), made by the same calls.
+Overhead is global minus local, turn by turn. No case needs boxing: x is split along dim 0, weights
+are copies. Values are compared first. One thread a rank; all that is left is what the front ends
+do.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -53,27 +55,15 @@ def function_of(library: Any, op: str, size: int) -> Callable[..., Any]:
     return getattr(library, op)  # type: ignore[no-any-return]
 
 
-def our_inputs(op: str, size: int) -> tuple[list[Any], list[Any]]:
-    """Global tensors, and this rank's shards as local ones."""
-    import oneflow as flow
-
-    everyone = flow.placement("cpu", list(range(flow.env.get_world_size())))
-    split, copies = flow.sbp.split(0), flow.sbp.broadcast
+def inputs_of(library: Any, op: str, size: int) -> tuple[list[Any], list[Any]]:
+    """DTensors, which are global tensors in ours, and this rank's shards as local ones."""
+    dtensor = importlib.import_module(f"{library.__name__}.distributed.tensor")
+    meshes = importlib.import_module(f"{library.__name__}.distributed.device_mesh")
+    mesh = meshes.init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
     whole = [
-        flow.tensor(a, placement=everyone, sbp=split if s else copies)
-        for a, s in zip(arrays_of(op, size), splits(op), strict=True)
-    ]
-    return whole, [x.to_local().clone() for x in whole]
-
-
-def their_inputs(op: str, size: int) -> tuple[list[Any], list[Any]]:
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
-
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    whole = [
-        distribute_tensor(torch.from_numpy(a), mesh, [Shard(0) if s else Replicate()])
+        dtensor.distribute_tensor(
+            library.from_numpy(a), mesh, [dtensor.Shard(0) if s else dtensor.Replicate()]
+        )
         for a, s in zip(arrays_of(op, size), splits(op), strict=True)
     ]
     return whole, [x.to_local().clone() for x in whole]
@@ -105,12 +95,9 @@ def sides_of(op: str, size: int, with_backward: bool) -> dict[str, Side]:
     import oneflow as flow
 
     result: dict[str, Side] = {}
-    for name, library, inputs in (
-        ("ours", flow, our_inputs(op, size)),
-        ("theirs", torch, their_inputs(op, size)),
-    ):
+    for name, library in (("ours", flow), ("theirs", torch)):
         function = function_of(library, op, size)
-        for where, xs in zip(("global", "local"), inputs, strict=True):
+        for where, xs in zip(("global", "local"), inputs_of(library, op, size), strict=True):
             key = f"{name} {where}"
             if with_backward:
                 result[key] = training(function, xs, library.ones_like)

@@ -43,10 +43,7 @@ NAMED = {f"__{name}__": name for name in SAME} | {"__truediv__": "div"}
 WRAPPED_PROPERTIES = ("T", "mT", "H", "mH", "data", "real", "imag")
 """Properties whose values are tensors that keep the class."""
 
-ASK_NOBODY = (
-    *("as_tensor", "asarray", "can_cast", "compile", "from_numpy", "is_tensor"),
-    *("load", "promote_types", "result_type", "save", "scalar_tensor", "tensor", "typename"),
-)
+ASK_NOBODY = ("as_tensor", "asarray", "from_numpy", "is_tensor", "load", "save", "typename")
 """Functions that PyTorch runs without asking the classes of their arguments."""
 
 UNTOUCHED = frozenset(("as_subclass", "requires_grad_", "register_hook", "retain_grad", "backward"))

@@ -113,6 +113,10 @@ def _written(key: int) -> Any:
         from oneflow.functional.promotion import promoted
 
         own = promoted(own, row.own, row.promote, inplace=row.inplace)
+    if "F" in row.surfaces and "reduction" in _parameters(own):
+        from oneflow.functional.reduction import with_old_reduction
+
+        own = with_old_reduction(own)
     renames, order = _spellings(row, own)
     name = row.names[0]
     takes_out = name in spellings.WRITTEN and not WITH_OUT.isdisjoint(row.surfaces)

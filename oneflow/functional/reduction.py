@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -377,6 +380,40 @@ def reduce_sum_like(input: Tensor, like: Tensor, axis: DimLike = ()) -> Tensor:
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
     return norm(mul(sub(input, other), 1), p)
+
+
+Made = TypeVar("Made")
+
+
+def with_old_reduction(function: Callable[..., Made]) -> Callable[..., Made]:
+    """Let a loss, or the constructor of one, take PyTorch's old `size_average` and `reduce`, which
+    name the reduction: as keywords, and by position where it has parameters for them.
+    """
+    names = list(inspect.signature(function).parameters)
+    first = next((k for k, name in enumerate(names) if name in _OLD), len(names))
+
+    @functools.wraps(function)
+    def called(*args: object, **keywords: object) -> Made:
+        if len(args) > first:
+            keywords.update(zip(names[first:], args[first:], strict=False))
+            args = args[:first]
+        if keywords and not _OLD.isdisjoint(keywords):
+            averages, reduces = (keywords.pop(name, None) for name in ("size_average", "reduce"))
+            if averages is not None or reduces is not None:
+                mean_or_sum = "sum" if averages is False else "mean"
+                reduction = "none" if reduces is False else mean_or_sum
+                keywords["reduction"] = reduction
+                warnings.warn(
+                    "size_average and reduce args will be deprecated, please use "
+                    f"reduction='{reduction}' instead.",
+                    stacklevel=2,
+                )
+        return function(*args, **keywords)
+
+    return called
+
+
+_OLD = frozenset(("size_average", "reduce"))
 
 
 def check_reduction(reduction: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import typing
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,31 @@ def test_trees_match_pytorchs() -> None:
     assert ours.tree_map_only(int, str, tree) == theirs.tree_map_only(int, str, tree)
     with pytest.raises(ValueError, match="2 leaves for 5 places"):
         ours.tree_unflatten([1, 2], spec)
+
+
+def test_trees_are_flattened_up_to_a_shape() -> None:
+    """Rests of tree_map may be deeper than the first tree, and their dicts in another order."""
+    first = {"a": [1, 2], "b": (3,)}
+    deeper = {"b": ({"c": 4},), "a": [(5, 6), None]}
+    bad: list[tuple[object, object]] = [
+        ([1, 2], (1, 2)), ([1, 2], [1]), ({"a": 1}, {"b": 1}), ({"a": 1}, 5),
+        (deque([1]), [1]), (namedtuple("p", "x")(1), namedtuple("q", "x")(1)),
+    ]  # fmt: skip
+    found = []
+    for name in ("oneflow", "torch"):
+        pytree = importlib.import_module(f"{name}.utils._pytree")
+        spec = pytree.tree_structure(first)
+        made: list[object] = [
+            pytree.tree_map(lambda *row: row, first, deeper),
+            spec.flatten_up_to(deeper),
+            pytree.tree_structure(OrderedDict(x=1)).flatten_up_to(defaultdict(int, x=[2])),
+            pytree.tree_map_with_path(lambda path, *row: row, [1], [[2]]),
+        ]
+        for tree, rest in bad:
+            with pytest.raises(ValueError, match="mismatch"):
+                pytree.tree_structure(tree).flatten_up_to(rest)
+        found.append(made)
+    assert found[0] == found[1]
 
 
 def test_registered_class_is_taken_apart() -> None:

@@ -55,7 +55,9 @@ def is_compile_supported(device_type: str) -> bool:
     return False
 
 
-has_triton = is_compile_supported
+def has_triton() -> bool:
+    """Return False: kernels of Triton are for PyTorch's tensors."""
+    return False
 
 
 def _set_lru_cache(enabled: bool) -> None:

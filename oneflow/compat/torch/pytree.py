@@ -57,6 +57,34 @@ class TreeSpec:
         """Return the tree of this shape with these leaves."""
         return tree_unflatten(leaves, self)
 
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """Return the parts of a tree that stand at the leaves of this shape, which may be trees.
+
+        Dicts may have their keys in another order. Raises ValueError for a tree of another shape.
+        """
+        if self.is_leaf():
+            return [tree]
+        kind = _get_node_type(tree)
+        are_dicts = self.type in _DICTS and kind in _DICTS
+        if kind != self.type and not are_dicts:
+            raise ValueError(f"Node type mismatch: expected {self.type!r}, got {kind!r}")
+        if are_dicts:
+            names = self.context[1] if self.type is defaultdict else self.context
+            if tree.keys() != set(names):
+                raise ValueError(f"Node keys mismatch: expected {list(names)}, got {list(tree)}")
+            parts = [tree[name] for name in names]
+        else:
+            made, context = SUPPORTED_NODES[kind].flatten_fn(tree)
+            parts = list(made)
+            if len(parts) != self.num_children:
+                raise ValueError(
+                    f"Node arity mismatch: expected {self.num_children}, got {len(parts)}"
+                )
+            if kind is not deque and context != self.context:
+                raise ValueError(f"Node context mismatch: expected {self.context}, got {context}")
+        pairs = zip(self.children_specs, parts, strict=True)
+        return [found for spec, part in pairs for found in spec.flatten_up_to(part)]
+
 
 class LeafSpec(TreeSpec):
     """The shape of one leaf."""
@@ -183,6 +211,8 @@ def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[Any], Any]:
     return list(zip(_keys(d), d.values(), strict=True)), list(d)
 
 
+_DICTS = (dict, OrderedDict, defaultdict)
+
 SUPPORTED_NODES: dict[Any, NodeDef] = {
     node.type: node
     for node in (
@@ -290,9 +320,9 @@ def tree_map_with_path(
     *rests: object,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """Return the tree with func(path, leaf, leaves of the other trees) in place of each leaf."""
+    """Return the tree with func(path, leaf, parts of the other trees) in place of each leaf."""
     found, spec = tree_flatten_with_path(tree, is_leaf)
-    columns = [tree_leaves(rest, is_leaf) for rest in rests]
+    columns = map(spec.flatten_up_to, rests)
     rows = zip(found, *columns, strict=True)
     return tree_unflatten([func(*pair, *more) for pair, *more in rows], spec)
 
@@ -344,11 +374,11 @@ def tree_map(
     *rests: object,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """Return the tree with func(leaf, leaves of the other trees at its place) in place of each
+    """Return the tree with func(leaf, parts of the other trees at its place) in place of each
     leaf.
     """
     leaves, spec = tree_flatten(tree, is_leaf)
-    columns: Sequence[list[Any]] = [leaves, *(tree_leaves(rest, is_leaf) for rest in rests)]
+    columns: Sequence[list[Any]] = [leaves, *map(spec.flatten_up_to, rests)]
     return tree_unflatten([func(*row) for row in zip(*columns, strict=True)], spec)
 
 

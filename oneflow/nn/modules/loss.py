@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from oneflow.core.errors import ArgumentError
 from oneflow.functional.nn_ctc import Lengths, combined_margin_loss
+from oneflow.functional.reduction import with_old_reduction
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
@@ -14,6 +16,13 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 class _Loss(Module):
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        init = vars(cls).get("__init__")
+        if init is not None and "reduction" in inspect.signature(init).parameters:
+            setattr(cls, "__init__", with_old_reduction(init))  # noqa: B010
+
+    @with_old_reduction
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         if reduction not in REDUCTIONS:
@@ -168,8 +177,7 @@ class MarginRankingLoss(_Loss):
 class TripletMarginLoss(_Loss):
     """max(0, |anchor - positive| - |anchor - negative| + margin) with p-norms.
 
-    swap: the distance from positive to negative counts if it is the smaller.  size_average and
-    reduce are accepted and change nothing.
+    swap: the distance from positive to negative counts if it is the smaller.
     """
 
     def __init__(

@@ -134,6 +134,9 @@ class Fetcher:
             return work.collate(self._following(self._stream, indices))
         if not work.is_batched:
             return work.collate(work.dataset[indices])
+        several = getattr(work.dataset, "__getitems__", None)
+        if several is not None and work.collate is not collate.default_collate:
+            return work.collate(several(indices))  # whatever the two of them agree on
         return work.collate(read_several(work.dataset, cast("Sequence[object]", indices)))
 
     def _following(self, stream: Iterator[Any], indices: object) -> Any:

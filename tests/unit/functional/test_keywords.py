@@ -148,3 +148,108 @@ def test_empty_tensors_that_cat_leaves_out_have_gradient_zeros() -> None:
     x, empty = flow.ones(2, 3, requires_grad=True), flow.zeros(0, requires_grad=True)
     flow.cat([x, empty]).sum().backward()
     assert empty.grad is not None and empty.grad.shape == (0,)
+
+
+MATRIX = np.array([[2.0, 1.0], [1.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "others"),
+    [
+        *((name, "input", {}) for name in ("det", "inverse", "matrix_exp", "pinverse")),
+        ("cholesky_inverse", "input", {}),
+        ("cholesky_solve", "input input2", {}),
+        ("lerp", "input end", {"weight": 0.5}),
+        ("matrix_power", "input", {"n": 3}),
+        ("searchsorted", "sorted_sequence input", {}),
+        ("softmax", "input", {"dim": 1}),
+        ("slogdet", "input", {}),
+        ("split", "tensor", {"split_size_or_sections": 1}),
+        ("swapaxes", "input", {"axis0": 0, "axis1": 1}),
+        ("where", "input other", {"condition": None}),
+    ],
+)
+def test_tensors_are_named_as_in_pytorch(name: str, tensors: str, others: dict[str, Any]) -> None:
+    found = []
+    for library in (flow, torch):
+        given = {one: library.tensor(MATRIX) + 0.1 * i for i, one in enumerate(tensors.split())}
+        given |= {k: library.tensor(MATRIX) > 1.5 if v is None else v for k, v in others.items()}
+        result = getattr(library, name)(**given)
+        found.append(list(result) if isinstance(result, tuple) else [result])
+    for ours, theirs in zip(*found, strict=True):
+        same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin"])
+def test_the_level_of_a_warning_changes_nothing(name: str) -> None:
+    same(
+        getattr(F, name)(flow.tensor(MATRIX), dim=0, _stacklevel=5),
+        getattr(torch.nn.functional, name)(torch.tensor(MATRIX), dim=0, _stacklevel=5),
+    )
+
+
+OLD = [{"size_average": False}, {"reduce": False}, {"size_average": True, "reduce": True}]
+LOSSES = {
+    "mse_loss": "MSELoss",
+    "l1_loss": "L1Loss",
+    "smooth_l1_loss": "SmoothL1Loss",
+    "kl_div": "KLDivLoss",
+    "binary_cross_entropy": "BCELoss",
+    "binary_cross_entropy_with_logits": "BCEWithLogitsLoss",
+    "soft_margin_loss": "SoftMarginLoss",
+    "cross_entropy": "CrossEntropyLoss",
+    "nll_loss": "NLLLoss",
+    "margin_ranking_loss": "MarginRankingLoss",
+    "hinge_embedding_loss": "HingeEmbeddingLoss",
+    "cosine_embedding_loss": "CosineEmbeddingLoss",
+    "multi_margin_loss": "MultiMarginLoss",
+    "multilabel_margin_loss": "MultiLabelMarginLoss",
+    "multilabel_soft_margin_loss": "MultiLabelSoftMarginLoss",
+    "triplet_margin_loss": "TripletMarginLoss",
+    "poisson_nll_loss": "PoissonNLLLoss",
+}
+
+
+def operands(name: str, library: Any) -> list[Any]:
+    x = np.linspace(0.1, 0.9, 6).reshape(2, 3)
+    if name in ("cross_entropy", "nll_loss", "multi_margin_loss"):
+        return [library.tensor(x), library.tensor([0, 2])]
+    if name == "multilabel_margin_loss":
+        return [library.tensor(x), library.tensor([[0, 2, -1], [1, -1, -1]])]
+    if name in ("margin_ranking_loss", "cosine_embedding_loss", "triplet_margin_loss"):
+        signs = library.tensor([1.0, -1.0])
+        last = library.tensor(x * 0.5) if name.startswith("triplet") else signs
+        rows = [library.tensor(x), library.tensor(x[::-1].copy())]
+        return [*([r[:, 0] for r in rows] if name.startswith("margin") else rows), last]
+    return [library.tensor(x), library.tensor(x[::-1].copy())]
+
+
+def test_old_names_of_reductions_are_taken_by_position() -> None:
+    x = np.linspace(0.1, 0.9, 6).reshape(2, 3)
+    found = []
+    for library in (flow, torch):
+        given, labels = library.tensor(x), library.tensor([0, 2])
+        loss = library.nn.functional
+        with pytest.warns(UserWarning, match="reduction='sum'"):
+            found.append(loss.multi_margin_loss(given, labels, 1, 1.0, None, False))
+        with pytest.warns(UserWarning, match="reduction='none'"):
+            found.append(
+                library.nn.TripletMarginLoss(1.0, 2.0, 1e-6, False, None, False)(*[given] * 3)
+            )
+    same(found[0], found[2])
+    same(found[1], found[3])
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss:UserWarning")
+@pytest.mark.parametrize("old", OLD, ids=["sum", "none", "mean"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_take_pytorchs_old_names_of_reductions(name: str, old: dict[str, bool]) -> None:
+    found = []
+    for library in (flow, torch):
+        with pytest.warns(UserWarning, match="please use reduction="):
+            found.append(getattr(library.nn.functional, name)(*operands(name, library), **old))
+        with pytest.warns(UserWarning, match="please use reduction="):
+            found.append(getattr(library.nn, LOSSES[name])(**old)(*operands(name, library)))
+    ours, our_layers, theirs, their_layers = found
+    same(ours, theirs)
+    same(our_layers, their_layers)

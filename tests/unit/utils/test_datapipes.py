@@ -155,3 +155,20 @@ def test_a_data_set_that_reads_several_samples_is_asked_once_a_batch() -> None:
     assert reader.calls == 2
     with pytest.raises(ValueError, match="gave 2 samples for 3 indices"):
         next(iter(ours.DataLoader(Reader(gives=1), 3)))
+
+
+def test_a_data_set_may_make_batches_for_its_own_collate_fn() -> None:
+    """Keras reads a whole batch at once, and collates it by a function that does nothing."""
+
+    class Columns:
+        def __len__(self) -> int:
+            return 8
+
+        def __getitems__(self, indices: list[int]) -> tuple[list[int], list[int]]:
+            return indices, [-i for i in indices]
+
+    found, wanted = (
+        list(library.DataLoader(Columns(), 5, collate_fn=lambda batch: batch))
+        for library in (ours, theirs)
+    )
+    assert found == wanted == [([0, 1, 2, 3, 4], [0, -1, -2, -3, -4]), ([5, 6, 7], [-5, -6, -7])]

@@ -7,7 +7,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from oneflow.core.size import Size
 
@@ -57,7 +57,7 @@ class TreeSpec:
         """Return the tree of this shape with these leaves."""
         return tree_unflatten(leaves, self)
 
-    def flatten_up_to(self, tree: Any) -> list[Any]:
+    def flatten_up_to(self, tree: object) -> list[Any]:
         """Return the parts of a tree that stand at the leaves of this shape, which may be trees.
 
         Dicts may have their keys in another order. Raises ValueError for a tree of another shape.
@@ -70,9 +70,10 @@ class TreeSpec:
             raise ValueError(f"Node type mismatch: expected {self.type!r}, got {kind!r}")
         if are_dicts:
             names = self.context[1] if self.type is defaultdict else self.context
-            if tree.keys() != set(names):
-                raise ValueError(f"Node keys mismatch: expected {list(names)}, got {list(tree)}")
-            parts = [tree[name] for name in names]
+            given = cast("dict[Any, Any]", tree)
+            if given.keys() != set(names):
+                raise ValueError(f"Node keys mismatch: expected {list(names)}, got {list(given)}")
+            parts = [given[name] for name in names]
         else:
             made, context = SUPPORTED_NODES[kind].flatten_fn(tree)
             parts = list(made)

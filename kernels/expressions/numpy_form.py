@@ -275,7 +275,13 @@ class Planner:
             return shape[self.lead :]
         if node.function not in REDUCTIONS:
             return shape
-        return (*shape[: self.lead], *(1,) * (len(shape) - self.lead))
+        own = self._lead_of(shape)
+        return (*shape[:own], *(1,) * (len(shape) - own))
+
+    def _lead_of(self, shape: tuple[int, ...]) -> int:
+        """The number of dims before those of a row, which are the last ones, of a value that may
+        lack some of them."""
+        return max(len(shape) - (len(self.whole) - self.lead), 0)
 
     def plan(self) -> Plan:
         uses: dict[Expression, int] = {}
@@ -374,7 +380,7 @@ class Planner:
             return
         if node.function in REDUCTIONS:
             shape = self.shape_of[node.args[0]]
-            dims = tuple(d for d in range(self.lead, len(shape)) if shape[d] != 1)
+            dims = tuple(d for d in range(self._lead_of(shape), len(shape)) if shape[d] != 1)
             self.steps.append(Step(_reduction(node.function, dims), target, args))
             return
         if node.function == COLUMN_TOTAL:

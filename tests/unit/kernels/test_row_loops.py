@@ -123,6 +123,17 @@ def test_rows_that_are_not_contiguous(rng: np.random.Generator) -> None:
         close(made[0], F.layer_norm(wide(x.copy()), x.shape[1:]), "float32")
 
 
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (1, 4)])
+def test_sums_over_rows_of_an_operand_with_fewer_dims(
+    shape: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    a, b = rng.standard_normal((2, 3, 4)), rng.standard_normal(shape)
+    for variant in variants("map"):
+        (out,) = run("map", a, b, which=variant, expression="total(b * 0.5) * a + b")
+        want = (b * 0.5).sum(-1, keepdims=True) * a + b
+        np.testing.assert_allclose(out, want, rtol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(3, 4, 40, 40), (2, 9, 70), (2, 1, 300), (1, 50, 50), (5, 6, 6)])
 def test_causal_softmax_sees_what_came_before(
     shape: tuple[int, ...], rng: np.random.Generator

@@ -136,6 +136,11 @@ class Autocasting(ModeAbove):
         with use_mode(self.inner), self.inner.backward_pass():
             yield
 
+    def below(self, make: Callable[[Mode], Mode]) -> Mode:
+        """Casts come first; those of before are not those of the new mode."""
+        cache: dict[Any, Any] | None = None if self.cache is None else {}
+        return Autocasting(self.inner.below(make), self.dtypes, cache)
+
     def afresh(self) -> Autocasting:
         return Autocasting(self.inner, self.dtypes, None if self.cache is None else {})
 

@@ -78,7 +78,7 @@ ROWS: tuple[Row, ...] = (
     *classes("compat.torch.cuda", "flow", "OutOfMemoryError Stream"),
     *at("cuda", row("Event", "flow")),
     *classes("compat.torch.compiling", "flow", "compile"),
-    *classes("compat.torch.func", "flow", "vmap"),
+    *classes("compat.torch.vmap", "flow", "vmap"),
     *classes("compat.torch.futures", "flow", "Future"),
     *classes(
         "compat.torch.cuda",

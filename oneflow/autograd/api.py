@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from typing import overload
 
@@ -35,6 +36,9 @@ def backward(
     targets = None if inputs is None else _targets(inputs)
     if targets is not None and not targets:
         raise AutogradError("`inputs` argument to `backward()` cannot be empty.")
+    check = current_mode().check_backward
+    if check is not None:
+        check()
     work = Pass(targets, bool(retain_graph) or create_graph, create_graph)
     if work.may_replay and work.note is None:
         work.run(roots, grads)
@@ -73,9 +77,9 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
 
-    is_grads_batched: `grad_outputs` has one more dim in front; one pass is run per row, the results
-    are stacked. materialize_grads: zeros for an input that the outputs do not depend on.
-    only_inputs: accepted; `backward()` adds to `.grad`.
+    is_grads_batched: `grad_outputs` has one more dim in front, and so have the results: one pass
+    computes them for all rows. materialize_grads: zeros for an input that the outputs do not depend
+    on. only_inputs: accepted; `backward()` adds to `.grad`.
     Raises AutogradError for an input that the outputs do not depend on, unless allow_unused (then
     None) or materialize_grads.
     """
@@ -130,20 +134,11 @@ def _batched_grad(
             "grad_output as the batch dimension, which must be the same for all; got sizes "
             f"{sorted(counts)}"
         )
-    rows = [
-        grad(
-            outputs,
-            inputs,
-            [None if g is None else g[i] for g in batches],
-            True,
-            create_graph,
-            allow_unused,
-        )
-        for i in range(counts.pop())
-    ]
-    return tuple(
-        None if column[0] is None else stacked(column) for column in zip(*rows, strict=True)
-    )
+    batching = importlib.import_module("oneflow.tensor.batching.mode")  # few programs need it
+    with batching.batching(counts.pop(), "different") as mode:
+        rows = [None if g is None else mode.enter_samples(g) for g in batches]
+        found = grad(outputs, inputs, rows, True, create_graph, allow_unused)
+        return tuple(None if g is None else mode.split_whole(g) for g in found)
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:

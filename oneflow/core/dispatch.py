@@ -60,6 +60,14 @@ class Mode:
     """Called with the number of a recorded call before its gradients are computed, in a mode that
     wants to know."""
 
+    record_below: Callable[..., None] | None = None
+    """`record_below(name, inputs, outputs, backward)`: told of a recorded call that is of no op, in
+    a mode whose tensors are made of others that may have a history, too."""
+
+    enter: Callable[[Any], Any] | None = None
+    """`enter(x)`: a tensor from outside as one of this mode, in a mode that has histories of its
+    own: those of the mode below do not begin with it."""
+
     replays: bool = False
     """Whether gradients of repeated calls may be computed by functions over arrays, not by ops."""
 
@@ -133,9 +141,18 @@ class Mode:
         """Called before the values of a tensor are overwritten in its memory: waits for calls that
         may still read or write them, in a mode that runs calls later."""
 
+    check_backward: Callable[[], None] | None = None
+    """Called before a backward pass adds to `.grad`, in a mode that may refuse that."""
+
     def afresh(self) -> Mode:
         """The mode for code that is to do the same each time: without results kept from before."""
         return self
+
+    def below(self, make: Callable[[Mode], Mode]) -> Mode:
+        """This mode with what `make` puts above it; beneath one that chooses dtypes, which is to
+        choose them first.
+        """
+        return make(self)
 
 
 class ModeAbove(Mode):
@@ -150,7 +167,7 @@ def _inner(name: str) -> property:
 
 
 for _name in vars(Mode):
-    if not _name.startswith("_"):
+    if not _name.startswith("_") and _name != "below":
         setattr(ModeAbove, _name, _inner(_name))
 
 

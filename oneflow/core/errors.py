@@ -97,6 +97,10 @@ class GraphError(OneFlowError):
     """A graph that cannot be traced, parsed or compiled."""
 
 
+class BatchingError(OneFlowError):
+    """A call inside `vmap` that cannot be made for all samples at once."""
+
+
 class AutogradError(OneFlowError):
     """A backward pass that cannot be done as asked."""
 

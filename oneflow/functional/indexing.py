@@ -250,6 +250,8 @@ def _split_items(x: Tensor, items: list[Item]) -> tuple[_Basic, dict[int, Tensor
 
 def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
     if mask._array is None:
+        if hasattr(mask.value, "refuse"):
+            mask.value.refuse("x[mask]", mask.meta)
         raise GraphError(
             "x[mask] has a shape that depends on values and cannot be traced in nn.Graph.build; "
             f"{KEEP_SHAPE}"

@@ -15,7 +15,13 @@ from oneflow.boxing.bound_op import BoundOp, bind
 from oneflow.core.config import current_config
 from oneflow.core.device import META, Device, chosen_device, require_kind
 from oneflow.core.dispatch import Mode, set_default_mode
-from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError
+from oneflow.core.errors import (
+    AutogradError,
+    BatchingError,
+    DeviceError,
+    GraphError,
+    OneFlowError,
+)
 from oneflow.core.location import with_location
 from oneflow.core.malloc import keep_freed_memory
 from oneflow.core.op import Op, infer_types
@@ -293,6 +299,11 @@ def _device_mismatch(op: type[Op], inputs: tuple[Tensor, ...]) -> OneFlowError:
 
 
 def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
+    if hasattr(x.value, "refuse"):
+        return BatchingError(
+            f"{op.name}: {x.meta} is a tensor of one sample inside vmap and has no data outside of "
+            "the function; return it from the function"
+        )
     return GraphError(
         f"{op.name}: {x.meta} is a value of an nn.Graph under construction and has no data "
         "outside build()"

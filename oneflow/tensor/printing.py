@@ -64,7 +64,7 @@ def tensor_text(x: Tensor) -> str:
         *_layout(x),
     ]
     if x.value is not None:
-        suffix.append("is_lazy='True'")
+        suffix.append(getattr(x.value, "shown", "is_lazy='True'"))
     if shown is None or x.meta.numel == 0:
         suffix.append(f"size={tuple(x.meta.shape)}")
     suffix.append(f"dtype={x.meta.dtype!r}")

@@ -15,7 +15,7 @@ import numpy as np
 
 from oneflow.boxing.bound_op import BoundOp
 from oneflow.core.device import Device
-from oneflow.core.dispatch import Mode, call, use_mode
+from oneflow.core.dispatch import Mode, call, current_mode, use_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import Op, find_op
 from oneflow.core.operand import Attrs, Gradient
@@ -515,6 +515,9 @@ def record_call(
     if any(x._requires_grad for x in inputs):
         node = CallNode(name, inputs, len(outputs), backward, on_arrival, on_release)
         _attach(node, inputs, outputs)
+        below = current_mode().record_below
+        if below is not None:
+            below(name, inputs, outputs, backward)
 
 
 def nothing_saved() -> None:

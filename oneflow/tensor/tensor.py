@@ -678,7 +678,7 @@ _OPERATORS = {"getitem": "x[...]", "setitem": "x[...] = y"}
 
 def needs_data(x: Tensor, what: str, instead: str = READ_OUTSIDE) -> None:
     """Raises GraphError if `x` is traced: `what` wants values, and a graph under construction has
-    none. instead: what to write.
+    none; BatchingError if each of many samples has its own. instead: what to write.
     """
     if x.value is None:
         return
@@ -690,6 +690,9 @@ def needs_data(x: Tensor, what: str, instead: str = READ_OUTSIDE) -> None:
         is_number = what in ("item()", "tolist()")
         what = f"{called} with a tensor in place of a number" if is_number else f"{called}: {what}"
         instead = _COUNT if is_number else instead
+    if hasattr(x.value, "refuse"):
+        x.value.refuse(what, x.meta)
+        return
     raise GraphError(
         f"{what} needs the values of {x.meta}, which do not exist while nn.Graph.build is traced; "
         f"{instead}"

@@ -1,21 +1,21 @@
 """`torch.func`: gradients as functions of functions, over `flow.autograd`.
 
-Each can be differentiated again. `vmap` calls the function for one row after the other, and says so
-once.
+Each can be differentiated again, and called inside `vmap` (vmap.py). All are made of backward
+passes: a derivative along a vector is the gradient of a gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from oneflow import surfaces
-from oneflow.autograd import functional
 from oneflow.autograd.api import grad as gradients
 from oneflow.compat.torch.pytree import TreeSpec, tree_flatten, tree_unflatten
-from oneflow.core.errors import ArgumentError, ShapeError
-from oneflow.core.no_effect import without_effect
+from oneflow.compat.torch.vmap import vmap
+from oneflow.core.dispatch import current_mode
+from oneflow.core.errors import ArgumentError, CallError
 from oneflow.nn.module import Module
 from oneflow.nn.utils import stateless
 from oneflow.tensor.grad_mode import enable_grad
@@ -29,14 +29,13 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "linearize",
     "stack_module_state",
     "vjp",
     "vmap",
 ]
 
 Numbers = int | tuple[int, ...]
-InDims = int | Sequence[object]
-"""The dim of a batch in all arguments, or for each argument a dim, None or a tree of them."""
 
 
 def functional_call(
@@ -60,7 +59,18 @@ def functional_call(
 def stack_module_state(
     models: Sequence[Module],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the parameters, and the buffers, of several modules, stacked by name."""
+    """Return the parameters, and the buffers, of several modules, stacked by name.
+
+    Raises:
+        ArgumentError: For no module, modules of several classes, and modules of which some train.
+    """
+    if not models:
+        raise ArgumentError("stack_module_state: Expected at least one model, got 0.")
+    if len({m.training for m in models}) > 1 or len({type(m) for m in models}) > 1:
+        raise ArgumentError(
+            "stack_module_state: Expected all models to be of the same class and to have the same "
+            "training/eval mode."
+        )
     stack = surfaces.find("flow", "stack")
 
     def stacked(found: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -74,17 +84,144 @@ def stack_module_state(
     )
 
 
-def _fresh(tree: object) -> tuple[list[Any], TreeSpec]:
-    """Return the leaves, tensors as parts of a history of their own, and the shape of the tree."""
-    leaves, spec = tree_flatten(tree)
-    return [_watched(x) if isinstance(x, Tensor) else x for x in leaves], spec
+class _Taped(NamedTuple):
+    """A function that was called, recorded.
+
+    leaves: what it may be differentiated by, as it was called with them.  specs: the shapes of the
+    trees that they are of.  made: all that it returned.  outputs: without the auxiliary result.
+    is_nested: whether more than the leaves may ask for gradients: those of an outer function.
+    """
+
+    leaves: list[Tensor]
+    specs: list[TreeSpec]
+    made: Any
+    outputs: Any
+    is_nested: bool
+
+    def flat(self) -> tuple[list[Tensor], TreeSpec]:
+        """Return the outputs as a list and the shape of their tree."""
+        found, spec = tree_flatten(self.outputs)
+        for y in found:
+            if not isinstance(y, Tensor):
+                raise CallError(
+                    f"Expected f(*args) to return only tensors, got type {type(y).__name__}"
+                )
+        return found, spec
+
+    def kept(self, tree: object) -> Any:
+        """Return the tree, without a history unless an outer function differentiates it."""
+        leaves, spec = tree_flatten(tree)
+        if self.is_nested:
+            return tree
+        return tree_unflatten([x.detach() if isinstance(x, Tensor) else x for x in leaves], spec)
+
+    def as_arguments(self, found: Sequence[Any]) -> list[Any]:
+        """Return what there is for each leaf in the trees that the leaves are of."""
+        trees, start = [], 0
+        for spec in self.specs:
+            trees.append(tree_unflatten(found[start : start + spec.num_leaves], spec))
+            start += spec.num_leaves
+        return trees
+
+
+def _called(
+    func: Callable[..., Any],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    argnums: Iterable[int],
+    has_aux: bool,
+) -> _Taped:
+    """Call a function and record what it makes of the arguments of these numbers."""
+    given, leaves, specs = list(args), list[Tensor](), []
+    for number in argnums:
+        if not -len(given) <= number < len(given):
+            raise ArgumentError(
+                f"Got argnum={number}, but only {len(given)} positional inputs; it must be less"
+            )
+        found, spec = tree_flatten(args[number])
+        fresh = [_watched(_tensor(x)) for x in found]
+        given[number] = tree_unflatten(fresh, spec)
+        leaves += fresh
+        specs.append(spec)
+    is_nested = _is_differentiated((args, kwargs))
+    made = func(*given, **kwargs)
+    if has_aux and not (isinstance(made, tuple) and len(made) == 2):
+        raise ArgumentError(
+            "the function must return a tuple (output, aux) if has_aux is True, got "
+            f"{type(made).__name__}"
+        )
+    outputs = made[0] if has_aux else made
+    is_nested = is_nested or _reaches_others(tree_flatten(outputs)[0], leaves)
+    return _Taped(leaves, specs, made, outputs, is_nested)
 
 
 def _watched(x: Tensor) -> Tensor:
     """Return a tensor that requires a gradient, and through which outer gradients still go."""
-    if not x.is_floating_point():
+    if not (x.is_floating_point() or x.is_complex()):
         return x
+    enter = current_mode().enter
+    if enter is not None:
+        x = enter(x)
     return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+
+
+def _tensor(value: object) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise ArgumentError(
+            f"only tensors can be differentiated by; argnums name a {type(value).__name__}"
+        )
+    return value
+
+
+def _is_differentiated(tree: object) -> bool:
+    return any(x.requires_grad for x in tree_flatten(tree)[0] if isinstance(x, Tensor))
+
+
+def _reaches_others(outputs: Iterable[object], leaves: Sequence[Tensor]) -> bool:
+    """Whether outputs were computed from tensors that require gradients beside the leaves."""
+    known = {id(x) for x in leaves}
+    edges: list[Any] = []
+    for y in outputs:
+        if isinstance(y, Tensor) and y.requires_grad:
+            edges.append((y, -1) if y.grad_fn is None else (y.grad_fn, 0))
+    seen = set()
+    while edges:
+        edge = edges.pop()
+        if edge is None:
+            continue
+        target, index = edge
+        if index < 0:
+            if id(target) not in known:
+                return True
+        elif target not in seen:
+            if not target.edges:  # a tensor from outside of vmap
+                return True
+            seen.add(target)
+            edges += target.edges
+    return False
+
+
+def _or_zeros(found: Iterable[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
+    zeros = surfaces.find("flow", "zeros_like")
+    return [zeros(x) if g is None else g for g, x in zip(found, like, strict=True)]
+
+
+def _slopes(
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    vectors: Sequence[Tensor] | None,
+    **options: bool,
+) -> list[Tensor | None]:
+    """The gradients of the outputs that have any, weighted by the vectors."""
+    wanted = [i for i, y in enumerate(outputs) if y.requires_grad]
+    watched = [x for x in leaves if x.requires_grad]
+    if not wanted or not watched:
+        return [None] * len(leaves)
+    weights = None if vectors is None else [vectors[i] for i in wanted]
+    found = iter(
+        gradients([outputs[i] for i in wanted], watched, weights, allow_unused=True, **options)
+    )
+    return [next(found) if x.requires_grad else None for x in leaves]
 
 
 def grad_and_value(
@@ -100,43 +237,20 @@ def grad_and_value(
     @wraps(func)
     def apply(*args: object, **kwargs: object) -> Any:
         with enable_grad():
-            given = list(args)
-            leaves: list[Tensor] = []
-            specs = []
-            for number in numbers:
-                found, spec = _fresh(args[number])
-                given[number] = tree_unflatten(found, spec)
-                specs.append(spec)
-                leaves += found
-            result = func(*given, **kwargs)
-            value = result[0] if has_aux else result
-            if not isinstance(value, Tensor) or value.numel() != 1:
-                raise ArgumentError("grad: the function must return a tensor of one number")
-            made: Iterable[Tensor | None] = [None] * len(leaves)
-            if value.requires_grad:
-                made = gradients(value, leaves, create_graph=True, allow_unused=True)
-            found = _or_zeros(made, leaves)
-        slopes = []
-        for spec in specs:
-            slopes.append(tree_unflatten(found[: spec.num_leaves], spec))
-            found = found[spec.num_leaves :]
-        nested = any(x.requires_grad for x in tree_flatten(args)[0] if isinstance(x, Tensor))
+            taped = _called(func, args, kwargs, numbers, has_aux)
+            value = taped.outputs
+            if not isinstance(value, Tensor) or value.ndim:
+                got = f"{value.ndim} dims" if isinstance(value, Tensor) else type(value).__name__
+                raise ArgumentError(
+                    "grad: the function must return a tensor of one number (Expected f(*args) to "
+                    f"return a scalar tensor, got {got}); vjp and jacrev take others"
+                )
+            found = _slopes([value], taped.leaves, None, create_graph=taped.is_nested)
+            slopes = taped.as_arguments(_or_zeros(found, taped.leaves))
         out = slopes[0] if isinstance(argnums, int) else tuple(slopes)
-        return _kept(out, nested), _kept(result, nested)
+        return taped.kept(out), taped.kept(taped.made)
 
     return apply
-
-
-def _or_zeros(found: Iterable[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
-    return [x * 0 if g is None else g for g, x in zip(found, like, strict=True)]
-
-
-def _kept(tree: object, nested: bool) -> Any:
-    """Return the tree, without a history unless an outer function differentiates it."""
-    leaves, spec = tree_flatten(tree)
-    if nested:
-        return tree
-    return tree_unflatten([x.detach() if isinstance(x, Tensor) else x for x in leaves], spec)
 
 
 def grad(
@@ -158,21 +272,52 @@ def vjp(func: Callable[..., Any], *primals: object, has_aux: bool = False) -> tu
     `func`, too.
     """
     with enable_grad():
-        leaves, spec = _fresh(primals)
-        result = func(*tree_unflatten(leaves, spec))
-    outputs = result[0] if has_aux else result
-    found, shape = tree_flatten(outputs)
+        taped = _called(func, primals, {}, range(len(primals)), has_aux)
+    found, shape = taped.flat()
 
     def pull(*cotangents: object, **_: object) -> Any:
         values, given = tree_flatten(cotangents if len(cotangents) > 1 else cotangents[0])
         if given != shape:
             raise ArgumentError("vjp: the vectors must be a tree like the outputs")
-        slopes = gradients(
-            found, leaves, values, retain_graph=True, create_graph=True, allow_unused=True
-        )
-        return tree_unflatten(_or_zeros(slopes, leaves), spec)
+        is_nested = taped.is_nested or _is_differentiated(values)
+        slopes = _slopes(found, taped.leaves, values, retain_graph=True, create_graph=is_nested)
+        return tuple(taped.as_arguments(_or_zeros(slopes, taped.leaves)))
 
-    return (outputs, pull, result[1]) if has_aux else (outputs, pull)
+    outputs = taped.kept(taped.outputs)
+    return (outputs, pull, taped.kept(taped.made[1])) if has_aux else (outputs, pull)
+
+
+def _along(
+    taped: _Taped, found: Sequence[Tensor], shape: TreeSpec
+) -> Callable[[Sequence[Tensor]], Any]:
+    """Return the function from tangents of the leaves to those of the outputs: v^T J is linear in
+    v, and its gradient by v along t is J t.
+    """
+    zeros = surfaces.find("flow", "zeros_like")
+    with enable_grad():
+        vectors = [_watched(zeros(y)) for y in found]
+        slopes = _slopes(found, taped.leaves, vectors, retain_graph=True, create_graph=True)
+
+    def push(tangents: Sequence[Tensor]) -> Any:
+        is_nested = taped.is_nested or _is_differentiated(tangents)
+        pairs = [(s, t) for s, t in zip(slopes, tangents, strict=True) if s is not None]
+        outs, weights = [s for s, _ in pairs], [t for _, t in pairs]
+        with enable_grad():
+            made = _slopes(outs, vectors, weights, retain_graph=True, create_graph=is_nested)
+        return tree_unflatten(_or_zeros(made, found), shape)
+
+    return push
+
+
+def _tangents(who: str, leaves: Sequence[Tensor], tree: object, given: TreeSpec) -> list[Tensor]:
+    found, spec = tree_flatten(tree)
+    if spec != given:
+        raise ArgumentError(f"{who}: the tangents must be a tree like the primals")
+    for x, t in zip(leaves, found, strict=True):
+        if not isinstance(t, Tensor) or t.shape != x.shape:
+            got = t.meta if isinstance(t, Tensor) else type(t).__name__
+            raise ArgumentError(f"{who}: the tangent of {x.meta} must have its shape, got {got}")
+    return found
 
 
 def jvp(
@@ -184,15 +329,30 @@ def jvp(
     has_aux: bool = False,
 ) -> tuple[Any, ...]:
     """Return (func(*primals), J tangents); with has_aux its auxiliary result, too."""
-    more: list[Any] = []
+    if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
+        raise ArgumentError("jvp: Expected primals and tangents to be tuples")
+    with enable_grad():
+        taped = _called(func, primals, {}, range(len(primals)), has_aux)
+    found, shape = taped.flat()
+    wanted = _tangents("jvp", taped.leaves, tangents, tree_flatten(primals)[1])
+    products = _along(taped, found, shape)(wanted)
+    more = (taped.kept(taped.made[1]),) if has_aux else ()
+    return taped.kept(taped.outputs), products, *more
 
-    def alone(*args: Tensor) -> Any:
-        result = func(*args)
-        more[:] = [result[1]] if has_aux else []
-        return result[0] if has_aux else result
 
-    values, products = functional.jvp(alone, primals, tangents)
-    return values, products, *more
+def linearize(func: Callable[..., Any], *primals: object) -> tuple[Any, Callable[..., Any]]:
+    """Return (func(*primals), a function from tangents to J tangents), which does not call `func`
+    again.
+    """
+    with enable_grad():
+        taped = _called(func, primals, {}, range(len(primals)), False)
+    found, shape = taped.flat()
+    push, given = _along(taped, found, shape), tree_flatten(primals)[1]
+
+    def along(*tangents: object) -> Any:
+        return push(_tangents("linearize", taped.leaves, tangents, given))
+
+    return taped.kept(taped.outputs), along
 
 
 def jacrev(
@@ -202,115 +362,70 @@ def jacrev(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that gives the Jacobian of `func`, whose result is a tensor: of shape
-    output + input, or a tuple of them for several arguments.
+    """Return a function that gives the Jacobian of `func`: of shape output + input for a tensor of
+    a tensor, and a tree of them for a tree of trees.
+
+    One backward pass computes the gradients of all elements of an output.  chunk_size: of at most
+    that many (default: all).
     """
     numbers = (argnums,) if isinstance(argnums, int) else argnums
 
     @wraps(func)
     def apply(*args: object, **kwargs: object) -> Any:
         with enable_grad():
-            given = list(args)
-            leaves = [_watched(_tensor(args[number])) for number in numbers]
-            for number, x in zip(numbers, leaves, strict=True):
-                given[number] = x
-            result = func(*given, **kwargs)
-            y = result[0] if has_aux else result
-            rows = [
-                _or_zeros(
-                    gradients(one, leaves, create_graph=True, retain_graph=True, allow_unused=True)
-                    if one.requires_grad
-                    else [None] * len(leaves),
-                    leaves,
-                )
-                for one in y.reshape(-1).unbind()
-            ]
-            stack = surfaces.find("flow", "stack")
-            found = [
-                stack([row[k] for row in rows]).reshape(*y.shape, *x.shape)
-                for k, x in enumerate(leaves)
-            ]
-        nested = any(x.requires_grad for x in tree_flatten(args)[0] if isinstance(x, Tensor))
-        out = _kept(found[0] if isinstance(argnums, int) else tuple(found), nested)
-        return (out, result[1]) if has_aux else out
+            taped = _called(func, args, kwargs, numbers, has_aux)
+            found, shape = taped.flat()
+            rows = []
+            for y in found:
+                trees = taped.as_arguments(_jacobians(y, taped, chunk_size))
+                rows.append(trees[0] if isinstance(argnums, int) else tuple(trees))
+        out = taped.kept(tree_unflatten(rows, shape))
+        return (out, taped.kept(taped.made[1])) if has_aux else out
 
     return apply
 
 
-def _tensor(value: object) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise ArgumentError(f"jacrev: argnums must name tensors, got {type(value).__name__}")
-    return value
+def _jacobians(y: Tensor, taped: _Taped, chunk_size: int | None) -> list[Tensor]:
+    """The Jacobians of one output by each leaf."""
+    size = y.numel()
+    eye = surfaces.find("flow", "eye")(size, dtype=y.dtype, device=y.device)
+    parts = []
+    for start in range(0, size, chunk_size or max(size, 1)):
+        rows = eye[start : start + (chunk_size or size)]
+        vectors = [rows.reshape(len(rows), *y.shape)]
+        found = _slopes(
+            [y],
+            taped.leaves,
+            vectors,
+            retain_graph=True,
+            create_graph=taped.is_nested,
+            is_grads_batched=True,
+        )
+        parts.append(found)
+    join, zeros = surfaces.find("flow", "cat"), surfaces.find("flow", "zeros_like")
+    made = []
+    for k, x in enumerate(taped.leaves):
+        column = [part[k] for part in parts if part[k] is not None]
+        whole = join(column) if column else zeros(x).expand(size, *x.shape)
+        made.append(whole.reshape(*y.shape, *x.shape))
+    return made
 
 
-jacfwd = jacrev
+def jacfwd(
+    func: Callable[..., Any],
+    argnums: Numbers = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
+) -> Callable[..., Any]:
+    """Return what `jacrev` does: the values of forward mode, computed by backward passes. So a
+    function with many more outputs than inputs takes longer than in PyTorch.
+
+    randomness: accepted; the function itself is called once, outside of `vmap`.
+    """
+    return jacrev(func, argnums, has_aux)
 
 
 def hessian(func: Callable[..., Any], argnums: Numbers = 0) -> Callable[..., Any]:
     """Return a function that gives the second derivatives of `func`."""
-    return jacrev(jacrev(func, argnums), argnums)
-
-
-def vmap(
-    func: Callable[..., Any],
-    in_dims: InDims = 0,
-    out_dims: int | Sequence[int] = 0,
-    randomness: str = "error",
-    *,
-    chunk_size: int | None = None,
-) -> Callable[..., Any]:
-    """Return a function of batches: `func` of one row after the other, and the results stacked.
-
-    in_dims: the dim of the batch in each argument, or in each tensor of it; None for arguments that
-    all rows share.  out_dims: the dim of the batch in the results.  randomness, chunk_size:
-    accepted; each row draws numbers of its own.
-    """
-
-    @wraps(func)
-    def apply(*args: object, **kwargs: object) -> Any:
-        without_effect("vmap", "rows are computed one after the other; use ops that broadcast")
-        leaves, spec = tree_flatten(args)
-        dims = _spread(in_dims, args)
-        sizes = {int(x.shape[d]) for x, d in zip(leaves, dims, strict=True) if d is not None}
-        if len(sizes) != 1:
-            raise ShapeError(f"vmap: batches must be as long in all arguments, got {sorted(sizes)}")
-        named, names = tree_flatten(kwargs)
-        results = [
-            func(
-                *tree_unflatten(
-                    [
-                        x if d is None else x.select(d, row)
-                        for x, d in zip(leaves, dims, strict=True)
-                    ],
-                    spec,
-                ),
-                **tree_unflatten(
-                    [x.select(0, row) if isinstance(x, Tensor) else x for x in named], names
-                ),
-            )
-            for row in range(sizes.pop())
-        ]
-        _, shape = tree_flatten(results[0])
-        columns = zip(*(tree_flatten(one)[0] for one in results), strict=True)
-        ends = [out_dims] * shape.num_leaves if isinstance(out_dims, int) else list(out_dims)
-        stack = surfaces.find("flow", "stack")
-        return tree_unflatten([stack(c, d) for c, d in zip(columns, ends, strict=True)], shape)
-
-    return apply
-
-
-def _spread(in_dims: InDims, args: tuple[object, ...]) -> list[int | None]:
-    """Return the dim of the batch for every leaf; numbers and texts have none."""
-    each = [in_dims] * len(args) if isinstance(in_dims, int) else list(in_dims)
-    if len(each) != len(args):
-        raise ArgumentError(f"vmap: in_dims has {len(each)} entries for {len(args)} arguments")
-    found: list[int | None] = []
-    for dim, arg in zip(each, args, strict=True):
-        leaves, spec = tree_flatten(arg)
-        own = [dim] * spec.num_leaves if dim is None or isinstance(dim, int) else _leaves_of(dim)
-        found += [d if isinstance(x, Tensor) else None for x, d in zip(leaves, own, strict=True)]
-    return found
-
-
-def _leaves_of(dims: object) -> list[Any]:
-    return tree_flatten(dims, lambda x: x is None)[0]
+    return jacfwd(jacrev(func, argnums), argnums)

@@ -1,0 +1,1 @@
+"""Ops on many samples at once, of a program that is written for one of them."""

@@ -16,6 +16,7 @@ from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import index_select
+from oneflow.functional.shaping import reshape
 from oneflow.kernels.array import Array
 from oneflow.ops.pool import adaptive_avg_pool
 from oneflow.tensor.tensor import Tensor
@@ -164,10 +165,14 @@ def _antialiased(
 
 
 def _times(x: Tensor, dim: int, weights: Array) -> Tensor:
-    """A dim multiplied by weights (old, new)."""
-    table = as_type(beside(x, weights), x.meta.dtype)
+    """A dim multiplied by weights (old, new), without gaps in memory: programs take a `view`."""
     at = one_dim(dim, x.ndim, "interpolate")
-    return matmul(x.transpose(at, -1), table).transpose(at, -1)
+    lead, (old, *behind) = x.meta.shape[:at], x.meta.shape[at:]
+    if not behind:
+        return matmul(x, as_type(beside(x, weights), x.meta.dtype))
+    table = as_type(beside(x, np.ascontiguousarray(weights.T)), x.meta.dtype)
+    made = matmul(table, reshape(x, (*lead, old, math.prod(behind))))
+    return reshape(made, (*lead, weights.shape[1], *behind))
 
 
 def _bytes_times(x: Tensor, dim: int, weights: Array) -> Tensor:

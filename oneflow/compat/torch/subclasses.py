@@ -85,6 +85,9 @@ def take_subclass(kind: type[Tensor]) -> None:
             setattr(kind, name, _property(name))
         elif callable(found):
             setattr(kind, name, _method(name, found))
+    for name in MEMBERS:
+        if not name.startswith("_"):
+            setattr(kind, name, _Member(name, kind))
 
 
 def _begin() -> None:
@@ -139,6 +142,46 @@ def _property(name: str) -> property:
         return _ask(found.__get__, [type(self)], (self,), {})
 
     return property(get, found.fset, doc=found.__doc__)
+
+
+class _Member:
+    """A member of Tensor that programs do not know, so that a class may use its name for something
+    else (`meta` of MONAI): modules of this library get the member, all others what the class says.
+    """
+
+    def __init__(self, name: str, kind: type[Tensor]) -> None:
+        self._name = name
+        self._slot: Any = getattr(Tensor, name)
+        users = (
+            vars(base)[name] for base in kind.__mro__ if _is_users(base) and name in vars(base)
+        )
+        self._own: Any = next((found for found in users if not isinstance(found, _Member)), None)
+
+    def __get__(self, x: Tensor | None, kind: type[Tensor]) -> Any:
+        if x is None:
+            return self._slot if self._own is None else self._own
+        if _is_called_by_library():
+            return self._slot.__get__(x, kind)
+        if self._name in x.__dict__:
+            return x.__dict__[self._name]
+        if self._own is None:
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {self._name!r}")
+        bind = getattr(self._own, "__get__", None)
+        return self._own if bind is None else bind(x, kind)
+
+    def __set__(self, x: Tensor, value: object) -> None:
+        if _is_called_by_library():
+            self._slot.__set__(x, value)
+        elif hasattr(self._own, "__set__"):
+            self._own.__set__(x, value)
+        else:
+            x.__dict__[self._name] = value
+
+
+def _is_called_by_library() -> bool:
+    """Whether the attribute is asked for in a module of this library."""
+    name: str = sys._getframe(2).f_globals.get("__name__", "")
+    return name.partition(".")[0] == "oneflow"
 
 
 def _is_users(kind: type) -> bool:

@@ -107,7 +107,8 @@ class ModuleList(_ModuleSequence):
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules or ())
+        if modules is not None:  # a subclass may have its own `extend`, which needs its members
+            self.extend(modules)
 
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
         self.extend(modules)
@@ -133,7 +134,8 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Named[Module] | None = None) -> None:
         super().__init__()
-        self.update(modules or ())
+        if modules is not None:  # a subclass may have its own `update`, which needs its members
+            self.update(modules)
 
     def __getitem__(self, key: str) -> Any:
         return self._modules[key]
@@ -178,7 +180,8 @@ class ParameterList(Module):
 
     def __init__(self, parameters: Iterable[Tensor | None] | None = None) -> None:
         super().__init__()
-        self.extend(parameters or ())
+        if parameters is not None:  # a subclass may have its own `extend`, which needs its members
+            self.extend(parameters)
 
     def __len__(self) -> int:
         return len(self._parameters)
@@ -219,7 +222,8 @@ class ParameterDict(Module):
         parameters: Named[Tensor | None] | None = None,
     ) -> None:
         super().__init__()
-        self.update(parameters or ())
+        if parameters is not None:  # a subclass may have its own `update`, which needs its members
+            self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
         return self._parameters[key]

@@ -53,3 +53,34 @@ def test_what_is_no_subclass_is_refused() -> None:
         flow.Tensor._make_wrapper_subclass(flow.Tensor, (2,))
     with pytest.raises(OneFlowError, match="TorchFunctionMode"):
         flow.overrides.TorchFunctionMode()
+
+
+def test_a_class_may_use_the_names_of_members() -> None:
+    """MONAI's tensors have a dictionary `meta`; the members of ours are no names of PyTorch."""
+    program = """if True:
+        import oneflow as flow
+
+        class Noted:
+            @property
+            def meta(self):
+                return self._meta
+
+            @meta.setter
+            def meta(self, value):
+                self._meta = value
+
+        class Own(Noted, flow.Tensor):
+            def __new__(cls, data):
+                return flow.as_tensor(data).as_subclass(cls)
+
+            def __init__(self, data):
+                self.meta = {"from": "scan"}
+                self.value = 7
+
+        x = Own([[1.0, 2.0], [3.0, 4.0]])
+        y = (x @ x).sum(0)
+        assert type(y) is Own and y.tolist() == [22.0, 32.0] and y.shape == (2,) and y.ndim == 1
+        print(x.meta, x.value, x.shape, hasattr(y, "meta"), hasattr(y, "value"))
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "{'from': 'scan'} 7 oneflow.Size([2, 2]) False False\n", done.stderr

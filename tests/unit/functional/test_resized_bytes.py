@@ -48,3 +48,13 @@ def test_other_integers_are_refused(dtype: str, mode: str) -> None:
     x = flow.ones(1, 1, 4, 4, dtype=getattr(flow, dtype))
     with pytest.raises(DTypeError, match="use a floating-point dtype"):
         flow.nn.functional.interpolate(x, (2, 2), mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "bilinear", "trilinear", "bicubic", "area"])
+def test_results_lie_in_memory_like_those_of_torch(mode: str, rng: np.random.Generator) -> None:
+    spatial = {"linear": (5,), "trilinear": (3, 4, 5)}.get(mode, (4, 5))
+    x = rng.standard_normal((2, 3, *spatial))
+    wanted = torch.nn.functional.interpolate(torch.tensor(x), scale_factor=2, mode=mode)
+    found = flow.nn.functional.interpolate(flow.tensor(x), scale_factor=2, mode=mode)
+    assert found.stride() == wanted.stride()
+    np.testing.assert_allclose(found.view(6, -1).numpy(), wanted.view(6, -1).numpy(), atol=1e-12)

@@ -132,3 +132,21 @@ def test_memory_formats_of_weights_change_nothing() -> None:
     model = flow.nn.Conv2d(2, 3, 2)
     convert = flow.nn.utils.convert_conv2d_weight_memory_format
     assert convert(model, flow.channels_last) is model
+
+
+@pytest.mark.parametrize(
+    ("container", "method"),
+    [("ModuleDict", "update"), ("ModuleList", "extend"), ("ParameterDict", "update"),
+     ("ParameterList", "extend")],
+)  # fmt: skip
+def test_an_empty_container_does_not_call_the_methods_of_its_subclass(
+    container: str, method: str
+) -> None:
+    """Collections of metrics have an `update` that needs members which they set later."""
+    called: list[object] = []
+    kind = type(
+        "Own", (getattr(flow.nn, container),), {method: lambda _, given: called.append(given)}
+    )
+    assert len(kind()) == 0 and not called
+    kind([])
+    assert called == [[]]

@@ -13,7 +13,8 @@ floor frac lerp lgamma log log10 log1p log2 maximum minimum mul neg pow reciproc
 sigmoid sign sin sinh sqrt sub tan tanh trunc
 """
 EACH = [f"_foreach_{name}{tail}" for name in FOREACH.split() for tail in ("", "_")]
-EACH += ["_foreach_copy_", "_foreach_max", "_foreach_norm", "_foreach_zero_"]
+EACH += ["_foreach_clone", "_foreach_copy_", "_foreach_max", "_foreach_mm", "_foreach_norm"]
+EACH += ["_foreach_powsum", "_foreach_zero_", "_amp_foreach_non_finite_check_and_unscale_"]
 
 ROWS: tuple[Row, ...] = (
     *at("compat.torch.foreach", *(row(name, "flow") for name in EACH)),

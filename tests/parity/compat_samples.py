@@ -55,6 +55,12 @@ def _value(name: str) -> list[Sample]:
     ]
 
 
+def _unscaled(m: Any) -> Any:
+    xs, found = _lists(m, 0), m.zeros(1)
+    m._amp_foreach_non_finite_check_and_unscale_(xs, found, m.tensor([0.25]))
+    return xs, found
+
+
 def _segments(reduce: str, **more: Any) -> Sample:
     def sample(m: Any) -> Any:
         data = m.from_numpy(np.linspace(-2, 3, 12, dtype="float32").reshape(6, 2))
@@ -115,6 +121,8 @@ SAMPLES: dict[str, list[Sample]] = {
         lambda m: m._foreach_add(_lists(m, 0), _lists(m, 1), alpha=2.0),
         lambda m: m._foreach_add(_lists(m, 0), 2.0),
     ],
+    "_foreach_mm": [lambda m: m._foreach_mm(_lists(m, 0)[:1], [_lists(m, 1)[0].T])],
+    "_amp_foreach_non_finite_check_and_unscale_": [_unscaled],
     "_foreach_pow": [*_each("_foreach_pow"), lambda m: m._foreach_pow(2.0, _lists(m, 0))],
     "_foreach_norm": [
         *_each("_foreach_norm"),

@@ -10,7 +10,7 @@ import numpy as np
 from oneflow.autograd.api import grad
 from oneflow.core.dtype import float64
 from oneflow.core.errors import ArgumentError, AutogradError
-from oneflow.functional.creation import randn
+from oneflow.functional.creation import eye, randn
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
@@ -44,6 +44,8 @@ def gradcheck(
     """Return whether the gradient of every output for every input that requires one is the slope
     of `func`, by central differences of `eps`; both are written as float64 Jacobians.
 
+    check_batched_grad: also whether one backward pass for all elements gives the same.
+
     Raises GradcheckError if it is not, unless raise_exception=False; ArgumentError if no input
     requires a gradient. Backward passes alone are checked: the other flags change nothing.
     """
@@ -54,6 +56,8 @@ def gradcheck(
     try:
         for at in watched:
             _check(func, given, at, eps, atol, rtol, nondet_tol)
+            if check_batched_grad:
+                _check_batched(func, given, at)
     except GradcheckError:
         if raise_exception:
             raise
@@ -128,6 +132,23 @@ def _jacobians(
     return found
 
 
+def _check_batched(func: Callable[..., Any], given: tuple[Any, ...], at: int) -> None:
+    """Compare the gradients of all elements of an output with those of a pass for all of them."""
+    with enable_grad():
+        outputs = _outputs(func, given)
+        for number, (y, want) in enumerate(zip(outputs, _jacobians(func, given, at), strict=True)):
+            if not y.requires_grad or not y.numel():
+                continue
+            rows = eye(y.numel(), dtype=y.dtype).reshape(y.numel(), *y.shape)
+            (slope,) = grad(y, [given[at]], rows, allow_unused=True, is_grads_batched=True)
+            found = want * 0 if slope is None else slope.detach().double().numpy()
+            if not np.allclose(found.reshape(y.numel(), -1).T, want):
+                raise GradcheckError(
+                    f"gradcheck: a batched backward pass for output {number} with respect to input "
+                    f"{at} differs from passes for one element after the other"
+                )
+
+
 def gradgradcheck(
     func: Callable[..., Any],
     inputs: Tensor | Sequence[Any],
@@ -178,4 +199,5 @@ def gradgradcheck(
         rtol=rtol,
         raise_exception=raise_exception,
         nondet_tol=nondet_tol,
+        check_batched_grad=check_batched_grad,
     )

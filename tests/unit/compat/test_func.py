@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import oneflow as flow
+from oneflow.compat.torch.gradcheck import GradcheckError
 from tests.parity.values import compare
 
 
@@ -92,3 +93,30 @@ def test_mistakes_are_named() -> None:
         flow.func.grad(lambda x: x)(flow.ones(2))
     with pytest.raises(ValueError, match=r"same size.*\[2, 3\]"):
         flow.func.vmap(lambda x, y: x)(flow.ones(2), flow.ones(3))
+
+
+class _RightOnce(flow.autograd.Function):
+    """x^3 with its gradient, whose own gradient is not the second derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return 3 * (x * x.detach()) * grad
+
+
+def test_checks_of_gradients_tell_right_from_wrong() -> None:
+    check, again = flow.autograd.gradcheck, flow.autograd.gradgradcheck
+    x = flow.tensor([0.5, -1.5], dtype=flow.float64, requires_grad=True)
+    assert check(lambda t: t**3 * t.sum(), (x,)) and again(
+        lambda t: t**3 * t.sum(), (x,), check_batched_grad=True
+    )
+    assert check(_RightOnce.apply, (x,), check_batched_grad=True)
+    assert check(lambda t: (t.sin().cumsum(0), t.sum()), (x,), check_batched_grad=True)
+    assert not again(_RightOnce.apply, (x,), raise_exception=False)
+    with pytest.raises(GradcheckError, match="with respect to input 0"):
+        again(_RightOnce.apply, (x,))

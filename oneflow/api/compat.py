@@ -57,6 +57,7 @@ ROWS: tuple[Row, ...] = (
         row("_cdata", "tensor", own="cdata", torch=None),
         row("grouped_mm", "F"),
         row("_grouped_mm", "flow"),
+        row("_int_mm", "flow"),
         row("swap_tensors", "utils", torch="utils.swap_tensors"),
         row("_calculate_correct_fan", "nn.init", torch="nn.init._calculate_correct_fan"),
     ),

@@ -129,18 +129,29 @@ Sections: TypeAlias = "int | Sequence[int] | Tensor"
 """A number of parts, or the positions of the cuts."""
 
 
-def tensor_split(input: Tensor, indices_or_sections: Sections, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(
+    input: Tensor,
+    indices_or_sections: Sections | None = None,
+    dim: int = 0,
+    *,
+    indices: Sections | None = None,
+    sections: Sections | None = None,
+) -> tuple[Tensor, ...]:
     """Parts along `dim`: a number of nearly equal ones, or cut at the given positions.
 
-    indices_or_sections: an int, a list of them, or an integer tensor of 0 or 1 dims on the CPU.
+    indices_or_sections: an int, a list of them, or an integer tensor of 0 or 1 dims on the CPU;
+    also as `indices` or as `sections`. Raises CallError for none of the three, and for several.
     """
+    given = [x for x in (indices_or_sections, indices, sections) if x is not None]
+    if len(given) != 1:
+        raise CallError("tensor_split: give one of indices_or_sections, indices and sections")
     if not input.ndim:
         raise ShapeError(
             f"tensor_split expected at least a 1-dimensional tensor, but got {input.meta}"
         )
     at = one_dim(dim, input.ndim, "tensor_split")
     whole = input.meta.shape[at]
-    cuts = _cuts(indices_or_sections)
+    cuts = _cuts(given[0])
     if isinstance(cuts, int):
         if cuts <= 0:
             raise ShapeError(f"tensor_split: number of sections must be larger than 0, got {cuts}")

@@ -384,6 +384,8 @@ mlu                                           is_available
 mps                                           is_available
 mtia                                          is_available
 musa                                          is_available
+nn.attention.flex_attention                   create_block_mask
+quasirandom                                   SobolEngine
 nn.attention                                  sdpa_kernel
 overrides                                     has_torch_function
 npu                                           is_available
@@ -396,6 +398,10 @@ testing                                       assert_close
 testing._comparison                           assert_close
 utils._python_dispatch                        TorchDispatchMode
 utils._triton                                 has_triton
+utils.benchmark                               Timer
+utils.benchmark.utils.common                  Measurement
+utils.benchmark.utils.compare                 Compare
+utils.benchmark.utils.timer                   Timer
 utils.cpp_extension                           load
 utils.data.graph                              traverse
 utils.data.graph_settings                     apply_sharding

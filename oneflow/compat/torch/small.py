@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow import surfaces
-from oneflow.core.dtype import DTypeLike, dtype_of, int64
-from oneflow.core.errors import ArgumentError, CallError, ShapeError
+from oneflow.core.dtype import DTypeLike, dtype_of, int8, int32, int64
+from oneflow.core.errors import ArgumentError, CallError, DTypeError, ShapeError
 from oneflow.core.operand import Number
 from oneflow.functional.creation import full
 from oneflow.functional.initial import _calculate_fan_in_and_fan_out
+from oneflow.functional.linear_algebra import matmul
+from oneflow.ops.cast import cast
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import MEMBERS, Tensor
 
@@ -147,6 +149,14 @@ def _convert_indices_from_csr_to_coo(
     pair = (col_indices, rows) if transpose else (rows, col_indices)
     made: Tensor = surfaces.find("flow", "stack")([x.to(rows.dtype) for x in pair])
     return made.int() if out_int32 else made
+
+
+def _int_mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Return the product of two int8 matrices in int32. Raises DTypeError for other dtypes."""
+    if input.dtype is not int8 or mat2.dtype is not int8:
+        raise DTypeError(f"_int_mm: takes int8 matrices, got {input.meta} and {mat2.meta}")
+    made: Tensor = matmul(cast(input, dtype=int32), cast(mat2, dtype=int32))
+    return made
 
 
 def grouped_mm(

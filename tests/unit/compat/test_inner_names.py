@@ -8,7 +8,7 @@ import torch
 
 import oneflow as flow
 from oneflow import _utils as utils
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import CallError, DTypeError, ShapeError
 from oneflow.distributed.elastic.multiprocessing.errors import record
 from oneflow.nn import init
 
@@ -86,3 +86,21 @@ def test_policies_of_checkpoints_change_no_value() -> None:
     np.testing.assert_allclose(x.grad.numpy(), np.cos(np.exp(v)) * np.exp(v), rtol=1e-4)
     (cut,) = checkpoints.detach_variable((y,))
     assert cut.requires_grad and cut.is_leaf
+
+
+def test_parts_are_named_and_products_of_bytes_are_whole() -> None:
+    x = flow.tensor(A)
+    for keyword in ("indices", "sections"):
+        value = [1, 3] if keyword == "indices" else 2
+        mine = flow.tensor_split(x, dim=1, **{keyword: value})
+        theirs = torch.tensor_split(torch.tensor(A), dim=1, **{keyword: value})
+        assert [y.tolist() for y in mine] == [y.tolist() for y in theirs]
+    with pytest.raises(CallError, match="give one of"):
+        flow.tensor_split(x, 2, indices=[1])
+    a = np.random.default_rng(1).integers(-128, 128, (5, 300)).astype(np.int8)
+    b = np.random.default_rng(2).integers(-128, 128, (300, 7)).astype(np.int8)
+    found = flow._int_mm(flow.tensor(a), flow.tensor(b))
+    assert found.dtype is flow.int32
+    assert found.tolist() == (a.astype(np.int64) @ b.astype(np.int64)).tolist()
+    with pytest.raises(DTypeError, match="int8"):
+        flow._int_mm(x, x)

@@ -50,7 +50,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *at(
         "compat.torch.small",
-        row("segment_reduce", "flow"),
+        row("segment_reduce _segment_reduce", "flow"),
         row("_convert_indices_from_coo_to_csr", "flow"),
         row("_convert_indices_from_csr_to_coo", "flow"),
         row("to_dense", "tensor"),
@@ -226,7 +226,13 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "compat.torch.sparse",
         "flow",
-        "_nested_view_from_buffer _scaled_mm sparse_compressed_tensor sparse_coo_tensor "
-        "sparse_csc_tensor sparse_csr_tensor",
+        "_nested_view_from_buffer _scaled_mm dsmm hspmm smm sparse_bsc_tensor sparse_bsr_tensor "
+        "sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor spmm",
+    ),
+    *classes(
+        "compat.torch.sparse",
+        "tensor",
+        "ccol_indices coalesce col_indices crow_indices indices is_coalesced row_indices "
+        "sparse_mask to_sparse to_sparse_coo to_sparse_csc to_sparse_csr values",
     ),
 )

@@ -12,7 +12,7 @@ SUBSTITUTES = {
     "nn.CrossMapLRN2d": "nn.LocalResponseNorm",
     "quantization": "flow.nn.qat trains with quantized weights",
     "ao.quantization": "flow.nn.qat trains with quantized weights",
-    "sparse": "dense tensors, with flow.gather and index_add",
+    "sparse": "COO, CSR and CSC tensors with products, sums and softmax; to_dense() for others",
 }
 """Name below `torch` -> the substitute of it and of all names below it."""
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from types import FunctionType
 from typing import Any, NoReturn, TypeVar
 
@@ -32,9 +32,10 @@ SPACES = {
 """The namespaces of functions that ask the classes of their arguments, and their modules."""
 
 OPERATORS = (
-    "add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv floordiv rfloordiv mod "
-    "rmod pow rpow matmul rmatmul neg pos abs invert and rand or ror xor rxor eq ne lt le gt ge "
-    "getitem setitem len contains bool int float index"
+    *("add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "truediv", "rtruediv"),
+    *("itruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul", "rmatmul"),
+    *("neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "eq", "ne", "lt"),
+    *("le", "gt", "ge", "getitem", "setitem", "len", "contains", "bool", "int", "float", "index"),
 )
 SAME = ("add", "sub", "mul", "matmul", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge")
 NAMED = {f"__{name}__": name for name in SAME} | {"__truediv__": "div"}
@@ -56,6 +57,8 @@ class _State(threading.local):
 
 _state = _State()
 _begun: list[bool] = []
+answering: set[type] = set()
+"""Classes of our own that calls ask."""
 
 
 @contextmanager
@@ -76,7 +79,7 @@ def take_subclass(kind: type[Tensor]) -> None:
         return
     known = {name for base in kind.__mro__ for name in vars(base) if _is_users(base)}
     names = [n for n in dir(Tensor) if not n.startswith("_") and n not in UNTOUCHED]
-    names += [f"__{name}__" for name in OPERATORS.split()]
+    names += [f"__{name}__" for name in OPERATORS]
     for name in names:
         if name in known or not hasattr(Tensor, name):
             continue
@@ -106,8 +109,12 @@ def _asking(space: str, function: object) -> Any:
     """A function that asks the classes of its arguments."""
     if space not in SPACES or not isinstance(function, FunctionType):
         return function
-    if function.__name__ in ASK_NOBODY:
-        return function
+    return function if function.__name__ in ASK_NOBODY else _asking_always(function)
+
+
+@cache
+def _asking_always(function: FunctionType) -> Callable[..., Any]:
+    """Return the one function that asks the classes of its arguments before it calls another."""
 
     @wraps(function)
     def call(*args: object, **kwargs: object) -> Any:
@@ -184,8 +191,14 @@ def _is_called_by_library() -> bool:
     return name.partition(".")[0] == "oneflow"
 
 
+def answer_calls(kind: type[Tensor]) -> None:
+    """Let calls with an instance of a class of our own ask it, like one that a program defines."""
+    answering.add(kind)
+    take_subclass(kind)
+
+
 def _is_users(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] not in ("oneflow", "builtins")
+    return kind in answering or kind.__module__.partition(".")[0] not in ("oneflow", "builtins")
 
 
 def _asks(kind: type) -> bool:

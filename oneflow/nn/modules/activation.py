@@ -19,6 +19,7 @@ from oneflow.nn.module import Module
 from oneflow.nn.modules.attention import MultiheadAttention as MultiheadAttention  # for its path
 from oneflow.nn.parameter import Parameter as Weight
 from oneflow.surfaces import find
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 _ROWS = {row.layer: row for row in ROWS if row.layer}
@@ -111,8 +112,13 @@ class PReLU(Module):
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
-        self.num_parameters = num_parameters
+        self.num_parameters, self.init = num_parameters, init
         self.weight = Weight(full((num_parameters,), float(init), device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Set every slope to the one that the layer was made with."""
+        with no_grad():
+            self.weight.fill_(self.init)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.prelu(x, self.weight)

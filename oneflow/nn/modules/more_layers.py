@@ -182,7 +182,11 @@ class Bilinear(Module):
         self.register_parameter(
             "bias", Parameter(empty(shape[:1], device=device, dtype=dtype)) if bias else None
         )
-        bound = in1_features**-0.5
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight and the bias anew."""
+        bound = self.weight.shape[1] ** -0.5
         for part in self.parameters():
             init.uniform_(part, -bound, bound)
 

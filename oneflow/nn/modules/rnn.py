@@ -317,7 +317,11 @@ class RNNCellBase(Module):
             wanted = bias or name.startswith("weight")
             made = Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None
             self.register_parameter(name, made)
-        _reset(self, hidden_size)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights and biases anew."""
+        _reset(self, self.hidden_size)
 
     def _kind(self) -> str:
         return self.mode

@@ -12,7 +12,7 @@ import oneflow as flow
 WANTED = Path(__file__).with_name("wanted_names.txt").read_text().split()
 """The names that were missing when they were first counted."""
 
-MOST_MISSING = 170
+MOST_MISSING = 138
 """Lower this with the number, and never raise it."""
 
 

@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from oneflow.api import ROWS, Row, spellings
+from oneflow.core.spelling import is_mocked
 
 IN_PLACE = {"flow_": "flow", "tensor_": "tensor", "F_": "F"}
 """Surfaces of functions that write into their first argument, and the namespaces they join."""
@@ -122,8 +123,9 @@ def _written(key: int) -> Any:
     takes_out = name in spellings.WRITTEN and not WITH_OUT.isdisjoint(row.surfaces)
     takes_out = takes_out and "out" not in _parameters(own)  # what every step calls sees to it
     writes = name if takes_out else ""
-    if renames or order or writes:
-        return _taking(own, renames, order, writes)
+    of_pytorch = tuple(spellings.ORDERS_OF_PYTORCH.get(name, "").split())
+    if renames or order or writes or of_pytorch:
+        return _taking(own, renames, order, writes, of_pytorch)
     is_checked = isinstance(own, FunctionType) and row.home.startswith(FUNCTIONS)
     return _checked(own) if is_checked and name not in CHECKED_INSIDE else own
 
@@ -166,18 +168,24 @@ def _spellings(row: Row, own: object) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _taking(
-    function: Callable[..., Any], renames: dict[str, str], order: tuple[str, ...], writes: str
+    function: Callable[..., Any],
+    renames: dict[str, str],
+    order: tuple[str, ...],
+    writes: str,
+    of_pytorch: tuple[str, ...] = (),
 ) -> Callable[..., Any]:
     """`function` under other spellings of its keywords, and in another positional order.
 
-    writes: the name under which it takes `out=`, too; "" if it does not.
+    writes: the name under which it takes `out=`, too; "" if it does not. of_pytorch: the positional
+    order in programs of PyTorch, if it is another one.
     """
     numbers = _numbers_of(function)
 
     def apply(*args: Any, **keywords: Any) -> Any:
-        if order:
-            keywords = {**dict(zip(order, args, strict=False)), **keywords}
-            args = args[len(order) :]
+        places = of_pytorch if of_pytorch and is_mocked() else order
+        if places:
+            keywords = {**dict(zip(places, args, strict=False)), **keywords}
+            args = args[len(places) :]
         if keywords:
             if writes and "out" in keywords and (out := keywords.pop("out")) is not None:
                 from oneflow.functional.results import written

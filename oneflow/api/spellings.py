@@ -55,7 +55,7 @@ KEYWORDS: dict[str, str] = {
     "softmax": "_stacklevel=",
     "softmin": "_stacklevel=",
     "softshrink": "alpha=lambd",
-    "split": "tensor=input",
+    "split": "tensor=input split_size=split_size_or_sections",
     "swapaxes": "axis0=dim0 axis1=dim1",
     "threshold": "threshold_val=threshold",
     "where": "input=x other=y",
@@ -81,6 +81,16 @@ ORDERS: dict[str, str] = {
     "zeros_like": "input dtype",
 }
 """Name -> the parameters that may be given by position, in their order."""
+
+ORDERS_OF_PYTORCH: dict[str, str] = {
+    "allclose": "input other rtol atol equal_nan",
+    "isclose": "input other rtol atol equal_nan",
+    **{
+        f"max_pool{n}d": "input kernel_size stride padding dilation ceil_mode return_indices"
+        for n in (1, 2, 3)
+    },
+}
+"""The same for programs of PyTorch, where no argument shows which order is meant."""
 
 _WRITTEN = """
     abs acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any

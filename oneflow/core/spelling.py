@@ -1,4 +1,7 @@
-"""Other spellings of keywords, for functions that stand outside of the public table."""
+"""Ways of either library: other spellings of keywords, for functions that stand outside of the
+public table, and whose defaults count where the two have different ones: OneFlow's, and in programs
+of PyTorch, to which `import torch` means this library, PyTorch's.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +31,25 @@ def also_called(**renames: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return cast("Callable[P, R]", call)
 
     return decorate
+
+
+class _State:
+    is_mocked = False
+
+
+def is_mocked() -> bool:
+    """Return whether `import torch` means this library now: inside `mock_torch.enable()`."""
+    return _State.is_mocked
+
+
+def set_mocked(value: bool) -> None:
+    """Say so; only mock_torch/switching.py does."""
+    _State.is_mocked = value
+
+
+class DefaultNumber(float):
+    """A default of OneFlow's for which PyTorch has another form: None, the value of the dtype."""
+
+    def given(self) -> float | None:
+        """Return the number, None in a program of PyTorch."""
+        return None if is_mocked() else float(self)

@@ -7,7 +7,7 @@ from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.nn_activation import log_softmax
 from oneflow.functional.promotion import as_type, together
-from oneflow.functional.reduction import norm, reduced
+from oneflow.functional.reduction import norm, reduced, weighted
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_select
 from oneflow.functional.shaping import broadcast_tensors, flatten, movedim, reshape
@@ -20,14 +20,18 @@ from oneflow.ops.unary import abs, exp, log, neg, square
 from oneflow.tensor.tensor import Tensor
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input - target)^2."""
-    return reduced(square(sub(input, target)), reduction)
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """(input - target)^2, each times a weight."""
+    return weighted(square(sub(input, target)), weight, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """|input - target|."""
-    return reduced(abs(sub(input, target)), reduction)
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """|input - target|, each times a weight."""
+    return weighted(abs(sub(input, target)), weight, reduction)
 
 
 def smooth_l1_loss(

@@ -424,6 +424,21 @@ def check_reduction(reduction: str) -> None:
         )
 
 
+def weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """A loss per element times a weight of its shape, reduced: "mean" divides by the sum of the
+    weights. Raises ShapeError for a weight of another shape.
+    """
+    if weight is None:
+        return reduced(loss, reduction)
+    if weight.meta.shape != loss.meta.shape:
+        raise ShapeError(
+            f"Weights and input must have the same size, got {weight.meta} for {loss.meta}"
+        )
+    check_reduction(reduction)
+    scaled = mul(loss, weight)
+    return div(sum(scaled), sum(weight)) if reduction == "mean" else reduced(scaled, reduction)
+
+
 def reduced(loss: Tensor, reduction: str) -> Tensor:
     """A loss per element as users ask for it: "none", "mean" or "sum". Raises ArgumentError."""
     check_reduction(reduction)

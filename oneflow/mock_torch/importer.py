@@ -28,8 +28,10 @@ TORCH_VERSION = "2.4.0"
 ELSEWHERE = {"torch.ops": "oneflow.compat.torch.libraries"}
 """Modules of PyTorch whose name means something else here."""
 
-OTHER_DEFAULTS = dict.fromkeys(("AdamW", "Adagrad", "RMSprop"), "oneflow.compat.torch.optim")
-"""Optimizers that PyTorch gives other defaults than OneFlow."""
+OTHER_DEFAULTS = dict.fromkeys(
+    ("AdamW", "Adagrad", "PolynomialLR", "RMSprop"), "oneflow.compat.torch.optim"
+)
+"""Optimizers and schedules that have other defaults, or another order of arguments, in PyTorch."""
 
 ATTRIBUTE_OPS = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_NAME")
 

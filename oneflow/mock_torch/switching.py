@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from oneflow import __version__
 from oneflow.core.config import TRUE_WORDS
+from oneflow.core.spelling import set_mocked
 from oneflow.mock_torch.dependants import dependants
 from oneflow.mock_torch.dummy import DummyModule
 from oneflow.mock_torch.importer import TORCH_VERSION, Mock, MockFinder, ModuleWrapper
@@ -69,6 +70,7 @@ class _Switch:
         new.known = frozenset(sys.modules)
         sys.modules.update(new.modules)
         self.current = new
+        set_mocked("torch" in new.mock.libraries and new.finder is not None)
         _rename(names, aliases)
 
     def _world_of(self, mock: Mock | None) -> _World:

@@ -19,6 +19,7 @@ from oneflow.core.errors import PlacementError
 from oneflow.core.no_effect import without_effect
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, as_nd_sbp
+from oneflow.core.spelling import is_mocked
 from oneflow.functional.creation import empty_like, zeros_like
 from oneflow.kernels.array import Array
 from oneflow.nn.forward_hooks import call_with_hooks, enter, everywhere, with_options
@@ -323,9 +324,9 @@ class Module:
                 seen.add(id(module))
                 yield name, module
 
-    def modules(self) -> Iterator[Module]:
-        """This module and all its parts, each once."""
-        for _, module in self.named_modules():
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """This module and all its parts, each once unless remove_duplicate is False."""
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
     def named_modules(
@@ -408,9 +409,11 @@ class Module:
             parameter.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self, set_to_none: bool = False) -> None:
-        """Clears the gradients of all parameters: to zeros, or to None."""
-        zero_gradients(self.parameters(), set_to_none)
+    def zero_grad(self, set_to_none: bool | None = None) -> None:
+        """Clears the gradients of all parameters: to zeros, or to None, as is the default under the
+        mock of PyTorch.
+        """
+        zero_gradients(self.parameters(), is_mocked() if set_to_none is None else set_to_none)
 
     def apply(self: Self, fn: Callable[[Module], object]) -> Self:
         """Calls `fn` on all parts and then on this module."""

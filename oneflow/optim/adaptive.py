@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oneflow.core.spelling import is_mocked
 from oneflow.ops.update import AdadeltaUpdate, AdagradUpdate, RmspropUpdate, RpropUpdate
 from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule
 from oneflow.optim.options import UNFUSED, Implementation, Unfused, implementation
@@ -70,7 +71,8 @@ class RMSprop(Optimizer):
     """ms = alpha · ms + (1 - alpha) · g²;  w -= lr · g / √(ms + eps), eps inside the root.
 
     centered: the square of the running mean of g is taken off ms.  momentum: steps are accumulated
-    first.  maximize: climbs instead.  eps_in_root=False: w -= lr · g / (√ms + eps), as in PyTorch.
+    first.  maximize: climbs instead.  eps_in_root=False: w -= lr · g / (√ms + eps), as in PyTorch
+    and by default under its mock.
     """
 
     state_names = ("square_avg", "grad_avg", "momentum_buffer")
@@ -87,7 +89,7 @@ class RMSprop(Optimizer):
         contiguous_params: bool = False,
         maximize: bool = False,
         *,
-        eps_in_root: bool = True,
+        eps_in_root: bool | None = None,
         **given: Unpack[Unfused],
     ) -> None:
         options = {
@@ -100,7 +102,7 @@ class RMSprop(Optimizer):
             **implementation(given, *UNFUSED),
             "maximize": maximize,
             "contiguous_params": contiguous_params,
-            "eps_in_root": eps_in_root,
+            "eps_in_root": not is_mocked() if eps_in_root is None else eps_in_root,
         }
         super().__init__(params, options)
 

@@ -21,7 +21,7 @@ from oneflow.core.errors import CallError, InternalError, OneFlowError
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
 from oneflow.core.sbp import all_broadcast
-from oneflow.core.spelling import also_called
+from oneflow.core.spelling import also_called, is_mocked
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.functional.initial import assign
@@ -417,10 +417,11 @@ class Optimizer:
             states["step"] += 1
         return True
 
-    def zero_grad(self, set_to_none: bool = False) -> None:
-        """Clears all gradients: to zeros, or to None."""
+    def zero_grad(self, set_to_none: bool | None = None) -> None:
+        """Clears all gradients: to zeros, or to None, the default under the mock of PyTorch."""
+        to_none = is_mocked() if set_to_none is None else set_to_none
         for group in self.param_groups:
-            zero_gradients(group.parameters, set_to_none)
+            zero_gradients(group.parameters, to_none)
 
     def clip_grad(self, error_if_nonfinite: bool = False) -> None:
         """Clips the gradients of each group that has `clip_grad_max_norm` (`clip_grad_norm_type`: 2

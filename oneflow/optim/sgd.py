@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oneflow.core.errors import GraphError
+from oneflow.core.spelling import is_mocked
 from oneflow.ops.update import (
     CycledMomentumUpdate,
     DampenedUpdate,
@@ -27,8 +28,8 @@ class SGD(Optimizer):
     · buf)).
 
     buf starts as 0, so dampening acts in the first step too; dampens_first=False: the first buf is
-    g, as in PyTorch. maximize: climbs instead. contiguous_params and the options of options.py are
-    accepted and change nothing.
+    g, as in PyTorch and by default under its mock. maximize: climbs instead. contiguous_params and
+    the options of options.py are accepted and change nothing.
     """
 
     saves_steps = False
@@ -46,7 +47,7 @@ class SGD(Optimizer):
         contiguous_params: bool = False,
         fused: bool | None = None,
         *,
-        dampens_first: bool = True,
+        dampens_first: bool | None = None,
         **given: Unpack[Unfused],
     ) -> None:
         chosen = implementation({**given, "fused": fused}, "foreach", "differentiable", "fused")
@@ -59,7 +60,7 @@ class SGD(Optimizer):
             "maximize": maximize,
             **chosen,
             "contiguous_params": contiguous_params,
-            "dampens_first": dampens_first,
+            "dampens_first": not is_mocked() if dampens_first is None else dampens_first,
         }
         super().__init__(params, options)
 

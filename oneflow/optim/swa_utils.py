@@ -78,18 +78,20 @@ class AveragedModel(Module):
         model: Module,
         device: DeviceLike | None = None,
         avg_fn: Average | None = None,
-        use_buffers: bool = False,
-        multi_avg_fn: AverageAll | None = None,
+        use_buffers: bool | AverageAll | None = False,
+        multi_avg_fn: AverageAll | bool | None = None,
     ) -> None:
         super().__init__()
-        if avg_fn is not None and multi_avg_fn is not None:
+        last = (use_buffers, multi_avg_fn)  # by position PyTorch has them in the other order
+        average_all = next((one for one in last if callable(one)), None)
+        if avg_fn is not None and average_all is not None:
             raise ValueError("Only one of avg_fn and multi_avg_fn should be provided")
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module.to(device)
         self.register_buffer("n_averaged", wrap(np.zeros((), np.int64)))
-        self.avg_fn, self.multi_avg_fn = avg_fn, multi_avg_fn
-        self.use_buffers = use_buffers
+        self.avg_fn, self.multi_avg_fn = avg_fn, average_all
+        self.use_buffers = True in last
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         return self.module(*args, **kwargs)

@@ -242,6 +242,71 @@ def test_optimizers_have_pytorchs_defaults() -> None:
     assert flow.optim.AdamW(weights).defaults["weight_decay"] == 0
 
 
+def trained(library: Any, kind: str) -> list[float]:
+    """Return numbers that follow PyTorch's defaults: of weights, one of which is used only once."""
+    weights = [library.tensor([1.0, -2.0], requires_grad=True) for _ in range(2)]
+    options = {"SGD": {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}, "Adam": {"lr": 0.1}}
+    optimizer = getattr(library.optim, kind)(weights, **options.get(kind, {"eps": 0.1}))
+    rates = library.optim.lr_scheduler
+    first, second = rates.ExponentialLR(optimizer, 0.9), rates.StepLR(optimizer, 2, 0.5)
+    schedule = rates.SequentialLR(optimizer, [first, second], [3])
+    model = library.nn.ParameterList(weights)
+    for step in range(6):
+        loss = (weights[0] ** 2).sum() + (weights[1].sum() if step == 0 else 0.0)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        (model if step % 2 else optimizer).zero_grad()
+    return [*(x for w in weights for x in w.tolist()), schedule.get_last_lr()[0]]
+
+
+@pytest.mark.parametrize("kind", ["SGD", "RMSprop", "Adagrad", "Adam", "AdamW"])
+def test_programs_of_pytorch_train_by_its_defaults(kind: str) -> None:
+    with enable():
+        found = trained(importlib.import_module("torch"), kind)
+    assert found == pytest.approx(trained(REAL, kind), rel=1e-5)
+    assert trained(flow, kind) != pytest.approx(found, rel=1e-3)
+
+
+def test_arguments_by_position_are_those_of_pytorch() -> None:
+    def run(library: Any) -> list[Any]:
+        x, y = library.tensor([1.0, 2.0, 0.0]), library.tensor([1.001, 2.1, 1e-3])
+        optimizer = library.optim.SGD([library.ones(1, requires_grad=True)], lr=1.0)
+        schedule = library.optim.lr_scheduler.PolynomialLR(optimizer, 4, 2.0)
+        rates = []
+        for _ in range(5):
+            rates.append(round(schedule.get_last_lr()[0], 9))
+            optimizer.step()
+            schedule.step()
+        found = [library.isclose(x, y, 1e-2, 1e-9), x.isclose(y, 1e-9, 1e-2)]
+        pooled = library.nn.functional.max_pool1d(library.ones(1, 1, 5), 2, 2, 0, 1, True)
+        close = library.allclose(x[:2], y[:2], 0.1, 0.0)
+        return [*(f.tolist() for f in (*found, pooled)), close, rates]
+
+    with enable():
+        found = run(importlib.import_module("torch"))
+    assert found == run(REAL)
+    close = flow.isclose(flow.tensor([0.0]), flow.tensor([1e-3]), 1e-2, 1e-9)
+    assert close.tolist() == [True]  # OneFlow's order: atol first
+
+
+def test_layers_and_averages_of_pytorchs_programs_have_its_defaults() -> None:
+    def run(library: Any) -> list[Any]:
+        norm = library.nn.RMSNorm(2)
+        swa = importlib.import_module(f"{library.__name__}.optim.swa_utils")
+        mean = swa.get_ema_multi_avg_fn(0.5)
+        average = swa.AveragedModel(norm, None, None, mean, True)
+        return [norm.eps, norm(library.tensor([[1e-4, 0.0]])).tolist(), average.use_buffers,
+                average.multi_avg_fn is mean]  # fmt: skip
+
+    with enable():
+        found = run(importlib.import_module("torch"))
+    wanted = run(REAL)
+    assert found[0] is wanted[0] is None and found[2:] == wanted[2:]
+    assert found[1][0] == pytest.approx(wanted[1][0], rel=1e-5)
+    assert flow.nn.RMSNorm(2).eps == 1e-5
+
+
 def test_a_module_of_pytorchs_is_run() -> None:
     """`python -m torch.distributed.run` is the launcher under torchrun's flags."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([FOLDER, *sys.path])}

@@ -114,3 +114,16 @@ class RMSprop(optim.RMSprop):
     ) -> None:
         given: Any = options
         super().__init__(params, lr, alpha, eps, weight_decay, momentum, **given)
+
+
+class PolynomialLR(optim.lr_scheduler.PolynomialLR):
+    """PolynomialLR with PyTorch's arguments: it ends at 0."""
+
+    def __init__(
+        self,
+        optimizer: optim.Optimizer,
+        total_iters: int = 5,
+        power: float = 1.0,
+        last_epoch: int = -1,
+    ) -> None:
+        super().__init__(optimizer, total_iters=total_iters, power=power, last_epoch=last_epoch)

@@ -176,12 +176,18 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters; tensors that are none become parameters."""
+    """A list of parameters; tensors that are none become parameters.  values: PyTorch's name."""
 
-    def __init__(self, parameters: Iterable[Tensor | None] | None = None) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Tensor | None] | None = None,
+        *,
+        values: Iterable[Tensor | None] | None = None,
+    ) -> None:
         super().__init__()
-        if parameters is not None:  # a subclass may have its own `extend`, which needs its members
-            self.extend(parameters)
+        given = values if parameters is None else parameters
+        if given is not None:  # a subclass may have its own `extend`, which needs its members
+            self.extend(given)
 
     def __len__(self) -> int:
         return len(self._parameters)

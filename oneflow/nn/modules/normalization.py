@@ -10,6 +10,7 @@ from typing import ClassVar
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike, int64
 from oneflow.core.errors import ArgumentError, ShapeError
+from oneflow.core.spelling import DefaultNumber
 from oneflow.functional.creation import empty, ones, zeros
 from oneflow.nn import functional as F
 from oneflow.nn import init
@@ -98,20 +99,27 @@ def _reset_affine(module: Module) -> None:
         init.zeros_(module.bias)
 
 
+RMS_EPS = DefaultNumber(1e-5)
+
+
 class RMSNorm(Module):
-    """x / √(mean of squares + eps) · weight over the last dims, of sizes normalized_shape."""
+    """x / √(mean of squares + eps) · weight over the last dims, of sizes normalized_shape.
+
+    eps: None for that of the dtype, as is the default under the mock of PyTorch.
+    """
 
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
-        eps: float | None = 1e-05,
+        eps: float | None = RMS_EPS,
         elementwise_affine: bool = True,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _shape(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.eps = eps.given() if isinstance(eps, DefaultNumber) else eps
+        self.elementwise_affine = elementwise_affine
         weight = (
             Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
             if elementwise_affine

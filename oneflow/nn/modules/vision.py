@@ -55,10 +55,12 @@ class Upsample(Module):
         scale_factor: Factors | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
     ) -> None:
         super().__init__()
         self.size, self.scale_factor = size, scale_factor
         self.mode, self.align_corners = mode, align_corners
+        self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, x: Tensor) -> Tensor:
         return F.interpolate(
@@ -67,6 +69,7 @@ class Upsample(Module):
             scale_factor=self.scale_factor,
             mode=self.mode,
             align_corners=self.align_corners,
+            recompute_scale_factor=self.recompute_scale_factor,
         )
 
     def extra_repr(self) -> str:

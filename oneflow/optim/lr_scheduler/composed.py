@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from oneflow.core.spelling import is_mocked
 from oneflow.optim.lr_scheduler.base import LRScheduler
 from oneflow.optim.optimizer import Optimizer
 
@@ -58,7 +59,8 @@ class SequentialLR(_Composed):
     """schedulers[0] until milestones[0], then schedulers[1] until milestones[1], and so on.
 
     interval_rescaling: whether a later schedule counts its steps from its milestone (True) or from
-    the start of the run (False); one bool, or one per milestone.
+    the start of the run (False); one bool, or one per milestone. By default False, and True under
+    the mock of PyTorch.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class SequentialLR(_Composed):
         optimizer: Optimizer,
         schedulers: Sequence[LRScheduler],
         milestones: Sequence[int],
-        interval_rescaling: bool | Sequence[bool] = False,
+        interval_rescaling: bool | Sequence[bool] | None = None,
         last_step: int = -1,
         verbose: bool = False,
         *,
@@ -82,7 +84,8 @@ class SequentialLR(_Composed):
             )
         if any(a >= b for a, b in zip([0, *self.milestones], self.milestones, strict=False)):
             raise ValueError(f"milestones must be strictly increasing, but got {self.milestones}")
-        self.interval_rescaling = self._rescaling(interval_rescaling)
+        rescaling = is_mocked() if interval_rescaling is None else interval_rescaling
+        self.interval_rescaling = self._rescaling(rescaling)
         super().__init__(optimizer, last_step, verbose, last_epoch=last_epoch)
 
     def _rescaling(self, value: bool | Sequence[bool]) -> list[bool]:

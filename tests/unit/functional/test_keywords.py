@@ -253,3 +253,36 @@ def test_losses_take_pytorchs_old_names_of_reductions(name: str, old: dict[str, 
     ours, our_layers, theirs, their_layers = found
     same(ours, theirs)
     same(our_layers, their_layers)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
+def test_losses_take_weights_of_elements(name: str, reduction: str) -> None:
+    weights, found = np.linspace(0.5, 2.0, 4).reshape(2, 2), []
+    for library in (flow, torch):
+        x = library.tensor(MATRIX)
+        options = {"reduction": reduction, "weight": library.tensor(weights)}
+        found.append(getattr(library.nn.functional, name)(x, x * 0.3, **options))
+    same(*found)
+    with pytest.raises(ValueError, match="same size"):
+        F.mse_loss(flow.ones(2, 3), flow.ones(2, 3), weight=flow.ones(3))
+
+
+def test_layers_and_modules_take_pytorchs_keywords() -> None:
+    found = []
+    for library in (flow, torch):
+        shared = library.nn.Linear(1, 1)
+        model = library.nn.Sequential(shared, shared)
+        up = library.nn.Upsample(
+            scale_factor=1.6, mode="bilinear", align_corners=False, recompute_scale_factor=True
+        )
+        found.append(
+            [
+                len(list(model.modules())),
+                len(list(model.modules(remove_duplicate=False))),
+                len(library.nn.ParameterList(values=[library.ones(1), library.ones(2)])),
+                [tuple(part.shape) for part in library.ones(5).split(split_size=2)],
+                np.round(up(library.tensor(X)[None]).numpy(), 9).tolist(),
+            ]
+        )
+    assert found[0] == found[1]

@@ -46,6 +46,9 @@ KEYWORDS: dict[str, str] = {
     "pinv": "input=A",
     "pinverse": "input=A",
     "pow": "other=exponent",
+    "random_": "from=low to=high",
+    "resize_": "memory_format=",
+    "resize_as_": "memory_format= the_template=other",
     "save": "f=path_or_buffer pickle_module= pickle_protocol= _use_new_zipfile_serialization=",
     "searchsorted": "input=values",
     "set_default_dtype": "d=dtype",
@@ -55,9 +58,10 @@ KEYWORDS: dict[str, str] = {
     "softmax": "_stacklevel=",
     "softmin": "_stacklevel=",
     "softshrink": "alpha=lambd",
-    "split": "tensor=input split_size=split_size_or_sections",
+    "split": "tensor=input split_size=split_size_or_sections split_sizes=split_size_or_sections",
     "swapaxes": "axis0=dim0 axis1=dim1",
     "threshold": "threshold_val=threshold",
+    "uniform_": "from=a to=b",
     "where": "input=x other=y",
 }
 """Name -> "theirs=ours" pairs; nothing behind the sign: accepted, and it changes nothing."""
@@ -93,26 +97,32 @@ ORDERS_OF_PYTORCH: dict[str, str] = {
 """The same for programs of PyTorch, where no argument shows which order is meant."""
 
 _WRITTEN = """
-    abs acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any
-    arange argmax argmin asin asinh atan atan2 atanh baddbmm bernoulli bitwise_and
-    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil
-    chain_matmul cholesky cholesky_ex cholesky_inverse cholesky_solve clamp column_stack complex
-    cond conj_physical copysign cos cosh count_nonzero cross cummax cummin cumprod cumsum deg2rad
-    det diag diff digamma div dot dstack eig eigh eigvals eigvalsh empty empty_like entr eq erf erfc
-    erfcx erfinv exp exp2 expit expm1 eye fft fft2 fftfreq fftn float_power floor floor_divide fmax
-    fmin fmod frac frexp full gammainc gammaincc gammaln gather gcd ge geqrf gt heaviside hfft hfft2
-    hfftn histc histogram householder_product hstack hypot i0 i0e i1 i1e ifft ifft2 ifftn igamma
-    igammac ihfft ihfft2 ihfftn index_add index_copy index_select inner inv inv_ex inverse irfft
-    irfft2 irfftn isneginf isposinf kron kthvalue lcm ldexp ldl_factor ldl_factor_ex ldl_solve le
-    lerp lgamma linspace log log10 log1p log2 log_ndtr log_softmax logaddexp logaddexp2 logcumsumexp
-    logical_and logical_not logical_or logical_xor logit logspace logsumexp lt lu lu_factor
-    lu_factor_ex lu_solve lu_unpack masked_select matmul matrix_norm matrix_power matrix_rank max
-    maximum mean median min minimum mm mode msort mul multi_dot multigammaln multinomial mv mvlgamma
-    nan_to_num nanmean nanmedian nanquantile nansum narrow_copy ndtr ndtri ne neg nextafter nonzero
-    norm normal ones ones_like orgqr ormqr outer pinv polar polygamma pow prod qr quantile rad2deg
-    rand rand_like randint randn randn_like randperm reciprocal remainder renorm rfft rfft2 rfftfreq
-    rfftn round rsqrt scatter scatter_add searchsorted sgn sigmoid sign sin sinc sinh slogdet
-    softmax solve solve_ex solve_triangular sort sqrt square stack std std_mean sub sum svd svdvals
+    abs acos acosh add addbmm addcdiv addcmul addmm addmv addr airy_ai all amax amin aminmax angle
+    any arange argmax argmin asin asinh atan atan2 atanh baddbmm bernoulli bessel_j0 bessel_j1
+    bessel_y0 bessel_y1 bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
+    bitwise_xor bmm bucketize cat ceil chain_matmul chebyshev_polynomial_t chebyshev_polynomial_u
+    chebyshev_polynomial_v chebyshev_polynomial_w cholesky cholesky_ex cholesky_inverse
+    cholesky_solve clamp column_stack complex cond conj_physical copysign cos cosh count_nonzero
+    cross cummax cummin cumprod cumsum deg2rad det diag diff digamma div dot dstack eig eigh
+    eigvals eigvalsh empty empty_like entr eq erf erfc erfcx erfinv exp exp2 expit expm1 eye fft
+    fft2 fftfreq fftn float_power floor floor_divide fmax fmin fmod frac frexp full gammainc
+    gammaincc gammaln gather gcd ge geqrf gt heaviside hermite_polynomial_h hermite_polynomial_he
+    hfft hfft2 hfftn histc histogram householder_product hstack hypot i0 i0e i1 i1e ifft ifft2
+    ifftn igamma igammac ihfft ihfft2 ihfftn index_add index_copy index_select inner inv inv_ex
+    inverse irfft irfft2 irfftn isneginf isposinf kron kthvalue laguerre_polynomial_l lcm ldexp
+    ldl_factor ldl_factor_ex ldl_solve le legendre_polynomial_p lerp lgamma linspace log log10
+    log1p log2 log_ndtr log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not
+    logical_or logical_xor logit logspace logsumexp lt lu lu_factor lu_factor_ex lu_solve
+    lu_unpack masked_select matmul matrix_norm matrix_power matrix_rank max maximum mean median
+    min minimum mm mode modified_bessel_i0 modified_bessel_i1 modified_bessel_k0
+    modified_bessel_k1 msort mul multi_dot multigammaln multinomial mv mvlgamma nan_to_num nanmean
+    nanmedian nanquantile nansum narrow_copy ndtr ndtri ne neg nextafter nonzero norm normal ones
+    ones_like orgqr ormqr outer pinv polar polygamma pow prod qr quantile rad2deg rand rand_like
+    randint randn randn_like randperm reciprocal remainder renorm rfft rfft2 rfftfreq rfftn round
+    rsqrt scaled_modified_bessel_k0 scaled_modified_bessel_k1 scatter scatter_add searchsorted sgn
+    shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
+    shifted_chebyshev_polynomial_w sigmoid sign sin sinc sinh slogdet softmax solve solve_ex
+    solve_triangular sort spherical_bessel_j0 sqrt square stack std std_mean sub sum svd svdvals
     take take_along_dim tan tanh tensordot tensorinv tensorsolve topk triangular_solve tril triu
     trunc var var_mean vdot vecdot vector_norm vstack where xlog1py xlogy zeros zeros_like zeta
 """

@@ -169,8 +169,9 @@ def install() -> None:
 # ---- small ones that belong to tensors alone -----------------------------------------------------
 
 
-def copy_(self: Tensor, source: ArrayLike) -> Tensor:
-    """Copies the values of `source`, broadcast and cast, into this tensor.
+def copy_(self: Tensor, source: ArrayLike, non_blocking: bool = False) -> Tensor:
+    """Copies the values of `source`, broadcast and cast, into this tensor. non_blocking changes
+    nothing.
 
     A global tensor takes a global one, through its own placement and sbp, or a number or an array
     that is the same on every rank. Arrays may also be written to a leaf that requires a gradient,

@@ -90,8 +90,8 @@ def _global_to_device(x: Tensor, placement: Placement, device: DeviceLike | Plac
     return x.to_global(placement=Placement(device, placement.ranks), sbp=x._sbp)
 
 
-def cpu(input: Tensor) -> Tensor:
-    """The tensor on the CPU."""
+def cpu(input: Tensor, memory_format: object = None) -> Tensor:
+    """The tensor on the CPU. memory_format changes nothing."""
     return to(input, "cpu")
 
 

@@ -249,8 +249,13 @@ def _amp_foreach_non_finite_check_and_unscale_(
     self: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor
 ) -> None:
     """Multiply each tensor in place by one number, and fill `found_inf` with 1 if an element is
-    infinite or NaN.
+    infinite or NaN. Raises CallError for what is no tensor.
     """
+    for x in [*self, found_inf, inv_scale]:
+        if not isinstance(x, Tensor):
+            raise CallError(
+                f"_amp_foreach_non_finite_check_and_unscale_: expected tensors, got {x!r:.80}"
+            )
     for x in self:
         if not bool(x.isfinite().all()):
             found_inf.fill_(1.0)

@@ -56,6 +56,8 @@ def segment_reduce(
     if not isinstance(data, Tensor):
         raise CallError(f"segment_reduce: argument 0 must be a tensor, got {data!r:.80}")
     reduce = {"amax": "max", "amin": "min"}.get(reduce, reduce)
+    if not isinstance(axis, int):
+        raise CallError(f"segment_reduce: axis must be an int, got {axis!r:.80}")
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"segment_reduce: reduce is one of {list(REDUCTIONS)}, got {reduce!r}")
     if (lengths is None) == (offsets is None):

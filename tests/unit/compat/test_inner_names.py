@@ -104,3 +104,18 @@ def test_parts_are_named_and_products_of_bytes_are_whole() -> None:
     assert found.tolist() == (a.astype(np.int64) @ b.astype(np.int64)).tolist()
     with pytest.raises(DTypeError, match="int8"):
         flow._int_mm(x, x)
+
+
+def test_methods_take_pytorchs_keywords() -> None:
+    x = flow.zeros(3, 4)
+    assert x.copy_(flow.tensor(A), non_blocking=True) is x
+    assert x.copy_(flow.tensor(A), True).tolist() == A.tolist()
+    assert x.cpu(memory_format=flow.preserve_format).tolist() == A.tolist()
+    x.uniform_(**{"from": 2.0, "to": 3.0})
+    assert (x.numpy() >= 2).all() and (x.numpy() < 3).all()
+    y = flow.zeros(50, dtype=flow.int64).random_(**{"from": 4, "to": 6})
+    assert set(y.tolist()) == {4, 5}
+    out = flow.zeros(3, 4)
+    assert flow.special.bessel_j0(flow.tensor(A), out=out) is out
+    expected = torch.special.bessel_j0(torch.tensor(A, dtype=torch.float64))
+    np.testing.assert_allclose(out.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)

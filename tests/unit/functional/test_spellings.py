@@ -150,11 +150,14 @@ def test_other_algorithms_are_asked_for_in_vain() -> None:
         warnings.simplefilter("always")
         flow.use_deterministic_algorithms(False)
     assert not flow.are_deterministic_algorithms_enabled()
-    flow.use_deterministic_algorithms(True)
-    assert flow.are_deterministic_algorithms_enabled()
-    assert not flow.is_deterministic_algorithms_warn_only_enabled()
-    flow.use_deterministic_algorithms(True, warn_only=True)
-    assert flow.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        flow.use_deterministic_algorithms(True)
+        assert flow.are_deterministic_algorithms_enabled()
+        assert not flow.is_deterministic_algorithms_warn_only_enabled()
+        flow.use_deterministic_algorithms(True, warn_only=True)
+        assert flow.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        flow.use_deterministic_algorithms(False)
 
 
 def test_settings_take_upstreams_keywords() -> None:

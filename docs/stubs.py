@@ -232,6 +232,17 @@ def write_layer(stub: Stub, row: Row, name: str) -> None:
     stub.lines.append("    def forward(self, x: Tensor) -> Tensor: ...")
 
 
+def export(stub: Stub, row: Row, name: str) -> None:
+    """Export what a row is made of. An import exports a name in a stub only if it does not rename:
+    another name is assigned, so that `flow.device` and `flow.dtype` are types to checkers."""
+    if row.own == name:
+        stub.imports.add(f"from {row.home} import {name} as {name}")
+        return
+    hidden = f"_{row.home.rpartition('.')[2]}_{row.own}"
+    stub.imports.add(f"from {row.home} import {row.own} as {hidden}")
+    stub.lines.append(f"{name} = {hidden}")
+
+
 def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None:
     """One name of a namespace."""
     indent = "    " if method else ""
@@ -257,7 +268,7 @@ def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None
         return
     extra = added_keywords(row, found) if isinstance(found, ast.FunctionDef) else {}
     if not (method or in_place or extra or row.order):
-        stub.imports.add(f"from {row.home} import {row.own} as {name}")
+        export(stub, row, name)
         return
     if method and isinstance(given := find("tensor", name), property) and given.fget:
         getter = definition(row.home, given.fget.__name__)

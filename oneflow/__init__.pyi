@@ -60,11 +60,14 @@ from oneflow.compat.torch.checks import _shape_as_tensor as _shape_as_tensor
 from oneflow.compat.torch.compiling import compile as compile
 from oneflow.compat.torch.cuda import OutOfMemoryError as OutOfMemoryError
 from oneflow.compat.torch.cuda import Stream as Stream
+from oneflow.compat.torch.foreach import _amp_foreach_non_finite_check_and_unscale_ as _amp_foreach_non_finite_check_and_unscale_
+from oneflow.compat.torch.foreach import _foreach_clone as _foreach_clone
 from oneflow.compat.torch.foreach import _foreach_copy_ as _foreach_copy_
 from oneflow.compat.torch.foreach import _foreach_max as _foreach_max
+from oneflow.compat.torch.foreach import _foreach_mm as _foreach_mm
 from oneflow.compat.torch.foreach import _foreach_norm as _foreach_norm
+from oneflow.compat.torch.foreach import _foreach_powsum as _foreach_powsum
 from oneflow.compat.torch.foreach import _foreach_zero_ as _foreach_zero_
-from oneflow.compat.torch.func import vmap as vmap
 from oneflow.compat.torch.futures import Future as Future
 from oneflow.compat.torch.layouts import _mkldnn as _mkldnn
 from oneflow.compat.torch.layouts import jagged as jagged
@@ -75,6 +78,7 @@ from oneflow.compat.torch.layouts import sparse_coo as sparse_coo
 from oneflow.compat.torch.layouts import sparse_csc as sparse_csc
 from oneflow.compat.torch.layouts import sparse_csr as sparse_csr
 from oneflow.compat.torch.settings import get_autocast_dtype as get_autocast_dtype
+from oneflow.compat.torch.settings import get_default_device as get_default_device
 from oneflow.compat.torch.settings import get_deterministic_debug_mode as get_deterministic_debug_mode
 from oneflow.compat.torch.settings import get_device_module as get_device_module
 from oneflow.compat.torch.settings import get_float32_matmul_precision as get_float32_matmul_precision
@@ -82,6 +86,7 @@ from oneflow.compat.torch.settings import get_num_interop_threads as get_num_int
 from oneflow.compat.torch.settings import get_num_threads as get_num_threads
 from oneflow.compat.torch.settings import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from oneflow.compat.torch.settings import set_autocast_dtype as set_autocast_dtype
+from oneflow.compat.torch.settings import set_default_device as set_default_device
 from oneflow.compat.torch.settings import set_float32_matmul_precision as set_float32_matmul_precision
 from oneflow.compat.torch.settings import set_num_interop_threads as set_num_interop_threads
 from oneflow.compat.torch.settings import set_vital as set_vital
@@ -89,13 +94,21 @@ from oneflow.compat.torch.settings import typename as typename
 from oneflow.compat.torch.small import _convert_indices_from_coo_to_csr as _convert_indices_from_coo_to_csr
 from oneflow.compat.torch.small import _convert_indices_from_csr_to_coo as _convert_indices_from_csr_to_coo
 from oneflow.compat.torch.small import _grouped_mm as _grouped_mm
+from oneflow.compat.torch.small import _int_mm as _int_mm
+from oneflow.compat.torch.small import segment_reduce as _small_segment_reduce
 from oneflow.compat.torch.small import segment_reduce as segment_reduce
 from oneflow.compat.torch.sparse import _nested_view_from_buffer as _nested_view_from_buffer
 from oneflow.compat.torch.sparse import _scaled_mm as _scaled_mm
+from oneflow.compat.torch.sparse import dsmm as dsmm
+from oneflow.compat.torch.sparse import hspmm as hspmm
+from oneflow.compat.torch.sparse import smm as smm
+from oneflow.compat.torch.sparse import sparse_bsc_tensor as sparse_bsc_tensor
+from oneflow.compat.torch.sparse import sparse_bsr_tensor as sparse_bsr_tensor
 from oneflow.compat.torch.sparse import sparse_compressed_tensor as sparse_compressed_tensor
 from oneflow.compat.torch.sparse import sparse_coo_tensor as sparse_coo_tensor
 from oneflow.compat.torch.sparse import sparse_csc_tensor as sparse_csc_tensor
 from oneflow.compat.torch.sparse import sparse_csr_tensor as sparse_csr_tensor
+from oneflow.compat.torch.sparse import spmm as spmm
 from oneflow.compat.torch.symbolic import SymBool as SymBool
 from oneflow.compat.torch.symbolic import SymFloat as SymFloat
 from oneflow.compat.torch.symbolic import SymInt as SymInt
@@ -106,35 +119,36 @@ from oneflow.compat.torch.symbolic import sym_max as sym_max
 from oneflow.compat.torch.symbolic import sym_min as sym_min
 from oneflow.compat.torch.symbolic import sym_not as sym_not
 from oneflow.compat.torch.symbolic import sym_sum as sym_sum
+from oneflow.compat.torch.vmap import vmap as vmap
 from oneflow.core.constants import e as e
 from oneflow.core.constants import inf as inf
 from oneflow.core.constants import nan as nan
 from oneflow.core.constants import pi as pi
-from oneflow.core.device import Device as device
+from oneflow.core.device import Device as _device_Device
 from oneflow.core.dtype import DType
-from oneflow.core.dtype import DType as dtype
+from oneflow.core.dtype import DType as _dtype_DType
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.dtype import bfloat16 as bfloat16
-from oneflow.core.dtype import bool_ as bool
-from oneflow.core.dtype import complex128 as cdouble
+from oneflow.core.dtype import bool_ as _dtype_bool_
+from oneflow.core.dtype import complex128 as _dtype_complex128
 from oneflow.core.dtype import complex128 as complex128
-from oneflow.core.dtype import complex64 as cfloat
+from oneflow.core.dtype import complex64 as _dtype_complex64
 from oneflow.core.dtype import complex64 as complex64
+from oneflow.core.dtype import float16 as _dtype_float16
 from oneflow.core.dtype import float16 as float16
-from oneflow.core.dtype import float16 as half
-from oneflow.core.dtype import float32 as float
+from oneflow.core.dtype import float32 as _dtype_float32
 from oneflow.core.dtype import float32 as float32
-from oneflow.core.dtype import float64 as double
+from oneflow.core.dtype import float64 as _dtype_float64
 from oneflow.core.dtype import float64 as float64
 from oneflow.core.dtype import float8_e4m3fn as float8_e4m3fn
 from oneflow.core.dtype import float8_e5m2 as float8_e5m2
+from oneflow.core.dtype import int16 as _dtype_int16
 from oneflow.core.dtype import int16 as int16
-from oneflow.core.dtype import int16 as short
-from oneflow.core.dtype import int32 as int
+from oneflow.core.dtype import int32 as _dtype_int32
 from oneflow.core.dtype import int32 as int32
+from oneflow.core.dtype import int64 as _dtype_int64
 from oneflow.core.dtype import int64 as int64
-from oneflow.core.dtype import int64 as long
-from oneflow.core.dtype import int8 as char
+from oneflow.core.dtype import int8 as _dtype_int8
 from oneflow.core.dtype import int8 as int8
 from oneflow.core.dtype import record as record
 from oneflow.core.dtype import tensor_buffer as tensor_buffer
@@ -150,32 +164,31 @@ from oneflow.cuda import Event as Event
 from oneflow.functional.arithmetic import add as add
 from oneflow.functional.arithmetic import addcdiv as addcdiv
 from oneflow.functional.arithmetic import addcmul as addcmul
-from oneflow.functional.arithmetic import atan2 as arctan2
+from oneflow.functional.arithmetic import atan2 as _arithmetic_atan2
 from oneflow.functional.arithmetic import atan2 as atan2
+from oneflow.functional.arithmetic import div as _arithmetic_div
 from oneflow.functional.arithmetic import div as div
-from oneflow.functional.arithmetic import div as divide
-from oneflow.functional.arithmetic import div as true_divide
 from oneflow.functional.arithmetic import eq as eq
 from oneflow.functional.arithmetic import floor_divide as floor_divide
 from oneflow.functional.arithmetic import fmod as fmod
+from oneflow.functional.arithmetic import ge as _arithmetic_ge
 from oneflow.functional.arithmetic import ge as ge
-from oneflow.functional.arithmetic import ge as greater_equal
-from oneflow.functional.arithmetic import gt as greater
+from oneflow.functional.arithmetic import gt as _arithmetic_gt
 from oneflow.functional.arithmetic import gt as gt
 from oneflow.functional.arithmetic import isclose as isclose
+from oneflow.functional.arithmetic import le as _arithmetic_le
 from oneflow.functional.arithmetic import le as le
-from oneflow.functional.arithmetic import le as less_equal
 from oneflow.functional.arithmetic import lerp as lerp
-from oneflow.functional.arithmetic import lt as less
+from oneflow.functional.arithmetic import lt as _arithmetic_lt
 from oneflow.functional.arithmetic import lt as lt
+from oneflow.functional.arithmetic import mul as _arithmetic_mul
 from oneflow.functional.arithmetic import mul as mul
-from oneflow.functional.arithmetic import mul as multiply
+from oneflow.functional.arithmetic import ne as _arithmetic_ne
 from oneflow.functional.arithmetic import ne as ne
-from oneflow.functional.arithmetic import ne as not_equal
 from oneflow.functional.arithmetic import pow as pow
 from oneflow.functional.arithmetic import remainder as remainder
+from oneflow.functional.arithmetic import sub as _arithmetic_sub
 from oneflow.functional.arithmetic import sub as sub
-from oneflow.functional.arithmetic import sub as subtract
 from oneflow.functional.arranging import addbmm as addbmm
 from oneflow.functional.arranging import addmv as addmv
 from oneflow.functional.arranging import addr as addr
@@ -185,8 +198,8 @@ from oneflow.functional.arranging import block_diag as block_diag
 from oneflow.functional.arranging import cartesian_prod as cartesian_prod
 from oneflow.functional.arranging import chain_matmul as chain_matmul
 from oneflow.functional.arranging import combinations as combinations
-from oneflow.functional.arranging import conjugate_transpose as adjoint
-from oneflow.functional.arranging import diag_embed_dims as diag_embed
+from oneflow.functional.arranging import conjugate_transpose as _arranging_conjugate_transpose
+from oneflow.functional.arranging import diag_embed_dims as _arranging_diag_embed_dims
 from oneflow.functional.arranging import diagflat as diagflat
 from oneflow.functional.arranging import diagonal_copy as diagonal_copy
 from oneflow.functional.arranging import dsplit as dsplit
@@ -217,21 +230,20 @@ from oneflow.functional.buffers import gen_tensor_buffer as gen_tensor_buffer
 from oneflow.functional.buffers import tensor_buffer_to_list_of_tensors as tensor_buffer_to_list_of_tensors
 from oneflow.functional.buffers import tensor_buffer_to_tensor as tensor_buffer_to_tensor
 from oneflow.functional.buffers import tensor_to_tensor_buffer as tensor_to_tensor_buffer
+from oneflow.functional.complex_numbers import abs as _complex_numbers_abs
 from oneflow.functional.complex_numbers import abs as abs
-from oneflow.functional.complex_numbers import abs as absolute
 from oneflow.functional.complex_numbers import angle as angle
 from oneflow.functional.complex_numbers import conj as conj
 from oneflow.functional.complex_numbers import conj_physical as conj_physical
 from oneflow.functional.complex_numbers import imag as imag
 from oneflow.functional.complex_numbers import is_complex as is_complex
+from oneflow.functional.complex_numbers import is_conj as _complex_numbers_is_conj
 from oneflow.functional.complex_numbers import is_conj as is_conj
-from oneflow.functional.complex_numbers import is_conj as is_neg
 from oneflow.functional.complex_numbers import isreal as isreal
-from oneflow.functional.complex_numbers import make as complex
+from oneflow.functional.complex_numbers import make as _complex_numbers_make
 from oneflow.functional.complex_numbers import polar as polar
 from oneflow.functional.complex_numbers import real as real
-from oneflow.functional.complex_numbers import resolve as resolve_conj
-from oneflow.functional.complex_numbers import resolve as resolve_neg
+from oneflow.functional.complex_numbers import resolve as _complex_numbers_resolve
 from oneflow.functional.complex_numbers import sgn as sgn
 from oneflow.functional.complex_numbers import view_as_complex as view_as_complex
 from oneflow.functional.complex_numbers import view_as_real as view_as_real
@@ -262,8 +274,8 @@ from oneflow.functional.creation import randperm as randperm
 from oneflow.functional.creation import zeros as zeros
 from oneflow.functional.creation import zeros_like as zeros_like
 from oneflow.functional.elementwise import cast as cast
+from oneflow.functional.elementwise import clamp as _elementwise_clamp
 from oneflow.functional.elementwise import clamp as clamp
-from oneflow.functional.elementwise import clamp as clip
 from oneflow.functional.elementwise import clamp_max as clamp_max
 from oneflow.functional.elementwise import clamp_min as clamp_min
 from oneflow.functional.elementwise import clone as clone
@@ -277,7 +289,6 @@ from oneflow.functional.extras import _assert as _assert
 from oneflow.functional.extras import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from oneflow.functional.extras import contiguous as contiguous
 from oneflow.functional.extras import from_dlpack as from_dlpack
-from oneflow.functional.extras import get_default_device as get_default_device
 from oneflow.functional.extras import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from oneflow.functional.extras import is_floating_point as is_floating_point
 from oneflow.functional.extras import is_nonzero as is_nonzero
@@ -289,9 +300,9 @@ from oneflow.functional.extras import slice_update as slice_update
 from oneflow.functional.extras import to_dlpack as to_dlpack
 from oneflow.functional.extras import use_deterministic_algorithms as use_deterministic_algorithms
 from oneflow.functional.factoring import geqrf as geqrf
-from oneflow.functional.factoring import householder_product as orgqr
-from oneflow.functional.factoring import lu_packed as lu
-from oneflow.functional.factoring import lu_solve_of as lu_solve
+from oneflow.functional.factoring import householder_product as _factoring_householder_product
+from oneflow.functional.factoring import lu_packed as _factoring_lu_packed
+from oneflow.functional.factoring import lu_solve_of as _factoring_lu_solve_of
 from oneflow.functional.factoring import lu_unpack as lu_unpack
 from oneflow.functional.factoring import matrix_exp as matrix_exp
 from oneflow.functional.factoring import ormqr as ormqr
@@ -329,20 +340,20 @@ from oneflow.functional.linear_algebra import einsum as einsum
 from oneflow.functional.linear_algebra import matmul as matmul
 from oneflow.functional.linear_algebra import mm as mm
 from oneflow.functional.linear_algebra import mv as mv
-from oneflow.functional.linear_algebra import outer as ger
+from oneflow.functional.linear_algebra import outer as _linear_algebra_outer
 from oneflow.functional.linear_algebra import outer as outer
 from oneflow.functional.linear_algebra import tensordot as tensordot
 from oneflow.functional.matrices import cholesky_inverse as cholesky_inverse
-from oneflow.functional.matrices import cholesky_method as cholesky
+from oneflow.functional.matrices import cholesky_method as _matrices_cholesky_method
 from oneflow.functional.matrices import cholesky_solve as cholesky_solve
 from oneflow.functional.matrices import det as det
-from oneflow.functional.matrices import inv as inverse
+from oneflow.functional.matrices import inv as _matrices_inv
 from oneflow.functional.matrices import logdet as logdet
 from oneflow.functional.matrices import matrix_power as matrix_power
-from oneflow.functional.matrices import pinv as pinverse
-from oneflow.functional.matrices import qr_of as qr
+from oneflow.functional.matrices import pinv as _matrices_pinv
+from oneflow.functional.matrices import qr_of as _matrices_qr_of
 from oneflow.functional.matrices import slogdet as slogdet
-from oneflow.functional.matrices import svd_of as svd
+from oneflow.functional.matrices import svd_of as _matrices_svd_of
 from oneflow.functional.matrices import triangular_solve as triangular_solve
 from oneflow.functional.methods import as_strided_ as as_strided_
 from oneflow.functional.methods import global_to_global as global_to_global
@@ -449,7 +460,7 @@ from oneflow.functional.shaping import expand as expand
 from oneflow.functional.shaping import flatten as flatten
 from oneflow.functional.shaping import flip as flip
 from oneflow.functional.shaping import meshgrid as meshgrid
-from oneflow.functional.shaping import movedim as moveaxis
+from oneflow.functional.shaping import movedim as _shaping_movedim
 from oneflow.functional.shaping import movedim as movedim
 from oneflow.functional.shaping import permute as permute
 from oneflow.functional.shaping import repeat as repeat
@@ -467,7 +478,7 @@ from oneflow.functional.sliding import as_strided_scatter as as_strided_scatter
 from oneflow.functional.special import digamma as digamma
 from oneflow.functional.special import igamma as igamma
 from oneflow.functional.special import igammac as igammac
-from oneflow.functional.special import multigammaln as mvlgamma
+from oneflow.functional.special import multigammaln as _special_multigammaln
 from oneflow.functional.special import polygamma as polygamma
 from oneflow.functional.special import sinc as sinc
 from oneflow.functional.special import xlogy as xlogy
@@ -623,13 +634,16 @@ def _foreach_tanh(*args: Any, **kwargs: Any) -> Any: ...
 def _foreach_tanh_(*args: Any, **kwargs: Any) -> Any: ...
 def _foreach_trunc(*args: Any, **kwargs: Any) -> Any: ...
 def _foreach_trunc_(*args: Any, **kwargs: Any) -> Any: ...
+_segment_reduce = _small_segment_reduce
 def abs_(input: Tensor) -> Tensor: ...
+absolute = _complex_numbers_abs
 def absolute_(input: Tensor) -> Tensor: ...
 def acos(input: Tensor) -> Tensor: ...
 def acos_(input: Tensor) -> Tensor: ...
 def acosh(input: Tensor) -> Tensor: ...
 def acosh_(input: Tensor) -> Tensor: ...
 def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: builtins.float = ..., alpha: builtins.float = ...) -> Tensor: ...
+adjoint = _arranging_conjugate_transpose
 def all(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 def amax(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 def amin(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
@@ -644,6 +658,7 @@ def arcsin_(input: Tensor) -> Tensor: ...
 def arcsinh(input: Tensor) -> Tensor: ...
 def arcsinh_(input: Tensor) -> Tensor: ...
 def arctan(input: Tensor) -> Tensor: ...
+arctan2 = _arithmetic_atan2
 def arctan_(input: Tensor) -> Tensor: ...
 def arctanh(input: Tensor) -> Tensor: ...
 def arctanh_(input: Tensor) -> Tensor: ...
@@ -662,15 +677,22 @@ def bitwise_and(input: TensorLike, other: TensorLike) -> Tensor: ...
 def bitwise_not(input: Tensor) -> Tensor: ...
 def bitwise_or(input: TensorLike, other: TensorLike) -> Tensor: ...
 def bitwise_xor(input: TensorLike, other: TensorLike) -> Tensor: ...
+bool = _dtype_bool_
 def cat(tensors: Sequence[Tensor], dim: builtins.int = ..., *, axis: builtins.int = ...) -> Tensor: ...
+cdouble = _dtype_complex128
 def ceil(input: Tensor) -> Tensor: ...
 def ceil_(input: Tensor) -> Tensor: ...
 def celu(input: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor: ...
+cfloat = _dtype_complex64
+char = _dtype_int8
+cholesky = _matrices_cholesky_method
 def chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = ..., *, axis: builtins.int = ...) -> tuple[Tensor, ...]: ...
 def clamp_(input: Tensor, min: Number | Tensor | None = ..., max: Number | Tensor | None = ...) -> Tensor: ...
 def clamp_max_(input: Tensor, max: Number | Tensor) -> Tensor: ...
 def clamp_min_(input: Tensor, min: Number | Tensor) -> Tensor: ...
+clip = _elementwise_clamp
 def clip_(input: Tensor, min: Number | Tensor | None = ..., max: Number | Tensor | None = ...) -> Tensor: ...
+complex = _complex_numbers_make
 def concat(tensors: Sequence[Tensor], dim: builtins.int = ..., *, axis: builtins.int = ...) -> Tensor: ...
 def concatenate(tensors: Sequence[Tensor], dim: builtins.int = ..., *, axis: builtins.int = ...) -> Tensor: ...
 def conj_physical_(input: Tensor) -> Tensor: ...
@@ -687,10 +709,15 @@ def cumprod(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = ..., 
 def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = ..., axis: builtins.int = ...) -> Tensor: ...
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = ..., *, dx: builtins.float | None = ..., dim: builtins.int = ..., axis: builtins.int = ...) -> Tensor: ...
 def deg2rad_(input: Tensor) -> Tensor: ...
+device = _device_Device
+diag_embed = _arranging_diag_embed_dims
 def diff(input: Tensor, n: builtins.int = ..., dim: builtins.int = ..., prepend: Tensor | None = ..., append: Tensor | None = ..., *, axis: builtins.int = ...) -> Tensor: ...
 def div_(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = ...) -> Tensor: ...
+divide = _arithmetic_div
 def divide_(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = ...) -> Tensor: ...
+double = _dtype_float64
 def dropout_(input: Tensor, p: builtins.float = ..., training: builtins.bool = ..., inplace: builtins.bool = ..., generator: Generator | None = ..., *, addend: Tensor | None = ...) -> Tensor: ...
+dtype = _dtype_DType
 def erf(input: Tensor) -> Tensor: ...
 def erf_(input: Tensor) -> Tensor: ...
 def erfc(input: Tensor) -> Tensor: ...
@@ -706,15 +733,20 @@ def expm1_(input: Tensor) -> Tensor: ...
 def fill_(input: Tensor, value: Tensor | Number) -> Tensor: ...
 def fix(input: Tensor) -> Tensor: ...
 def fix_(input: Tensor) -> Tensor: ...
+float = _dtype_float32
 def floor(input: Tensor) -> Tensor: ...
 def floor_(input: Tensor) -> Tensor: ...
 def frac_(input: Tensor) -> Tensor: ...
 def gather(input: Tensor, dim: builtins.int, index: Tensor, sparse_grad: builtins.bool = ..., *, axis: builtins.int = ...) -> Tensor: ...
 def gcd_(input: Tensor, other: Tensor) -> Tensor: ...
 def gelu(input: Tensor, approximate: str = 'none') -> Tensor: ...
+ger = _linear_algebra_outer
 def gradient(input: Tensor, *, spacing: builtins.float | Tensor | Sequence[builtins.float | Tensor] | None = ..., dim: DimLike = ..., edge_order: builtins.int = ..., axis: DimLike = ...) -> tuple[Tensor, ...]: ...
+greater = _arithmetic_gt
 def greater_(input: TensorLike, other: TensorLike) -> Tensor: ...
+greater_equal = _arithmetic_ge
 def gt_(input: TensorLike, other: TensorLike) -> Tensor: ...
+half = _dtype_float16
 def hardshrink(input: Tensor, lambd: builtins.float = 0.5, inplace: builtins.bool = False) -> Tensor: ...
 def i0(input: Tensor) -> Tensor: ...
 def i0_(input: Tensor) -> Tensor: ...
@@ -725,6 +757,9 @@ def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Tensor | 
 def index_put_(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = ...) -> Tensor: ...
 def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = ..., axis: builtins.int = ...) -> Tensor: ...
 def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, axis: builtins.int = ...) -> Tensor: ...
+int = _dtype_int32
+inverse = _matrices_inv
+is_neg = _complex_numbers_is_conj
 def isfinite(input: Tensor) -> Tensor: ...
 def isinf(input: Tensor) -> Tensor: ...
 def isnan(input: Tensor) -> Tensor: ...
@@ -732,6 +767,8 @@ def kthvalue(input: Tensor, k: builtins.int, dim: builtins.int = ..., keepdim: b
 def lcm_(input: Tensor, other: Tensor) -> Tensor: ...
 def ldexp_(input: Tensor, other: TensorLike) -> Tensor: ...
 def lerp_(start: Tensor, end: Tensor, weight: TensorLike) -> Tensor: ...
+less = _arithmetic_lt
+less_equal = _arithmetic_le
 def lgamma(input: Tensor) -> Tensor: ...
 def log(input: Tensor) -> Tensor: ...
 def log10(input: Tensor) -> Tensor: ...
@@ -750,6 +787,9 @@ def logical_xor(input: TensorLike, other: TensorLike) -> Tensor: ...
 def logit(input: Tensor, eps: builtins.float | None = None) -> Tensor: ...
 def logit_(input: Tensor, eps: builtins.float | None = None) -> Tensor: ...
 def logsumexp(input: Tensor, dim: DimLike, keepdim: builtins.bool = ..., *, axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
+long = _dtype_int64
+lu = _factoring_lu_packed
+lu_solve = _factoring_lu_solve_of
 def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor: ...
 def max(input: Tensor, dim: builtins.int | Tensor | None = ..., keepdim: builtins.bool = ..., *, other: TensorLike | None = ..., axis: builtins.int | Tensor | None = ..., keepdims: builtins.bool = ...) -> Any: ...
 def maximum(input: Tensor, other: Tensor) -> Tensor: ...
@@ -759,6 +799,9 @@ def min(input: Tensor, dim: builtins.int | Tensor | None = ..., keepdim: builtin
 def minimum(input: Tensor, other: Tensor) -> Tensor: ...
 def mish(input: Tensor, inplace: builtins.bool = False) -> Tensor: ...
 def mode(input: Tensor, dim: builtins.int = ..., keepdim: builtins.bool = ..., *, axis: builtins.int = ..., keepdims: builtins.bool = ...) -> Any: ...
+moveaxis = _shaping_movedim
+multiply = _arithmetic_mul
+mvlgamma = _special_multigammaln
 def nan_to_num_(input: Tensor, nan: builtins.float = ..., posinf: builtins.float | None = ..., neginf: builtins.float | None = ...) -> Tensor: ...
 def nanmean(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, dtype: DType | None = ..., axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 def nanmedian(input: Tensor, dim: builtins.int | None = ..., keepdim: builtins.bool = ..., *, axis: builtins.int | None = ..., keepdims: builtins.bool = ...) -> object: ...
@@ -770,9 +813,13 @@ def neg_(input: Tensor) -> Tensor: ...
 def negative(input: Tensor) -> Tensor: ...
 def negative_(input: Tensor) -> Tensor: ...
 def norm(input: Tensor, p: builtins.float | str | None = ..., dim: DimLike = ..., keepdim: builtins.bool = ..., dtype: DTypeLike | None = ..., *, ord: builtins.float | str | None = ..., axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
+not_equal = _arithmetic_ne
+orgqr = _factoring_householder_product
 def pairwise_distance(x1: Tensor, x2: Tensor, p: builtins.float = ..., eps: builtins.float = ..., keepdim: builtins.bool = ..., *, keepdims: builtins.bool = ...) -> Tensor: ...
+pinverse = _matrices_pinv
 def prelu(input: Tensor, weight: Tensor, *, alpha: Tensor = ...) -> Tensor: ...
 def prod(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
+qr = _matrices_qr_of
 def quantile(input: Tensor, q: builtins.float | Tensor, dim: builtins.int | None = ..., keepdim: builtins.bool = ..., *, interpolation: str = ..., axis: builtins.int | None = ..., keepdims: builtins.bool = ...) -> Tensor: ...
 def quick_gelu(input: Tensor) -> Tensor: ...
 def rad2deg_(input: Tensor) -> Tensor: ...
@@ -782,6 +829,8 @@ def relu(input: Tensor, inplace: builtins.bool = False) -> Tensor: ...
 def relu_(input: Tensor, inplace: builtins.bool = False) -> Tensor: ...
 def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float, *, axis: builtins.int = ...) -> Tensor: ...
 def repeat_interleave(input: Tensor, repeats: builtins.int | Tensor, dim: builtins.int | None = ..., *, output_size: builtins.int | None = ..., axis: builtins.int | None = ...) -> Tensor: ...
+resolve_conj = _complex_numbers_resolve
+resolve_neg = _complex_numbers_resolve
 def round_(input: Tensor, *, decimals: builtins.int = ...) -> Tensor: ...
 def rsqrt(input: Tensor) -> Tensor: ...
 def rsqrt_(input: Tensor) -> Tensor: ...
@@ -792,6 +841,7 @@ def select(input: Tensor, dim: builtins.int, index: builtins.int, *, axis: built
 def select_scatter(input: Tensor, src: Tensor, dim: builtins.int, index: builtins.int, *, axis: builtins.int = ...) -> Tensor: ...
 def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor: ...
 def selu_(input: Tensor, inplace: builtins.bool = False) -> Tensor: ...
+short = _dtype_int16
 def sigmoid(input: Tensor) -> Tensor: ...
 def sigmoid_(input: Tensor) -> Tensor: ...
 def sign(input: Tensor) -> Tensor: ...
@@ -819,18 +869,21 @@ def squeeze(input: Tensor, dim: DimLike = ..., *, axis: DimLike = ...) -> Tensor
 def stack(tensors: Sequence[Tensor], dim: builtins.int = ..., *, axis: builtins.int = ...) -> Tensor: ...
 def std(input: Tensor, dim: DimLike = ..., unbiased: builtins.bool | None = ..., keepdim: builtins.bool | None = ..., *, correction: builtins.int | None = ..., axis: DimLike = ..., keepdims: builtins.bool | None = ...) -> Tensor: ...
 def std_mean(input: Tensor, dim: DimLike = ..., unbiased: builtins.bool | None = ..., keepdim: builtins.bool = ..., *, correction: builtins.int | None = ..., axis: DimLike = ..., keepdims: builtins.bool = ...) -> tuple[Tensor, Tensor]: ...
+subtract = _arithmetic_sub
 def sum(input: Tensor, dim: DimLike = ..., keepdim: builtins.bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: builtins.bool = ...) -> Tensor: ...
+svd = _matrices_svd_of
 def take_along_dim(input: Tensor, indices: Tensor, dim: builtins.int | None = ..., *, axis: builtins.int | None = ...) -> Tensor: ...
 def tan(input: Tensor) -> Tensor: ...
 def tan_(input: Tensor) -> Tensor: ...
 def tanh(input: Tensor) -> Tensor: ...
 def tanh_(input: Tensor) -> Tensor: ...
-def tensor_split(input: Tensor, indices_or_sections: Sections, dim: builtins.int = ..., *, axis: builtins.int = ...) -> tuple[Tensor, ...]: ...
+def tensor_split(input: Tensor, indices_or_sections: Sections | None = ..., dim: builtins.int = ..., *, indices: Sections | None = ..., sections: Sections | None = ..., axis: builtins.int = ...) -> tuple[Tensor, ...]: ...
 def threshold(input: Tensor, threshold: builtins.float, value: Number, inplace: builtins.bool = False) -> Tensor: ...
 def threshold_(input: Tensor, threshold: builtins.float, value: Number, inplace: builtins.bool = False) -> Tensor: ...
 def topk(input: Tensor, k: builtins.int, dim: builtins.int | None = ..., largest: builtins.bool = ..., sorted: builtins.bool = ..., *, axis: builtins.int | None = ...) -> Any: ...
 def trapezoid(y: Tensor, x: Tensor | None = ..., *, dx: builtins.float | None = ..., dim: builtins.int = ..., axis: builtins.int = ...) -> Tensor: ...
 def trapz(y: Tensor, x: Tensor | None = ..., *, dx: builtins.float | None = ..., dim: builtins.int = ..., axis: builtins.int = ...) -> Tensor: ...
+true_divide = _arithmetic_div
 def true_divide_(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = ...) -> Tensor: ...
 def trunc(input: Tensor) -> Tensor: ...
 def trunc_(input: Tensor) -> Tensor: ...

@@ -3,7 +3,7 @@
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.operand import DimLike
 from oneflow.functional.arranging import multi_dot as multi_dot
-from oneflow.functional.arranging import vandermonde as vander
+from oneflow.functional.arranging import vandermonde as _arranging_vandermonde
 from oneflow.functional.factoring import householder_product as householder_product
 from oneflow.functional.factoring import ldl_factor as ldl_factor
 from oneflow.functional.factoring import ldl_factor_ex as ldl_factor_ex
@@ -17,7 +17,7 @@ from oneflow.functional.factoring import tensorinv as tensorinv
 from oneflow.functional.factoring import tensorsolve as tensorsolve
 from oneflow.functional.linalg import cond as cond
 from oneflow.functional.linear_algebra import matmul as matmul
-from oneflow.functional.linear_algebra import outer as vector_outer
+from oneflow.functional.linear_algebra import outer as _linear_algebra_outer
 from oneflow.functional.matrices import cholesky as cholesky
 from oneflow.functional.matrices import cholesky_ex as cholesky_ex
 from oneflow.functional.matrices import det as det
@@ -44,5 +44,7 @@ from oneflow.tensor.tensor import Tensor
 def cross(input: Tensor, other: Tensor, dim: int | None = ..., *, axis: int | None = ...) -> Tensor: ...
 def matrix_norm(input: Tensor, ord: float | str = ..., dim: DimLike = ..., keepdim: bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: bool = ...) -> Tensor: ...
 def norm(input: Tensor, ord: float | str | None = ..., dim: DimLike = ..., keepdim: bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: bool = ...) -> Tensor: ...
+vander = _arranging_vandermonde
 def vecdot(x: Tensor, y: Tensor, *, dim: int = ..., axis: int = ...) -> Tensor: ...
 def vector_norm(x: Tensor, ord: float | str = ..., dim: DimLike = ..., keepdim: bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: bool = ...) -> Tensor: ...
+vector_outer = _linear_algebra_outer

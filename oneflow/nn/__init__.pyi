@@ -146,9 +146,9 @@ from oneflow.nn.modules.readers import OFRecordImageDecoder as OFRecordImageDeco
 from oneflow.nn.modules.readers import OFRecordImageDecoderRandomCrop as OFRecordImageDecoderRandomCrop
 from oneflow.nn.modules.readers import OFRecordImageGpuDecoderRandomCropResize as OFRecordImageGpuDecoderRandomCropResize
 from oneflow.nn.modules.readers import OFRecordRawDecoder as OFRecordRawDecoder
-from oneflow.nn.modules.readers import OFRecordRawDecoder as OfrecordRawDecoder
+from oneflow.nn.modules.readers import OFRecordRawDecoder as _readers_OFRecordRawDecoder
 from oneflow.nn.modules.readers import OFRecordReader as OFRecordReader
-from oneflow.nn.modules.readers import OFRecordReader as OfrecordReader
+from oneflow.nn.modules.readers import OFRecordReader as _readers_OFRecordReader
 from oneflow.nn.modules.rnn import GRU as GRU
 from oneflow.nn.modules.rnn import GRUCell as GRUCell
 from oneflow.nn.modules.rnn import LSTM as LSTM
@@ -231,6 +231,8 @@ class Mish(Module):
     inplace: bool
     def __init__(self, inplace: bool = False) -> None: ...
     def forward(self, x: Tensor) -> Tensor: ...
+OfrecordRawDecoder = _readers_OFRecordRawDecoder
+OfrecordReader = _readers_OFRecordReader
 class QuickGELU(Module):
     def __init__(self) -> None: ...
     def forward(self, x: Tensor) -> Tensor: ...

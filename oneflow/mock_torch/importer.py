@@ -28,10 +28,15 @@ TORCH_VERSION = "2.4.0"
 ELSEWHERE = {"torch.ops": "oneflow.compat.torch.libraries"}
 """Modules of PyTorch whose name means something else here."""
 
-OTHER_DEFAULTS = dict.fromkeys(
-    ("AdamW", "Adagrad", "PolynomialLR", "RMSprop"), "oneflow.compat.torch.optim"
-)
-"""Optimizers and schedules that have other defaults, or another order of arguments, in PyTorch."""
+OTHER_FORMS = {
+    **dict.fromkeys(
+        ("AdamW", "Adagrad", "PolynomialLR", "RMSprop"),
+        ("oneflow.optim", "oneflow.compat.torch.optim"),
+    ),
+    "_BaseDataLoaderIter": ("oneflow.utils.data.dataloader", "oneflow.compat.torch.data"),
+}
+"""Names with other defaults, members or another order of arguments in PyTorch: the module (with
+those below it) in which they are asked for, and the one that has PyTorch's form."""
 
 ATTRIBUTE_OPS = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_NAME")
 
@@ -85,8 +90,9 @@ class ModuleWrapper(ModuleType):
         finder.users.add(asking.f_globals.get("__name__", ""))
         if full in ELSEWHERE:
             return importlib.import_module(full)
-        if name in OTHER_DEFAULTS and mock.ours(self.__name__).startswith("oneflow.optim"):
-            return getattr(importlib.import_module(OTHER_DEFAULTS[name]), name)
+        other = OTHER_FORMS.get(name)
+        if other is not None and mock.ours(self.__name__).startswith(other[0]):
+            return getattr(importlib.import_module(other[1]), name)
         try:
             found = getattr(module, name)
         except AttributeError:

@@ -335,3 +335,31 @@ def _printed(code: str, environment: dict[str, str]) -> str:
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_passes_over_loaders_of_others_have_the_members_of_pytorchs() -> None:
+    """A subclass says how a batch is made; torchdata's resumes in the middle of a pass so."""
+    with enable():
+        from torch.utils.data import DataLoader
+        from torch.utils.data._utils.fetch import _DatasetKind
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        class Pass(_BaseDataLoaderIter):
+            def __init__(self, loader: DataLoader) -> None:
+                super().__init__(loader)
+                self.fetcher = _DatasetKind.create_fetcher(
+                    self._dataset_kind, self._dataset, self._auto_collation, self._collate_fn,
+                    self._drop_last,
+                )  # fmt: skip
+
+            def _next_data(self) -> flow.Tensor:
+                made: flow.Tensor = self.fetcher.fetch(self._next_index())
+                return made
+
+        loader = DataLoader(list(range(7)), batch_size=3)
+        found = Pass(loader)
+        assert [batch.tolist() for batch in found] == [[0, 1, 2], [3, 4, 5], [6]]
+        assert (len(found), found._num_yielded, found._timeout, found._num_workers) == (3, 3, 0, 0)
+        found._reset(loader)
+        assert next(found).tolist() == [0, 1, 2]
+        assert isinstance(iter(loader), _BaseDataLoaderIter)

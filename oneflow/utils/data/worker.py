@@ -118,20 +118,23 @@ class Work:
 
 
 class Fetcher:
-    """Makes batches of a data set, in a worker or in the main process."""
+    """Makes batches of a data set, in a worker or in the main process.
+
+    stream: the pass over an IterableDataset, None of others. is_over: whether it has ended.
+    """
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self._stream: Iterator[Any] | None = iter(work.dataset) if work.is_stream else None
-        self._is_over = False
+        self.stream: Iterator[Any] | None = iter(work.dataset) if work.is_stream else None
+        self.is_over = False
 
     def fetch(self, indices: object) -> Any:
         """The batch at `indices` (for a stream: of as many samples). Raises StopIteration at a
         stream's end.
         """
         work = self.work
-        if self._stream is not None:
-            return work.collate(self._following(self._stream, indices))
+        if self.stream is not None:
+            return work.collate(self._following(self.stream, indices))
         if not work.is_batched:
             return work.collate(work.dataset[indices])
         several = getattr(work.dataset, "__getitems__", None)
@@ -144,10 +147,10 @@ class Fetcher:
         samples: list[Any] = []
         wanted = len(cast("Sequence[object]", indices)) if self.work.is_batched else 1
         try:
-            while len(samples) < wanted and not self._is_over:
+            while len(samples) < wanted and not self.is_over:
                 samples.append(next(stream))
         except StopIteration:
-            self._is_over = True
+            self.is_over = True
         if not samples or (self.work.drop_last and len(samples) < wanted):
             raise StopIteration
         return samples if self.work.is_batched else samples[0]

@@ -42,16 +42,21 @@ def roi_align(
     aligned: bool = False,
 ) -> Tensor:
     """Means of bilinear reads in the cells of boxes (R, 5): (R, C, pooled_h, pooled_w)."""
-    pooled = []
+    rows, columns = [], []
     for roi in rois.detach().tolist():
         left, top, right, bottom = (c * spatial_scale - 0.5 * aligned for c in roi[1:])
-        sides = []
-        for low, high, cells, line in (
-            (top, bottom, pooled_h, x[0, 0, :, 0]),
-            (left, right, pooled_w, x[0, 0, 0]),
+        for found, low, high, cells, line in (
+            (rows, top, bottom, pooled_h, x[0, 0, :, 0]),
+            (columns, left, right, pooled_w, x[0, 0, 0]),
         ):
             length = high - low if aligned else max(high - low, 1.0)
             points = sampling_ratio if sampling_ratio > 0 else math.ceil(length / cells)
-            sides.append(_weights(low, length, cells, points, line.detach()))
-        pooled.append(sides[0] @ x[int(roi[0])] @ sides[1].T)
-    return torch.stack(pooled) if pooled else x.new_zeros(0, x.shape[1], pooled_h, pooled_w)
+            found.append(_weights(low, length, cells, points, line.detach()))
+    out = x.new_zeros(len(rois), x.shape[1], pooled_h, pooled_w)
+    for image in range(len(x)):
+        own = (rois[:, 0].detach() == image).nonzero().flatten().tolist()
+        if own:
+            sides = (torch.stack([side[r] for r in own]) for side in (rows, columns))
+            made = torch.einsum("riy,cyx,rjx->rcij", next(sides), x[image], next(sides))
+            out = out.index_copy(0, torch.tensor(own), made)
+    return out

@@ -1,0 +1,26 @@
+"""a run without a network: scalars, histograms and images of tensors; watch of gradients."""
+
+from tests.clients.inputs import fill, folder, numbers, shares
+
+PACKAGES = "wandb pillow"
+
+
+def task_run(torch):
+    import wandb
+
+    where = folder()
+    with wandb.init(mode="offline", dir=str(where), project="p", settings={"silent": True}) as run:
+        model = fill(torch.nn.Linear(4, 2))
+        run.watch(model, log="all", log_freq=1)
+        for step in range(2):
+            loss = model(torch.tensor(numbers(3, 4))).square().mean()
+            loss.backward()
+            run.log({"loss": loss, "hist": wandb.Histogram(model.weight.detach()), "step": step})
+        picture = wandb.Image(torch.tensor(shares(3, 8, 9)))
+        run.log({"picture": picture})
+        told = float(run.summary["loss"])
+    return {
+        "loss": told,
+        "size": list(picture.image.size),
+        "written": len(list(where.rglob("*.wandb"))),
+    }

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class Parameter(Tensor):
+class ParameterClass(type):
+    """The class of Parameter. A program with subclasses of Tensor lets `isinstance` find tensors of
+    these that are parameters (compat/torch/subclasses.py).
+    """
+
+
+class Parameter(Tensor, metaclass=ParameterClass):
     """`Parameter(data, requires_grad=True)`: over the memory of `data`, without its history.
 
     data: a tensor, or what `tensor()` takes. Assigned to a module's attribute it becomes one of its

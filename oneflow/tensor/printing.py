@@ -20,9 +20,6 @@ from oneflow.tensor.devices import to_host
 from oneflow.tensor.number_text import PrintOptions, array_text, shown_positions
 from oneflow.tensor.tensor import Tensor, device_type
 
-_INDENT = len("tensor(")
-
-
 _PROFILES = {
     "default": PrintOptions(),
     "short": PrintOptions(precision=2, edgeitems=2),
@@ -58,9 +55,11 @@ def set_printoptions(
 
 def tensor_text(x: Tensor) -> str:
     """The repr of a tensor. Of a global one every rank of the world must ask."""
-    shown = _shown(x)
+    shown, kind = _shown(x), type(x)
+    is_own = kind.__module__.partition(".")[0] != "oneflow"  # a class of a program has a name here
+    head = f"{kind.__name__}(" if is_own else "tensor("
     suffix = [
-        "..." if shown is None else array_text(shown, x.meta.shape, _options, _INDENT),
+        "..." if shown is None else array_text(shown, x.meta.shape, _options, len(head)),
         *_layout(x),
     ]
     if x.value is not None:
@@ -72,7 +71,8 @@ def tensor_text(x: Tensor) -> str:
         suffix.append(f"grad_fn={x._grad_fn!r}")
     elif x._requires_grad:
         suffix.append("requires_grad=True")
-    return _join(suffix)
+    text = _join(head, suffix)
+    return f"Parameter({text})" if "_is_param" in vars(x) else text
 
 
 def _layout(x: Tensor) -> list[str]:
@@ -81,14 +81,14 @@ def _layout(x: Tensor) -> list[str]:
     return [f"device='{x._device}'"] if device_type(x) != "cpu" else []
 
 
-def _join(parts: list[str]) -> str:
+def _join(head: str, parts: list[str]) -> str:
     """Parts in one line if it fits, else what does not fit goes to lines of its own."""
-    text = "tensor(" + parts[0]
+    text = head + parts[0]
     width = len(text.rsplit("\n", 1)[-1]) + 1
     for part in parts[1:]:
         if width + len(part) + 2 > _options.linewidth:
-            text += ",\n" + " " * _INDENT + part
-            width = _INDENT + len(part)
+            text += ",\n" + " " * len(head) + part
+            width = len(head) + len(part)
         else:
             text += ", " + part
             width += len(part) + 2

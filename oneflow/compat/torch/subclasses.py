@@ -6,6 +6,7 @@ instance ask its class, by `__torch_function__`, what to do. A program without o
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from oneflow import surfaces
 from oneflow.core.errors import CallError, OneFlowError
 from oneflow.functional.shaping import view_as
-from oneflow.nn.parameter import Parameter
+from oneflow.nn.parameter import Parameter, ParameterClass
 from oneflow.tensor.tensor import MEMBERS, Tensor
 
 T = TypeVar("T", bound=Tensor)
@@ -28,6 +29,7 @@ SPACES = {
     "linalg": "oneflow.linalg",
     "special": "oneflow.special",
     "fft": "oneflow.fft",
+    "autograd": "oneflow.autograd",
 }
 """The namespaces of functions that ask the classes of their arguments, and their modules."""
 
@@ -36,10 +38,26 @@ OPERATORS = (
     *("itruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul", "rmatmul"),
     *("neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "eq", "ne", "lt"),
     *("le", "gt", "ge", "getitem", "setitem", "len", "contains", "bool", "int", "float", "index"),
+    "repr",
 )
-SAME = ("add", "sub", "mul", "matmul", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge")
-NAMED = {f"__{name}__": name for name in SAME} | {"__truediv__": "div"}
+SAME = ("add", "sub", "mul", "matmul", "neg", "abs", "pow", "ne", "lt", "le", "gt", "ge")
+NAMED = {f"__{name}__": name for name in SAME} | {
+    "__truediv__": "div",
+    "__iadd__": "add_",
+    "__isub__": "sub_",
+    "__imul__": "mul_",
+    "__itruediv__": "div_",
+    "__mod__": "remainder",
+    "__pos__": "positive",
+    "__radd__": "add",
+    "__rmul__": "mul",
+    "__rand__": "bitwise_and",
+    "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor",
+}
 """Operators that a class is asked about under the name of the method that does the same."""
+OWN_NAMES = {"__rtruediv__": "__rdiv__"}
+"""Operators that PyTorch names in another way than Python."""
 
 WRAPPED_PROPERTIES = ("T", "mT", "H", "mH", "data", "real", "imag")
 """Properties whose values are tensors that keep the class."""
@@ -96,6 +114,8 @@ def take_subclass(kind: type[Tensor]) -> None:
 def _begin() -> None:
     _begun.append(True)
     type.__setattr__(Tensor, "__torch_function__", classmethod(_default))
+    _name_methods()
+    _let_parameters_keep_their_class()
     surfaces.asking = _asking
     for space, module in SPACES.items():
         here = sys.modules.get(module)
@@ -105,11 +125,77 @@ def _begin() -> None:
                 vars(here)[name] = _asking(space, found)
 
 
+def _name_methods() -> None:
+    """Give methods and operators the names under which PyTorch asks a class about them. One that
+    has several public names becomes one function for each.
+    """
+    operators = [f"__{name}__" for name in OPERATORS]
+    for name in (*operators, *(n for n in dir(Tensor) if not n.startswith("_"))):
+        found, wanted = getattr(Tensor, name, None), OWN_NAMES.get(name, name)
+        if not isinstance(found, FunctionType) or found.__name__ == wanted or name in NAMED:
+            continue
+        if isinstance(inspect.getattr_static(Tensor, name), staticmethod):
+            continue
+        known: object = getattr(Tensor, found.__name__, None)
+        if known is found:
+            type.__setattr__(Tensor, name, _named(found, wanted))
+        else:
+            found.__name__ = wanted
+
+
+def _named(function: FunctionType, name: str) -> FunctionType:
+    """The same function under another name."""
+    made = FunctionType(
+        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
+    )
+    for key in ("__kwdefaults__", "__module__", "__doc__", "__annotations__"):
+        setattr(made, key, getattr(function, key))
+    vars(made).update(vars(function))
+    return made
+
+
+def _is_parameter(cls: type, value: object) -> bool:
+    """Tell whether `isinstance` finds a value to be a parameter, of which one may have been made
+    that kept its class."""
+    if type.__instancecheck__(cls, value):
+        return True
+    return cls is Parameter and isinstance(value, Tensor) and "_is_param" in vars(value)
+
+
+def _let_parameters_keep_their_class() -> None:
+    """Let `nn.Parameter(x)` of an instance of a program's class be one of that class."""
+    make: Any = Parameter.__new__
+
+    def new(cls: type[Parameter], data: object = None, requires_grad: bool = True) -> Any:
+        kind = type(data)
+        if cls is not Parameter or not isinstance(data, Tensor) or not _is_kept(kind):
+            return make(cls, data, requires_grad)
+        made: Any = data.detach()
+        given = type(made)
+        if given is not kind:
+            raise CallError(
+                f"Parameter: detach() of a {kind.__name__} gave a {given.__name__}; it must give "
+                "an instance of the same class"
+            )
+        made.requires_grad = requires_grad
+        made._is_param = True
+        return made
+
+    type.__setattr__(Parameter, "__new__", staticmethod(new))
+    type.__setattr__(ParameterClass, "__instancecheck__", _is_parameter)
+
+
+def _is_kept(kind: type) -> bool:
+    return _is_users(kind) and not issubclass(kind, Parameter)
+
+
 def _asking(space: str, function: object) -> Any:
     """A function that asks the classes of its arguments."""
     if space not in SPACES or not isinstance(function, FunctionType):
         return function
-    return function if function.__name__ in ASK_NOBODY else _asking_always(function)
+    if function.__name__ in ASK_NOBODY or (space == "autograd" and function.__name__ != "grad"):
+        return function
+    return _asking_always(function)
 
 
 @cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from oneflow import surfaces
 from oneflow.core.dtype import DTypeLike, dtype_of, int8, int32, int64
 from oneflow.core.errors import ArgumentError, CallError, DTypeError, ShapeError
@@ -56,8 +58,9 @@ def segment_reduce(
     if not isinstance(data, Tensor):
         raise CallError(f"segment_reduce: argument 0 must be a tensor, got {data!r:.80}")
     reduce = {"amax": "max", "amin": "min"}.get(reduce, reduce)
-    if not isinstance(axis, int):
+    if not isinstance(axis, (int, np.integer)):
         raise CallError(f"segment_reduce: axis must be an int, got {axis!r:.80}")
+    axis = int(axis)
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"segment_reduce: reduce is one of {list(REDUCTIONS)}, got {reduce!r}")
     if (lengths is None) == (offsets is None):

@@ -498,3 +498,7 @@ def test_segments_under_the_names_of_scatter() -> None:
         for m in (flow, torch)
     ]
     assert found[0].tolist() == found[1].tolist()
+
+
+def test_parts_of_a_size_under_the_name_of_the_method() -> None:
+    assert [len(x) for x in flow.arange(5).split(split_size=2)] == [2, 2, 1]

@@ -17,6 +17,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from oneflow import surfaces
+
 
 class Kind(NamedTuple):
     """A type of values: whether a value is one, and the way to simple values and back."""
@@ -59,7 +61,31 @@ def _namespace(items: dict[str, Any]) -> argparse.Namespace:
     return made
 
 
+LAYOUTS = ("sparse_coo", "sparse_csr", "sparse_csc")
+
+
+def _is_sparse(value: object) -> bool:
+    return getattr(getattr(value, "layout", None), "name", None) in LAYOUTS
+
+
+def _from_sparse(value: object) -> list[Any]:
+    """The layout, size, positions and values of a sparse tensor, and whether they are coalesced."""
+    whole: Any = value
+    x = whole.to_sparse()
+    return [whole.layout.name, list(x.shape), x._indices(), x._values(), x.is_coalesced()]
+
+
+def _to_sparse(parts: list[Any]) -> Any:
+    layout, size, indices, values, coalesced = parts
+    if layout not in LAYOUTS:
+        raise ValueError(f"{layout!r} is no layout of sparse tensors")
+    make = surfaces.find("flow", "sparse_coo_tensor")
+    made = make(indices, values, size, is_coalesced=coalesced)
+    return made.to_sparse(layout=surfaces.find("flow", layout))
+
+
 KINDS: dict[str, Kind] = {
+    "sparse": Kind(_is_sparse, _from_sparse, _to_sparse),
     "namespace": Kind(
         _of(argparse.Namespace, SimpleNamespace), lambda v: dict(vars(v)), _namespace
     ),

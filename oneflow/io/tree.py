@@ -30,6 +30,7 @@ from oneflow.io.container import has_form
 from oneflow.kernels.array import Array
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.formats import strided
 from oneflow.tensor.tensor import Tensor, needs_data
 
 MAX_DEPTH = 200
@@ -133,7 +134,7 @@ class Encoder:
         return form
 
     def _leaf(self, value: object, where: str, depth: int) -> Json:
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and value.layout is strided:
             return self._tensor(value, where, depth)
         if isinstance(value, np.ndarray):
             return self._array(value, where)

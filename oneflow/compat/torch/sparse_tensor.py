@@ -17,7 +17,7 @@ from oneflow.compat.torch.layouts import sparse_coo, sparse_csc, sparse_csr
 from oneflow.compat.torch.subclasses import OPERATORS, answer_calls, answering, without_subclasses
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType, DTypeLike, dtype_of, int64
-from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
+from oneflow.core.errors import DTypeError, OneFlowError, PositionError, ShapeError
 from oneflow.core.operand import Number
 from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
@@ -564,6 +564,24 @@ def masked(input: Tensor, mask: SparseTensor) -> SparseTensor:
     return mask._with(picked)
 
 
+def _copied_from(x: SparseTensor, other: SparseTensor, non_blocking: bool = False) -> SparseTensor:
+    """Take the values and positions of another sparse tensor of the same shape and layout."""
+    if not isinstance(other, SparseTensor) or x.shape != other.shape:
+        raise ShapeError(f"copy_: a sparse tensor {x.shape} takes one like it, got {other.shape}")
+    x._replace(other.to_sparse(layout=x._kind).to(x.device, x.dtype))
+    return x
+
+
+def _item(x: SparseTensor, index: int) -> SparseTensor | Tensor:
+    """The slice at a position of the first dim. Raises OneFlowError for any other index."""
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise OneFlowError("sparse tensors take one integer as an index; use to_dense()")
+    if not -len(x) <= index < len(x):
+        raise PositionError(f"index {index} is out of range for the size {tuple(x.shape)}")
+    row = selected(x, 0, arange(index % len(x), index % len(x) + 1, device=x.device))
+    return summed(row, 0) if x._kind is sparse_coo else summed(row.to_sparse(), 0)
+
+
 def _sizes(x: SparseTensor, dim: int | None = None) -> Size | int:
     return x.shape if dim is None else int(x.shape[dim])
 
@@ -595,6 +613,9 @@ HANDLERS: dict[str, Handler] = {
     "type_as": lambda x, other: x.to(other.dtype),
     "sum": summed,
     "transpose": transposed,
+    "copy_": _copied_from,
+    "getitem": _item,
+    "zeros_like": lambda x: x._with(x._elements * 0),
     "index_select": selected,
     "is_same_size": lambda x, other: x.shape == other.shape,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,26 @@ def test_modules_keep_and_move_sparse_buffers() -> None:
     twin = copy.deepcopy(net)
     assert twin.adj is not net.adj and twin.adj.is_sparse
     assert list(net.state_dict()) == ["weight", "bias"]
+
+
+def test_checkpoints_hold_sparse_buffers(tmp_path: Path) -> None:
+    nets = [flow.nn.Linear(2, 2) for _ in range(2)]
+    for net, matrix in zip(nets, (flow.tensor([[0.0, 3.0], [4.0, 0.0]]), flow.eye(2)), strict=True):
+        net.register_buffer("adj", matrix.to_sparse())
+        net.register_buffer("rows", matrix.to_sparse_csr())
+    flow.save(nets[0].state_dict(), tmp_path / "state")
+    state = flow.load(tmp_path / "state")
+    assert state["rows"].layout is flow.sparse_csr and state["adj"].is_coalesced()
+    nets[1].load_state_dict(state)
+    for name in ("adj", "rows"):
+        assert getattr(nets[1], name).to_dense().tolist() == [[0.0, 3.0], [4.0, 0.0]]
+
+
+def test_one_row_of_a_sparse_tensor() -> None:
+    found = [m.tensor(DENSE).to_sparse()[-1] for m in (torch, flow)]
+    same(plain(found[0]), plain(found[1]))
+    with pytest.raises(IndexError, match="out of range"):
+        coo(flow)[4]
 
 
 def test_what_has_no_sparse_form_says_so() -> None:

@@ -20,8 +20,9 @@ from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
-from oneflow.core.whole_files import PendingFile
+from oneflow.core.whole_files import PendingFile, write_whole
 from oneflow.distributed.world import world
+from oneflow.io import pickles
 from oneflow.io.agree import agree, named_locally
 from oneflow.io.assemble import MapLocation, assemble, mapped
 from oneflow.io.container import Writer, dtype_named
@@ -57,7 +58,8 @@ def save(
 
     A module is stored as the name of its class and what it holds. Of a module with a class of
     the program's own, with hooks or with functions as attributes, save the state_dict(); of one in
-    DistributedDataParallel save `.module`.
+    DistributedDataParallel save `.module`. Under ONEFLOW_ALLOW_PICKLE=1 a process alone writes
+    what has no form in a checkpoint as a pickle, which `load(weights_only=False)` reads.
 
     A file or a folder becomes visible when it is complete and on the disk; before, an older one of
     the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all
@@ -72,12 +74,15 @@ def save(
     elif any(found.is_global for found in tree.found):
         save_shards(tree, path_or_buffer)
     else:
-        _save_alone(tree, path_or_buffer, save_as_external_data)
+        _save_alone(obj, tree, path_or_buffer, save_as_external_data)
 
 
-def _save_alone(tree: Encoder, target: Target, as_folder: bool) -> None:
+def _save_alone(obj: object, tree: Encoder, target: Target, as_folder: bool) -> None:
     if tree.error is not None:
-        raise tree.error
+        if as_folder or not pickles.are_allowed():
+            raise tree.error
+        _write_pickle(pickles.pickled(obj), target)
+        return
     found = named_locally(tree)
     output = _Output(target, as_folder)
     try:
@@ -88,6 +93,34 @@ def _save_alone(tree: Encoder, target: Target, as_folder: bool) -> None:
     except BaseException:
         output.abort()
         raise
+
+
+def _write_pickle(data: bytes, target: Target) -> None:
+    file = as_open(target)
+    if file is None:
+        write_whole(as_path(target), data)
+    else:
+        file.write(data)
+
+
+def _pickle_at(path: Target) -> bytes | None:
+    """The bytes of a file with a pickle; None for any other."""
+    file = as_open(path)
+    if file is not None:
+        if not file.seekable():
+            return None
+        place = file.tell()
+        data: bytes = file.read(len(pickles.HEAD))
+        is_one = pickles.is_pickle(data)
+        data += file.read() if is_one else b""
+        file.seek(place)
+        return data if is_one else None
+    found = as_path(path)
+    if not found.is_file():
+        return None
+    with found.open("rb") as opened:
+        data = opened.read(len(pickles.HEAD))
+        return data + opened.read() if pickles.is_pickle(data) else None
 
 
 def _save_on(rank: int, tree: Encoder, target: Target, as_folder: bool) -> None:
@@ -213,8 +246,9 @@ def load(
     With a placement (and sbp) each rank reads of such a folder what it will hold there; a function
     gets the tensor laid out as said above.
 
-    weights_only, mmap, pickle_module: accepted: no file's code is ever run, and tensors are read
-    one at a time.
+    weights_only: False reads a pickle that `save` wrote under ONEFLOW_ALLOW_PICKLE=1, if that is
+    set here, too; no other file's code is ever run.  mmap, pickle_module: accepted: tensors are
+    read one at a time.
 
     Raises CheckpointError for a file that is damaged or asks for anything but values and tensors,
     on all ranks if they read together.
@@ -229,6 +263,10 @@ def load(
         return _load_from(global_src_rank, path, map_location, support_pytorch_format)
     if is_sharded(path):
         return load_shards(as_path(path), map_location)
+    data = _pickle_at(path)
+    if data is not None:
+        value = pickles.unpickled(data, "the buffer" if as_open(path) else str(path), weights_only)
+        return value if map_location is None else mapped(value, map_location)
     source = open_source(path, support_pytorch_format)
     if isinstance(source, Foreign):
         return source.value if map_location is None else mapped(source.value, map_location)

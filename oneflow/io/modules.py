@@ -35,7 +35,7 @@ def class_name(module: Module, where: str) -> str:
         raise CheckpointError(
             f"save: {where} is a {kind.__module__}.{kind.__qualname__}, a class of the program's "
             "own, and a checkpoint holds no code; save its state_dict(), and load_state_dict() it "
-            "into a module that the program makes"
+            "into a module that the program makes, or set ONEFLOW_ALLOW_PICKLE=1 to write a pickle"
         )
     hooks = [name for name in HOOK_KINDS if vars(module)[name]]
     if hooks:

@@ -210,6 +210,36 @@ def _as_strided_update(x: Tensor, part: Tensor, *, stride: tuple[int, ...], offs
     return made
 
 
+def _roi_align(x: Tensor, boxes: Tensor, index: Tensor, **attrs: Attr) -> Tensor:
+    """The images of all samples, and the boxes, as those of one."""
+    count, images, *_ = x.meta.shape
+    places = _in_line(_own_positions(index, images, 0))
+    made: Tensor = call(
+        find_op("roi_align"), _filters(x), _filters(boxes), _as(places, index), **attrs
+    )
+    first, *rest = made.meta.shape
+    return shaped(made, (count, first // count, *rest))
+
+
+def _roi_align_grad(
+    d: Tensor, boxes: Tensor, index: Tensor, *, shape: tuple[int, ...], **attrs: Attr
+) -> Tensor:
+    count, (images, *own) = d.meta.shape[0], shape
+    places = _in_line(_own_positions(index, images, 0))
+    operands = _filters(d), _filters(boxes), _as(places, index)
+    whole = (count * images, *own)
+    made: Tensor = call(find_op("roi_align_grad"), *operands, shape=whole, **attrs)
+    return shaped(made, (count, images, *made.meta.shape[1:]))
+
+
+def _in_line(index: Tensor) -> Tensor:
+    return shaped(index, (prod(index.meta.shape),))
+
+
+def _as(index: Tensor, like: Tensor) -> Tensor:
+    return cast(index, dtype=like.meta.dtype)
+
+
 def _reshape(x: Tensor, *, shape: tuple[int, ...]) -> Tensor:
     """A reshape of no elements, of which signatures say nothing."""
     return shaped(x, (x.meta.shape[0], *shape))
@@ -225,6 +255,8 @@ OF_WHOLES: dict[str, Callable[..., Any]] = {
     "gather": _gather,
     "gather_grad": _gather_grad,
     "reshape": _reshape,
+    "roi_align": _roi_align,
+    "roi_align_grad": _roi_align_grad,
 }
 """`rule(*wholes, **attrs)`: all operands, and all results, have the samples in dim 0."""
 

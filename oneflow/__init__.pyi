@@ -78,7 +78,7 @@ from oneflow.compat.torch.layouts import sparse_coo as sparse_coo
 from oneflow.compat.torch.layouts import sparse_csc as sparse_csc
 from oneflow.compat.torch.layouts import sparse_csr as sparse_csr
 from oneflow.compat.torch.settings import get_autocast_dtype as get_autocast_dtype
-from oneflow.compat.torch.settings import get_default_device as get_default_device
+from oneflow.functional.extras import get_default_device as get_default_device
 from oneflow.compat.torch.settings import get_deterministic_debug_mode as get_deterministic_debug_mode
 from oneflow.compat.torch.settings import get_device_module as get_device_module
 from oneflow.compat.torch.settings import get_float32_matmul_precision as get_float32_matmul_precision

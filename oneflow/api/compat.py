@@ -21,7 +21,7 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "compat.torch.settings",
         "flow",
-        "get_autocast_dtype get_default_device get_deterministic_debug_mode get_device_module "
+        "get_autocast_dtype get_deterministic_debug_mode get_device_module "
         "get_float32_matmul_precision get_num_interop_threads get_num_threads "
         "is_autocast_cpu_enabled set_autocast_dtype set_default_device "
         "set_float32_matmul_precision "

@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 
 from oneflow.amp import autocasting
-from oneflow.core.device import Device, DeviceLike, chosen_device, set_chosen_device
+from oneflow.core.device import Device, DeviceLike, set_chosen_device
 from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError, DeviceError
 from oneflow.core.no_effect import without_effect
@@ -101,11 +101,6 @@ def get_device_module(device: DeviceLike | None = None) -> ModuleType:
 def set_default_device(device: DeviceLike | None) -> None:
     """Choose where functions make tensors in this thread if they are not told; None: on the CPU."""
     set_chosen_device(None if device is None else Device(device))
-
-
-def get_default_device() -> Device:
-    """Return the device on which functions make tensors if they are not told."""
-    return chosen_device() or Device("cpu")
 
 
 def set_vital(group: str, name: str, value: str) -> bool:

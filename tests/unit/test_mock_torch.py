@@ -363,3 +363,11 @@ def test_passes_over_loaders_of_others_have_the_members_of_pytorchs() -> None:
         found._reset(loader)
         assert next(found).tolist() == [0, 1, 2]
         assert isinstance(iter(loader), _BaseDataLoaderIter)
+
+        class Loader(DataLoader):
+            def __init__(self, data: list[int]) -> None:  # as torchdata's: without the parent's
+                vars(self).update(
+                    dataset=data, _dataset_kind=0, sampler=range(len(data)), batch_sampler=None
+                )
+
+        assert len(Loader([1, 2, 3])) == 3

@@ -181,7 +181,7 @@ class DataLoader:
 
     def __len__(self) -> int:
         """Number of batches; of samples without batching."""
-        if self.is_stream:
+        if self._dataset_kind == DatasetKind.Iterable:  # which subclasses of others set as well
             size = length(self.dataset)
             if self.batch_size is None:
                 return size
@@ -346,6 +346,7 @@ def _as_loader(loader: DataLoader) -> DataLoader:
     names += "multiprocessing_context prefetch_factor pin_memory"
     for name in names.split():
         setattr(made, name, getattr(loader, name))
+    made._dataset_kind = loader._dataset_kind
     made.is_stream = loader._dataset_kind == DatasetKind.Iterable
     made.sampler = loader._index_sampler
     made.batch_sampler = made.sampler if loader._auto_collation else None

@@ -1,5 +1,5 @@
 """attributions of a convolutional and of a linear model: gradients, Integrated Gradients, DeepLift,
-occlusion, ablation, layers and neurons, Grad-CAM, noise tunnels without noise, TCAV's inputs."""
+occlusion, ablation, Shapley values, layers and neurons, Grad-CAM."""
 
 from tests.clients.inputs import fill, numbers
 

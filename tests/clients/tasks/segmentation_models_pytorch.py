@@ -16,8 +16,10 @@ def task_architectures(torch):
 
     found = {}
     for name in ARCHITECTURES:
-        model = fill(getattr(smp, name)("resnet18", encoder_weights=None, classes=2)).eval()
-        x = torch.tensor(numbers(1, 3, 128, 128), requires_grad=True)
+        model = (
+            fill(getattr(smp, name)("resnet18", encoder_weights=None, classes=2)).eval().double()
+        )
+        x = torch.tensor(numbers(1, 3, 128, 128)).double().requires_grad_()
         out = model(x)
         out.square().mean().backward()
         found[name], found[f"{name} d x"] = out, x.grad

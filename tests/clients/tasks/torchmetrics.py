@@ -7,7 +7,6 @@ from tests.clients.inputs import integers, numbers, shares
 from tests.clients.vision_ops import torchvision_of
 
 PACKAGES = "torchmetrics torchvision"
-REFUSED = {"task_clustering": "torch.sparse"}
 
 
 def _computed(metric, *batches):

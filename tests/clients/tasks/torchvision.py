@@ -15,6 +15,14 @@ TIME_LIMIT_S = 1500
 REFUSED = {"task_feature_extraction": "torch.fx"}
 
 
+FEW = {
+    "min_size": 96, "max_size": 128,
+    "rpn_pre_nms_top_n_train": 200, "rpn_post_nms_top_n_train": 100,
+    "rpn_pre_nms_top_n_test": 200, "rpn_post_nms_top_n_test": 100, "box_batch_size_per_image": 64,
+}  # fmt: skip
+"""Settings of detectors in two stages for few proposals."""
+
+
 def _detected(torch, name, *, classes=4, masks=False, points=0, **sizes):
     torchvision_of(torch)
     from torchvision.models import detection
@@ -57,21 +65,15 @@ def _detected(torch, name, *, classes=4, masks=False, points=0, **sizes):
 
 
 def task_faster_rcnn(torch):
-    return _detected(torch, "fasterrcnn_mobilenet_v3_large_fpn", min_size=120, max_size=160)
+    return _detected(torch, "fasterrcnn_mobilenet_v3_large_fpn", **FEW)
 
 
 def task_mask_rcnn(torch):
-    return _detected(
-        torch, "maskrcnn_resnet50_fpn", masks=True, min_size=96, max_size=128,
-        rpn_pre_nms_top_n_train=200, rpn_post_nms_top_n_train=100, box_batch_size_per_image=64,
-    )  # fmt: skip
+    return _detected(torch, "maskrcnn_resnet50_fpn", masks=True, **FEW)
 
 
 def task_keypoint_rcnn(torch):
-    return _detected(
-        torch, "keypointrcnn_resnet50_fpn", classes=2, points=3, min_size=96, max_size=128,
-        rpn_pre_nms_top_n_train=200, rpn_post_nms_top_n_train=100, box_batch_size_per_image=64,
-    )  # fmt: skip
+    return _detected(torch, "keypointrcnn_resnet50_fpn", classes=2, points=3, **FEW)
 
 
 def task_retinanet(torch):

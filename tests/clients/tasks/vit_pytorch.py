@@ -1,4 +1,4 @@
-"""twelve small packages of models and optimizers: vit-pytorch, x-transformers with flash attention,
+"""ten small packages of models and optimizers: vit-pytorch, x-transformers with flash attention,
 rotary embeddings, diffusion, neural ODEs, SSIM, averages of weights, four optimizers."""
 
 import copy

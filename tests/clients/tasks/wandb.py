@@ -1,4 +1,5 @@
-"""a run without a network: scalars, histograms and images of tensors; watch of gradients."""
+"""a run without a network: scalars, histograms and images of arrays; watch of gradients; the same
+values as tensors."""
 
 from tests.clients.inputs import fill, folder, numbers, shares
 
@@ -15,8 +16,9 @@ def task_run(torch):
         for step in range(2):
             loss = model(torch.tensor(numbers(3, 4))).square().mean()
             loss.backward()
-            run.log({"loss": loss, "hist": wandb.Histogram(model.weight.detach()), "step": step})
-        picture = wandb.Image(torch.tensor(shares(3, 8, 9)))
+            weight = wandb.Histogram(model.weight.detach().numpy())
+            run.log({"loss": loss.item(), "hist": weight, "step": step})
+        picture = wandb.Image(shares(8, 9, 3))
         run.log({"picture": picture})
         told = float(run.summary["loss"])
     return {
@@ -24,3 +26,14 @@ def task_run(torch):
         "size": list(picture.image.size),
         "written": len(list(where.rglob("*.wandb"))),
     }
+
+
+def task_tensors(torch):
+    import wandb
+
+    with wandb.init(
+        mode="offline", dir=str(folder()), project="p", settings={"silent": True}
+    ) as run:
+        run.log({"loss": torch.tensor(numbers(1))[0]})
+        picture = wandb.Image(torch.tensor(shares(3, 8, 9)))
+        return {"loss": float(run.summary["loss"]), "size": list(picture.image.size)}

@@ -172,6 +172,7 @@ from oneflow.functional.extras import _log_api_usage_once as _log_api_usage_once
 from oneflow.functional.extras import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from oneflow.functional.extras import contiguous as contiguous
 from oneflow.functional.extras import from_dlpack as from_dlpack
+from oneflow.functional.extras import get_default_device as get_default_device
 from oneflow.functional.extras import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from oneflow.functional.extras import is_floating_point as is_floating_point
 from oneflow.functional.extras import is_nonzero as is_nonzero

@@ -78,7 +78,6 @@ from oneflow.compat.torch.layouts import sparse_coo as sparse_coo
 from oneflow.compat.torch.layouts import sparse_csc as sparse_csc
 from oneflow.compat.torch.layouts import sparse_csr as sparse_csr
 from oneflow.compat.torch.settings import get_autocast_dtype as get_autocast_dtype
-from oneflow.functional.extras import get_default_device as get_default_device
 from oneflow.compat.torch.settings import get_deterministic_debug_mode as get_deterministic_debug_mode
 from oneflow.compat.torch.settings import get_device_module as get_device_module
 from oneflow.compat.torch.settings import get_float32_matmul_precision as get_float32_matmul_precision
@@ -289,6 +288,7 @@ from oneflow.functional.extras import _assert as _assert
 from oneflow.functional.extras import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from oneflow.functional.extras import contiguous as contiguous
 from oneflow.functional.extras import from_dlpack as from_dlpack
+from oneflow.functional.extras import get_default_device as get_default_device
 from oneflow.functional.extras import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from oneflow.functional.extras import is_floating_point as is_floating_point
 from oneflow.functional.extras import is_nonzero as is_nonzero

@@ -83,8 +83,7 @@ def find(space: str, name: str) -> Any:
     """
     entry = index()[space].get(name)
     if entry is None:
-        module = {"flow": "oneflow", "F": "oneflow.nn.functional"}.get(space, f"oneflow.{space}")
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise AttributeError(f"module {_module_of(space)!r} has no attribute {name!r}")
     found = _made(id(entry[0]), entry[1]) if entry[1] else _function(id(entry[0]))
     return found if asking is None else asking(space, found)
 
@@ -98,11 +97,25 @@ def _function(key: int) -> Any:
     program.
     """
     row = _BY_ID[key]
-    if not row.autocast:
-        return _written(key)
-    from oneflow.functional.promotion import recast
+    found = _written(key)
+    if row.autocast:
+        from oneflow.functional.promotion import recast
 
-    return recast(_written(key), row.autocast)
+        found = recast(found, row.autocast)
+    return _placed(found, row, "")
+
+
+def _placed(found: Any, row: Row, tail: str) -> Any:
+    """A function that says where it is found: pickle looks it up there."""
+    spaces = [s for s in ("flow", "F", *row.surfaces) if f"{s}{tail}" in row.surfaces]
+    space = next((s for s in spaces if s not in ("tensor", "tensor_", "_C")), "")
+    if isinstance(found, FunctionType) and space:
+        found.__module__, found.__qualname__ = _module_of(space), f"{row.names[0]}{tail}"
+    return found
+
+
+def _module_of(space: str) -> str:
+    return {"flow": "oneflow", "F": "oneflow.nn.functional"}.get(space, f"oneflow.{space}")
 
 
 @cache
@@ -134,7 +147,8 @@ def _written(key: int) -> Any:
 def _made(key: int, in_place: bool) -> Any:
     from oneflow.tensor.inplace import in_place as writing
 
-    return writing(_written(key))  # which autocast leaves alone, as PyTorch's does
+    made = writing(_written(key))  # which autocast leaves alone, as PyTorch's does
+    return _placed(made, _BY_ID[key], "_")
 
 
 def _parameters(function: object) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`torch.serialization`: saving and loading, and classes that a file may name.
 
-No code of a file ever runs here, so that the list of classes which PyTorch trusts changes nothing;
-it is kept for programs that ask for it.
+No code of a file runs here but of pickles, where the user allows these: then a file may name the
+classes and functions that are listed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from oneflow.core.device import Device
 from oneflow.functional.storage import UntypedStorage
 from oneflow.io.checkpoint import load, save
+from oneflow.io.pickles import trusted
 
 __all__ = [
     "add_safe_globals",
@@ -28,22 +29,20 @@ __all__ = [
     "skip_data",
 ]
 
-_trusted: list[Any] = []
-
 
 def add_safe_globals(safe_globals: Iterable[Any]) -> None:
     """Take note of classes and functions that files may name."""
-    _trusted.extend(one for one in safe_globals if one not in _trusted)
+    trusted.extend(one for one in safe_globals if one not in trusted)
 
 
 def get_safe_globals() -> list[Any]:
     """Return the classes and functions that were noted."""
-    return list(_trusted)
+    return list(trusted)
 
 
 def clear_safe_globals() -> None:
     """Forget all classes and functions that were noted."""
-    _trusted.clear()
+    trusted.clear()
 
 
 class safe_globals:
@@ -53,7 +52,7 @@ class safe_globals:
         self._more = list(safe_globals)
 
     def __enter__(self) -> safe_globals:
-        self._before = list(_trusted)
+        self._before = list(trusted)
         add_safe_globals(self._more)
         return self
 
@@ -63,7 +62,7 @@ class safe_globals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _trusted[:] = self._before
+        trusted[:] = self._before
 
 
 def get_unsafe_globals_in_checkpoint(f: object) -> list[str]:

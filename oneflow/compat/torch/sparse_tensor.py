@@ -221,7 +221,9 @@ class SparseTensor(Tensor):
         whole = reshape(flat, tuple(self.shape))
         return whole if dtype is None else whole.to(dtype_of(dtype))
 
-    def to_sparse(self, *dims: int, layout: Layout | None = None) -> SparseTensor:
+    def to_sparse(
+        self, sparse_dim: int | None = None, *, layout: Layout | None = None
+    ) -> SparseTensor:
         """Return the tensor in another sparse layout (COO unless `layout` says otherwise)."""
         wanted = sparse_coo if layout is None else layout
         if wanted is self._kind:

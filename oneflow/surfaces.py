@@ -105,7 +105,7 @@ def _function(key: int) -> Any:
     return _placed(found, row, "")
 
 
-def _placed(found: Any, row: Row, tail: str) -> Any:
+def _placed(found: Callable[..., Any], row: Row, tail: str) -> Callable[..., Any]:
     """A function that says where it is found: pickle looks it up there."""
     spaces = [s for s in ("flow", "F", *row.surfaces) if f"{s}{tail}" in row.surfaces]
     space = next((s for s in spaces if s not in ("tensor", "tensor_", "_C")), "")

@@ -247,9 +247,8 @@ def load(
     gets the tensor laid out as said above.
 
     weights_only: False reads a pickle that `save` wrote under ONEFLOW_ALLOW_PICKLE=1, if that is
-    set here, too; else one that names what `serialization.add_safe_globals` lists; no other file's
-    code is ever run.  mmap, pickle_module: accepted: tensors are
-    read one at a time.
+    set here, too; else one that names nothing but what `serialization.add_safe_globals` lists. No
+    other file's code is ever run.  mmap, pickle_module: accepted: tensors are read one at a time.
 
     Raises CheckpointError for a file that is damaged or asks for anything but values and tensors,
     on all ranks if they read together.

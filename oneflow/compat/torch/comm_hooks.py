@@ -65,7 +65,7 @@ def bf16_compress_hook(process_group: ProcessGroup | None, bucket: Bucket) -> Fu
 
 
 def _around(hook: Hook, dtype: DType) -> Hook:
-    def call(state: Any, bucket: Bucket) -> Future[Any]:
+    def call(state: object, bucket: Bucket) -> Future[Any]:
         full = bucket.buffer().dtype
         bucket.set_buffer(cast(bucket.buffer(), dtype=dtype))
         return hook(state, bucket).then(lambda made: cast(made.value(), dtype=full))

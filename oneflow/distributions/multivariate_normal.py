@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from oneflow.core.errors import ArgumentError
 from oneflow.distributions import constraints
 from oneflow.distributions.distribution import Distribution
 from oneflow.functional.creation import eye, randn
@@ -15,6 +16,28 @@ from oneflow.functional.shaping import broadcast_shapes, expand, reshape
 from oneflow.ops.unary import log
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor
+
+
+def one_of(
+    covariance_matrix: Tensor | None, precision_matrix: Tensor | None, scale_tril: Tensor | None
+) -> tuple[str, Tensor]:
+    """The one of three matrices that was given, with its name. Raises ArgumentError for none of
+    them, for several, and for less than a matrix.
+    """
+    matrices = {
+        "covariance_matrix": covariance_matrix,
+        "precision_matrix": precision_matrix,
+        "scale_tril": scale_tril,
+    }
+    given = {name: m for name, m in matrices.items() if m is not None}
+    if len(given) != 1:
+        raise ArgumentError(
+            "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified."
+        )
+    ((name, matrix),) = given.items()
+    if matrix.ndim < 2:
+        raise ArgumentError(f"{name} must be at least two-dimensional, got {matrix.meta}")
+    return name, matrix
 
 
 class MultivariateNormal(Distribution):
@@ -42,20 +65,7 @@ class MultivariateNormal(Distribution):
     ) -> None:
         if loc.ndim < 1:
             raise ValueError("loc must be at least one-dimensional.")
-        matrices = {
-            "covariance_matrix": covariance_matrix,
-            "precision_matrix": precision_matrix,
-            "scale_tril": scale_tril,
-        }
-        given = {name: m for name, m in matrices.items() if m is not None}
-        if len(given) != 1:
-            raise ValueError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
-                "specified."
-            )
-        ((name, matrix),) = given.items()
-        if matrix.ndim < 2:
-            raise ValueError(f"{name} must be at least two-dimensional")
+        name, matrix = one_of(covariance_matrix, precision_matrix, scale_tril)
         batch = broadcast_shapes(loc.shape[:-1], matrix.shape[:-2])
         self.loc = expand(loc, (*batch, *loc.shape[-1:]))
         setattr(self, name, expand(matrix, (*batch, *matrix.shape[-2:])))

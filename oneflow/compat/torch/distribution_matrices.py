@@ -26,6 +26,7 @@ from oneflow.distributions.multivariate_normal import (
     FACTORS,
     MultivariateNormal,
     _squared_distance,
+    one_of,
 )
 from oneflow.distributions.one_hot import OneHotCategorical
 from oneflow.functional.creation import arange, eye, randn
@@ -308,20 +309,7 @@ class Wishart(Distribution):
         scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        matrices = {
-            "covariance_matrix": covariance_matrix,
-            "precision_matrix": precision_matrix,
-            "scale_tril": scale_tril,
-        }
-        given = {name: m for name, m in matrices.items() if m is not None}
-        if len(given) != 1:
-            raise ArgumentError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
-                "specified."
-            )
-        ((name, matrix),) = given.items()
-        if matrix.ndim < 2:
-            raise ArgumentError(f"{name} must be at least two-dimensional, got {matrix.meta}")
+        name, matrix = one_of(covariance_matrix, precision_matrix, scale_tril)
         n = int(matrix.shape[-1])
         degrees, _ = alike(df=df, like=matrix[..., 0, 0])
         if validate_args is not False and not bool((degrees > n - 1).all()):

@@ -16,7 +16,6 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from oneflow.api import ROWS, Row, spellings
-from oneflow.core.spelling import is_mocked
 
 IN_PLACE = {"flow_": "flow", "tensor_": "tensor", "F_": "F"}
 """Surfaces of functions that write into their first argument, and the namespaces they join."""
@@ -66,6 +65,8 @@ def index() -> dict[str, dict[str, tuple[Row, bool]]]:
     return found
 
 
+mocked: Callable[[], bool] | None = None
+"""Says whether programs of PyTorch run, once mock_torch was enabled."""
 asking: Callable[[str, Any], Any] | None = None
 """Makes functions of a namespace ask the classes of their arguments, once there are subclasses of
 Tensor that are to be asked."""
@@ -196,7 +197,7 @@ def _taking(
     numbers = _numbers_of(function)
 
     def apply(*args: Any, **keywords: Any) -> Any:
-        places = of_pytorch if of_pytorch and is_mocked() else order
+        places = of_pytorch if of_pytorch and mocked is not None and mocked() else order
         if places:
             keywords = {**dict(zip(places, args, strict=False)), **keywords}
             args = args[len(places) :]

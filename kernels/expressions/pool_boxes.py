@@ -1,4 +1,4 @@
-"""Means of the cells of boxes in float32 images, one channel after another (kernels/pool_boxes.py).
+"""Means of the cells of boxes in float32 images, one channel after another (kernels/pool.py).
 
 A box first makes one line of each row of its cells, over all its columns in vectors; the cells are
 sums over neighbours in these lines. Threads share the channels, so that no two write to one plane
@@ -26,7 +26,7 @@ from oneflow.kernels.expressions.program import (
 )
 
 if TYPE_CHECKING:
-    from oneflow.kernels.pool_boxes import Taps
+    from oneflow.kernels.pool import Taps
 
 MOST_TASKS = 8
 """Threads, each with lines of its own."""

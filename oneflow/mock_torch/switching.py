@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
-from oneflow import __version__
+from oneflow import __version__, surfaces
 from oneflow.core.config import TRUE_WORDS
-from oneflow.core.spelling import set_mocked
+from oneflow.core.spelling import is_mocked, set_mocked
 from oneflow.mock_torch.dependants import dependants
 from oneflow.mock_torch.dummy import DummyModule
 from oneflow.mock_torch.importer import TORCH_VERSION, Mock, MockFinder, ModuleWrapper
@@ -70,6 +70,7 @@ class _Switch:
         new.known = frozenset(sys.modules)
         sys.modules.update(new.modules)
         self.current = new
+        surfaces.mocked = is_mocked
         set_mocked("torch" in new.mock.libraries and new.finder is not None)
         _rename(names, aliases)
 

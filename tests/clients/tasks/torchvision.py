@@ -59,7 +59,8 @@ def _detected(torch, name, *, classes=4, masks=False, points=0, **sizes):
     with torch.no_grad():
         found = dict(enumerate(model.eval()(images)))
     for number, one in found.items():  # boxes of equal scores come in any order
-        order = one["boxes"].sum(1).argsort()
+        sides = one["boxes"].new_tensor([1.0, 1.37, 1.91, 2.73])
+        order = ((one["boxes"] * sides).sum(1) + 0.11 * one["scores"]).argsort()
         found[number] = {name: values[order] for name, values in one.items()}
     return {"losses": losses, "gradient": squares.sqrt(), "found": found}
 

@@ -15,7 +15,8 @@ ROWS: tuple[Row, ...] = (
         row("addmm", "flow tensor tensor_", autocast="lower"),
         row("baddbmm", "flow tensor tensor_", autocast="lower"),
         row("tensordot", "flow", autocast="lower_cpu widest"),
-        row("cross", "flow tensor linalg"),
+        row("cross", "flow tensor"),
+        row("cross", "linalg", own="linalg_cross"),
         row("einsum", "flow"),
     ),
     *at(

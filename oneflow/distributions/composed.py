@@ -260,6 +260,7 @@ class Weibull(TransformedDistribution):
     """`scale` times an exponential number to the power of 1 / `concentration`."""
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
+    support = constraints.positive
 
     def __init__(
         self,

@@ -219,6 +219,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return stack(parts, at)
 
 
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The vector product along a dim of size 3, by default the last."""
+    return cross(input, other, dim)
+
+
 def einsum(equation: str, *operands: Tensors) -> Tensor:
     """Einstein's summation, e.g. "bij,bjk->bik"; "..." stands for any dims in front. Two operands
     at a time, by matmul.

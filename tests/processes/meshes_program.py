@@ -442,6 +442,16 @@ def run_again() -> None:
             model[i] = fully_shard(flow.compile(inner, fullgraph=True))
         fully_shard(model)
         check(model, OWN)
+    for compiles_first in (True, False):
+        model = network(flow)
+        for i in (0, 1):
+            if compiles_first:
+                model[i].compile(fullgraph=True)
+            fully_shard(model[i])
+            if not compiles_first:
+                model[i].compile(fullgraph=True)
+        fully_shard(model)
+        check(model, OWN)
     compiled = flow.compile(model, fullgraph=True)
     refuses(GraphError, "cannot be traced", lambda: compiled(flow.tensor(BATCHES[0])))
 

@@ -15,12 +15,21 @@ from typing import Any
 import pytest
 
 import oneflow as flow
+from oneflow import surfaces
 from oneflow.tensor import eager
 from oneflow.tensor.eager import MAX_CACHED_CALLS
 
 WARM_UP = 8
 """Steps until nothing is bound or sketched any more, even if the table of bound calls, which other
 tests have filled, is emptied in the midst of the first ones."""
+
+
+def asked() -> int:
+    """Calls more of a training step once another test has made a subclass of Tensor, or a sparse
+    one: from then on calls ask the classes of their arguments.
+    """
+    are_there = surfaces.asking or "oneflow.compat.torch.sparse_tensor" in sys.modules
+    return 18 if are_there else 0
 
 
 def calls_of(work: Callable[[], Any]) -> int:
@@ -86,7 +95,7 @@ def test_an_eager_training_step() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    assert calls_of(step) <= 412
+    assert calls_of(step) <= 412 + asked()
 
 
 @pytest.mark.parametrize("room", [0, 5, 15, 25, 35, 45])

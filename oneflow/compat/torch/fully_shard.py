@@ -36,6 +36,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.arguments import Channel
 from oneflow.distributed.process_groups import line_of
 from oneflow.distributed.world import world
+from oneflow.graph.functions.calls import CompiledCalls
 from oneflow.jit import is_tracing
 from oneflow.kernels.array import Array
 from oneflow.nn.module import Module
@@ -481,10 +482,16 @@ class FSDPModule(Module):
         _running.depth += 1
         try:
             with group.whole():
-                made = super().forward(*args, **kwargs)
+                own = vars(self).get("_own_forward")
+                made = super().forward(*args, **kwargs) if own is None else own(*args, **kwargs)
         finally:
             _running.depth -= 1
         return made if policy.output_dtype is None else _cast(made, policy.output_dtype)
+
+    def compile(self, *, fullgraph: bool = False, **_: object) -> None:
+        """Let the module's own forward run compiled, between gathers."""
+        forward = super().forward
+        object.__setattr__(self, "_own_forward", CompiledCalls(forward, fullgraph))
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Gather the parameters of this group for its next forward pass."""
@@ -610,6 +617,9 @@ def fully_shard(
     for top in modules:
         kind = type(top)
         object.__setattr__(top, "_fsdp", group)
+        own = vars(top).pop("forward", None)  # of an instance that was compiled
+        if own is not None:
+            object.__setattr__(top, "_own_forward", own)
         top.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
     return module
 

@@ -59,6 +59,7 @@ class BackwardPlan:
         names = [str(node.attrs["name"]) for node in passes.backward.of_kind("input")]
         self._inputs = [int(n.partition(".")[2]) for n in names if n.startswith("input.")]
         self._variables = {n: variables[n] for n in passes.backward.variables if n in variables}
+        self._results_read = passes.read
         self._job: Job | None = None
         self._values: dict[int, Value] = {}
         self._arrays: list[Array | None] = []  # that both plans have saved values in
@@ -83,6 +84,7 @@ class BackwardPlan:
             kept_feeds = {}
         arrays = [results.get(k) for _, _, k in self._handed]
         read = [inputs[i] for i in self._inputs] + list(self._variables.values())
+        read += [made[i] for i in self._results_read]
         outputs = [kept(made[i]) for i in wanted]
         saved = Saved(self, kept_feeds, packed, arrays, read, outputs, targets, drawn)
         self._arrays = self._arrays or [

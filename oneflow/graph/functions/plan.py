@@ -19,7 +19,7 @@ from oneflow.graph.compiling import (
 )
 from oneflow.graph.functions.backward import BackwardPlan
 from oneflow.graph.functions.guards import Guards
-from oneflow.graph.functions.traces import Call, Detached, Given, spec_of_call, surroundings
+from oneflow.graph.functions.traces import Call, Detached, Given, Made, spec_of_call, surroundings
 from oneflow.graph.functions.two_passes import cut
 from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.spec import GraphSpec
@@ -103,9 +103,11 @@ class FunctionPlan:
             made = self._run(inputs, behind)
         routes = iter(self._routes)
 
-        def found(route: int | Detached | Tensor) -> Tensor:
+        def found(route: int | Detached | Made | Tensor) -> Tensor:
             if isinstance(route, Detached):
                 return found(route.source).detach()
+            if isinstance(route, Made):
+                return route.values.clone()
             if isinstance(route, Given):
                 return inputs[route]
             return made[route] if isinstance(route, int) else route

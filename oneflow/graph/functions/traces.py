@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import types
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from oneflow.graph.functions.two_passes import GRAD
 from oneflow.graph.plans import Plans
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.trace import Trace
-from oneflow.graph.tree import Tree, flatten, tensors_of
+from oneflow.graph.tree import PLAIN, Tree, flatten, record_of, tensors_of
 from oneflow.kernels.array import Array
 from oneflow.kernels.registry import find_view
 from oneflow.nn.module import Module
@@ -64,9 +65,9 @@ class Call:
     """A call of a function, and the gradients of its results by all that it reads.
 
     routes: for each tensor of the result where it is from: an int is the number of an output, the
-    others are `Given`, `Detached`, or tensors that were captured.  wanted: the outputs that need
-    gradients.  targets: what gets a gradient: the position of a tensor among the arguments, or a
-    captured one.  places: of parameters that the caller gives as the argument PARAMETERS: their
+    others are `Given`, `Detached`, `Made`, or tensors that were captured. wanted: the outputs that
+    need gradients. targets: what gets a gradient: the position of a tensor among the arguments, or
+    a captured one. places: of parameters that the caller gives as the argument PARAMETERS: their
     values, and whether they need gradients, are those of the call.
     """
 
@@ -124,9 +125,10 @@ class Call:
     def _take_outputs(self, given: list[Tensor]) -> None:
         known: dict[int, Any] = {id(x): Given(i) for i, x in enumerate(given)}
         same = {id(x.value): known[id(x)] for x in given}
-        for y in tensors_of(self.returned):
+        listed = tensors_of(self.returned)
+        for y in listed:
             if y.value is None:
-                known[id(y)] = y
+                known[id(y)] = y if self._is_from_outside(y, listed) else Made(y)
             elif id(y) not in known:
                 found = same.get(id(y.value))
                 if found is not None and not y._requires_grad:
@@ -135,6 +137,12 @@ class Call:
                     known[id(y)] = same[id(y.value)] = len(self.outputs)
                     self.outputs.append(y)
             self.routes.append(known[id(y)])
+
+    def _is_from_outside(self, x: Tensor, listed: list[Tensor]) -> bool:
+        """Whether anything but the result holds a tensor of it. listed: all of these."""
+        own = {id(part) for part in (*_parts(self.returned), self, vars(self), listed)}
+        holders = gc.get_referrers(x)
+        return any(id(h) not in own and not isinstance(h, types.FrameType) for h in holders)
 
     def _gradients(self, trace: Trace, given: list[Tensor]) -> list[Tensor]:
         captured = [x for x in trace.variables.values() if x._requires_grad]
@@ -169,6 +177,27 @@ def _without_hooks(tensors: list[Tensor]) -> Iterator[None]:
 
 class Given(int):
     """The position of a tensor among the arguments."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor of values that the function makes anew in each call, all the same."""
+
+    values: Tensor
+
+
+def _parts(tree: Tree) -> Iterator[Tree]:
+    """The containers of a tree."""
+    inner: Any = record_of(tree) if type(tree) not in PLAIN else None
+    if inner is not None:
+        yield vars(tree)
+    yield tree
+    if inner is None:
+        inner = tree
+    if isinstance(inner, dict):
+        inner = list(inner.values())
+    for one in inner if isinstance(inner, (list, tuple)) else ():
+        yield from _parts(one)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,14 @@ GRAD, SAVED = "grad.", "saved."
 class Passes:
     """The graphs of both passes.
 
-    saved: the index of the output of `forward` that is the variable `saved.i` of `backward`.
+    saved: the index of the output of `forward` that is the variable `saved.i` of `backward`.  read:
+    the results of the function that are among these values.
     """
 
     forward: LogicalGraph
     backward: LogicalGraph
     saved: list[int]
+    read: list[int]
 
 
 def cut(graph: LogicalGraph, num_outputs: int) -> Passes:
@@ -37,7 +39,12 @@ def cut(graph: LogicalGraph, num_outputs: int) -> Passes:
     later |= {n.id for n in graph.of_kind("output") if int(n.attrs["index"]) >= num_outputs}
     again, handed = _borders(graph, later)
     forward, saved = _forward(graph, later, handed, num_outputs)
-    return Passes(forward, _backward(graph, later | again, handed, num_outputs), saved)
+    read = [
+        int(n.attrs["index"])
+        for n in graph.of_kind("output")
+        if int(n.attrs["index"]) < num_outputs and n.inputs[0] in handed
+    ]
+    return Passes(forward, _backward(graph, later | again, handed, num_outputs), saved, read)
 
 
 def _is_gradient(node: Node) -> bool:

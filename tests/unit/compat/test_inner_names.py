@@ -119,3 +119,10 @@ def test_methods_take_pytorchs_keywords() -> None:
     assert flow.special.bessel_j0(flow.tensor(A), out=out) is out
     expected = torch.special.bessel_j0(torch.tensor(A, dtype=torch.float64))
     np.testing.assert_allclose(out.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_vector_product_of_linalg_is_along_the_last_dim() -> None:
+    square = np.random.default_rng(3).standard_normal((2, 3, 3)).astype(np.float32)
+    mine = flow.linalg.cross(*(flow.tensor(x) for x in square))
+    theirs = torch.linalg.cross(*(torch.tensor(x) for x in square))
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-5)

@@ -542,6 +542,38 @@ def test_what_was_saved_must_not_be_overwritten() -> None:
         y.backward()
 
 
+def test_results_that_the_backward_pass_reads_must_not_be_overwritten() -> None:
+    x = flow.tensor(A, requires_grad=True)
+    y = flow.compile(lambda x: x.exp(), fullgraph=True)(x)
+    y.detach().zero_()
+    with pytest.raises(AutogradError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+MADE_INSIDE: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda x: flow.tensor([5.0, 6.0]),
+    "a tuple": lambda x: (flow.tensor([1.0, 2.0]), x + 1),
+    "a dict": lambda x: {"a": flow.from_numpy(np.ones(2, np.float32)), "b": x * 2},
+    "a list": lambda x: [x.new_tensor([3.0, 4.0]), x * 2],
+}
+
+
+@pytest.mark.parametrize("name", MADE_INSIDE)
+def test_tensors_made_inside_are_new_in_each_call(name: str) -> None:
+    compiled = flow.compile(MADE_INSIDE[name], fullgraph=True)
+
+    def first() -> Any:
+        made = compiled(flow.ones(2))
+        if isinstance(made, dict):
+            return made["a"]
+        return made if isinstance(made, flow.Tensor) else made[0]
+
+    x = first()
+    values = x.tolist()
+    x.zero_()
+    assert first().tolist() == values
+
+
 def test_second_derivatives_are_refused() -> None:
     compiled = flow.compile(lambda x: x.exp(), fullgraph=True)
     x = flow.tensor(A, requires_grad=True)

@@ -43,7 +43,7 @@ def test_what_the_backward_pass_reads_is_handed_over() -> None:
         "output(%4) 0",
         "output(%3) 1",
     ]
-    assert passes.saved == [1]
+    assert (passes.saved, passes.read) == ([1], [])
     assert lines(passes.backward) == [
         "%9 variable() saved.0",
         "%1 variable() w",
@@ -58,7 +58,7 @@ def test_what_the_backward_pass_reads_is_handed_over() -> None:
 def test_an_output_that_the_backward_pass_reads_is_also_lent() -> None:
     text = TRACED.replace("output(%4; index=0)", "output(%3; index=0)")
     passes = cut(parse_graph(text), 1)
-    assert passes.saved == [1]
+    assert (passes.saved, passes.read) == ([1], [0])
     outputs = list(passes.forward.of_kind("output"))
     assert [(n.inputs[0].node.op, n.attrs.get("lent", False)) for n in outputs] == [
         ("exp", False),

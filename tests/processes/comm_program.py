@@ -312,7 +312,7 @@ def mistakes() -> None:
     lists = [flow.ones(3) for _ in range(SIZE)]
     whole = flow.ones(4, placement=flow.placement("cpu", [RANK]), sbp=flow.sbp.broadcast)
     far = flow.ones(3)
-    far._device = flow.device("cpu", RANK + 1)
+    far._device = flow.device("cuda", RANK + 1)
 
     class Traced(flow.nn.Graph):
         def build(self, x: flow.Tensor) -> flow.Tensor:
@@ -378,7 +378,7 @@ def mistakes() -> None:
         (PlacementError, "is not in a world", lambda: comm.recv(SIZE)),
         (PlacementError, "takes local tensors; use to_global", lambda: comm.all_reduce(whole)),
         (PlacementError, "takes local tensors", lambda: comm.all_gather([whole] * SIZE, one)),
-        (DeviceError, f"is on cpu:{RANK + 1}, but this rank's", lambda: comm.all_reduce(far)),
+        (DeviceError, f"is on cuda:{RANK + 1}, but this rank's", lambda: comm.all_reduce(far)),
         (DTypeError, "got ndarray; see flow.tensor", lambda: comm.all_reduce(np.ones(3))),
         (DTypeError, "op is one of", lambda: comm.all_reduce(one, "mean")),
         (

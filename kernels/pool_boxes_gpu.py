@@ -96,7 +96,7 @@ extern "C" __global__ void roi_align_grad(T* d_x, i64 total, const T* d_out, SIZ
 
 
 def _sizes(cells: Array, x: Array, boxes: Array, images: Array, how: Cells) -> tuple[object, ...]:
-    """Return what both functions take. cells: (R, C, rows, columns); x: (N, C, H, W)."""
+    """Return the arguments of both functions. cells: (R, C, rows, columns); x: (N, C, H, W)."""
     shift = 0.5 if how["aligned"] else 0.0
     return (
         whole(boxes.astype(x.dtype)),

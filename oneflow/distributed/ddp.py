@@ -74,7 +74,7 @@ class Bucket:
 
 
 Hook = Callable[[Bucket], Tensor]
-"""Exchanges the gradients of a bucket; returns what takes their place."""
+"""Exchanges the gradients of a bucket; returns the elements that take their place."""
 
 
 class Replicas:

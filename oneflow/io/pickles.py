@@ -27,7 +27,7 @@ def is_pickle(data: bytes) -> bool:
 
 
 def pickled(obj: object) -> bytes:
-    """The bytes of a file. Raises CheckpointError for what cannot be pickled."""
+    """The bytes of a file. Raises CheckpointError for an object that cannot be pickled."""
     try:
         return HEAD + pickle.dumps(obj, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -48,7 +48,7 @@ PLAIN = frozenset(
 
 
 class _Listed(pickle.Unpickler):
-    """Reads pickles that name what is trusted, modules and tensors of ours, and plain values."""
+    """Reads pickles that name trusted classes, modules and tensors of ours, and plain values."""
 
     def find_class(self, module: str, name: str) -> Any:
         names = {(one.__module__, one.__qualname__) for one in trusted if callable(one)}

@@ -88,7 +88,7 @@ NOTHING = Lifted(())
 
 @contextmanager
 def lifted() -> Iterator[Lifted]:
-    """A block in which modules have their parameters. Gives what stood for them."""
+    """A block in which modules have their parameters. Gives the tensors that stood for them."""
     gates = _state.gates
     if not gates:
         yield NOTHING

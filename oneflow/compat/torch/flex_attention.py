@@ -64,7 +64,7 @@ def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) ->
 
 
 def and_masks(*mask_mods: MaskMod) -> MaskMod:
-    """Return a mask that lets pass what all of them do."""
+    """Return a mask that lets the positions pass that all of them let."""
 
     def both(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Any:
         found = noop_mask(b, h, q_idx, kv_idx)
@@ -76,7 +76,7 @@ def and_masks(*mask_mods: MaskMod) -> MaskMod:
 
 
 def or_masks(*mask_mods: MaskMod) -> MaskMod:
-    """Return a mask that lets pass what any of them does."""
+    """Return a mask that lets the positions pass that any of them lets."""
 
     def either(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Any:
         found = b < 0
@@ -114,7 +114,7 @@ def create_mask(
 
 @dataclass(eq=False)
 class BlockMask:
-    """A mask with what is known of its blocks.
+    """A mask with facts of its blocks.
 
     mask_mod: the mask.  dense: as a bool tensor (B, H, Q, K).  BLOCK_SIZE: queries and keys of a
     block.

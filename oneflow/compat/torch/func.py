@@ -116,7 +116,7 @@ class _Taped(NamedTuple):
         return tree_unflatten([x.detach() if isinstance(x, Tensor) else x for x in leaves], spec)
 
     def as_arguments(self, found: Sequence[Any]) -> list[Any]:
-        """Return what there is for each leaf in the trees that the leaves are of."""
+        """Return the entry of each leaf in the trees that the leaves are of."""
         trees, start = [], 0
         for spec in self.specs:
             trees.append(tree_unflatten(found[start : start + spec.num_leaves], spec))
@@ -131,7 +131,7 @@ def _called(
     argnums: Iterable[int],
     has_aux: bool,
 ) -> _Taped:
-    """Call a function and record what it makes of the arguments of these numbers."""
+    """Call a function and record its results by the arguments of these numbers."""
     given, leaves, specs = list(args), list[Tensor](), []
     for number in argnums:
         if not -len(given) <= number < len(given):

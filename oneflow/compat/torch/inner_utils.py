@@ -1,4 +1,4 @@
-"""`torch._utils`: what packages take from there."""
+"""`torch._utils`: the functions that packages take from there."""
 
 from __future__ import annotations
 

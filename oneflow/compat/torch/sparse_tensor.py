@@ -621,7 +621,7 @@ HANDLERS: dict[str, Handler] = {
     "index_select": selected,
     "is_same_size": lambda x, other: x.shape == other.shape,
 }
-"""Name of a function or operator -> what it does where an argument is a sparse tensor."""
+"""Name of a function or operator -> its form where an argument is a sparse tensor."""
 
 
 def _answer(name: str) -> Handler:

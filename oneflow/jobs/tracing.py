@@ -44,6 +44,8 @@ class Tracing:
         self._lock = threading.Lock()
         self._order: pb.TraceOrder | None = None  # one that is heard, but not begun
         self._heard_at = 0.0
+        self._is_announced = False  # the other ranks are being told of the order
+        self._wants_no_order = False  # it was taken back since
         self._trace: Trace | None = None
         self._name = ""
         self._wants_end = False
@@ -93,12 +95,16 @@ class Tracing:
         if self._order is not None or is_busy:
             return "a trace of it is being recorded already: `oneflow trace stop` ends that"
         self._order, self._heard_at, self._error = order, time.monotonic(), ""
+        self._wants_no_order = False
         return ""
 
     def _end(self, trace: str) -> None:
         """trace: the one that is meant; "": any."""
         if self._order is not None and trace in ("", self._order.trace):
-            self._order = None
+            if self._is_announced:  # the others may begin it: then it ends as it began, on all
+                self._wants_no_order = True
+            else:
+                self._order = None
         elif trace in ("", self._name):
             self._wants_end = True
 
@@ -127,6 +133,7 @@ class Tracing:
                 self._order = order = None
                 self._error = "the other ranks did not hear of the trace"
             if order is not None:
+                self._is_announced = True
                 return {KEY: {"begin": order.trace, "ranks": list(order.ranks)}}
             trace = self._trace
             if trace is not None and trace.is_open:
@@ -143,27 +150,35 @@ class Tracing:
         if ended and ended == self._name and self._trace is not None:
             self._trace.stop()
         begun = next((w for w in words if "begin" in w), None)
-        if begun is None:
-            return
-        if len(heard) == 1:
+        if begun is not None:
+            self._hear_begin(begun, words, exchange)
+        with self._lock:
+            self._is_announced = False
+            if self._wants_no_order:
+                self._order = None
+
+    def _hear_begin(
+        self, begun: dict[str, Any], words: list[dict[str, Any]], exchange: Exchange
+    ) -> None:
+        if len(words) == 1:
             self._record([self._rank], (0, 0), 1)
             return
-        ranks = [r for r in begun["ranks"] if r < len(heard)]
+        ranks = [r for r in begun["ranks"] if r < len(words)]
         if all(words[r].get("begin") == begun["begin"] for r in ranks):
-            offset = clock_offset(self._rank, len(heard), exchange)
+            offset = clock_offset(self._rank, len(words), exchange)
             if self._rank in ranks:
-                self._record(ranks, offset, len(heard))
+                self._record(ranks, offset, len(words))
 
     def _record(self, ranks: list[int], offset: tuple[int, int] | None, world_size: int) -> None:
         with self._lock:
             order, self._order = self._order, None
-            if order is None or self._executor is None:  # taken back at this moment
-                self._error = "it was stopped before it began"
+            if order is None or self._executor is None:  # the job ends at this moment
+                self._error = "the job ended before it began"
                 return
             header = self._header | {"trace": order.trace, "world_size": world_size}
             if offset is not None:
                 header["offset_ns"], header["offset_error_ns"] = offset
-            self._name, self._wants_end = order.trace, False
+            self._name, self._wants_end = order.trace, self._wants_no_order
             self._deadline = time.monotonic() + (order.seconds or float("inf"))
             traced = None if len(ranks) == world_size else set(ranks)
             if traced is not None:

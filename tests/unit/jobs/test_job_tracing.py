@@ -129,6 +129,30 @@ def test_an_order_is_taken_back_or_forgotten(
     assert states(ranks)[1] == "none"
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_an_order_taken_back_in_the_middle_of_a_meeting_is_begun_by_all_or_none(
+    ranks: list[Tracing], late: int
+) -> None:
+    """late: rank 0 is told to stop after it has said `begin`, rank 1 before or after it has."""
+    for one in ranks[:2]:
+        tell(one, "start", trace="t1", ranks=[0, 1], seconds=300)
+    heard = [ranks[0].said()]
+    if not late:
+        tell(ranks[1], "stop")
+    heard += [one.said() for one in ranks[1:]]
+    tell(ranks[0], "stop")
+    for one in ranks:
+        one.hear(heard, lambda said: [said] * 3)
+    assert states(ranks) == (["recording", "recording", "none"] if late else ["none"] * 3)
+    meet(ranks)
+    assert states(ranks) == (["done", "done", "none"] if late else ["none"] * 3)
+    for one in ranks[:2]:  # the next one is not ended by that
+        tell(one, "start", trace="t2", ranks=[0, 1], seconds=300)
+    meet(ranks)
+    meet(ranks)
+    assert states(ranks) == ["recording", "recording", "none"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_clocks_are_compared_within_what_is_said(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -7,17 +7,13 @@ here under its name.
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any, TypeVar, cast
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from oneflow.core.config import current_config
 from oneflow.core.dtype import float32
 from oneflow.core.errors import InternalError
 from oneflow.core.expression import COLUMN, ROW, walk
@@ -27,14 +23,15 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule, data_address
 from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
-from oneflow.kernels.expressions.loops import VECTOR_ELEMENTS, LoopArray, Spec
+from oneflow.kernels.expressions.loops import (
+    VECTOR_ELEMENTS,
+    LoopArray,
+    Spec,
+    address_at,
+    loop_parameters,
+)
 from oneflow.kernels.expressions.numpy_form import ARRAY, Plan, Planner, Scalar, Writer
-from oneflow.kernels.threads import allowed
-
-ALONE = 1 << 19
-"""Elements below which one thread does a loop: waking a second one for less gains little on an idle
-machine and costs milliseconds on a busy one, where the second thread has to be waited for."""
-
+from oneflow.kernels.threads import LEAST_SHARED, cut, kernel_threads
 
 # ---- NumPy and CuPy ------------------------------------------------------------------------------
 
@@ -120,7 +117,7 @@ def compiled_workspace(formula: Formula) -> tuple[TensorType, ...]:
 
 
 def _num_parts(formula: Formula) -> int:
-    return NUM_PARTS if math.prod(formula.whole) >= ALONE else 1
+    return NUM_PARTS if math.prod(formula.whole) >= LEAST_SHARED else 1
 
 
 class CompiledKernel:
@@ -145,6 +142,8 @@ class CompiledKernel:
         first_work = formula.num_outputs + len(types)
         self.sums = [(i, first_work + k) for k, i in enumerate(formula.sums)]
         self.num_parts = _num_parts(formula)
+        self._parameters = loop_parameters(len(self.dtypes), self.kinds, formula.draws)
+        self._packer = struct.Struct("qqq" + self._parameters.replace("O", "q") + "qq")
         self.is_row, self.is_joined = formula.is_row, formula.is_row and formula.row_dims != 1
         self.shapes = [formula.joined(t.shape) for t in arrays]
         self.whole = np.broadcast_shapes(*self.shapes)
@@ -158,7 +157,7 @@ class CompiledKernel:
         self.table = self.layout.table() if self.layout.depth > 1 else None
         self.address = 0 if self.table is None else data_address(self.table)
         self.rows = self.layout.sizes[0]
-        self.is_large = math.prod(self.whole) >= ALONE and self.rows > 1
+        self.elements = math.prod(self.whole)
         self._others: dict[tuple[object, ...], tuple[Callable[..., int], Layout]] = {}
 
     def _layout(self, strides: list[tuple[int, ...]]) -> Layout:
@@ -170,8 +169,9 @@ class CompiledKernel:
         return Layout(self.whole, moved, sizes, self.is_row)
 
     def _compile(self, layout: Layout) -> Callable[..., int]:
-        from oneflow.kernels.expressions.native import compile_spec
+        from oneflow.kernels.expressions import native, thread_pool
 
+        self._hand_out = thread_pool.hand_out_loop
         count = len(self.formula.outputs)
         outputs = tuple(
             (root, LoopArray("", dtype, moves))
@@ -186,7 +186,7 @@ class CompiledKernel:
             )
         )
         whole = layout.sizes[-1] % VECTOR_ELEMENTS == 0
-        return compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth, whole))
+        return native.compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth, whole))
 
     def __call__(
         self, xp: ArrayModule, *arrays: Array, rng: Rng | None = None, **_: object
@@ -201,23 +201,45 @@ class CompiledKernel:
         if self.sums:
             self._run_summing(used, scalars, arrays)
             return
-        if self.is_large and (threads := allowed(_cores())) > 1:
-            # What is one long row is cut into whole vectors.
-            unit = VECTOR_ELEMENTS if self.layout.depth == 1 else 1
-            ends = [self.rows * i // (threads * unit) * unit for i in range(threads)]
-            ends.append(self.rows)
-            pool = _pool(threads - 1)
-            others = [
-                pool.submit(self.function, *used, *scalars, self.address, 1, ends[i], ends[i + 1])
-                for i in range(1, threads)
-            ]
-            refused = self.function(*used, *scalars, self.address, 1, 0, ends[1])
-            for other in others:
-                other.result()
-        else:
-            refused = self.function(*used, *scalars, self.address, 1, 0, self.rows)
-        if refused:
+        if self._run(self.function, used, scalars, self.address, 1, self.layout):
             self._run_strided(used, scalars)
+
+    def _run(
+        self,
+        function: Callable[..., int],
+        used: tuple[Array, ...],
+        scalars: Sequence[Scalar | Array],
+        table: int,
+        check: int,
+        layout: Layout,
+    ) -> int:
+        """Run the loop over all of the outermost dim, in threads where it is large. Returns whether
+        it refused its arrays."""
+        rows = layout.sizes[0]
+        # Sums over rows are of all that this call reads: `_run_summing` has arrays for each part.
+        if self.sums or kernel_threads(self.elements) == 1:
+            return function(*used, *scalars, table, check, 0, rows)
+        # What is one long row is cut into whole vectors.
+        unit = VECTOR_ELEMENTS if layout.depth == 1 else 1
+        ends = cut(rows, self.elements, rows, unit)
+        if len(ends) == 1:
+            return function(*used, *scalars, table, check, 0, rows)
+        return self._share(function, [(used, *some) for some in ends], scalars, table, check)
+
+    def _share(
+        self,
+        function: Callable[..., int],
+        pieces: Sequence[tuple[Sequence[Array], int, int]],
+        scalars: Sequence[Scalar | Array],
+        table: int,
+        check: int,
+    ) -> int:
+        """Run the loop on pieces: arrays, begin and end of the outermost dim each."""
+        numbers = [id(s) if isinstance(s, np.ndarray) else s for s in scalars]
+        first, rest = address_at(function), (*numbers, table, check)
+        pack = self._packer.pack
+        tables = [pack(first, begin, end, *map(id, own), *rest) for own, begin, end in pieces]
+        return self._hand_out(self._parameters, b"".join(tables), len(tables))
 
     def _run_summing(
         self, used: tuple[Array, ...], scalars: list[Scalar], arrays: tuple[Array, ...]
@@ -227,24 +249,18 @@ class CompiledKernel:
         for _, partial in work:
             partial[...] = 0
         count = self.num_parts
-        ends = [self.rows * p // count for p in range(count + 1)]
-
-        def run(parts: Iterable[int]) -> int:
+        pieces = []
+        for p in range(count):
+            own = list(used)
+            for i, partial in work:
+                own[i] = partial[p]
+            pieces.append((own, self.rows * p // count, self.rows * (p + 1) // count))
+        if count > 1 and kernel_threads(self.elements) > 1:
+            refused = self._share(self.function, pieces, scalars, self.address, 1)
+        else:
             refused = 0
-            for p in parts:
-                own = list(used)
-                for i, partial in work:
-                    own[i] = partial[p]
-                refused |= self.function(*own, *scalars, self.address, 1, ends[p], ends[p + 1])
-            return refused
-
-        threads = min(allowed(_cores()), count) if count > 1 else 1
-        others = [
-            _pool(threads - 1).submit(run, range(k, count, threads)) for k in range(1, threads)
-        ]
-        refused = run(range(0, count, threads))
-        for other in others:
-            refused |= other.result()
+            for own, begin, end in pieces:
+                refused |= self.function(*own, *scalars, self.address, 1, begin, end)
         if refused:
             own = list(used)
             for i, partial in work:
@@ -273,7 +289,7 @@ class CompiledKernel:
             found = self._others[key] = self._compile(layout), layout
         function, layout = found
         table = layout.table()
-        function(*arrays, *scalars, data_address(table), 0, 0, layout.sizes[0])
+        self._run(function, arrays, scalars, data_address(table), 0, layout)
 
     def fixed(self, arrays: Sequence[Array]) -> Callable[..., object]:
         """The call for arrays with the shapes and strides of `arrays`, which it does not look at
@@ -291,8 +307,7 @@ class CompiledKernel:
         if self.numbers or self.fed_at:
             raise InternalError(f"{self.formula.op.name}: its loop takes numbers")
         function, table, end = self._for_layout(arrays)
-        address: int = ctypes.cast(cast("Any", function), ctypes.c_void_p).value or 0
-        return address, table, end
+        return address_at(function), table, end
 
     def _for_layout(self, arrays: Sequence[Array]) -> tuple[Callable[..., int], Array, int]:
         used = [arrays[i] for i in self.positions]
@@ -323,33 +338,8 @@ class CompiledKernel:
         if found is None:
             found = self._others[key] = self._compile(layout), layout
         table = layout.table((first, own))
-        ends = (data_address(table), 0, 0, layout.sizes[0])
-        found[0](*arrays, *scalars, rng.seed & (1 << 64) - 1, *ends)
-
-
-def kernel_threads(elements: int) -> int:
-    """Number of threads for a loop over an array of `elements`."""
-    return allowed(_cores()) if elements >= ALONE else 1
-
-
-def run_parts(parts: Sequence[Callable[[], object]]) -> None:
-    """Run all parts at once, the last one in this thread."""
-    others = [_pool(len(parts) - 1).submit(part) for part in parts[:-1]]
-    parts[-1]()
-    for other in others:
-        other.result()
-
-
-def _cores() -> int:
-    return current_config().kernel_threads or len(os.sched_getaffinity(0))
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "kernels")
-
-
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has none of the pool's threads
+        seeded = [*scalars, rng.seed & (1 << 64) - 1]
+        self._run(found[0], arrays, seeded, data_address(table), 0, layout)
 
 
 def computes_half() -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.expression import (
@@ -100,6 +101,18 @@ class Spec:
     @property
     def draws(self) -> bool:
         return any(node.function == WORD for node in walk(*self.roots))
+
+
+def loop_parameters(arrays: int, scalars: Sequence[tuple[str, str]], draws: bool) -> str:
+    """Parameters of a loop before its table, a letter each: "O" an object, else as in struct."""
+    kinds = {"float": "d", "int": "q"}
+    return "O" * arrays + "".join(kinds.get(kind, "O") for _, kind in scalars) + "Q" * draws
+
+
+def address_at(function: Callable[..., int]) -> int:
+    """The address of a function that was compiled."""
+    address: int = cast("Any", function).address
+    return address
 
 
 def element_of(kind: ElementType) -> str:

@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 
 from oneflow.core.config import current_config
 from oneflow.core.disk_cache import DiskCache
-from oneflow.kernels.expressions.loops import Loop, Spec
+from oneflow.kernels.expressions.loops import Loop, Spec, loop_parameters
 
 _lock = threading.RLock()
 _LEVEL = 1
@@ -59,14 +59,21 @@ def vector_bytes() -> int:
 def compile_spec(spec: Spec) -> Callable[..., int]:
     """The function of a spec (loops.py); from the cache on disk where it is there."""
     address = address_of(Loop(spec, vector_bytes()).text("KERNEL"), steps=True)
-    function: Callable[..., int] = _prototype(spec)(address)
+    function: Callable[..., int] = _called(_prototype(spec), address)
     return function
 
 
 @lru_cache(maxsize=4096)
 def function_at(address: int) -> Callable[[object], int]:
     """The function at an address that takes a list of int64: bytes, or a ctypes array."""
-    function: Callable[[object], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    function: Callable[[object], int] = _called(prototype, address)
+    return function
+
+
+def _called(prototype: Any, address: int) -> Any:
+    function = prototype(address)
+    function.address = address  # to ask ctypes for it takes a microsecond
     return function
 
 
@@ -85,13 +92,15 @@ def address_of(text: str, *, steps: bool = False) -> int:
 
 
 def _prototype(spec: Spec) -> Any:
-    kinds: list[Any] = [ctypes.py_object] * (len(spec.outputs) + len(spec.inputs))
-    scalar = {"float": ctypes.c_double, "int": ctypes.c_int64}
-    kinds += [scalar.get(kind, ctypes.py_object) for _, kind in spec.scalars]
-    if spec.draws:
-        kinds.append(ctypes.c_uint64)
+    parameters = loop_parameters(len(spec.outputs) + len(spec.inputs), spec.scalars, spec.draws)
+    kinds = [_CTYPES[kind] for kind in parameters]
     kinds += [ctypes.c_void_p, *[ctypes.c_int64] * 3]
     return ctypes.CFUNCTYPE(ctypes.c_int, *kinds)
+
+
+_CTYPES: dict[str, Any] = {
+    "O": ctypes.py_object, "d": ctypes.c_double, "q": ctypes.c_int64, "Q": ctypes.c_uint64
+}  # fmt: skip
 
 
 def _compiled(text: str, digest: str, steps: bool) -> bytes:

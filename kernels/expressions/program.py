@@ -10,11 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 
-from oneflow.kernels.expressions.binding import kernel_threads, run_parts
 from oneflow.kernels.expressions.llvm_code import BITS, Code, Value, vector_type
+from oneflow.kernels.expressions.loops import address_at
 from oneflow.kernels.expressions.native import address_of, function_at
 from oneflow.kernels.expressions.product import LANES
+from oneflow.kernels.expressions.thread_pool import hand_out
+from oneflow.kernels.threads import cut as cut
 
 FLOAT_NBYTES, INT_NBYTES = 4, 8
 Values = list[Value]
@@ -297,15 +300,13 @@ def _packer(count: int) -> Callable[..., bytes]:
 
 
 def run(function: Callable[[object], int], tasks: Sequence[Sequence[int]]) -> None:
-    """Call the function of a program once for each list of numbers, in a thread each."""
-    tables = [_packer(len(numbers))(*numbers) for numbers in tasks]
-    if len(tables) == 1:
-        function(tables[0])
+    """Call the function of a program once for each list of numbers, in any order and in threads.
+
+    All lists are of one length; tasks must not depend on each other.
+    """
+    count, length = len(tasks), len(tasks[0])
+    tables = _packer(count * length)(*chain.from_iterable(tasks))
+    if count == 1:
+        function(tables)
     else:
-        run_parts([partial(function, table) for table in tables])
-
-
-def cut(count: int, elements: int, most: int) -> list[tuple[int, int]]:
-    """(begin, end) of the parts of `count` pieces of work for threads, `most` parts at most."""
-    parts = max(1, min(kernel_threads(elements), most, count))
-    return [(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+        hand_out(address_at(function), tables, count)

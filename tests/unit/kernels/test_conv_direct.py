@@ -4,6 +4,7 @@ where the loops are cut.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from math import prod
 from typing import Any, cast
@@ -14,7 +15,7 @@ import pytest
 from oneflow.kernels import conv_direct as ways
 from oneflow.kernels import registry
 from oneflow.kernels.array import at
-from oneflow.kernels.expressions import program
+from oneflow.kernels.threads import handed_out
 from oneflow.ops.conv import Geometry
 
 from .run_kernel import run
@@ -161,11 +162,14 @@ def test_convolution_and_its_gradients(
     _close(got, expected.d_w(d))
 
 
-def test_threads_share_the_planes_of_a_depthwise_convolution(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[0]], ids=str)
+def test_threads_share_a_convolution(
+    case: Any, rng: np.random.Generator, use_threads: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(program, "kernel_threads", lambda elements: 3)
-    test_convolution_and_its_gradients(DEPTHWISE[0], False, rng)
+    use_threads(3, least=1)
+    before = handed_out()
+    test_convolution_and_its_gradients(case, False, rng)
+    assert handed_out() > before
 
 
 @pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[0]], ids=str)

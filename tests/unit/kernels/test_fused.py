@@ -4,6 +4,7 @@ edges.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 
 from oneflow.core.rng import Rng
 from oneflow.kernels import registry
-from oneflow.kernels.expressions import binding, program
 from oneflow.kernels.expressions.scatter import add_rows
 from oneflow.kernels.registry import FUSED_LEAST as LEAST
+from oneflow.kernels.threads import LEAST_SHARED
 
 from .run_kernel import garbage, run, type_of
 
@@ -170,12 +171,12 @@ def norm_gradients(d: Any, x: Any, gamma: Any) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.parametrize("shape", [(40, 33), (1100, 500)])
 def test_sums_over_rows_are_right_and_do_not_depend_on_threads(
-    shape: tuple[int, int], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int], rng: np.random.Generator, use_threads: Callable[..., None]
 ) -> None:
     d, x, gamma = normal(rng, *shape), normal(rng, *shape), normal(rng, shape[1])
     results = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(binding, "allowed", lambda _, n=threads: n)
+        use_threads(threads)
         found, wanted = norm_gradients(d, x, gamma)
         results.append(found)
         for got, want in zip(found, wanted, strict=True):
@@ -187,10 +188,10 @@ def test_sums_over_rows_are_right_and_do_not_depend_on_threads(
 
 @pytest.mark.parametrize("beyond", [16, 7])
 def test_threads_share_a_long_row_in_whole_vectors(
-    beyond: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    beyond: int, rng: np.random.Generator, use_threads: Callable[..., None]
 ) -> None:
-    x = normal(rng, binding.ALONE + beyond)
-    monkeypatch.setattr(binding, "allowed", lambda _: 3)
+    x = normal(rng, LEAST_SHARED + beyond)
+    use_threads(3)
     np.testing.assert_allclose(run("silu", x)[0], x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)
 
 
@@ -214,9 +215,9 @@ def test_sums_over_rows_of_half_precision_are_added_in_float32(rng: np.random.Ge
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("before", "after"), [(1, 37), (3, 1), (2, 40)])
 def test_rows_at_indices_are_added_in_threads_too(
-    dtype: Any, before: int, after: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    dtype: Any, before: int, after: int, rng: np.random.Generator, use_threads: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(program, "kernel_threads", lambda elements: 2)
+    use_threads(2, least=1)
     d = rng.standard_normal((before, 50, after)).astype(dtype)
     index = rng.integers(-3, 12, 50)
     got = rng.standard_normal((before, 7, after)).astype(dtype)

@@ -1,0 +1,470 @@
+"""Threads that share the pieces of one kernel call.
+
+The caller lays out a table of int64 for each piece and hands all of them out at once; it and its
+helpers then take one piece after the other from a counter, so that a helper whose core is busy
+elsewhere holds up at most the piece it has begun. What a piece computes never depends on who
+computes it, or on how many helpers there are. All of it is machine code, which needs no interpreter
+lock and makes no objects.
+
+A job's fields may be read by whoever holds one of its pieces: its caller waits for all of them, and
+only then may the next job overwrite the fields. `remaining` counts down, so that a helper that
+comes too late finds nothing left, whatever job is the last.
+
+Helpers, and a caller that waits for the last pieces, spin for a moment and then sleep on a futex.
+A helper sleeps on a word of its own that grows with each job; `asleep` says whether it has to be
+woken. A second caller that finds the pool busy does its pieces itself. So does every caller for a
+while after one had to wait for longer than a piece takes: then other programs want the cores.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
+from typing import Protocol
+
+from oneflow.core.config import current_config
+from oneflow.core.log import get_logger
+from oneflow.kernels import threads as limits
+from oneflow.kernels.expressions.native import address_of, function_at
+
+_MACHINES = {"x86_64": (202, "x86.sse2.pause", ""), "aarch64": (98, "aarch64.hint", "i32 1")}
+"""Number of the system call futex, and the instruction for a processor that spins."""
+_log = get_logger(__name__)
+_MOST_HELPERS = 255
+_LINE = 64
+_LOOKS = 32
+"""Looks at a word between two at the clock."""
+
+# Bytes from the beginning of the pool's memory, which several threads write: a line of the cache
+# for each thing that is written by itself.
+_AT = {
+    "busy": 0, "spin": 8, "alone_until": 16,
+    "remaining": 1 * _LINE,
+    "done": 2 * _LINE, "waits": 2 * _LINE + 4,
+    "function": 3 * _LINE, "tables": 3 * _LINE + 8, "stride": 3 * _LINE + 16,
+    "count": 3 * _LINE + 24, "refused": 3 * _LINE + 32,
+    "helpers": 4 * _LINE,
+}  # fmt: skip
+
+_COMMON = """
+declare i64 @syscall(i64, ...)
+declare i32 @clock_gettime(i32, ptr)
+declare void @llvm.{pause}({pause_kind})
+
+define internal i64 @now() nounwind {{
+  %time = alloca [2 x i64]
+  call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest_at
+  %scaled = mul i64 %seconds, 1000000000
+  %sum = add i64 %scaled, %rest
+  ret i64 %sum
+}}
+
+define internal void @sleep(ptr %word, i32 %seen) nounwind {{
+  call i64 (i64, ...) @syscall(i64 {futex}, ptr %word, i64 128, i32 %seen, ptr null)
+  ret void
+}}
+
+define internal void @wake(ptr %word) nounwind {{
+  call i64 (i64, ...) @syscall(i64 {futex}, ptr %word, i64 129, i64 1)
+  ret void
+}}
+
+; Look at a word until it is not `seen`, or for as long as waits spin. Returns what was read last.
+define internal i32 @look(ptr %state, ptr %word, i32 %seen) nounwind {{
+entry:
+  %spin_at = getelementptr i8, ptr %state, i64 {spin}
+  %spin = load i64, ptr %spin_at
+  %begin = call i64 @now()
+  br label %some
+some:
+  br label %one
+one:
+  %turn = phi i64 [ 0, %some ], [ %following, %again ]
+  %value = load atomic i32, ptr %word acquire, align 4
+  %is_same = icmp eq i32 %value, %seen
+  br i1 %is_same, label %again, label %out
+again:
+  call void @llvm.{pause}({pause_argument})
+  %following = add i64 %turn, 1
+  %more = icmp slt i64 %following, {looks}
+  br i1 %more, label %one, label %clock
+clock:
+  %time = call i64 @now()
+  %past = sub i64 %time, %begin
+  %is_early = icmp slt i64 %past, %spin
+  br i1 %is_early, label %some, label %out
+out:
+  %last = phi i32 [ %value, %one ], [ %seen, %clock ]
+  ret i32 %last
+}}
+
+; Take pieces until none is left. Returns the nanoseconds of the longest.
+define internal i64 @take(ptr %state) nounwind {{
+entry:
+  %remaining_at = getelementptr i8, ptr %state, i64 {remaining}
+  %done_at = getelementptr i8, ptr %state, i64 {done}
+  %waits_at = getelementptr i8, ptr %state, i64 {waits}
+  %function_at = getelementptr i8, ptr %state, i64 {function}
+  %tables_at = getelementptr i8, ptr %state, i64 {tables}
+  %stride_at = getelementptr i8, ptr %state, i64 {stride}
+  %count_at = getelementptr i8, ptr %state, i64 {count}
+  %refused_at = getelementptr i8, ptr %state, i64 {refused}
+  br label %next
+next:
+  %longest = phi i64 [ 0, %entry ], [ %longer, %ended ], [ %longer, %tell ]
+  %left = atomicrmw sub ptr %remaining_at, i64 1 seq_cst
+  %is_any = icmp sgt i64 %left, 0
+  br i1 %is_any, label %piece, label %out
+piece:
+  %function = load ptr, ptr %function_at
+  %tables = load ptr, ptr %tables_at
+  %stride = load i64, ptr %stride_at
+  %count = load i64, ptr %count_at
+  %number = sub i64 %count, %left
+  %offset = mul i64 %number, %stride
+  %table = getelementptr i8, ptr %tables, i64 %offset
+  %begin = call i64 @now()
+  %code = call i32 %function(ptr %table)
+  %end = call i64 @now()
+  %time = sub i64 %end, %begin
+  %is_longer = icmp sgt i64 %time, %longest
+  %longer = select i1 %is_longer, i64 %time, i64 %longest
+  %is_refused = icmp ne i32 %code, 0
+  br i1 %is_refused, label %refuse, label %count_it
+refuse:
+  store atomic i64 1, ptr %refused_at monotonic, align 8
+  br label %count_it
+count_it:
+  %before = atomicrmw add ptr %done_at, i32 1 seq_cst
+  %before_wide = sext i32 %before to i64
+  %after = add i64 %before_wide, 1
+  %is_last = icmp eq i64 %after, %count
+  br i1 %is_last, label %look_at_caller, label %ended
+look_at_caller:
+  %waits = load atomic i32, ptr %waits_at seq_cst, align 4
+  %has_to = icmp ne i32 %waits, 0
+  br i1 %has_to, label %tell, label %ended
+tell:
+  call void @wake(ptr %done_at)
+  br label %next
+ended:
+  br label %next
+out:
+  ret i64 %longest
+}}
+"""
+
+_HELPER = """
+define i32 @KERNEL(ptr %state, i64 %index, i64 %first) nounwind {{
+entry:
+  %offset = mul i64 %index, {line}
+  %lines = getelementptr i8, ptr %state, i64 {helpers}
+  %word = getelementptr i8, ptr %lines, i64 %offset
+  %asleep_at = getelementptr i8, ptr %word, i64 4
+  %begun = trunc i64 %first to i32
+  br label %job
+job:
+  %seen = phi i32 [ %begun, %entry ], [ %value, %woken ]
+  call i64 @take(ptr %state)
+  %looked = call i32 @look(ptr %state, ptr %word, i32 %seen)
+  %is_new = icmp ne i32 %looked, %seen
+  br i1 %is_new, label %woken, label %drowse
+drowse:
+  store atomic i32 1, ptr %asleep_at seq_cst, align 4
+  br label %check
+check:
+  %again = load atomic i32, ptr %word seq_cst, align 4
+  %has_work = icmp ne i32 %again, %seen
+  br i1 %has_work, label %rise, label %rest
+rest:
+  call void @sleep(ptr %word, i32 %seen)
+  br label %check
+rise:
+  store atomic i32 0, ptr %asleep_at seq_cst, align 4
+  br label %woken
+woken:
+  %value = phi i32 [ %looked, %job ], [ %again, %rise ]
+  br label %job
+}}
+"""
+
+_CALLER = """
+; Returns whether a piece refused.
+define i32 @KERNEL(
+  ptr %state, ptr %function, ptr %tables, i64 %stride, i64 %count, i64 %helpers
+) nounwind {{
+entry:
+  %busy_at = getelementptr i8, ptr %state, i64 {busy}
+  %alone_until_at = getelementptr i8, ptr %state, i64 {alone_until}
+  %pair = cmpxchg ptr %busy_at, i64 0, i64 1 seq_cst seq_cst
+  %is_mine = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %is_mine, label %ask, label %alone
+ask:
+  %start = call i64 @now()
+  %alone_until = load i64, ptr %alone_until_at
+  %is_late = icmp sge i64 %start, %alone_until
+  br i1 %is_late, label %share, label %free_alone
+free_alone:
+  store atomic i64 0, ptr %busy_at seq_cst, align 8
+  br label %alone
+
+share:
+  %function_at = getelementptr i8, ptr %state, i64 {function}
+  %tables_at = getelementptr i8, ptr %state, i64 {tables}
+  %stride_at = getelementptr i8, ptr %state, i64 {stride}
+  %count_at = getelementptr i8, ptr %state, i64 {count}
+  %refused_at = getelementptr i8, ptr %state, i64 {refused}
+  %done_at = getelementptr i8, ptr %state, i64 {done}
+  %waits_at = getelementptr i8, ptr %state, i64 {waits}
+  %remaining_at = getelementptr i8, ptr %state, i64 {remaining}
+  %lines = getelementptr i8, ptr %state, i64 {helpers}
+  %count_low = trunc i64 %count to i32
+  store ptr %function, ptr %function_at
+  store ptr %tables, ptr %tables_at
+  store i64 %stride, ptr %stride_at
+  store i64 %count, ptr %count_at
+  store i64 0, ptr %refused_at
+  store atomic i32 0, ptr %done_at seq_cst, align 4
+  store atomic i64 %count, ptr %remaining_at seq_cst, align 8
+  br label %call
+call:
+  %k = phi i64 [ 0, %share ], [ %next_k, %called ]
+  %calls = icmp slt i64 %k, %helpers
+  br i1 %calls, label %call_one, label %join
+call_one:
+  %offset = mul i64 %k, {line}
+  %word = getelementptr i8, ptr %lines, i64 %offset
+  %asleep_at = getelementptr i8, ptr %word, i64 4
+  atomicrmw add ptr %word, i32 1 seq_cst
+  %asleep = load atomic i32, ptr %asleep_at seq_cst, align 4
+  %sleeps = icmp ne i32 %asleep, 0
+  br i1 %sleeps, label %rouse, label %called
+rouse:
+  call void @wake(ptr %word)
+  br label %called
+called:
+  %next_k = add i64 %k, 1
+  br label %call
+join:
+  %longest = call i64 @take(ptr %state)
+  %begin = call i64 @now()
+  br label %ended
+ended:
+  %done = load atomic i32, ptr %done_at seq_cst, align 4
+  %is_all = icmp eq i32 %done, %count_low
+  br i1 %is_all, label %all, label %wait
+wait:
+  %looked = call i32 @look(ptr %state, ptr %done_at, i32 %done)
+  %is_new = icmp ne i32 %looked, %done
+  br i1 %is_new, label %ended, label %drowse
+drowse:
+  store atomic i32 1, ptr %waits_at seq_cst, align 4
+  br label %check
+check:
+  %again = load atomic i32, ptr %done_at seq_cst, align 4
+  %is_over = icmp eq i32 %again, %count_low
+  br i1 %is_over, label %rise, label %rest
+rest:
+  call void @sleep(ptr %done_at, i32 %again)
+  br label %check
+rise:
+  store atomic i32 0, ptr %waits_at seq_cst, align 4
+  br label %all
+all:
+  %end = call i64 @now()
+  %waited = sub i64 %end, %begin
+  %twice = mul i64 %longest, {patience}
+  %limit = add i64 %twice, {least_wait}
+  %is_long = icmp sgt i64 %waited, %limit
+  br i1 %is_long, label %be_alone, label %told
+be_alone:
+  %pause = mul i64 %waited, {alone_for}
+  %until = add i64 %end, %pause
+  store i64 %until, ptr %alone_until_at
+  br label %told
+told:
+  %refused = load atomic i64, ptr %refused_at seq_cst, align 8
+  %low = trunc i64 %refused to i32
+  store atomic i64 0, ptr %busy_at seq_cst, align 8
+  ret i32 %low
+
+alone:
+  br label %each
+each:
+  %i = phi i64 [ 0, %alone ], [ %next_i, %one ]
+  %code = phi i32 [ 0, %alone ], [ %codes, %one ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %one, label %out
+one:
+  %place = mul i64 %i, %stride
+  %table = getelementptr i8, ptr %tables, i64 %place
+  %own = call i32 %function(ptr %table)
+  %is_refused = icmp ne i32 %own, 0
+  %bit = zext i1 %is_refused to i32
+  %codes = or i32 %code, %bit
+  %next_i = add i64 %i, 1
+  br label %each
+out:
+  ret i32 %code
+}}
+"""
+_PATIENCE = 2
+"""Times the caller's longest piece that a wait for the last pieces may take, and LEAST_WAIT more.
+Imbalance alone makes waits of up to one piece."""
+_LEAST_WAIT_NS = 100_000
+_ALONE_FOR = 10
+"""Times the length of such a wait that calls stay on one thread: at most a tenth is lost."""
+
+
+def _text(body: str) -> str:
+    """The text of a function of the pool for this machine."""
+    number, pause, argument = _MACHINES[platform.machine()]
+    return (_COMMON + body).format(
+        **_AT,
+        futex=number,
+        pause=pause,
+        pause_kind=argument.split(" ")[0],
+        pause_argument=argument,
+        line=_LINE,
+        looks=_LOOKS,
+        patience=_PATIENCE,
+        least_wait=_LEAST_WAIT_NS,
+        alone_for=_ALONE_FOR,
+    )
+
+
+class Pool(Protocol):
+    """A way to share the pieces of a call among threads."""
+
+    def hand_out(self, function: int, tables: bytes, count: int, threads: int) -> bool:
+        """Call the function at an address once for each of `count` tables of equal size.
+
+        Returns whether a piece refused.
+        """
+
+
+class NativePool:
+    """A pool whose waits are machine code. Its threads begin with the first call that wants them.
+
+    They are daemon threads of Python, which then never take the interpreter lock again.
+    """
+
+    def __init__(self) -> None:
+        nbytes = _AT["helpers"] + _LINE * _MOST_HELPERS
+        self._memory = ctypes.create_string_buffer(nbytes + _LINE)
+        address = ctypes.addressof(self._memory)
+        self._state = address + -address % _LINE
+        self._word("spin").value = int(current_config().spin_s * 1e9)
+        kinds = *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 3
+        caller = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)
+        self._call: Callable[..., int] = caller(address_of(_text(_CALLER)))
+        self._threads: list[threading.Thread] = []
+        self._most = _MOST_HELPERS
+        self._lock = threading.Lock()
+
+    def _word(self, name: str) -> ctypes.c_int64:
+        return ctypes.c_int64.from_address(self._state + _AT[name])
+
+    def hand_out(self, function: int, tables: bytes, count: int, threads: int) -> bool:
+        """See `Pool`."""
+        helpers = min(threads - 1, count - 1, self._most)
+        if len(self._threads) < helpers:
+            self._begin(helpers)
+            helpers = min(helpers, self._most)
+        stride = len(tables) // count
+        return bool(self._call(self._state, function, tables, stride, count, helpers))
+
+    def _begin(self, helpers: int) -> None:
+        kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+        run = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address_of(_text(_HELPER)))
+        with self._lock:
+            for i in range(len(self._threads), helpers):
+                word = self._state + _AT["helpers"] + _LINE * i
+                seen = ctypes.c_int32.from_address(word).value
+                given = self._state, i, seen
+                thread = threading.Thread(target=run, args=given, name=f"kernels-{i}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # a limit of the system: fewer do the same work
+                    _log.warning(
+                        "kernels use %d threads instead of %d: %s", i + 1, helpers + 1, error
+                    )
+                    self._most = i
+                    return
+                self._threads.append(thread)
+
+
+class PythonPool:
+    """The same by Python's own waits, for systems without futexes."""
+
+    def __init__(self) -> None:
+        self._executor = cache(lambda helpers: ThreadPoolExecutor(helpers, "kernels"))
+
+    def hand_out(self, function: int, tables: bytes, count: int, threads: int) -> bool:
+        """See `Pool`."""
+        call, stride = function_at(function), len(tables) // count
+        numbers = iter(range(count))  # a range's iterator hands each number out once
+
+        def take() -> bool:
+            codes = [call(tables[i * stride : (i + 1) * stride]) for i in numbers]
+            return any(codes)
+
+        helpers = min(threads, count) - 1
+        executor = self._executor(helpers) if helpers else None
+        others = [executor.submit(take) for _ in range(helpers)] if executor else []
+        refused = take()
+        return any([other.result() for other in others]) or refused
+
+
+def has_futexes() -> bool:
+    """Whether this system has what `NativePool` needs."""
+    return sys.platform == "linux" and sys.maxsize > 1 << 32 and platform.machine() in _MACHINES
+
+
+@cache
+def pool() -> Pool:
+    """The pool of this process."""
+    return NativePool() if has_futexes() else PythonPool()
+
+
+def hand_out(function: int, tables: bytes, count: int) -> bool:
+    """Call the function at an address once for each of `count` tables of equal size, in threads.
+
+    Returns whether a piece refused.
+    """
+    limits.count_pieces(count)
+    return pool().hand_out(function, tables, count, limits.num_threads())
+
+
+def hand_out_loop(parameters: str, tables: bytes, count: int) -> bool:
+    """The same for a compiled loop (loops.py), whose parameters are these.
+
+    Tables: address of the loop, begin, end, then the parameters, table and check.
+    """
+    return hand_out(_piece_caller(parameters), tables, count)
+
+
+@lru_cache(maxsize=1024)
+def _piece_caller(parameters: str) -> int:
+    """Address of the function that calls a loop with the numbers of a table."""
+    types = ["double" if kind == "d" else "i64" for kind in (*parameters, "q", "q")]
+    lines, given = [], []
+    for i, kind in enumerate(("ptr", "i64", "i64", *types)):
+        lines.append(f"%at{i} = getelementptr i64, ptr %numbers, i64 {i}")
+        lines.append(f"%n{i} = load {kind}, ptr %at{i}")
+        given.append(f"{kind} %n{i}")
+    call = f"call i32 %n0({', '.join([*given[3:], *given[1:3]])})"
+    body = "\n  ".join([*lines, f"%code = {call}", "ret i32 %code"])
+    return address_of(f"define i32 @KERNEL(ptr %numbers) nounwind {{\n  {body}\n}}\n")
+
+
+os.register_at_fork(after_in_child=pool.cache_clear)  # a fork has none of the pool's threads

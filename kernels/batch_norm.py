@@ -4,12 +4,18 @@ exact enough.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from types import ModuleType
+
+import numpy as np
+
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.registry import Workspace, kernel
+from oneflow.kernels.registry import Workspace, fused_kernel, kernel
 
 
 def _like_input(index: int, count: int, dtype: DType | None = None) -> Workspace:
@@ -143,6 +149,18 @@ def batch_norm_grad_sums(
     xp.sum(d_y, axis=sample_dims(x), dtype=d_beta.dtype, out=d_beta)
 
 
+def _gradient_terms(
+    inv_std: Array, d_beta: Array, d_gamma: Array, gamma: Sequence[Array], count: int
+) -> tuple[Array, Array, Array]:
+    """(factor of d_y, factor of x - mean, what is added) per channel, in float64; count 0: only the
+    first counts."""
+    a = inv_std.astype("float64")
+    if gamma:
+        a = a * gamma[0]
+    count = max(count, 1)
+    return a, -a * inv_std * d_gamma / count, -a * d_beta / count
+
+
 @kernel("batch_norm_grad_apply", workspace=_like_input(1, 1))
 def batch_norm_grad_apply(
     xp: ArrayModule,
@@ -158,18 +176,103 @@ def batch_norm_grad_apply(
 ) -> None:
     """d_x = a * d_y + b * x + c per channel, with a, b, c computed in float64 beforehand."""
     *gamma, spare = rest
-    a = inv_std.astype(xp.float64)
-    if gamma:
-        a = a * gamma[0]
+    a, slope, shift = _gradient_terms(inv_std, d_beta, d_gamma, gamma, count)
     if count == 0:
         xp.multiply(d_y, column(a.astype(spare.dtype), x), out=spare)
         d_x[...] = spare
         return
-    slope = -a * inv_std * d_gamma / count
-    shift = -a * d_beta / count
     xp.subtract(x, column(mean, x), out=spare, dtype=spare.dtype, casting="same_kind")
     xp.multiply(spare, column(slope.astype(spare.dtype), x), out=spare)
     xp.add(spare, column(shift.astype(spare.dtype), x), out=spare)
     d_x[...] = spare
     xp.multiply(d_y, column(a.astype(spare.dtype), x), out=spare)
     d_x += spare.astype(d_x.dtype, copy=False)
+
+
+# ---- large float32 images on a CPU ---------------------------------------------------------------
+
+_LEAST_POSITIONS = 16
+"""Positions of a channel of a sample from which its loops have whole vectors on any processor."""
+
+
+def _is_long(x: Array | TensorType) -> bool:
+    return prod(x.shape[2:]) >= _LEAST_POSITIONS
+
+
+def _unless_long(workspace: Workspace) -> Workspace:
+    """The workspace of the plain kernel, where that runs."""
+
+    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+        return () if _is_long(ins[0]) else workspace(ins, attrs)
+
+    return types
+
+
+def _compiled() -> ModuleType:
+    """Machine code; llvmlite takes a moment to import."""
+    from oneflow.kernels.expressions import channels
+
+    return channels
+
+
+def _rows(*arrays: Array) -> list[Array]:
+    return [np.ascontiguousarray(a) for a in arrays]
+
+
+@fused_kernel("batch_sums", workspace=_unless_long(_like_input(0, 1, dtypes.float64)))
+def batch_sums_fused(xp: ArrayModule, total: Array, squares: Array, x: Array, *work: Array) -> None:
+    if not _is_long(x):
+        return batch_sums(xp, total, squares, x, *work)
+    _compiled().moments(total, squares, *_rows(x))
+
+
+@fused_kernel("batch_norm_apply", workspace=_unless_long(_like_input(0, 1)))
+def batch_norm_apply_fused(
+    xp: ArrayModule, y: Array, x: Array, mean: Array, inv_std: Array, *rest: Array, count: int
+) -> None:
+    if not _is_long(x):
+        return batch_norm_apply(xp, y, x, mean, inv_std, *rest, count=count)
+    scale = inv_std * rest[0] if rest else inv_std
+    shift = rest[1] if rest else np.zeros_like(scale)
+    _compiled().scale(y, *_rows(x), mean, scale, shift)
+
+
+@fused_kernel("batch_norm_grad_sums", workspace=_unless_long(_like_input(1, 1, dtypes.float64)))
+def batch_norm_grad_sums_fused(
+    xp: ArrayModule,
+    d_beta: Array,
+    d_gamma: Array,
+    d_y: Array,
+    x: Array,
+    mean: Array,
+    inv_std: Array,
+    *work: Array,
+) -> None:
+    if not _is_long(x):
+        return batch_norm_grad_sums(xp, d_beta, d_gamma, d_y, x, mean, inv_std, *work)
+    _compiled().gradient_sums(d_beta, d_gamma, *_rows(d_y, x), mean)
+    np.multiply(d_gamma, inv_std, out=d_gamma)
+
+
+@fused_kernel("batch_norm_grad_apply", workspace=_unless_long(_like_input(1, 1)))
+def batch_norm_grad_apply_fused(
+    xp: ArrayModule,
+    d_x: Array,
+    d_y: Array,
+    x: Array,
+    mean: Array,
+    inv_std: Array,
+    d_beta: Array,
+    d_gamma: Array,
+    *rest: Array,
+    count: int,
+) -> None:
+    if not _is_long(x):
+        sums = d_beta, d_gamma
+        return batch_norm_grad_apply(xp, d_x, d_y, x, mean, inv_std, *sums, *rest, count=count)
+    a, slope, shift = _gradient_terms(inv_std, d_beta, d_gamma, rest, count)
+    if count == 0:
+        zeros = np.zeros_like(a)
+        _compiled().scale(d_x, *_rows(d_y), zeros, a, zeros)
+        return
+    _compiled().scale_gradient(d_x, *_rows(d_y, x), mean, slope, shift, a)

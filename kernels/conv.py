@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -279,13 +278,6 @@ class _Chunk:
         return self.columns.reshape(groups, -1, wide), self.products.reshape(groups, -1, wide)
 
 
-def _compiled() -> ModuleType:
-    """Machine code; llvmlite takes a moment to import."""
-    from oneflow.kernels.expressions import conv_ways
-
-    return conv_ways
-
-
 def _matrix(x: Array) -> Array:
     """A row per sample."""
     return np.ascontiguousarray(x).reshape(x.shape[0], -1)
@@ -301,12 +293,12 @@ def conv_fused(
 ) -> None:
     call = direct.call_of(x, w, out, geometry)
     if direct.conv_work(call) is not None:
-        _compiled().conv(call, out, x, w, work)
+        direct.compiled().conv(call, out, x, w, work)
         return None
     chunk, *_ = _sizes(x, w, out)
     if not chunk:
         return conv(xp, out, x, w, *work, **geometry)
-    fused = _compiled()
+    fused = direct.compiled()
 
     groups = geometry["groups"]
     weight = w.reshape(groups, w.shape[0] // groups, -1)
@@ -331,12 +323,12 @@ def conv_data_grad_fused(
 ) -> None:
     call = direct.call_of(d_x, w, d_out, geometry)
     if direct.data_grad_work(call) is not None:
-        _compiled().data_grad(call, d_x, d_out, w, work)
+        direct.compiled().data_grad(call, d_x, d_out, w, work)
         return None
     chunk, *_ = _sizes(d_x, w, d_out)
     if not chunk:
         return conv_data_grad(xp, d_x, d_out, w, *work, spatial=spatial, **geometry)
-    fused = _compiled()
+    fused = direct.compiled()
 
     groups = geometry["groups"]
     weight = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
@@ -363,12 +355,12 @@ def conv_filter_grad_fused(
 ) -> None:
     call = direct.call_of(x, d_w, d_out, geometry)
     if direct.filter_grad_work(call) is not None:
-        _compiled().filter_grad(call, d_w, d_out, x, work)
+        direct.compiled().filter_grad(call, d_w, d_out, x, work)
         return None
     chunk, *_ = _sizes(x, d_w, d_out)
     if not chunk:
         return conv_filter_grad(xp, d_w, d_out, x, *work, kernel=kernel, **geometry)
-    fused = _compiled()
+    fused = direct.compiled()
 
     *buffers, one = work
     for start in range(0, x.shape[0], chunk):

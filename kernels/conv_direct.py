@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from oneflow.core.tensor_type import TensorType
@@ -66,11 +67,16 @@ def pair(sizes: Sizes) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
+def compiled() -> ModuleType:
+    """The ways, run by machine code; llvmlite takes a moment to import."""
+    from oneflow.kernels.expressions import conv_ways
+
+    return conv_ways
+
+
 def block_size() -> int:
     """Channels of a block of results."""
-    from oneflow.kernels.expressions.product import BLOCK
-
-    return BLOCK
+    return int(compiled().BLOCK)
 
 
 def call_of(x: Array | TensorType, w: Array | TensorType, out: Array | TensorType,
@@ -136,9 +142,8 @@ def filter_grad_work(call: Call) -> tuple[Shape, ...] | None:
 
 
 def _depthwise_work(call: Call) -> tuple[Shape, ...]:
-    from oneflow.kernels.expressions.planes import work_shapes
-
-    return work_shapes(call.x, call.w, call.out, call.window())
+    shapes: tuple[Shape, ...] = compiled().work_shapes(call.x, call.w, call.out, call.window())
+    return shapes
 
 
 def _pixels(call: Call) -> Shape:

@@ -11,9 +11,13 @@ from oneflow.kernels.array import Array
 from oneflow.kernels.conv_direct import Call, pair, phases_of
 from oneflow.kernels.expressions import depthwise, direct
 from oneflow.kernels.expressions.columns import from_columns, to_columns, transpose
+from oneflow.kernels.expressions.planes import work_shapes
 from oneflow.kernels.expressions.product import BLOCK
 
-__all__ = ["conv", "data_grad", "filter_grad", "from_columns", "to_columns", "transpose"]
+__all__ = [
+    "BLOCK", "conv", "data_grad", "filter_grad", "from_columns", "to_columns", "transpose",
+    "work_shapes",
+]  # fmt: skip
 
 
 def _flat(x: Array) -> Array:

@@ -26,12 +26,12 @@ def _registers() -> tuple[int, int]:
     return 4, 32 if llvm.get_default_triple().startswith("aarch64") else 16
 
 
-LANES, _REGISTERS = _registers()
+LANES, REGISTERS = _registers()
 VECTORS = 2
 BLOCK = VECTORS * LANES
 """Columns of a product."""
 
-MOST_ROWS = (_REGISTERS - VECTORS - 2) // VECTORS
+MOST_ROWS = (REGISTERS - VECTORS - 2) // VECTORS
 """Rows of a product: the sums, one row of columns and a number fill the registers. Two vectors and
 14 rows read 128 bytes of columns for 28 multiplications; four vectors and 6 rows read twice as
 much, more than the second cache delivers."""

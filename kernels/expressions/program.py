@@ -73,6 +73,17 @@ class Program:
         """An integer of memory, as int64."""
         return self.code.let(f"load {kind}, ptr {self._pointer(address)}", kind).to("i64")
 
+    def integers(self, address: Value, kind: str, lanes: int) -> Value:
+        """A vector of integers of memory, at any address."""
+        text = f"load {vector_type(kind, lanes)}, ptr {self._pointer(address)}, align 1"
+        return self.code.let(text, kind, lanes)
+
+    def prefetch(self, address: Value) -> None:
+        """Fetch a line of memory, if it is there, into the second cache."""
+        name = "@llvm.prefetch.p0"
+        self.code.declarations[name] = f"declare void {name}(ptr, i32, i32, i32)"
+        self.code.do(f"call void {name}(ptr {self._pointer(address)}, i32 0, i32 2, i32 1)")
+
     def load(self, address: Value, lanes: int = 1) -> Value:
         kind = vector_type(self.element, lanes)
         text = f"load {kind}, ptr {self._pointer(address)}, align 4"

@@ -29,6 +29,7 @@ from oneflow.ops import (  # noqa: F401
     matmul,
     one_embedding,
     pool,
+    quantized,
     random,
     recurrent,
     reduce,

@@ -105,6 +105,7 @@ class BoundPlan:
     readers: of each register that this rank makes, actors and ranks that read it.
     memory: its registers and scratch memory.  turns: gives them to actors that act in an order.
     recordings: the CUDA graphs of its segments; None: they are launched call by call.
+    variables: the array of each, by the id of its value.
     """
 
     plan: Plan
@@ -119,6 +120,15 @@ class BoundPlan:
     readers: dict[int, list[tuple[ActorSpec, int]]] = field(default_factory=dict)
     turns: Turns | None = None
     recordings: Recordings | None = None
+    variables: dict[int, Any] = field(default_factory=dict)
+
+    def rebind(self, arrays: Mapping[str, Any]) -> None:
+        """Let variables be other arrays, contiguous ones of their types, from the next act on."""
+        found = self.plan.graph.variables
+        self.variables.update({found[name].id: array for name, array in arrays.items()})
+        for actor in self.actors.values():
+            if actor.calls is not None:
+                actor.calls.forget()
 
     @property
     def kernels_can_run_apart(self) -> bool:
@@ -228,6 +238,7 @@ class _Binder:
         bound.peers = self._peers(readers)
         bound.readers = readers
         bound.recordings = self.recordings
+        bound.variables = self.variables
         bound.turns = self._turns(actors)
         return bound
 
@@ -523,6 +534,10 @@ class CallsBySlots:
         self._blame = blame
         self._calls: dict[Any, list[Callable[[], Any]]] = {}
         self.marks: array[float] | None = None
+
+    def forget(self) -> None:
+        """Build the calls again before the next act."""
+        self._calls.clear()
 
     def __call__(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
         key = in_slots, out_slots

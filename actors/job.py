@@ -117,6 +117,11 @@ class Job:
             self._is_broken = False
             return self.bound.fetch.arrays
 
+    def rebind(self, arrays: Mapping[str, Any]) -> None:
+        """Read and overwrite other arrays as these variables from the next step on."""
+        with self._turn:
+            self.bound.rebind(arrays)
+
     def _raise_explained(
         self, error: Exception, plan: Plan, rank: int, segments: Mapping[int, Segment]
     ) -> None:

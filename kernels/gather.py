@@ -211,6 +211,22 @@ def dim_scatter(
     offset: int | None = None,
 ) -> None:
     out[...] = x
+    dim_assign(xp, out, x, index, source, dim=dim, size=size, offset=offset)
+
+
+@kernel("dim_assign")
+def dim_assign(
+    xp: ArrayModule,
+    out: Array,
+    x: Array,
+    index: Array,
+    source: Array,
+    *,
+    dim: int,
+    size: int | None,
+    offset: int | None = None,
+) -> None:
+    """out is x itself."""
     if offset is None:
         out[_places(xp, index, dim)] = source
         return

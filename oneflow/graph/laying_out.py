@@ -41,9 +41,13 @@ def take_layouts(
     """
     for name, value in plan.graph.variables.items():
         take_layout(variables[name], value, whole)
-    for x in variables.values():
-        _bound[id(x)] = x
-    return {name: contiguous(x) for name, x in variables.items()}
+    return {name: lend(x) for name, x in variables.items()}
+
+
+def lend(x: Tensor) -> Array:
+    """The array of a tensor for a plan that reads and overwrites it: the tensor keeps to it."""
+    _bound[id(x)] = x
+    return contiguous(x)
 
 
 def take_layout(x: Tensor, value: Value, whole: dict[int, NdSbp]) -> None:

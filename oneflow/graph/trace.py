@@ -27,6 +27,7 @@ from oneflow.core.graph import (
     LogicalGraph,
     Node,
     Value,
+    written_variable,
 )
 from oneflow.core.location import locate, user_location, with_location
 from oneflow.core.op import Op, find_op, infer_types, signatures
@@ -46,6 +47,7 @@ from oneflow.graph.sources import Source
 from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
+from oneflow.ops.gather import dim_assign
 from oneflow.tensor.eager_global import check_placement
 from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.layout import check_layout
@@ -79,6 +81,9 @@ class Trace(Mode):
         self.called: dict[int, Module] = {}
         """The modules that `build` calls, by id."""
         self.sources: list[Source] = []
+        self.writes_outside = False
+        """Whether tensors made outside, which nothing names, are overwritten when the graph runs,
+        as those that the graph's modules hold are."""
         self.draws = DrawCounter()
         """The numbers that random ops are given instead of seeds."""
         self._local: dict[str, Placement] = {}
@@ -481,7 +486,7 @@ class Trace(Mode):
     def store(self, x: Tensor, new: Tensor) -> None:
         """A graph has values, not memory: `x` gets another one. Buffers of the graph's modules are
         overwritten when the graph runs; any other tensor made outside keeps its values, and only
-        the rest of build() sees the new ones.
+        the rest of build() sees the new ones, unless `writes_outside`.
         """
         if x.value is not None:
             x.value, x._sbp = self.value_of(new), new._sbp
@@ -494,10 +499,24 @@ class Trace(Mode):
                 )
             )
         owner = self.owner(x)
-        if id(owner) in self.known.names:
-            assign(owner, new)
+        if id(owner) in self.known.names or (self.writes_outside and view_of(x) is None):
+            self._overwrite(owner, new)
         elif view_of(x) is None:
             self.rebind(owner, new)
+
+    def _overwrite(self, x: Tensor, new: Tensor) -> None:
+        """Overwrite an eager tensor when the graph runs: only the elements that differ, where `new`
+        is `x` with others at some positions, as a cache after a token is.
+        """
+        value = self.value_of(new)
+        node = value.node
+        if node.op != "dim_scatter" or value.users or node.inputs[0] is not self.value_of(x):
+            assign(x, new)
+            return
+        index, source = (self._wrap(v, (x,)) for v in node.inputs[1:])
+        made = dim_assign(x, index, source, dim=node.attrs["dim"])
+        self.graph.erase(node)
+        new.value = self.value_of(made)
 
     def rebind(self, x: Tensor, new: Tensor) -> None:
         """Let `x`, an eager tensor, stand from here on for the value of `new` in this graph."""
@@ -506,9 +525,10 @@ class Trace(Mode):
         x._version[0] += 1
 
     def overwritten(self) -> list[Tensor]:
-        """The captured tensors without a name that stand for another value now."""
+        """The captured tensors without a name that stand for another value now, which the graph
+        does not give them."""
         captured = (x for x in self.variables.values() if id(x) not in self.known.names)
-        return [x for x in captured if self._current[id(x)].node.op != "variable"]
+        return [x for x in captured if written_variable(self._current[id(x)]).node.op != "variable"]
 
     def _mutated(self, x: Tensor, value: Value) -> Tensor:
         x._version[0] += 1

@@ -264,6 +264,40 @@ def dim_scatter(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor
     return _dim_scatter(x, index, source, dim=dim, size=x.meta.shape[dim])
 
 
+class DimAssign(Op):
+    """x[i, index[i, j, ...], ...] <- source[i, j, ...] for dim 1, and so on: `dim_scatter` into x
+    itself, of which nothing else is read or written. size, offset: as there."""
+
+    name = "dim_assign"
+    mutates = {0: 0}
+    has_effect = True
+    positions = staticmethod(_along_dim)
+
+    @staticmethod
+    def infer(
+        x: Operand, index: Operand, source: Operand, *, dim: int, size: int | None = None
+    ) -> TensorType:
+        return _scatter_type("dim_assign", x, index, source, dim)
+
+    @staticmethod
+    def sbp(
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int, **_: object
+    ) -> list[SbpSignature]:
+        return _scatter_signatures(x, dim)
+
+    @staticmethod
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
+        return _first_position(attrs, in_boxes[0])
+
+
+_dim_assign = declare(DimAssign)
+
+
+def dim_assign(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor:
+    """DimAssign, told the size of `dim`, by which a rank knows whether it holds all of it."""
+    return _dim_assign(x, index, source, dim=dim, size=x.meta.shape[dim])
+
+
 class DimScatterAdd(Op):
     """A scatter as dim_scatter, but adding to what is there; equal indices add up."""
 

@@ -91,9 +91,11 @@ def compile(
 
     It is traced once for each kind of call: the shapes, dtypes and layouts of tensors, all other
     arguments, and the modes of modules; eight plans are kept. What reads values while it is traced
-    (`if x.sum() > 0`, `x.item()`), writes to tensors that it was given or to Python objects,
-    returns a view of one that it was given, or calls `backward` cannot be compiled: it runs as it
-    is, and one warning says why and where.
+    (`if x.sum() > 0`, `x.item()`), writes to Python objects or to views that it was given, returns
+    a view of a tensor that it was given, or calls `backward` cannot be compiled: it runs as it is,
+    and one warning says why and where. Other tensors are written where they lie: a cache of fixed
+    shape, which `index_copy_` or `scatter_` writes at positions that are a tensor, decodes with one
+    plan, and without a copy of the cache.
 
     fullgraph: that is an error instead.  dynamic: a plan is made for each shape all the same.
     backend: "eager" runs what it is given as it is; all others are this one compiler.  mode,

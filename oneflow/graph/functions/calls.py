@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -24,6 +25,8 @@ PLANS = 8
 PATIENCE = 4
 """A function of which so many times PLANS kinds of calls came, and few of them again, is given up.
 """
+TRIES = 2
+"""Calls of one kind that are tried, with other objects each time, where none of them compiled."""
 
 
 class NotCompiledWarning(UserWarning):
@@ -43,6 +46,9 @@ class CompiledCalls:
         self._function, self._fullgraph = function, fullgraph
         self._compiled = CompiledFunction(function, PLANS)
         self._refused: set[Hashable] = set()
+        self._tries: Counter[Hashable] = Counter()
+        """Failed traces of each kind of call, in which objects are told apart by their types; -1
+        where a trace succeeded."""
         self._made = self._reused = 0
         self._is_given_up = False
 
@@ -79,12 +85,18 @@ class CompiledCalls:
         if plan is not None:
             self._reused += 1
             return plan
+        kind = self._compiled.key(given, places, by_type=True)
+        if self._tries[kind] >= TRIES:
+            self._refused.add(key)
+            return None
         try:
             plan = self._compiled.add(key, given, places)
         except Exception as error:
             if self._fullgraph:
                 raise
+            self._tries[kind] += self._tries[kind] >= 0
             return error
+        self._tries[kind] = -1
         self._count()
         return plan
 
@@ -92,6 +104,7 @@ class CompiledCalls:
         """Give up all plans, and all refusals."""
         self._compiled.forget()
         self._refused.clear()
+        self._tries.clear()
         self._made = self._reused = 0
         self._is_given_up = False
 
@@ -101,6 +114,8 @@ class CompiledCalls:
         self._refused.add(key)
         text = str(error).partition("\n")[0] or type(error).__name__
         self._say(f"{text}{_place(error)}")
+        if not self._made and len(self._tries) >= PLANS:
+            self._is_given_up = True
         return result
 
     def _count(self) -> None:

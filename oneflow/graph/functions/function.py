@@ -17,10 +17,11 @@ from oneflow.graph.arguments import meta_of
 from oneflow.graph.functions.guards import VALUES
 from oneflow.graph.functions.plan import FunctionPlan
 from oneflow.graph.functions.traces import surroundings
-from oneflow.graph.tree import flatten
+from oneflow.graph.tree import flatten, tensors_of
 from oneflow.tensor.gate import Place
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.views import owner_of
 
 
 class CompiledFunction:
@@ -51,18 +52,22 @@ class CompiledFunction:
                 return plan
         return None
 
-    def key(self, given: tuple[Any, ...], places: Sequence[Place] = ()) -> Hashable:
+    def key(
+        self, given: tuple[Any, ...], places: Sequence[Place] = (), by_type: bool = False
+    ) -> Hashable:
         """Facts that are equal for calls of one kind; the modes of modules are told apart later.
-        places: of parameters that are among the arguments.
+        places: of parameters that are among the arguments.  by_type: objects of one type are alike.
         """
+        kind = _type_kind if by_type else _kind
         mode = current_mode()
         casts = tuple(mode.dtypes.items()) if isinstance(mode, Autocasting) else ()
         return (
             is_grad_enabled(),
             casts,
-            tuple([(path, _kind(leaf)) for path, leaf in flatten(given)]),
+            tuple([(path, kind(leaf)) for path, leaf in flatten(given)]),
             tuple([_identity(x) for x in surroundings(self._function)]),
             tuple([(id(table), name) for table, name in places]),
+            _alike(tensors_of(given)),
         )
 
     def forget(self) -> None:
@@ -92,6 +97,18 @@ def _kind(leaf: object) -> Hashable:
     if isinstance(leaf, Tensor):
         return (*meta_of(leaf), leaf._device, leaf.requires_grad)
     return _identity(leaf)
+
+
+def _type_kind(leaf: object) -> Hashable:
+    if isinstance(leaf, (Tensor, *VALUES)):
+        return _kind(leaf)
+    return type(leaf)
+
+
+def _alike(tensors: list[Tensor]) -> tuple[int, ...]:
+    """The first tensor in the memory of each one; () where each has memory of its own."""
+    owners = [id(owner_of(x)) for x in tensors]
+    return () if len(set(owners)) == len(owners) else tuple(map(owners.index, owners))
 
 
 def _identity(x: object) -> Hashable:

@@ -19,15 +19,25 @@ from oneflow.graph.compiling import (
 )
 from oneflow.graph.functions.backward import BackwardPlan
 from oneflow.graph.functions.guards import Guards
-from oneflow.graph.functions.traces import Call, Detached, Given, Made, spec_of_call, surroundings
+from oneflow.graph.functions.traces import (
+    Call,
+    Detached,
+    Given,
+    Made,
+    WrittenArguments,
+    modules_of,
+    spec_of_call,
+    surroundings,
+)
 from oneflow.graph.functions.two_passes import cut
-from oneflow.graph.laying_out import take_layouts
+from oneflow.graph.laying_out import lend, take_layouts
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.tree import flatten, map_tensors, tensors_of
 from oneflow.tensor.gate import NOTHING, Place
 from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, raw
+from oneflow.tensor.views import owner_of, view_of
 
 
 class FunctionPlan:
@@ -39,11 +49,9 @@ class FunctionPlan:
         given: tuple[Any, ...],
         places: Sequence[Place] = (),
     ) -> None:
-        call = Call(function, places)
-        spec = spec_of_call(call, given)
-        self.name = spec.name
         self._guards = Guards(function, given)
-        built = self._trace(spec, call, given)
+        spec, call, built = self._traced(Call(function, places), given)
+        self.name = spec.name
         trace, passes = built.trace, cut(built.trace.graph, len(call.outputs))
         self._held = [x for _, x in flatten(given) if not isinstance(x, Tensor)]
         self._held += surroundings(function)  # an identity in the key stays that of one object
@@ -54,16 +62,33 @@ class FunctionPlan:
         # Traced tensors have histories: all that the plans need of them is kept without.
         self._returned = map_tensors(call.returned, _blank)
         self._outputs = [_blank(y) for y in call.outputs]
+        owners = {id(trace.owner(x)): i for i, x in call.lent.items()}
+        names = trace.variables.items()
+        self._lent = {n: owners[id(x)] for n, x in names if id(x) in owners}
         self._config = spec.job_config()
         self._forward = self._bind(passes.forward, trace.variables)
         self._values = self._forward.bound.plan.graph.outputs
+        self._lent_arrays = {n: trace.variables[n]._array for n in self._lent}
         self._backward = BackwardPlan(self.name, passes, trace.variables, self._values, self._bind)
-        self._written = _written(passes.forward, trace.variables)
+        self._written = _written(passes.forward)
         ranks = ranks_that_draw_together(passes.forward)
         self._randomness = randomness_of(spec, trace.draws.counts, ranks)
         self._modes = built.modes
         self._modes.settle()
         self._switches = switches.count
+
+    def _traced(self, call: Call, given: tuple[Any, ...]) -> tuple[GraphSpec, Call, Built]:
+        """The trace of a call; where it overwrites arguments that are in no other's memory, with
+        these as variables, which each call of the plan binds anew."""
+        spec = spec_of_call(call, given)
+        try:
+            return spec, call, self._trace(spec, call, given)
+        except WrittenArguments as error:
+            tensors = tensors_of(given)
+            lent = {i: tensors[i] for i in error.positions}
+            if call.lent or any(not _can_be_lent(x, tensors, call.function) for x in lent.values()):
+                raise
+        return self._traced(Call(call.function, call.places, lent), given)
 
     def _trace(self, spec: GraphSpec, call: Call, given: tuple[Any, ...]) -> Built:
         """Raises GraphError for a function that changes state that it reads."""
@@ -118,14 +143,16 @@ class FunctionPlan:
         """The outputs for these arguments."""
         self._backward.give_back_registers()
         feeds = {f"input.{i}": x._array for i, x in enumerate(inputs)}
+        if self._lent:
+            self._bind_lent(inputs)
         drawn = None if self._randomness is None else self._randomness.now()
         if drawn is not None:
             self._forward.draw(drawn)
         results = self._forward.run(feeds)
         if self._randomness is not None:
             self._randomness.skip_step()
-        for x in self._written:
-            x._version[0] += 1
+        for name in self._written:
+            self._variables[name]._version[0] += 1
         made = [
             output_tensor(y, self._values[i], results.get(i)) for i, y in enumerate(self._outputs)
         ]
@@ -136,6 +163,16 @@ class FunctionPlan:
             wanted = [made[i] for i in self._wanted]
             record_call(self.name, targets, wanted, saved.gradients)
         return made
+
+    def _bind_lent(self, inputs: list[Tensor]) -> None:
+        """Let the plan work in the memory of the arguments that it overwrites."""
+        given = {name: inputs[i] for name, i in self._lent.items()}
+        others = {n: x for n, x in given.items() if self._lent_arrays[n] is not x._array}
+        if others:
+            arrays = {name: lend(x) for name, x in others.items()}
+            self._forward.rebind(arrays)
+            self._lent_arrays.update(arrays)
+        self._variables.update(given)
 
     def _bind(self, graph: LogicalGraph, tensors: dict[str, Tensor]) -> Job:
         variables = {name: tensors[name] for name in graph.variables}
@@ -151,7 +188,18 @@ def _blank(x: Tensor) -> Tensor:
     return y
 
 
-def _written(graph: LogicalGraph, tensors: dict[str, Tensor]) -> list[Tensor]:
-    """The variables that a graph overwrites."""
+def _written(graph: LogicalGraph) -> list[str]:
+    """The names of the variables that a graph overwrites."""
     found = graph.variables.items()
-    return [tensors[name] for name, v in found if any(user.overwrites(v) for user in v.users)]
+    return [name for name, v in found if any(user.overwrites(v) for user in v.users)]
+
+
+def _can_be_lent(x: Tensor, given: list[Tensor], function: Callable[..., Any]) -> bool:
+    """Whether the plan of a function can overwrite an argument where it lies: its memory is all its
+    own, and no other argument and nothing around the function shows it.
+    """
+    if x._placement is not None or x._requires_grad or view_of(x) is not None:
+        return False
+    near = [y for y in surroundings(function) if isinstance(y, Tensor)]
+    held = {id(b) for m in modules_of(function, ()) for b in (*m.buffers(), *m.parameters())}
+    return id(x) not in held and sum(owner_of(y) is x for y in (*given, *near)) == 1

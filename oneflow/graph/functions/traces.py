@@ -6,7 +6,7 @@ import gc
 import itertools
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,7 +24,7 @@ from oneflow.graph.functions.two_passes import GRAD
 from oneflow.graph.plans import Plans
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.trace import Trace
-from oneflow.graph.tree import PLAIN, Tree, flatten, record_of, tensors_of
+from oneflow.graph.tree import PLAIN, Tree, flatten, map_tensors, record_of, tensors_of
 from oneflow.kernels.array import Array
 from oneflow.kernels.registry import find_view
 from oneflow.nn.module import Module
@@ -57,8 +57,17 @@ def surroundings(function: Callable[..., Any]) -> Iterator[object]:
 
 
 _numbers = itertools.count()
+NOBODY: Mapping[int, Tensor] = {}
 PARAMETERS = "parameters of the modules"
 """The name of the argument that has parameters which are other tensors in each call."""
+
+
+class WrittenArguments(GraphError):
+    """The function overwrites tensors that it was given.   positions: of these."""
+
+    def __init__(self, positions: list[int], what: str) -> None:
+        super().__init__(what)
+        self.positions = positions
 
 
 class Call:
@@ -68,11 +77,18 @@ class Call:
     others are `Given`, `Detached`, `Made`, or tensors that were captured. wanted: the outputs that
     need gradients. targets: what gets a gradient: the position of a tensor among the arguments, or
     a captured one. places: of parameters that the caller gives as the argument PARAMETERS: their
-    values, and whether they need gradients, are those of the call.
+    values, and whether they need gradients, are those of the call.  lent: tensors among the
+    arguments, by their positions, that stand for themselves, as captured ones do, and so can be
+    overwritten.
     """
 
-    def __init__(self, function: Callable[..., Any], places: Sequence[Place] = ()) -> None:
-        self.function, self.places = function, places
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        places: Sequence[Place] = (),
+        lent: Mapping[int, Tensor] = NOBODY,
+    ) -> None:
+        self.function, self.places, self.lent = function, places, lent
         self.differentiates = is_grad_enabled()
         mode = current_mode()
         self.casts = mode.dtypes if isinstance(mode, Autocasting) else None
@@ -85,11 +101,16 @@ class Call:
     def build(self, *args: object, **kwargs: object) -> list[Tensor]:
         """Runs the function, then its backward pass. Returns the outputs, and the gradients."""
         trace = cast(Trace, current_mode())
+        trace.writes_outside = True
         given = tensors_of((args, kwargs))
         values = [x.value for x in given]
+        if self.lent:
+            given = [self.lent.get(i, x) for i, x in enumerate(given)]
+            traced = iter(given)
+            args, kwargs = map_tensors((args, kwargs), lambda _: next(traced))
         with self._given_parameters(cast(list[Tensor], kwargs.pop(PARAMETERS, []))):
             self._run(args, kwargs, trace)
-            _check(trace, given, values, self.returned)
+            _check(trace, given, values, self.returned, self._held(args, kwargs))
             self._take_outputs(given)
             if not self.differentiates:
                 return self.outputs
@@ -122,12 +143,17 @@ class Call:
             if is_grad_enabled() != self.differentiates:
                 raise GraphError("set_grad_enabled is called, and holds after the call")
 
+    def _held(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+        """The objects that the caller has, by id: a call gives them back as they are."""
+        own = [leaf for _, leaf in flatten((args, kwargs)) if not isinstance(leaf, Tensor)]
+        return {id(x) for x in (*own, *surroundings(self.function))}
+
     def _take_outputs(self, given: list[Tensor]) -> None:
         known: dict[int, Any] = {id(x): Given(i) for i, x in enumerate(given)}
-        same = {id(x.value): known[id(x)] for x in given}
+        same = {id(x.value): known[id(x)] for x in given if x.value is not None}
         listed = tensors_of(self.returned)
         for y in listed:
-            if y.value is None:
+            if y.value is None and id(y) not in known:
                 known[id(y)] = y if self._is_from_outside(y, listed) else Made(y)
             elif id(y) not in known:
                 found = same.get(id(y.value))
@@ -207,11 +233,16 @@ class Detached:
     source: int | Given
 
 
-def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tree) -> None:
-    """Raises GraphError for effects on the caller's tensors that a plan would not have."""
-    for i, (x, value) in enumerate(zip(given, values, strict=True)):
-        if x.value is not value:
-            raise GraphError(f"tensor {i} of the arguments, {x.meta}, is written to")
+def _check(
+    trace: Trace, given: list[Tensor], values: list[Value], returned: Tree, caller_has: set[int]
+) -> None:
+    """Raises GraphError for effects on the caller's tensors that a plan would not have. caller_has:
+    ids of objects that may be returned, whatever they hold: guards tell if that changes."""
+    pairs = enumerate(zip(given, values, strict=True))
+    written = [i for i, (x, value) in pairs if x.value not in (None, value)]
+    if written:
+        what = f"tensor {written[0]} of the arguments, {given[written[0]].meta}, is written to"
+        raise WrittenArguments(written, what)
     for x in trace.variables.values():
         if x._grad is not None:
             raise GraphError(f"backward() is called inside, for {x.meta}")
@@ -239,15 +270,18 @@ def _check(trace: Trace, given: list[Tensor], values: list[Value], returned: Tre
             others.append(leaf)
             if whose:
                 raise GraphError(f"result{path} is a view of {whose}; return a copy: clone()")
-        if not isinstance(leaf, (Tensor, *VALUES)):
+        if not isinstance(leaf, (Tensor, *VALUES)) and id(leaf) not in caller_has:
             kind = type(leaf).__name__
             raise GraphError(f"result{path} is a {kind}, in which tensors cannot be found")
 
 
 def _base(value: Value) -> Value:
-    """The value whose memory a view shows."""
-    while value.node.declared.is_view:
-        value = value.node.inputs[0]
+    """The value whose memory a view, or a value that was overwritten, shows."""
+    while value.node.declared.is_view or value.node.declared.mutates:
+        shown = value.node.shared_input(value.index)
+        if shown is None:
+            break
+        value = shown
     return value
 
 

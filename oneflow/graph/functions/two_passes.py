@@ -94,7 +94,8 @@ def _forward(
         node = made.append("output", [twin], [], twin.placement, attrs)
         node.stand_for(twin.node)
     for node in reversed(list(made)):
-        if node.id in later:
+        is_unread = node.op == "input" and not node.outputs[0].users and made.num_nodes > 1
+        if node.id in later or is_unread:
             made.erase(node)
     erase_dead(made)
     return made, saved

@@ -497,6 +497,7 @@ def _indices() -> list[Sample]:
                 lambda x, i, dim: np.take_along_axis(x, i, dim),
             ),
             Sample("dim_scatter", (x, unique, source), {"dim": dim}, _dim_scatter),
+            Sample("dim_assign", (x, unique, source), {"dim": dim}, _dim_scatter),
             Sample("dim_scatter_add", (x, index, source), {"dim": dim}, _dim_scatter_add),
         ]
     for wraps in (False, True):

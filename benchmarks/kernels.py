@@ -27,6 +27,7 @@ from oneflow.core.op import find_op, infer_types
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import registry
+from oneflow.kernels.threads import set_limit
 
 Array = np.ndarray[Any, Any]
 BATCH, CONTEXT, WIDTH, HEADS, LETTERS = 12, 64, 128, 4, 96
@@ -313,10 +314,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    import numba
-
     torch.set_num_threads(args.threads)
-    numba.set_num_threads(min(args.threads, numba.config.NUMBA_NUM_THREADS))
+    set_limit(args.threads)
     groups = (product_cases, attention_cases, pointwise_cases, norm_and_loss_cases, update_cases,
               image_cases)  # fmt: skip
     rows = []

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from oneflow.core.config import current_config
+from oneflow.core.processors import usable_processors
 
 _limit: int | None = None
 _handed_out = 0
@@ -57,28 +59,63 @@ def find_blas() -> tuple[Any, Any] | None:
 
 
 LEAST_SHARED = 1 << 17
-"""Elements of a loop from which threads share it. An element stands for the time in which one
-thread adds two floats that are in its cache, a quarter of a nanosecond; work of other kinds is
-counted in as many elements as take as long."""
+"""Elements of a loop from which threads share it, if they are awake. An element stands for a
+quarter of a nanosecond of one thread, which adds two floats in its cache meanwhile; work of other
+kinds is counted in as many elements as take as long."""
+
+ELEMENT_NS = 0.25
+_LEAST_ASLEEP = 1 << 19
+"""The same where the first of them sleeps, until it is measured how long they take to wake."""
 
 _LEAST_PIECE = 1 << 15
 _PIECES = 8
 """Pieces for each thread: one that is late, or that began late, leaves more of them to others."""
 
 
+@dataclass
+class Helpers:
+    """The state of the threads that help. asleep: 1 while the first of them sleeps. least_asleep:
+    elements of a loop for which it is worth while to wake them."""
+
+    asleep: ctypes.c_int32 = field(default_factory=lambda: ctypes.c_int32(1))
+    least_asleep: int = _LEAST_ASLEEP
+
+
+_helpers = Helpers()
+
+
+def watch_helpers(helpers: Helpers) -> None:
+    """Ask `helpers` from now on whether threads are awake."""
+    global _helpers
+    _helpers = helpers
+
+
 def kernel_threads(elements: int) -> int:
     """Number of threads for work that takes as long as a loop over `elements`."""
-    return num_threads() if elements >= LEAST_SHARED else 1
+    if elements < LEAST_SHARED:
+        return 1
+    if elements < _helpers.least_asleep and _helpers.asleep.value:
+        return 1
+    return num_threads()
 
 
 def num_threads() -> int:
-    """Number of threads that large work takes."""
-    return allowed(available())
+    """Number of threads that large work takes: what was set last, or the environment says, or the
+    processors that this process may use."""
+    if _limit is not None:
+        return min(_limit, usable())
+    return current_config().kernel_threads or usable()
 
 
-def available() -> int:
-    """Number of threads that this process may use where nobody has set a limit."""
-    return current_config().kernel_threads or len(os.sched_getaffinity(0))
+usable = cache(usable_processors)
+
+
+def _forget() -> None:
+    usable.cache_clear()
+    watch_helpers(Helpers())
+
+
+os.register_at_fork(after_in_child=_forget)  # a fork may be moved, and has none of the threads
 
 
 def num_pieces(elements: int) -> int:
@@ -110,11 +147,6 @@ def count_pieces(count: int) -> None:
     """Add to `handed_out`."""
     global _handed_out
     _handed_out += count
-
-
-def allowed(most: int) -> int:
-    """Threads for a large loop on a machine with `most`."""
-    return most if _limit is None else min(most, _limit)
 
 
 def loaded(word: str) -> list[ctypes.CDLL]:

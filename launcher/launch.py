@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.processors import share_of_processors
 from oneflow.launcher.flags import Settings, parse
 from oneflow.launcher.processes import become_subreaper
 from oneflow.launcher.report import config_line, final_line
@@ -110,8 +111,9 @@ def _check_script(settings: Settings) -> None:
 
 def _say_threads(settings: Settings) -> None:
     if settings.nproc_per_node > 1 and not os.environ.get("OMP_NUM_THREADS"):
+        processes = settings.nproc_per_node
         print(
-            f"oneflow: OMP_NUM_THREADS=1 for each of {settings.nproc_per_node} processes, "
-            "so that they do not crowd each other out; set it to choose",
+            f"oneflow: OMP_NUM_THREADS={share_of_processors(processes)} for each of {processes} "
+            "processes, so that they do not crowd each other out; set it to choose",
             file=sys.stderr,
         )

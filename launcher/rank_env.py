@@ -13,8 +13,9 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREAD
 class RankPlace:
     """The place of one rank in an attempt, and the files that its output goes to.
 
-    token: the secret of the job's ranks, if they have one.  is_crowded: other ranks share this
-    machine, so that each should use one thread unless the user says otherwise.
+    token: the secret of the job's ranks, if they have one.  threads: how
+    many each of the ranks that share this machine should use unless the user says otherwise; None:
+    it is alone.
     rdzv_timeout_s: None: as the environment or the configuration says.
     """
 
@@ -28,7 +29,7 @@ class RankPlace:
     error_file: Path
     exited_dir: Path
     token: str | None
-    is_crowded: bool
+    threads: int | None
     rdzv_timeout_s: float | None = None
     job_id: str | None = None
 
@@ -52,8 +53,8 @@ def rank_env(base: Mapping[str, str], place: RankPlace) -> dict[str, str]:
         env["ONEFLOW_JOB_ID"] = place.job_id
     if place.token:
         env["ONEFLOW_JOB_TOKEN"] = place.token
-    if place.is_crowded:
-        threads = env.get("OMP_NUM_THREADS") or "1"
+    if place.threads is not None:
+        threads = env.get("OMP_NUM_THREADS") or str(place.threads)
         env |= {name: env.get(name) or threads for name in THREAD_VARIABLES}
     return env
 

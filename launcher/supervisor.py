@@ -17,6 +17,7 @@ from typing import IO
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.exits import note_exited
+from oneflow.core.processors import share_of_processors
 from oneflow.launcher.flags import Settings
 from oneflow.launcher.forks import Forks
 from oneflow.launcher.logs import Pump, line_prefix
@@ -67,6 +68,8 @@ class Supervisor:
         self._records = self._exited_dir = Path()
         self._signals: list[int] = []
         self._not_ours = descendants(os.getpid())  # what ran below us before the job
+        is_shared = settings.nproc_per_node > 1
+        self._threads = share_of_processors(settings.nproc_per_node) if is_shared else None
         self._machine = Supervision(settings.nproc_per_node, settings.grace_period)
 
     def run(self) -> Outcome:
@@ -193,7 +196,7 @@ class Supervisor:
             error_file=_record_path(records, rank),
             exited_dir=_exited_dir(records),
             token=self._token,
-            is_crowded=settings.nproc_per_node > 1,
+            threads=self._threads,
             rdzv_timeout_s=settings.rdzv_timeout,
         )
         return rank_env(self._env, place)

@@ -31,7 +31,7 @@ from oneflow.kernels.expressions.loops import (
     loop_parameters,
 )
 from oneflow.kernels.expressions.numpy_form import ARRAY, Plan, Planner, Scalar, Writer
-from oneflow.kernels.threads import LEAST_SHARED, cut, kernel_threads
+from oneflow.kernels.threads import LEAST_SHARED, kernel_threads, num_pieces
 
 # ---- NumPy and CuPy ------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class CompiledKernel:
         self.sums = [(i, first_work + k) for k, i in enumerate(formula.sums)]
         self.num_parts = _num_parts(formula)
         self._parameters = loop_parameters(len(self.dtypes), self.kinds, formula.draws)
-        self._packer = struct.Struct("qqq" + self._parameters.replace("O", "q") + "qq")
+        self._packer = struct.Struct("qqqq" + self._parameters.replace("O", "q") + "qq")
         self.is_row, self.is_joined = formula.is_row, formula.is_row and formula.row_dims != 1
         self.shapes = [formula.joined(t.shape) for t in arrays]
         self.whole = np.broadcast_shapes(*self.shapes)
@@ -157,7 +157,7 @@ class CompiledKernel:
         self.table = self.layout.table() if self.layout.depth > 1 else None
         self.address = 0 if self.table is None else data_address(self.table)
         self.rows = self.layout.sizes[0]
-        self.elements = math.prod(self.whole)
+        self.elements = formula.elements
         self._others: dict[tuple[object, ...], tuple[Callable[..., int], Layout]] = {}
 
     def _layout(self, strides: list[tuple[int, ...]]) -> Layout:
@@ -221,25 +221,29 @@ class CompiledKernel:
             return function(*used, *scalars, table, check, 0, rows)
         # What is one long row is cut into whole vectors.
         unit = VECTOR_ELEMENTS if layout.depth == 1 else 1
-        ends = cut(rows, self.elements, rows, unit)
-        if len(ends) == 1:
+        pieces = min(num_pieces(self.elements), rows // unit)
+        if pieces < 2:
             return function(*used, *scalars, table, check, 0, rows)
-        return self._share(function, [(used, *some) for some in ends], scalars, table, check)
+        given = function, rows, unit, pieces
+        return self._hand_out_all([self._table(given, used, scalars, table, check)], pieces)
 
-    def _share(
+    def _table(
         self,
-        function: Callable[..., int],
-        pieces: Sequence[tuple[Sequence[Array], int, int]],
+        loop: tuple[Callable[..., int], int, int, int],
+        used: Sequence[Array],
         scalars: Sequence[Scalar | Array],
         table: int,
         check: int,
-    ) -> int:
-        """Run the loop on pieces: arrays, begin and end of the outermost dim each."""
+    ) -> bytes:
+        """The table of a piece of a loop. loop: function, size of the outermost dim, unit and
+        number of pieces (see `hand_out_loop`)."""
         numbers = [id(s) if isinstance(s, np.ndarray) else s for s in scalars]
-        first, rest = address_at(function), (*numbers, table, check)
-        pack = self._packer.pack
-        tables = [pack(first, begin, end, *map(id, own), *rest) for own, begin, end in pieces]
-        return self._hand_out(self._parameters, b"".join(tables), len(tables))
+        head = (address_at(loop[0]), *loop[1:])
+        return self._packer.pack(*head, *map(id, used), *numbers, table, check)
+
+    def _hand_out_all(self, tables: list[bytes], pieces: int) -> int:
+        stride = len(tables[0]) if len(tables) > 1 else 0
+        return self._hand_out(self._parameters, b"".join(tables), stride, pieces)
 
     def _run_summing(
         self, used: tuple[Array, ...], scalars: list[Scalar], arrays: tuple[Array, ...]
@@ -248,19 +252,21 @@ class CompiledKernel:
         work = [(i, arrays[at]) for i, at in self.sums]
         for _, partial in work:
             partial[...] = 0
-        count = self.num_parts
-        pieces = []
+        count, parts = self.num_parts, []
         for p in range(count):
             own = list(used)
             for i, partial in work:
                 own[i] = partial[p]
-            pieces.append((own, self.rows * p // count, self.rows * (p + 1) // count))
+            parts.append(own)
         if count > 1 and kernel_threads(self.elements) > 1:
-            refused = self._share(self.function, pieces, scalars, self.address, 1)
+            loop = self.function, self.rows, 1, count
+            tables = [self._table(loop, own, scalars, self.address, 1) for own in parts]
+            refused = self._hand_out_all(tables, count)
         else:
             refused = 0
-            for own, begin, end in pieces:
-                refused |= self.function(*own, *scalars, self.address, 1, begin, end)
+            for p, own in enumerate(parts):
+                ends = self.rows * p // count, self.rows * (p + 1) // count
+                refused |= self.function(*own, *scalars, self.address, 1, *ends)
         if refused:
             own = list(used)
             for i, partial in work:

@@ -12,6 +12,7 @@ import numpy as np
 from oneflow.core.dtype import DType
 from oneflow.core.expression import (
     COLUMN_TOTAL,
+    CONSTANT,
     INPUT,
     ROW,
     ROW_FUNCTIONS,
@@ -29,6 +30,7 @@ from oneflow.core.operand import attrs_key
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 from oneflow.kernels.expressions.passes import Passes
+from oneflow.kernels.threads import LEAST_SHARED
 
 _COMPUTED = frozenset(
     (
@@ -50,6 +52,18 @@ _FASTER_COMPILED = (
 )  # fmt: skip
 COSTLY = frozenset((*_FASTER_COMPILED, WORD)) - {"where"}
 """Functions that take longer than to read what they gave."""
+_SCALAR = frozenset(
+    ("exp2", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh",
+     "acosh", "atanh", "pow", "atan2", "fmod")
+)  # fmt: skip
+"""Functions of the C library, one number at a time."""
+_TIMES = {
+    **dict.fromkeys((INPUT, SCALAR, CONSTANT), 0.0),
+    **dict.fromkeys(COSTLY, 2.0),
+    **dict.fromkeys(_SCALAR, 40.0),
+    WORD: 12.0,
+}
+"""Times of functions, in that of an addition with its loads and stores; of all others 0.2."""
 _FLOATS_ONLY = ("floor_divide", "fmod", "pow", "isinf", "isfinite", "reciprocal")
 
 _NUMPY_ONLY = (
@@ -173,6 +187,18 @@ class Formula:
         return self.passes == 1 and len(self.single) == len(self.outputs)
 
     @cached_property
+    def elements(self) -> int:
+        """The elements that two floats are added of in the time of its loop (see `LEAST_SHARED` in
+        kernels/threads.py), as measured of loops in the second cache."""
+        time = 0.0
+        for node in walk(*self.outputs):
+            name = node.function
+            time += _TIMES.get(name, 0.2)
+        whole = math.prod(self.whole)
+        nbytes = sum(t.nbytes for t in (*self.out_types, *self.array_types))
+        return int(time * whole + nbytes / 16)
+
+    @cached_property
     def costly(self) -> str:
         """A function that it computes which takes longer than to read what it gave; or ""."""
         return next((n.function for n in walk(*self.outputs) if n.function in COSTLY), "")
@@ -181,10 +207,13 @@ class Formula:
         return any(t.dtype.name == "float16" for t in (*self.out_types, *self.array_types))
 
     def is_one_ufunc(self) -> bool:
-        """Is it one function that NumPy has and computes as fast as a loop of ours?"""
+        """Is it one function that NumPy has and computes as fast as a loop of ours on one thread,
+        and is one thread enough?"""
         made = [n for root in self.outputs for n in walk(root) if n.args or n is root]
         name = made[0].function
-        return len(made) == 1 and name not in _FASTER_COMPILED
+        if len(made) > 1 or name in _FASTER_COMPILED:
+            return False
+        return name in _SCALAR or self.elements < LEAST_SHARED
 
     def kinds(self) -> dict[str, type]:
         """Are the scalars whole numbers?"""

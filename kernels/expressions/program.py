@@ -320,4 +320,4 @@ def run(function: Callable[[object], int], tasks: Sequence[Sequence[int]]) -> No
     if count == 1:
         function(tables)
     else:
-        hand_out(address_at(function), tables, count)
+        hand_out(address_at(function), tables, length * INT_NBYTES, count)

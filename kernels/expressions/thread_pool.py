@@ -1,10 +1,10 @@
 """Threads that share the pieces of one kernel call.
 
-The caller lays out a table of int64 for each piece and hands all of them out at once; it and its
-helpers then take one piece after the other from a counter, so that a helper whose core is busy
-elsewhere holds up at most the piece it has begun. What a piece computes never depends on who
-computes it, or on how many helpers there are. All of it is machine code, which needs no interpreter
-lock and makes no objects.
+The caller lays out tables of int64, one for each piece or one for all, and hands all pieces out at
+once; a function gets its table and the number of its piece. The caller and its helpers then take
+one piece after the other from a counter, so that a helper whose core is busy elsewhere holds up at
+most the piece it has begun. What a piece computes never depends on who computes it, or on how many
+helpers there are. All of it is machine code, which needs no interpreter lock and makes no objects.
 
 A job's fields may be read by whoever holds one of its pieces: its caller waits for all of them, and
 only then may the next job overwrite the fields. `remaining` counts down, so that a helper that
@@ -19,10 +19,13 @@ while after one had to wait for longer than a piece takes: then other programs w
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import platform
+import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
@@ -31,9 +34,10 @@ from typing import Protocol
 from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
 from oneflow.kernels import threads as limits
-from oneflow.kernels.expressions.native import address_of, function_at
+from oneflow.kernels.expressions import native
+from oneflow.kernels.expressions.native import address_of
 
-_MACHINES = {"x86_64": (202, "x86.sse2.pause", ""), "aarch64": (98, "aarch64.hint", "i32 1")}
+_MACHINES = {"x86_64": (202, "x86.sse2.pause()"), "aarch64": (98, "aarch64.hint(i32 1)")}
 """Number of the system call futex, and the instruction for a processor that spins."""
 _log = get_logger(__name__)
 _MOST_HELPERS = 255
@@ -55,7 +59,7 @@ _AT = {
 _COMMON = """
 declare i64 @syscall(i64, ...)
 declare i32 @clock_gettime(i32, ptr)
-declare void @llvm.{pause}({pause_kind})
+declare void @llvm.{pause_type}
 
 define internal i64 @now() nounwind {{
   %time = alloca [2 x i64]
@@ -93,7 +97,7 @@ one:
   %is_same = icmp eq i32 %value, %seen
   br i1 %is_same, label %again, label %out
 again:
-  call void @llvm.{pause}({pause_argument})
+  call void @llvm.{pause}
   %following = add i64 %turn, 1
   %more = icmp slt i64 %following, {looks}
   br i1 %more, label %one, label %clock
@@ -133,7 +137,7 @@ piece:
   %offset = mul i64 %number, %stride
   %table = getelementptr i8, ptr %tables, i64 %offset
   %begin = call i64 @now()
-  %code = call i32 %function(ptr %table)
+  %code = call i32 %function(ptr %table, i64 %number)
   %end = call i64 @now()
   %time = sub i64 %end, %begin
   %is_longer = icmp sgt i64 %time, %longest
@@ -307,7 +311,7 @@ each:
 one:
   %place = mul i64 %i, %stride
   %table = getelementptr i8, ptr %tables, i64 %place
-  %own = call i32 %function(ptr %table)
+  %own = call i32 %function(ptr %table, i64 %i)
   %is_refused = icmp ne i32 %own, 0
   %bit = zext i1 %is_refused to i32
   %codes = or i32 %code, %bit
@@ -327,28 +331,31 @@ _ALONE_FOR = 10
 
 def _text(body: str) -> str:
     """The text of a function of the pool for this machine."""
-    number, pause, argument = _MACHINES[platform.machine()]
     return (_COMMON + body).format(
         **_AT,
-        futex=number,
-        pause=pause,
-        pause_kind=argument.split(" ")[0],
-        pause_argument=argument,
+        futex=_MACHINES[platform.machine()][0],
+        pause=_pause(),
+        pause_type=_pause().replace(" 1", ""),
         line=_LINE,
         looks=_LOOKS,
         patience=_PATIENCE,
         least_wait=_LEAST_WAIT_NS,
         alone_for=_ALONE_FOR,
+        most_looks=_MOST_LOOKS,
     )
+
+
+def _pause() -> str:
+    return _MACHINES[platform.machine()][1]
 
 
 class Pool(Protocol):
     """A way to share the pieces of a call among threads."""
 
-    def hand_out(self, function: int, tables: bytes, count: int, threads: int) -> bool:
-        """Call the function at an address once for each of `count` tables of equal size.
+    def hand_out(self, function: int, tables: bytes, stride: int, count: int, threads: int) -> bool:
+        """Call the function at an address for each number below `count`, with its table.
 
-        Returns whether a piece refused.
+        stride: bytes from one table to the next, or 0. Returns whether a piece refused.
         """
 
 
@@ -374,33 +381,94 @@ class NativePool:
     def _word(self, name: str) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self._state + _AT[name])
 
-    def hand_out(self, function: int, tables: bytes, count: int, threads: int) -> bool:
+    def hand_out(self, function: int, tables: bytes, stride: int, count: int, threads: int) -> bool:
         """See `Pool`."""
         helpers = min(threads - 1, count - 1, self._most)
         if len(self._threads) < helpers:
             self._begin(helpers)
             helpers = min(helpers, self._most)
-        stride = len(tables) // count
         return bool(self._call(self._state, function, tables, stride, count, helpers))
 
     def _begin(self, helpers: int) -> None:
-        kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-        run = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address_of(_text(_HELPER)))
         with self._lock:
             for i in range(len(self._threads), helpers):
-                word = self._state + _AT["helpers"] + _LINE * i
-                seen = ctypes.c_int32.from_address(word).value
-                given = self._state, i, seen
-                thread = threading.Thread(target=run, args=given, name=f"kernels-{i}", daemon=True)
+                thread = threading.Thread(
+                    target=self._help, args=(i,), name=f"kernels-{i}", daemon=True
+                )
                 try:
                     thread.start()
                 except RuntimeError as error:  # a limit of the system: fewer do the same work
-                    _log.warning(
-                        "kernels use %d threads instead of %d: %s", i + 1, helpers + 1, error
-                    )
+                    _log.warning("kernels use %d threads, no more can be begun: %s", i + 1, error)
                     self._most = i
-                    return
+                    break
                 self._threads.append(thread)
+                if i == 0:
+                    self._tell()
+
+    def _help(self, index: int) -> None:
+        kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+        run = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(address_of(_text(_HELPER)))
+        word = self._state + _AT["helpers"] + _LINE * index
+        run(self._state, index, ctypes.c_int32.from_address(word).value)
+
+    def _tell(self) -> None:
+        """Let those that cut work know how long a helper takes to wake, and whether it sleeps."""
+        stored, name = native.stored(), _digest()
+        entry = stored.get(name)
+        if entry is None:
+            entry = struct.pack("d", self._waking_ns())
+            stored.put(name, entry)
+        (waking_ns,) = struct.unpack("d", entry)
+        least = min(int(_WORTH * waking_ns / limits.ELEMENT_NS), _MOST_ALONE)
+        asleep = ctypes.c_int32.from_address(self._state + _AT["helpers"] + 4)
+        asleep.of = self._memory  # type: ignore[attr-defined]  # keeps it
+        limits.watch_helpers(limits.Helpers(asleep, least))
+
+    def _waking_ns(self) -> float:
+        """Measure how long a helper that sleeps takes to come: each of two pieces waits for the
+        other to begin. The third of the shortest times: other programs only make them longer."""
+        meet, times = address_of(_text(_MEET)), []
+        for _ in range(_ROUNDS):
+            table = (ctypes.c_int64 * 1)(0)
+            time.sleep(2 * current_config().spin_s + _REST_S)
+            begin = time.perf_counter_ns()
+            self._call(self._state, meet, table, 0, 2, 1)
+            times.append(time.perf_counter_ns() - begin)
+        return float(sorted(times)[2])
+
+
+_WORTH = 4
+"""Times the time that helpers take to wake from which work is worth to wake them."""
+_MOST_ALONE = 1 << 21
+_ROUNDS, _REST_S = 9, 0.0001
+_MOST_LOOKS = 1 << 14
+_MEET = """
+define i32 @KERNEL(ptr %begun, i64 %number) nounwind {{
+entry:
+  atomicrmw add ptr %begun, i64 1 seq_cst
+  br label %look
+look:
+  %turn = phi i64 [ 0, %entry ], [ %following, %again ]
+  %count = load atomic i64, ptr %begun seq_cst, align 8
+  %is_met = icmp sge i64 %count, 2
+  br i1 %is_met, label %out, label %again
+again:
+  call void @llvm.{pause}
+  %following = add i64 %turn, 1
+  %more = icmp slt i64 %following, {most_looks}
+  br i1 %more, label %look, label %out
+out:
+  ret i32 0
+}}
+"""
+
+
+def _digest() -> str:
+    """The name under which the time that a helper takes to wake is kept."""
+    return hashlib.sha256(f"waking\0{native.machine().identity}".encode()).hexdigest()
+
+
+_PIECE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
 
 
 class PythonPool:
@@ -409,13 +477,13 @@ class PythonPool:
     def __init__(self) -> None:
         self._executor = cache(lambda helpers: ThreadPoolExecutor(helpers, "kernels"))
 
-    def hand_out(self, function: int, tables: bytes, count: int, threads: int) -> bool:
+    def hand_out(self, function: int, tables: bytes, stride: int, count: int, threads: int) -> bool:
         """See `Pool`."""
-        call, stride = function_at(function), len(tables) // count
+        call: Callable[[bytes, int], int] = _PIECE(function)
         numbers = iter(range(count))  # a range's iterator hands each number out once
 
         def take() -> bool:
-            codes = [call(tables[i * stride : (i + 1) * stride]) for i in numbers]
+            codes = [call(tables[i * stride :], i) for i in numbers]
             return any(codes)
 
         helpers = min(threads, count) - 1
@@ -436,35 +504,45 @@ def pool() -> Pool:
     return NativePool() if has_futexes() else PythonPool()
 
 
-def hand_out(function: int, tables: bytes, count: int) -> bool:
-    """Call the function at an address once for each of `count` tables of equal size, in threads.
+def hand_out(function: int, tables: bytes, stride: int, count: int) -> bool:
+    """Call the function at an address for each number below `count`, with its table, in threads.
 
-    Returns whether a piece refused.
+    stride: bytes from one table to the next, or 0. Returns whether a piece refused.
     """
     limits.count_pieces(count)
-    return pool().hand_out(function, tables, count, limits.num_threads())
+    return pool().hand_out(function, tables, stride, count, limits.num_threads())
 
 
-def hand_out_loop(parameters: str, tables: bytes, count: int) -> bool:
+def hand_out_loop(parameters: str, tables: bytes, stride: int, count: int) -> bool:
     """The same for a compiled loop (loops.py), whose parameters are these.
 
-    Tables: address of the loop, begin, end, then the parameters, table and check.
+    Tables: address of the loop; size of its outermost dim, of which all but the last piece get a
+    multiple of a unit; the unit; the number of pieces; then the parameters, table and check.
     """
-    return hand_out(_piece_caller(parameters), tables, count)
+    return hand_out(_piece_caller(parameters), tables, stride, count)
 
 
 @lru_cache(maxsize=1024)
 def _piece_caller(parameters: str) -> int:
-    """Address of the function that calls a loop with the numbers of a table."""
+    """Address of the function that calls a loop with what a table says."""
     types = ["double" if kind == "d" else "i64" for kind in (*parameters, "q", "q")]
     lines, given = [], []
-    for i, kind in enumerate(("ptr", "i64", "i64", *types)):
+    for i, kind in enumerate(("ptr", "i64", "i64", "i64", *types)):
         lines.append(f"%at{i} = getelementptr i64, ptr %numbers, i64 {i}")
         lines.append(f"%n{i} = load {kind}, ptr %at{i}")
         given.append(f"{kind} %n{i}")
-    call = f"call i32 %n0({', '.join([*given[3:], *given[1:3]])})"
-    body = "\n  ".join([*lines, f"%code = {call}", "ret i32 %code"])
-    return address_of(f"define i32 @KERNEL(ptr %numbers) nounwind {{\n  {body}\n}}\n")
+    lines += [
+        "%units = udiv i64 %n1, %n2", "%following = add i64 %number, 1",
+        "%a0 = mul i64 %units, %number", "%a1 = mul i64 %units, %following",
+        "%b0 = udiv i64 %a0, %n3", "%b1 = udiv i64 %a1, %n3",
+        "%begin = mul i64 %b0, %n2", "%inner = mul i64 %b1, %n2",
+        "%is_last = icmp eq i64 %following, %n3",
+        "%end = select i1 %is_last, i64 %n1, i64 %inner",
+        f"%code = call i32 %n0({', '.join([*given[4:], 'i64 %begin', 'i64 %end'])})",
+        "ret i32 %code",
+    ]  # fmt: skip
+    body = "\n  ".join(lines)
+    return address_of(f"define i32 @KERNEL(ptr %numbers, i64 %number) nounwind {{\n  {body}\n}}\n")
 
 
 os.register_at_fork(after_in_child=pool.cache_clear)  # a fork has none of the pool's threads

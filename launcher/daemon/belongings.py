@@ -16,6 +16,7 @@ from oneflow.core.errors import ConfigError
 from oneflow.core.exits import note_exited
 from oneflow.core.log import get_logger
 from oneflow.core.processes import own_mark
+from oneflow.core.processors import share_of_processors
 from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
 from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir
@@ -127,7 +128,8 @@ class Belongings:
             error_file=self._error_file,
             exited_dir=self._exited_dir,
             token=prepare.job_key or None,
-            is_crowded=prepare.world_size > 1,
+            # How many of them are on this host is not said: all of them at most.
+            threads=share_of_processors(prepare.world_size) if prepare.world_size > 1 else None,
             job_id=self._key.job_id,
         )
         return rank_env(env, place)

@@ -85,7 +85,7 @@ class Config:
     kernel_cache: Path | None = None  # folder of compiled kernels; none: there is no home folder
     plan_cache: Path | None = None  # folder of compiled plans; none: there is no home folder
     cache_nbytes: int = 1 << 30  # what each of these folders holds at most
-    kernel_threads: int = 0  # of one large loop; 0: one per core
+    kernel_threads: int = 0  # of large work; 0: one for each processor it may use
     counts_file: Path | None = None  # where a script's rank tells its daemon what it counts
 
     @classmethod
@@ -142,7 +142,7 @@ class Config:
             kernel_cache=_cache_folder(env, "ONEFLOW_KERNEL_CACHE", "kernels"),
             plan_cache=_cache_folder(env, "ONEFLOW_PLAN_CACHE", "plans"),
             cache_nbytes=_integer(env, "ONEFLOW_CACHE_BYTES", 1 << 30, low=0, high=1 << 62),
-            kernel_threads=_integer(env, "NUMBA_NUM_THREADS", 0, low=1),
+            kernel_threads=_threads(env, "OMP_NUM_THREADS"),
             counts_file=_path(env, "ONEFLOW_COUNTS_FILE"),
         )
         config.check_order_of_times()
@@ -271,6 +271,13 @@ def _integer(env: Mapping[str, str], name: str, default: int, low: int, high: in
     if not low <= value <= high:
         raise ConfigError(f"{name}={value} is not in {low}..{high}")
     return value
+
+
+def _threads(env: Mapping[str, str], name: str) -> int:
+    """The number of threads of OpenMP's variable, of whose levels ours are the first; 0 where it
+    says none: what is no number is for OpenMP to complain about."""
+    first = env.get(name, "").split(",")[0].strip()
+    return int(first) if first.isdecimal() else 0
 
 
 def _seconds(env: Mapping[str, str], name: str, default: float) -> float:

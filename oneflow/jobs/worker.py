@@ -17,7 +17,6 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import (
@@ -35,7 +34,7 @@ from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError, stop_behind
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
-from oneflow.kernels.threads import limit_blas, set_limit
+from oneflow.kernels.threads import limit_blas, set_limit, usable
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.compiler.passes import MODULES
 from oneflow.services import failpoints, pulse
@@ -220,7 +219,6 @@ def configure(begin: pb.Begin) -> Config:
     """The rank's configuration: the environment of `begin`, and what the attempt is."""
     os.environ.pop("OPENBLAS_NUM_THREADS", None)  # that of the fork server
     os.environ.update(begin.env)
-    renew_numba()
     p = begin.prepare
     config = dataclasses.replace(
         Config.from_env(),
@@ -247,22 +245,6 @@ def configure(begin: pb.Begin) -> Config:
 # how many ranks share the host.
 
 
-def renew_numba() -> None:
-    """numba's settings as the environment says now, where it was imported before that was known.
-
-    It reads them at its import and again at each compilation, which fails if the pool of threads
-    was launched in between with another number. A pool that runs keeps its number; `set_limit`
-    then says how many of it are used.
-    """
-    config: Any = sys.modules.get("numba.core.config")
-    if config is None:
-        return  # it will read them when it is imported
-    pool: Any = sys.modules.get("numba.np.ufunc.parallel")
-    if pool is not None and pool._is_initialized:
-        os.environ["NUMBA_NUM_THREADS"] = str(config.NUMBA_NUM_THREADS)
-    config.reload_config()
-
-
 def limit_threads(given: Mapping[str, str]) -> bool:
     """Limit compiled loops and matrix products as variables of the environment say.
 
@@ -272,9 +254,7 @@ def limit_threads(given: Mapping[str, str]) -> bool:
     count = _number(given, "OMP_NUM_THREADS")
     if count:
         set_limit(count)
-    return limit_blas(
-        _number(given, "OPENBLAS_NUM_THREADS") or count or len(os.sched_getaffinity(0))
-    )
+    return limit_blas(_number(given, "OPENBLAS_NUM_THREADS") or count or usable())
 
 
 def _number(given: Mapping[str, str], name: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from types import ModuleType
 
@@ -12,7 +11,7 @@ from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError, DeviceError
 from oneflow.core.no_effect import without_effect
 from oneflow.functional import extras
-from oneflow.kernels.threads import allowed
+from oneflow.kernels.threads import num_threads
 from oneflow.tensor.tensor import Tensor
 
 GETTERS = {
@@ -29,7 +28,7 @@ _said = {"matmul": "highest"}
 
 def get_num_threads() -> int:
     """Return how many threads the kernels of this process may use."""
-    return allowed(len(os.sched_getaffinity(0)))
+    return num_threads()
 
 
 def get_num_interop_threads() -> int:

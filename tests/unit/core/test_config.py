@@ -101,3 +101,11 @@ def test_addresses() -> None:
     for bad in ("host", "host:", "host:x", "host:70000"):
         with pytest.raises(ConfigError):
             split_address(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [(None, 0), ("", 0), ("3", 3), (" 4,2", 4), ("many", 0), ("-1", 0)]
+)
+def test_threads_are_those_of_openmp(text: str | None, wanted: int) -> None:
+    env = {} if text is None else {"OMP_NUM_THREADS": text}
+    assert Config.from_env(env).kernel_threads == wanted

@@ -19,6 +19,7 @@ def use_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def use(count: int, least: int = threads.LEAST_SHARED) -> None:
         monkeypatch.setattr(threads, "num_threads", lambda: count)
         monkeypatch.setattr(threads, "LEAST_SHARED", least)
+        monkeypatch.setattr(threads, "_helpers", threads.Helpers(least_asleep=least))
         monkeypatch.setattr(threads, "_LEAST_PIECE", max(1, least // 16))
 
     return use

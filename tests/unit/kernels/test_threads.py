@@ -9,13 +9,13 @@ import pytest
 
 CODE = """
 import oneflow as flow
-from oneflow.kernels.threads import allowed, loaded, set_limit
+from oneflow.kernels.threads import loaded, num_threads, set_limit
 {limit}
 for library in loaded("openblas"):
     for name in ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads"):
         get = getattr(library, name, None)
         assert get is None or get() == 1, get()
-assert allowed(8) == 1
+assert num_threads() == 1
 """
 
 

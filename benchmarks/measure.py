@@ -70,7 +70,7 @@ def launch_ranks(file: str, ranks: int, argv: list[str]) -> int:
 
 def report(title: str, rows: list[dict[str, Any]], path: Path | None) -> None:
     """Prints rows as a table; writes them with the machine's description."""
-    print(title)
+    print(f"{title} ({processor()}, {os.cpu_count()} cores)")
     if rows:
         names = list(rows[0])
         cells = [[_cell(row.get(name)) for name in names] for row in rows]
@@ -85,13 +85,23 @@ def report(title: str, rows: list[dict[str, Any]], path: Path | None) -> None:
 def machine() -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "python": platform.python_version(),
         "load": os.getloadavg()[0],
         # A name here makes NumPy's BLAS take the code of another processor: on one with AVX-512,
         # "Haswell" halves its speed (110 instead of 215 GF/s on one core), and only our side's.
         "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE", ""),
     }
+
+
+def processor() -> str:
+    """The name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _cell(value: Any) -> str:

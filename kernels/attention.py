@@ -11,6 +11,7 @@ from oneflow.core.dtype import bool_, float32
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.cpu_products import multiply
 from oneflow.kernels.registry import kernel
 
 Index = tuple[int, ...]
@@ -56,7 +57,7 @@ def _score(
     is_causal: bool,
 ) -> None:
     """s <- scale * q @ k^T + mask, -inf where nothing is to be seen."""
-    np.matmul(q, k.T, out=s)
+    multiply(q, k.T, s)
     s *= s.dtype.type(scale)
     if is_causal:
         rows, columns = (np.arange(n) for n in s.shape)
@@ -106,7 +107,7 @@ def attention(
         best, total = _softmax(s)
         lse[at] = best + np.log(total)
         total[total == 0] = 1
-        np.matmul(s, wide_v, out=wide_out)
+        multiply(s, wide_v, wide_out)
         wide_out /= total[:, None]
         out[at] = wide_out
 
@@ -138,15 +139,17 @@ def attention_grad(
         _, total = _softmax(p)
         total[total == 0] = 1
         p /= total[:, None]
-        np.matmul(wide_d, wide_v.T, out=d_s)
+        multiply(wide_d, wide_v.T, d_s)
         # Not the sum of d_out * out, which is as good as the rounded output is.
         d_s -= np.einsum("ij,ij->i", d_s, p)[:, None]
         d_s *= p
         d_s *= d_s.dtype.type(scale)
-        np.matmul(d_s, wide_k, out=own_q)
+        multiply(d_s, wide_k, own_q)
         d_q[at] = own_q
         if is_first:
             own_k[...], own_v[...] = 0, 0
-        own_k += np.matmul(d_s.T, wide_q, out=wide_k)
-        own_v += np.matmul(p.T, wide_d, out=wide_v)
+        multiply(d_s.T, wide_q, wide_k)
+        multiply(p.T, wide_d, wide_v)
+        own_k += wide_k
+        own_v += wide_v
         d_k[shared], d_v[shared] = own_k, own_v

@@ -307,7 +307,7 @@ def conv_fused(
         fused.transpose(_flat_samples(part.image), part.x)
         fused.to_columns(part.columns, part.image, *_pairs(geometry))
         columns, products = part.operands(groups)
-        np.matmul(weight, columns, out=products)
+        matrix_product(np, weight, columns, products)
         fused.transpose(part.out, part.products)
 
 
@@ -336,7 +336,7 @@ def conv_data_grad_fused(
         part = _Chunk(start, chunk, d_x, w, d_out, work)
         fused.transpose(part.products, part.out)
         columns, products = part.operands(groups)
-        np.matmul(weight, products, out=columns)
+        matrix_product(np, weight, products, columns)
         fused.from_columns(part.image, part.columns, *_pairs(geometry))
         fused.transpose(part.x, _flat_samples(part.image))
 
@@ -370,7 +370,7 @@ def conv_filter_grad_fused(
         fused.transpose(part.products, part.out)
         columns, products = part.operands(geometry["groups"])
         target = (one if start else d_w).reshape(geometry["groups"], products.shape[1], -1)
-        np.matmul(products, columns.swapaxes(1, 2), out=target)
+        matrix_product(np, products, columns.swapaxes(1, 2), target)
         if start:
             d_w += one
 

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from math import pi, prod
 
+import numpy as np
+
+from oneflow.kernels import cpu_products
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.cuda_products import fits, product, product_with_epilogue
+from oneflow.kernels.cuda_products import fits, product_with_epilogue
+from oneflow.kernels.cuda_products import product as gpu_product
 from oneflow.kernels.registry import HALVES, compute_in_float32, kernel
 from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 from oneflow.ops.matmul import Product
@@ -20,9 +24,11 @@ _OF_LIBRARY = ("float32", *HALVES)  # whose products on a GPU take more in
 def matrix_product(xp: ArrayModule, a: Array, b: Array, out: Array) -> None:
     """out <- a @ b."""
     if xp.__name__ == "cupy" and fits(a, b, out):
-        product(a, b, out)
-        return
-    xp.matmul(a, b, out=out)
+        gpu_product(a, b, out)
+    elif xp is np:
+        cpu_products.multiply(a, b, out)
+    else:
+        xp.matmul(a, b, out=out)
 
 
 @kernel("matmul")
@@ -64,6 +70,9 @@ def linear(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
     flat = out
     if x.ndim != 2 and x.flags.c_contiguous:
         x, flat = _rows(x), _rows(out)
+    if xp is np:
+        cpu_products.multiply(x, w.T, flat, b)
+        return
     matrix_product(xp, x, w.T, flat)
     xp.add(out, b, out=out)
 

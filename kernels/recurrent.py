@@ -25,6 +25,7 @@ from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.expressions.binding import CompiledKernel
+from oneflow.kernels.matmul import matrix_product
 from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, select
 from oneflow.ops.recurrent_step import CELLS
 
@@ -329,13 +330,13 @@ class _Forward(_Sequence):
         def call(rows: int, places: list[int], h: Array, c: Array | None) -> None:
             step: Callable[..., object] | None = None
             for at in places:
-                xp.matmul(h, weight_t, out=spare[0][:rows])
+                matrix_product(xp, h, weight_t, spare[0][:rows])
                 given = operands(at, rows, h, c)
                 step = step or self.step.bound(xp, rows, given, scratch)
                 step(*given)
                 h, c = state(at, rows)
                 if projection_t is not None:
-                    xp.matmul(given[5], projection_t, out=h)
+                    matrix_product(xp, given[5], projection_t, h)
 
         return call
 
@@ -446,9 +447,9 @@ class _Backward(_Sequence):
             else:
                 kept.append(spare[0] if cell.saved else flat_out)
             self._steps(xp, outs, _flat(xp, d_out), kept, ins, spare, scratch)
-        xp.matmul(d_share.T, spare[0], out=d_weight)
+        matrix_product(xp, d_share.T, spare[0], d_weight)
         if self.is_projected:
-            xp.matmul(spare[2].T, self._hidden(xp, rest, spare[3]), out=outs[4])
+            matrix_product(xp, spare[2].T, self._hidden(xp, rest, spare[3]), outs[4])
         elif cell.saved and not cell.has_cell and len(outs) > 3:
             xp.sum(d_share, axis=0, out=outs[3])
 
@@ -463,7 +464,7 @@ class _Backward(_Sequence):
         scratch: tuple[Array, ...],
     ) -> None:
         """Go from the last step to the first. kept: arrays of the forward pass that it reads."""
-        cell, step, matmul, weight = self.cell, self.step, xp.matmul, ins[3]
+        cell, step, weight = self.cell, self.step, ins[3]
         is_gru = bool(cell.saved) and not cell.has_cell
         d_gates, d_h = _flat(xp, outs[0]), outs[1]
         d_share = spare[1] if is_gru else d_gates
@@ -499,16 +500,16 @@ class _Backward(_Sequence):
             given = operands(at, rows)
             if projection is not None:
                 xp.add(d_out[here], carried[:rows], out=spare[2][here])
-                matmul(spare[2][here], projection, out=spare[4][:rows])
+                matrix_product(xp, spare[2][here], projection, spare[4][:rows])
             if call is None or rows != called:
                 call, called = step.bound(xp, rows, given, scratch), rows
             call(*given)
             if is_gru:
                 share = spare[2][:rows]
-                matmul(d_share[here], weight, out=share)
+                matrix_product(xp, d_share[here], weight, share)
                 carried[:rows] += share
             else:
-                matmul(d_share[here], weight, out=carried[:rows])
+                matrix_product(xp, d_share[here], weight, carried[:rows])
 
     def _chained(
         self,

@@ -25,13 +25,14 @@ _NAMES = (
 
 
 def set_limit(count: int) -> bool:
-    """Use at most `count` threads from now on, at least 1, in compiled loops and in OpenBLAS.
+    """Use at most `count` threads from now on, at least 1. OpenBLAS takes one: the threads of this
+    project share its work.
 
-    Returns whether matrix products obey, which they do where NumPy has loaded OpenBLAS.
+    Returns whether OpenBLAS obeys, which it does where NumPy has loaded it.
     """
     global _limit
     _limit = count
-    return limit_blas(count)
+    return limit_blas(1)
 
 
 def limit_blas(count: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 from oneflow.functional.random_state import manual_seed
+
+# Which library is faster on a busy machine is chance: all processes of the tests multiply alike.
+os.environ.setdefault("ONEFLOW_PRODUCTS", "oneflow")
 
 NAMES_NCHARS = 70
 PLAIN = (str, bytes, bool, int, float, complex, type(None), re.Pattern)  # pytest shows their values

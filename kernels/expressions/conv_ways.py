@@ -9,6 +9,7 @@ import numpy as np
 
 from oneflow.kernels.array import Array
 from oneflow.kernels.conv_direct import Call, pair, phases_of
+from oneflow.kernels.cpu_products import multiply
 from oneflow.kernels.expressions import depthwise, direct
 from oneflow.kernels.expressions.columns import from_columns, to_columns, transpose
 from oneflow.kernels.expressions.planes import work_shapes
@@ -38,7 +39,7 @@ def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) ->
         depthwise.convolve(out, *given, call.window(), work)
         return
     if not work:
-        np.matmul(w.reshape(w.shape[:2]), _flat(x), out=out.reshape(*out.shape[:2], -1))
+        multiply(w.reshape(w.shape[:2]), _flat(x), out.reshape(*out.shape[:2], -1))
         return
     pixels, packed = work
     stride = _to_pixels(call, pixels, x)
@@ -68,7 +69,7 @@ def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array,
         depthwise.data_gradient(d_x, *given, call.window(), work)
         return
     if not work:
-        np.matmul(w.reshape(w.shape[:2]).T, _flat(d_out), out=d_x.reshape(*d_x.shape[:2], -1))
+        multiply(w.reshape(w.shape[:2]).T, _flat(d_out), d_x.reshape(*d_x.shape[:2], -1))
         return
     pixels, packed = work
     down, across = phases_of(call, 0), phases_of(call, 1)

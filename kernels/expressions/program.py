@@ -66,12 +66,13 @@ class Program:
 
     # ---- memory ------------------------------------------------------------------------------
 
-    def _pointer(self, address: Value) -> str:
+    def pointer(self, address: Value) -> str:
+        """The name of an address as a pointer."""
         return self.code.let(f"inttoptr i64 {address.name} to ptr", "ptr").name
 
     def integer(self, address: Value, kind: str = "i64") -> Value:
         """An integer of memory, as int64."""
-        return self.code.let(f"load {kind}, ptr {self._pointer(address)}", kind).to("i64")
+        return self.code.let(f"load {kind}, ptr {self.pointer(address)}", kind).to("i64")
 
     def integers(self, address: Value, kind: str, lanes: int) -> Value:
         """A vector of integers of memory, at any address."""
@@ -86,33 +87,34 @@ class Program:
 
     def load(self, address: Value, lanes: int = 1) -> Value:
         kind = vector_type(self.element, lanes)
-        text = f"load {kind}, ptr {self._pointer(address)}, align 4"
+        text = f"load {kind}, ptr {self.pointer(address)}, align 4"
         return self.code.let(text, self.element, lanes)
 
     def store(self, value: Value, address: Value) -> None:
-        self.code.do(f"store {value.type} {value.name}, ptr {self._pointer(address)}, align 4")
+        self.code.do(f"store {value.type} {value.name}, ptr {self.pointer(address)}, align 4")
 
     def load_first(self, count: Value, address: Value, rest: float = 0.0) -> Value:
         """A vector whose first `count` numbers are there, `rest` behind them."""
-        behind, mask = self.code.constant(rest, self.element, self.lanes), self._mask(count)
+        behind = self.code.constant(rest, self.element, self.lanes)
+        mask = self._mask(count, self.lanes)
         name = f"@llvm.masked.load.v{self.lanes}f{BITS[self.element]}.p0"
         kind = behind.type
         self.code.declarations[name] = f"declare {kind} {name}(ptr, i32, {mask.type}, {kind})"
-        given = f"ptr {self._pointer(address)}, i32 4, {mask.type} {mask.name}"
+        given = f"ptr {self.pointer(address)}, i32 4, {mask.type} {mask.name}"
         text = f"call {kind} {name}({given}, {kind} {behind.name})"
         return self.code.let(text, self.element, self.lanes)
 
     def store_first(self, count: Value, value: Value, address: Value) -> None:
-        kind, mask = value.type, self._mask(count)
-        name = f"@llvm.masked.store.v{self.lanes}f{BITS[self.element]}.p0"
+        kind, mask = value.type, self._mask(count, value.lanes)
+        name = f"@llvm.masked.store.v{value.lanes}f{BITS[self.element]}.p0"
         self.code.declarations[name] = f"declare void {name}({kind}, ptr, i32, {mask.type})"
-        given = f"{kind} {value.name}, ptr {self._pointer(address)}, i32 4, {mask.type} {mask.name}"
+        given = f"{kind} {value.name}, ptr {self.pointer(address)}, i32 4, {mask.type} {mask.name}"
         self.code.do(f"call void {name}({given})")
 
-    def _mask(self, count: Value) -> Value:
-        places = ", ".join(f"i64 {i}" for i in range(self.lanes))
-        numbers = Value(self.code, f"<{places}>", "i64", self.lanes)
-        return numbers.compare("lt", count.splat(self.lanes))
+    def _mask(self, count: Value, lanes: int) -> Value:
+        places = ", ".join(f"i64 {i}" for i in range(lanes))
+        numbers = Value(self.code, f"<{places}>", "i64", lanes)
+        return numbers.compare("lt", count.splat(lanes))
 
     def shuffled(self, a: Value, b: Value, places: Sequence[int]) -> Value:
         """Numbers of a vector and, from LANES on, of another."""
@@ -120,6 +122,31 @@ class Program:
         mask = f"<{len(places)} x i32> <{listed}>"
         text = f"shufflevector {a.type} {a.name}, {b.type} {b.name}, {mask}"
         return self.code.let(text, a.element, len(places))
+
+    def prefetch(self, address: Value) -> None:
+        """Fetch a line of the cache that is going to be written."""
+        self.code.declarations["@llvm.prefetch.p0"] = (
+            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        )
+        self.code.do(
+            f"call void @llvm.prefetch.p0(ptr {self.pointer(address)}, i32 1, i32 3, i32 1)"
+        )
+
+    def folded(self, values: Values) -> Value:
+        """The sums of the lanes of each of some vectors, in a vector: 1, 2, 4 ... of them, no
+        more than lanes. Halves of two are added side by side until one vector is left."""
+        count, lanes = len(values), values[0].lanes
+        low = [j // 2 + (j % 2) * lanes for j in range(lanes)]
+        high = [j + lanes // 2 for j in low]
+        while len(values) > 1:
+            half = len(values) // 2
+            pairs = zip(values[:half], values[half:], strict=True)
+            values = [self.shuffled(a, b, low) + self.shuffled(a, b, high) for a, b in pairs]
+        x = values[0]
+        while x.lanes > count:
+            half = x.lanes // 2
+            x = x.part(0, half) + x.part(half, half)
+        return x
 
     def zero(self, address: Value, count: Value) -> None:
         zeros = self.code.constant(0.0, "float", LANES)
@@ -134,14 +161,18 @@ class Program:
         """Move SIDE rows of SIDE numbers to where the columns belong. LLVM makes single loads and
         stores of a loop over a tile; loads of whole rows, three rounds of interleaving and stores
         of whole rows are three to five times as fast."""
-        lines = [self.load(source, SIDE) for source in sources]
+        lines = self.turned([self.load(source, SIDE) for source in sources])
+        for line, target in zip(lines, targets, strict=True):
+            self.store(line, target)
+
+    def turned(self, lines: Values) -> Values:
+        """The columns of SIDE rows of SIDE numbers."""
         low = [k // 2 + SIDE * (k % 2) for k in range(SIDE)]
         high = [lane + SIDE // 2 for lane in low]
         for _ in range(3):  # log2 of the side
             pairs = [(lines[r], lines[r + SIDE // 2]) for r in range(SIDE // 2)]
             lines = [self.shuffled(a, b, mask) for a, b in pairs for mask in (low, high)]
-        for line, target in zip(lines, targets, strict=True):
-            self.store(line, target)
+        return lines
 
     def tiles(self, count: Value, body: Callable[[Value], None]) -> None:
         """`body(first)` for neighbours of SIDE numbers; the last ones end at `count`, which is at
@@ -197,6 +228,32 @@ class Program:
         self.when(condition, yes)
         self.when(condition ^ 1, no)
 
+    def chosen(
+        self, condition: Value, yes: Callable[[], Values], no: Callable[[], Values]
+    ) -> Values:
+        """The values that `yes` makes where the condition holds, else those that `no` makes."""
+        code = self.code
+        names = code.fresh("yes"), code.fresh("no")
+        done = code.fresh("done")
+        code.do(f"br i1 {condition.name}, label %{names[0]}, label %{names[1]}")
+        ways = []
+        for name, make in zip(names, (yes, no), strict=True):
+            code.label(name)
+            self._block = name
+            values = make()
+            code.do(f"br label %{done}")
+            ways.append((values, self._block))
+        code.label(done)
+        self._block = done
+        (first, a), (second, b) = ways
+        return [
+            code.let(f"phi {x.type} [ {x.name}, %{a} ], [ {y.name}, %{b} ]", x.element, x.lanes)
+            for x, y in zip(first, second, strict=True)
+        ]
+
+    def most(self, a: Value, b: Value | int) -> Value:
+        return a.compare("gt", b).choose(a, b)
+
     def least(self, a: Value, b: Value | int) -> Value:
         return a.compare("lt", b).choose(a, b)
 
@@ -206,7 +263,7 @@ class Program:
         stop: Value,
         body: Callable[[Value, Values], Sequence[Value] | None],
         *,
-        step: int = 1,
+        step: Value | int = 1,
         carried: Sequence[Value] = (),
     ) -> Values:
         """`body(counter, values)` while counter < stop; it returns the values of the next turn, as
@@ -283,9 +340,13 @@ class Program:
 
     def call(self, address: Value, pointers: Sequence[Value], integers: Sequence[Value]) -> None:
         """Calls the function at an address that returns nothing, of pointers and int64."""
-        parts = [f"ptr {self._pointer(p)}" for p in pointers]
-        parts += [f"i64 {i.name}" for i in integers]
-        self.code.do(f"call void {self._pointer(address)}({', '.join(parts)})")
+        named = [("ptr", self.pointer(p)) for p in pointers]
+        self.call_library(address, *named, *(("i64", i.name) for i in integers))
+
+    def call_library(self, address: Value, *given: tuple[str, str]) -> None:
+        """Call a function that returns nothing. given: types and names of its arguments."""
+        listed = ", ".join(f"{kind} {name}" for kind, name in given)
+        self.code.do(f"call void {self.pointer(address)}({listed})")
 
     def vectors(self, count: Value, body: Callable[[Value, int], None], most: int = 8) -> None:
         """`body(first vector, number of vectors)` over `count` vectors: `most` at once, then the

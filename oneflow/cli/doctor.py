@@ -32,12 +32,25 @@ def _version(name: str) -> str:
         return MISSING
 
 
+def _products() -> list[str]:
+    """Return a line for each kind of matrix product: its library, GFLOP/s on one thread."""
+    from oneflow.kernels.cpu_products import OWN, chosen, measured
+
+    names = chosen()
+    lines = []
+    for kind, rates in measured().items():
+        listed = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
+        name = names[kind].name if kind in names else OWN
+        lines.append(f"products, {kind}: {name} ({listed} GFLOP/s)")
+    return lines
+
+
 def _devices() -> list[str]:
     import os
 
     from oneflow.tensor.layout import has_cuda
 
-    lines = [f"cpu: {os.cpu_count()} cores"]
+    lines = [f"cpu: {os.cpu_count()} cores", *_products()]
     if has_cuda():
         import cupy
 

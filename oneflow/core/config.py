@@ -73,6 +73,7 @@ class Config:
     cuda_graphs: bool = True  # a segment's GPU kernels are replayed as CUDA graphs
     attention: str = "auto"  # fused: no scores are stored; scores: they are; auto: by the device
     cudnn: bool = True  # attention and convolutions by cuDNN where it is installed
+    products: str = "auto"  # who multiplies matrices on the CPU; auto: measured once a machine
     fuses_kernels: bool = True  # chains of ops with formulas in graphs run as one kernel each
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
     nccl_shares_gpu: bool = False  # NCCL is told to put several ranks on one GPU
@@ -130,6 +131,7 @@ class Config:
             ),
             attention=_choice(env, "ONEFLOW_ATTENTION", ("auto", "fused", "scores")),
             cudnn=_boolean(env, "ONEFLOW_CUDNN", True),
+            products=_choice(env, "ONEFLOW_PRODUCTS", ("auto", "oneflow", "openblas", "mkl")),
             fuses_kernels=_boolean(env, "ONEFLOW_KERNEL_FUSION", True),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
             nccl_shares_gpu=_boolean(env, "NCCL_MULTI_RANK_GPU_ENABLE"),

@@ -9,10 +9,12 @@ of a folder has a limit: what was not used for the longest time goes.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from oneflow.core.log import get_logger
@@ -73,6 +75,25 @@ class DiskCache:
             _write(self._folder, f"{digest}{self._suffix}", data)
         except OSError as error:  # a full disk: what was made is there, the next process makes it
             _log.info("%s%s is not kept: %s", digest, self._suffix, error)
+
+    def decided(self, digest: str, make: Callable[[], bytes]) -> bytes:
+        """The bytes of an entry that is made if there is none, by one process while others wait:
+        what is measured once holds for all of them."""
+        found = self.get(digest)
+        if found is not None:
+            return found
+        if self._folder is None:
+            return make()
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            found = self.get(digest)
+            if found is None:
+                found = make()
+                self.put(digest, found)
+        finally:
+            os.close(folder)
+        return found
 
     def _make_room(self, nbytes: int) -> None:
         self._room -= nbytes

@@ -1,0 +1,178 @@
+"""Products of float32 matrices on the CPU. Who multiplies is chosen by measurement, once a machine.
+
+There is a program of our own (`expressions/gemm.py`), which reads operands with any strides and
+adds a bias on the way out, and `cblas_sgemm` of libraries: the OpenBLAS that NumPy brings, and MKL
+where it is installed. Large products of each kind are measured; a library does those of a kind if
+it is faster by a twentieth at least. The choice is kept beside the compiled kernels, so that all
+processes of a machine make the same one and their sums agree to the bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from time import perf_counter
+
+import numpy as np
+
+from oneflow.core.config import current_config
+from oneflow.core.errors import ConfigError
+from oneflow.core.log import get_logger
+from oneflow.kernels.array import Array
+from oneflow.kernels.expressions import gemm
+from oneflow.kernels.expressions.blas import Library
+from oneflow.kernels.expressions.native import machine, stored
+from oneflow.kernels.threads import limit_blas, loaded
+
+log = get_logger(__name__)
+OWN = "oneflow"
+_TINY = 1 << 14
+"""Multiplications that NumPy has done before a plan of ours is found."""
+_LARGE = 1 << 20
+_FEW_ROWS = 8
+_MARGIN = 1.05
+_ROUNDS = 5
+
+Kind = str
+_SHAPES: Mapping[Kind, tuple[int, int, int]] = {
+    "nn": (512, 384, 768),
+    "nt": (512, 384, 768),
+    "tn": (512, 384, 768),
+    "nn, few rows": (4, 512, 1024),
+    "nt, few rows": (4, 512, 1024),
+}
+"""m, k and n of what is measured for each kind. n: a matrix lies by rows, t: by columns."""
+
+
+def multiply(a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
+    """out <- a @ b, and `bias` added to each row: NumPy arrays, or stacks of matrices."""
+    if out.ndim > 1 and a.ndim > 1 and b.ndim > 1 and a.dtype == b.dtype == out.dtype == np.float32:
+        size = out.size * a.shape[-1]
+        library = _library(a, b) if size >= _LARGE else None
+        if library is not None and library.multiply(a, b, out):
+            if bias is not None:
+                np.add(out, bias, out=out)
+            return
+        if size >= _TINY and gemm.multiply(a, b, out, bias):
+            return
+    np.matmul(a, b, out=out)
+    if bias is not None:
+        np.add(out, bias, out=out)
+
+
+def _library(a: Array, b: Array) -> Library | None:
+    """The library that does products of this kind, None: we do."""
+    libraries = chosen()
+    if not libraries:
+        return None
+    kind = ("n" if a.strides[-1] == a.itemsize else "t") + (
+        "n" if b.strides[-1] == b.itemsize else "t"
+    )
+    return libraries.get(f"{kind}, few rows" if a.shape[-2] <= _FEW_ROWS else kind)
+
+
+# ---- the choice ----------------------------------------------------------------------------------
+
+
+@cache
+def chosen() -> Mapping[Kind, Library]:
+    """The libraries that do products of some kinds."""
+    limit_blas(1)  # its threads would wait in loops on the cores that ours want
+    wanted = current_config().products
+    if wanted == OWN:
+        return {}
+    found = found_libraries()
+    if wanted != "auto":
+        library = next((x for x in found if x.name == wanted), None)
+        if library is None:
+            raise ConfigError(
+                f"ONEFLOW_PRODUCTS={wanted}: there is no such library here; found: "
+                f"{', '.join([OWN, *(x.name for x in found)])}"
+            )
+        return dict.fromkeys(_SHAPES, library)
+    fastest: dict[Kind, Library] = {}
+    for kind, rates in measured().items():
+        best = max(found, key=lambda x: rates.get(x.name, 0.0), default=None)
+        if best is not None and rates.get(best.name, 0.0) > rates[OWN] * _MARGIN:
+            fastest[kind] = best
+    return fastest
+
+
+@cache
+def measured() -> Mapping[Kind, Mapping[str, float]]:
+    """GFLOP/s of each way to multiply on one thread, by kind; measured once a machine."""
+    limit_blas(1)
+    libraries = found_libraries()
+    parts = [machine().identity, *(f"{x.name} {x.version}" for x in libraries)]
+    digest = sha256("\0".join(["products", *parts]).encode()).hexdigest()
+
+    def make() -> bytes:
+        return json.dumps({k: _measure(k, libraries) for k in _SHAPES}).encode()
+
+    found: Mapping[Kind, Mapping[str, float]] = json.loads(stored().decided(digest, make))
+    return found
+
+
+def _measure(kind: Kind, libraries: list[Library]) -> dict[str, float]:
+    m, k, n = _SHAPES[kind]
+    rng = np.random.default_rng(0)
+    a = rng.random((m, k) if kind[0] == "n" else (k, m), np.float32)
+    b = rng.random((k, n) if kind[1] == "n" else (n, k), np.float32)
+    a, b = a if kind[0] == "n" else a.T, b if kind[1] == "n" else b.T
+    out = np.empty((m, n), np.float32)
+    ways: dict[str, Callable[[], bool]] = {OWN: lambda: gemm.multiply(a, b, out, one_thread=True)}
+    for x in libraries:
+        ways[x.name] = lambda x=x: x.multiply(a, b, out, one_thread=True)  # type: ignore[misc]
+    times = dict.fromkeys(ways, float("inf"))
+    for _ in range(_ROUNDS):
+        for name, run in ways.items():
+            run()  # its memory is in the caches
+            start = perf_counter()
+            run()
+            times[name] = min(times[name], perf_counter() - start)
+    return {name: 2 * m * k * n / seconds / 1e9 for name, seconds in times.items()}
+
+
+# ---- libraries -----------------------------------------------------------------------------------
+
+
+@cache
+def found_libraries() -> list[Library]:
+    return [x for x in (_openblas(), _mkl()) if x is not None]
+
+
+def _openblas() -> Library | None:
+    """The one that NumPy brings."""
+    names = {"scipy_cblas_sgemm64_": "i64", "cblas_sgemm64_": "i64", "scipy_cblas_sgemm": "i32"}
+    for library in loaded("openblas"):
+        for name, integer in names.items():
+            if hasattr(library, name):
+                return Library("openblas", np.__version__, _address(library, name), integer)
+    return None
+
+
+def _mkl() -> Library | None:
+    """MKL of the package of that name: its layer without threads, with sizes of 32 bits."""
+    try:
+        files, version = metadata.files("mkl") or [], metadata.version("mkl")
+    except metadata.PackageNotFoundError:
+        return None
+    path = next((f.locate() for f in files if f.name.startswith("libmkl_rt")), None)
+    if path is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        log.warning("MKL is installed and cannot be loaded: %s", error)
+        return None
+    library.MKL_Set_Threading_Layer(1)
+    library.MKL_Set_Interface_Layer(0)
+    return Library("mkl", version, _address(library, "cblas_sgemm"), "i32")
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0

@@ -95,6 +95,9 @@ MODULES = (
 )
 """Sub-packages that `oneflow.<name>` finds without an import by the user."""
 
-NN_MODULES = ("functional", "graph", "init", "modules", "parallel", "parameter", "qat", "utils")
+NN_MODULES = (
+    *("functional", "graph", "init", "modules", "parallel", "parameter", "qat", "quantized"),
+    "utils",
+)
 OPTIM_MODULES = ("lr_scheduler", "swa_utils")
 AUTOGRAD_MODULES = ("functional", "function", "graph")

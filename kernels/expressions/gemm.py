@@ -237,7 +237,7 @@ class _Writer:
 
         for line in lines:  # they are written when the sums are done
             for v in range(0, vectors * LANES, _LINE):
-                p.prefetch(at(line, v))
+                p.prefetch(at(line, v), writes=True)
         is_whole = None if rest is None else rest.compare("ge", vectors * LANES)
         sums = p.chosen(
             number.compare("eq", 0),

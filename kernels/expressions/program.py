@@ -76,14 +76,16 @@ class Program:
 
     def integers(self, address: Value, kind: str, lanes: int) -> Value:
         """A vector of integers of memory, at any address."""
-        text = f"load {vector_type(kind, lanes)}, ptr {self._pointer(address)}, align 1"
+        text = f"load {vector_type(kind, lanes)}, ptr {self.pointer(address)}, align 1"
         return self.code.let(text, kind, lanes)
 
-    def prefetch(self, address: Value) -> None:
-        """Fetch a line of memory, if it is there, into the second cache."""
+    def prefetch(self, address: Value, *, writes: bool = False) -> None:
+        """Fetch a line of memory, if it is there: into the second cache to read it, into the first
+        to write it."""
         name = "@llvm.prefetch.p0"
         self.code.declarations[name] = f"declare void {name}(ptr, i32, i32, i32)"
-        self.code.do(f"call void {name}(ptr {self._pointer(address)}, i32 0, i32 2, i32 1)")
+        how = "i32 1, i32 3" if writes else "i32 0, i32 2"
+        self.code.do(f"call void {name}(ptr {self.pointer(address)}, {how}, i32 1)")
 
     def load(self, address: Value, lanes: int = 1) -> Value:
         kind = vector_type(self.element, lanes)
@@ -122,15 +124,6 @@ class Program:
         mask = f"<{len(places)} x i32> <{listed}>"
         text = f"shufflevector {a.type} {a.name}, {b.type} {b.name}, {mask}"
         return self.code.let(text, a.element, len(places))
-
-    def prefetch(self, address: Value) -> None:
-        """Fetch a line of the cache that is going to be written."""
-        self.code.declarations["@llvm.prefetch.p0"] = (
-            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        )
-        self.code.do(
-            f"call void @llvm.prefetch.p0(ptr {self.pointer(address)}, i32 1, i32 3, i32 1)"
-        )
 
     def folded(self, values: Values) -> Value:
         """The sums of the lanes of each of some vectors, in a vector: 1, 2, 4 ... of them, no

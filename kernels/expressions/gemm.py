@@ -558,7 +558,7 @@ def _write_dots(rows: int) -> Program:
 
 _FEW_TILES = 2
 """Tiles of a for which copying b costs more than the gaps between its rows do."""
-_SHALLOW = 8
+_SHALLOW = 16
 """Elements of the inner dim in a pass over b where it lies: so many rows of memory the processor
 fetches ahead at once."""
 _FEW_ELEMENTS = 1 << 13
@@ -660,6 +660,11 @@ def _plan(shapes: Shapes, nbytes: Strides, has_bias: bool) -> _Plan | None:
     return plan(found, (m, n, k), has_bias)
 
 
+def _work(count: int, m: int, n: int, k: int) -> int:
+    """Work for `cut`: of a few rows the weights are read, at the pace of the memory."""
+    return count * n * k * max(m, _WORK) // _WORK
+
+
 def _dots_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     (outer, outers), (inner, inners), (a, b, out) = items
     of_a, of_b, of_out = zip(outers, inners, strict=True)
@@ -669,7 +674,7 @@ def _dots_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     numbers = (groups, inner, m, n, k, *of_a, a[0], *of_b, b[1], *of_out, out[0], int(has_bias))
     count = outer * inner
     function = function_of(_write_dots, rows)
-    return _Plan(_Part(function, numbers, count * groups, count * m * n * k // _WORK))
+    return _Plan(_Part(function, numbers, count * groups, _work(count, m, n, k)))
 
 
 def _how(along: int, across: int) -> str:
@@ -713,7 +718,7 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     group = max(1, first // (MOST_ROWS * depth * FLOAT_NBYTES))
     panels = -(-n // (vectors * LANES))
     width = max(1, second // 2 // (depth * FLOAT_NBYTES) // (vectors * LANES))
-    width = min(width, _MOST_PANELS)
+    width = min(width, _MOST_PANELS if is_b_copied else 2 * _MOST_PANELS)
     chunks = -(-panels // width)
     blocks = max(1, m // _ROWS_OF_A_PIECE)
     is_own = how_b not in (IN_PLACE, COPIED)
@@ -723,7 +728,7 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
         b[1], *of_out, out[0], int(has_bias), own,
     )  # fmt: skip
     function = function_of(_write_tiles, rows, is_even, vectors, copy_a is not None, how_b)
-    part = _Part(function, numbers, count * blocks * chunks, count * m * n * k // _WORK)
+    part = _Part(function, numbers, count * blocks * chunks, _work(count, m, n, k))
     return _Plan(part, copy_a, copy_b, count * size_a, count * size_b)
 
 

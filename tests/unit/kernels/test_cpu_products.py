@@ -130,7 +130,7 @@ def limit() -> Iterator[Callable[[int], None]]:
     threads._limit = None
 
 
-@pytest.mark.parametrize("size", [(1, 2000, 3000), (40, 1000, 2000), (700, 600, 500)])
+@pytest.mark.parametrize("size", [(1, 3000, 4000), (40, 1000, 2000), (700, 600, 500)])
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_threads_change_no_bit(
     rng: np.random.Generator,

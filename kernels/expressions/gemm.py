@@ -564,7 +564,8 @@ fetches ahead at once."""
 _FEW_ELEMENTS = 1 << 13
 """Elements of b that stay in the first cache wherever they lie."""
 _FEW_COLUMNS = 4 * BLOCK
-"""Columns of b for which copying a costs more than its gaps do."""
+"""Columns of b for which copying a costs more than its gaps do; twice as many if it lies along the
+inner dim."""
 _DOT_ROWS, _DEEP_DOT_ROWS, _DEEP = 24, 64, 256
 """Rows up to which products are sums along the inner dim; up to the second number from an inner dim
 of the third on, beside which folding the vectors is little."""
@@ -696,7 +697,7 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     depth = -(-k // passes)
     size_a = size_b = 0
     copy_a = copy_b = None
-    if n > _FEW_COLUMNS:
+    if n > _FEW_COLUMNS * (2 if a[1] == 1 else 1):
         size_a = m * k
         numbers: Sizes = (tiles, inner, big, m, k, passes, *of_a, a[0], a[1], size_a)
         function = function_of(_write_copy_a, rows, is_even, _how(a[1], a[0]))

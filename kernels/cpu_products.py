@@ -35,13 +35,13 @@ _TINY = 1 << 14
 _LARGE = 1 << 20
 _FEW_ROWS = 8
 _MARGIN = 1.05
-_ROUNDS = 5
+_ROUNDS = 3
 
 Kind = str
 _SHAPES: Mapping[Kind, tuple[int, int, int]] = {
-    "nn": (512, 384, 768),
-    "nt": (512, 384, 768),
-    "tn": (512, 384, 768),
+    "nn": (256, 384, 512),
+    "nt": (256, 384, 512),
+    "tn": (256, 384, 512),
     "nn, few rows": (4, 512, 1024),
     "nt, few rows": (4, 512, 1024),
 }

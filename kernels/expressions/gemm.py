@@ -91,7 +91,7 @@ class _Writer:
     ) -> None:
         self.rows, self.is_even, self.vectors = rows, is_even, vectors
         self.is_a_copied, self.how_b, self.is_b_copied = is_a_copied, how_b, how_b != IN_PLACE
-        self.p = p = Program(_NAMES)
+        self.p = p = Program(_NAMES, steps=True)
         self.own = p.memory(p["own_nbytes"])
         p.loop(p["begin"], p["end"], self._piece)
 
@@ -346,7 +346,7 @@ _A_NAMES = (
 
 def _write_copy_a(rows: int, is_even: bool, how: str) -> Program:
     """copy[item][pass][tile][k][rows] <- a: whole vectors, whose ends the next ones overwrite."""
-    p = Program(_A_NAMES)
+    p = Program(_A_NAMES, steps=True)
     item = p["begin"] // p["tiles"]
     start_place = [item // p["inner"], item % p["inner"], p["begin"] % p["tiles"]]
 
@@ -462,7 +462,7 @@ _B_NAMES = (
 
 def _write_copy_b(how: str) -> Program:
     """copy[item][panel][k][BLOCK] <- b. What lies behind the last column is of no matter."""
-    p = Program(_B_NAMES)
+    p = Program(_B_NAMES, steps=True)
 
     def place(piece: Value) -> Values:
         item, first = piece // p["panels"], piece % p["panels"] * BLOCK
@@ -493,7 +493,7 @@ def _dot_columns(rows: int) -> int:
 def _write_dots(rows: int) -> Program:
     """out[r][j] <- the sum over k of a[r][k] * b[j][k], for `rows` rows at once; the last ones,
     fewer, one by one. Pieces are groups of columns."""
-    p = Program(_DOT_NAMES)
+    p = Program(_DOT_NAMES, steps=True)
     group = _dot_columns(rows)
 
     def of_group(piece: Value, _: Values) -> None:

@@ -34,10 +34,14 @@ class Program:
     """The function `f(int64 *numbers)`.
 
     names: of its numbers, by which the program finds them as p["name"]. element: the type of what
-    it loads and stores, "float" or "double".
+    it loads and stores, "float" or "double". steps: its loops step from address to address, see
+    `address_of`.
     """
 
-    def __init__(self, names: Sequence[str], element: str = "float") -> None:
+    def __init__(
+        self, names: Sequence[str], element: str = "float", *, steps: bool = False
+    ) -> None:
+        self.steps = steps
         self.code, self.element = Code(), element
         self.lanes = LANES * 32 // BITS[element]
         self.code.label("entry")
@@ -354,7 +358,8 @@ class Program:
 @lru_cache(maxsize=1024)
 def function_of(write: Callable[..., Program], *args: object) -> Callable[[object], int]:
     """The function that `write(*args)` writes; it takes its numbers as an array of int64."""
-    return function_at(address_of(write(*args).text()))
+    program = write(*args)
+    return function_at(address_of(program.text(), steps=program.steps))
 
 
 @lru_cache(maxsize=256)

@@ -1,9 +1,10 @@
 """Convolutions of float32 images on a CPU that gather no windows: three ways, each for some shapes,
 and the memory that they need. `expressions/conv_ways.py` runs them.
 
-Pointwise: a kernel of one element is a matrix product of the samples as they lie. Depthwise
-(`expressions/depthwise.py`): each channel by itself. Direct (`expressions/direct.py`): all others
-with two spatial dims, but for few channels a group and for results narrower than a vector is worth.
+Pointwise: a kernel of one element is a matrix product of the samples as they lie (the gradient of
+its weights: `expressions/pointwise.py`). Depthwise (`expressions/depthwise.py`): each channel by
+itself. Direct (`expressions/direct.py`): all others with two spatial dims, but for few channels a
+group and for results narrower than a vector is worth.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def conv_work(call: Call) -> tuple[Shape, ...] | None:
     """Shapes of the workspace of the forward pass; None if no way of this file fits."""
     if 0 in (*call.x, *call.w, *call.out):
         return None
-    if call.is_pointwise and set(call.stride) == {1}:
-        return ()
+    if call.is_pointwise:
+        return _met(call)
     if call.is_depthwise:
         return _depthwise_work(call)
     if len(call.x) != 4:
@@ -111,8 +112,8 @@ def data_grad_work(call: Call) -> tuple[Shape, ...] | None:
     """The same of the gradient of the data."""
     if 0 in (*call.x, *call.w, *call.out):
         return None
-    if call.is_pointwise and set(call.stride) == {1}:
-        return ()
+    if call.is_pointwise:
+        return _met(call)
     if call.is_depthwise:
         return _depthwise_work(call)
     if len(call.x) != 4:
@@ -131,7 +132,11 @@ def data_grad_work(call: Call) -> tuple[Shape, ...] | None:
 @lru_cache(maxsize=4096)
 def filter_grad_work(call: Call) -> tuple[Shape, ...] | None:
     """The same of the gradient of the weights."""
-    if 0 in (*call.x, *call.w, *call.out) or len(call.x) != 4:
+    if 0 in (*call.x, *call.w, *call.out):
+        return None
+    if call.is_pointwise:
+        return _met(call)
+    if len(call.x) != 4:
         return None
     if call.is_depthwise:
         return _depthwise_work(call)
@@ -146,11 +151,15 @@ def _depthwise_work(call: Call) -> tuple[Shape, ...]:
     return shapes
 
 
+def _met(call: Call) -> tuple[Shape, ...]:
+    """Shape of the elements of x that a pointwise convolution meets, if its stride leaves some
+    out."""
+    return () if set(call.stride) == {1} else ((*call.x[:2], *call.out[2:]),)
+
+
 def _pixels(call: Call) -> Shape:
-    """Shape of x with its padding; of a pointwise convolution only what its stride leaves."""
+    """Shape of x with its padding."""
     n, channels, *spatial = call.x
-    if call.is_pointwise:
-        return n, *call.out[2:], channels
     sizes = [size + 2 * p for size, p in zip(spatial, call.padding, strict=True)]
     return n, *sizes, channels
 

@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 
-from oneflow.kernels.array import Array
+from oneflow.kernels.array import Array, at
 from oneflow.kernels.conv_direct import Call, pair, phases_of
 from oneflow.kernels.cpu_products import multiply
-from oneflow.kernels.expressions import depthwise, direct
+from oneflow.kernels.expressions import depthwise, direct, pointwise
 from oneflow.kernels.expressions.columns import from_columns, to_columns, transpose
 from oneflow.kernels.expressions.planes import work_shapes
 from oneflow.kernels.expressions.product import BLOCK
@@ -38,22 +38,35 @@ def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) ->
         given = np.ascontiguousarray(x), np.ascontiguousarray(w)
         depthwise.convolve(out, *given, call.window(), work)
         return
-    if not work:
-        multiply(w.reshape(w.shape[:2]), _flat(x), out.reshape(*out.shape[:2], -1))
+    if call.is_pointwise:
+        multiply(_matrix(w), _flat(_met(call, x, work)), _flat(out))
         return
     pixels, packed = work
-    stride = _to_pixels(call, pixels, x)
+    direct.to_pixels(pixels, np.ascontiguousarray(x), pair(call.padding))
     _pack(call, packed, w)
     origin = begin = (0, 0)
-    direct.convolve(out, pixels, packed, origin, stride, pair(call.dilation), begin, (1, 1))
+    stride, dilation = pair(call.stride), pair(call.dilation)
+    direct.convolve(out, pixels, packed, origin, stride, dilation, begin, (1, 1))
 
 
-def _to_pixels(call: Call, pixels: Array, x: Array) -> tuple[int, int]:
-    """Fill `pixels`; return the stride of the windows over them."""
-    stride = pair(call.stride)
-    step = stride if call.is_pointwise else (1, 1)
-    direct.to_pixels(pixels, np.ascontiguousarray(x), pair(call.padding), step)
-    return (1, 1) if call.is_pointwise else stride
+def _matrix(w: Array) -> Array:
+    """(O, C) of the weights of a pointwise convolution."""
+    whole: Array = np.ascontiguousarray(w)
+    return whole.reshape(w.shape[:2])
+
+
+def _met(call: Call, x: Array, work: tuple[Array, ...]) -> Array:
+    """The elements of x that a pointwise convolution meets, copied if its stride leaves some
+    out."""
+    if not work:
+        return x
+    work[0][...] = _strided(call, x)
+    return work[0]
+
+
+def _strided(call: Call, x: Array) -> Array:
+    every: Array = x[at(..., *[slice(None, None, step) for step in call.stride])]
+    return every
 
 
 def _pack(call: Call, packed: Array, w: Array) -> None:
@@ -68,12 +81,16 @@ def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array,
         given = np.ascontiguousarray(d_out), np.ascontiguousarray(w)
         depthwise.data_gradient(d_x, *given, call.window(), work)
         return
-    if not work:
-        multiply(w.reshape(w.shape[:2]).T, _flat(d_out), d_x.reshape(*d_x.shape[:2], -1))
+    if call.is_pointwise:
+        target = work[0] if work else d_x
+        multiply(_matrix(w).T, _flat(d_out), _flat(target))
+        if work:
+            d_x[...] = 0
+            _strided(call, d_x)[...] = target
         return
     pixels, packed = work
     down, across = phases_of(call, 0), phases_of(call, 1)
-    direct.to_pixels(pixels, np.ascontiguousarray(d_out), (down.border, across.border), (1, 1))
+    direct.to_pixels(pixels, np.ascontiguousarray(d_out), (down.border, across.border))
     own = _by_group(w, call.groups)
     if not (down.is_full and across.is_full):
         d_x[...] = 0  # some elements meet no window
@@ -92,11 +109,14 @@ def filter_grad(call: Call, d_w: Array, d_out: Array, x: Array, work: tuple[Arra
         given = np.ascontiguousarray(d_out), np.ascontiguousarray(x)
         depthwise.filter_gradient(d_w, *given, call.window(), work)
         return
+    if call.is_pointwise:
+        pointwise.filter_gradient(_matrix(d_w), _flat(d_out), _flat(_met(call, x, work)))
+        return
     pixels, blocks, packed = work
-    stride = _to_pixels(call, pixels, x)
-    own = _flat(d_out)
+    direct.to_pixels(pixels, np.ascontiguousarray(x), pair(call.padding))
     groups = call.groups
-    direct.to_blocks(blocks, own, groups)
-    direct.filter_gradient(packed, pixels, blocks, pair(call.out[2:]), stride, pair(call.dilation))
+    direct.to_blocks(blocks, _flat(d_out), groups)
+    stride, dilation = pair(call.stride), pair(call.dilation)
+    direct.filter_gradient(packed, pixels, blocks, pair(call.out[2:]), stride, dilation)
     target = d_w.reshape(groups, d_w.shape[0] // groups, d_w.shape[1], -1)
     direct.unpack(target, packed.reshape(*packed.shape[:2], -1, *packed.shape[4:]))

@@ -59,37 +59,27 @@ def _shared(
 # ---- images --------------------------------------------------------------------------------------
 
 
-def _write_to_pixels(is_dense: bool) -> Program:
+def _write_to_pixels() -> Program:
     p = Program((
-        "begin", "end", "padded", "across", "channels", "height", "pitch", "plane", "top", "left",
-        "width", "step_h", "step_w", "pixels", "x",
+        "begin", "end", "padded", "across", "channels", "height", "width", "top", "left", "pixels",
+        "x",
     ))  # fmt: skip
+    plane = p["height"] * p["width"]
 
     def of_task(task: Value, _: Values) -> None:
         n, row = task // p["padded"], task % p["padded"]
         line = at(p["pixels"], task * p["across"] * p["channels"])
-        h = (row - p["top"]) * p["step_h"]
+        h = row - p["top"]
         is_inside = row.compare("ge", p["top"]) & h.compare("lt", p["height"])
 
         def fill() -> None:
-            source = at(p["x"], n * p["channels"] * p["plane"] + h * p["pitch"])
+            source = at(p["x"], n * p["channels"] * plane + h * p["width"])
             p.zero(line, p["left"] * p["channels"])
             end = p["left"] + p["width"]
             p.zero(at(line, end * p["channels"]), (p["across"] - end) * p["channels"])
             target = at(line, p["left"] * p["channels"])
-            if is_dense:
-                shape = p["channels"], p["width"]
-                p.transpose(target, source, shape, (p["channels"], p["plane"]))
-                return
-
-            def of_column(w: Value) -> None:
-                def of_channel(c: Value) -> None:
-                    value = p.load(at(source, c * p["plane"] + w * p["step_w"]))
-                    p.store(value, at(target, w * p["channels"] + c))
-
-                p.each(p["channels"], of_channel)
-
-            p.each(p["width"], of_column)
+            shape = p["channels"], p["width"]
+            p.transpose(target, source, shape, (p["channels"], plane))
 
         p.either(is_inside, fill, lambda: p.zero(line, p["across"] * p["channels"]))
 
@@ -97,16 +87,15 @@ def _write_to_pixels(is_dense: bool) -> Program:
     return p
 
 
-def to_pixels(pixels: Array, x: Array, begin: Sizes, step: Sizes) -> None:
-    """pixels (N, padded height, padded width, C) <- every `step`-th element of x (N, C, H, W),
-    whose first one comes to `begin`; zeros around them.
+def to_pixels(pixels: Array, x: Array, begin: Sizes) -> None:
+    """pixels (N, padded height, padded width, C) <- x (N, C, H, W), whose first element comes to
+    `begin`; zeros around it.
     """
     samples, channels, height, width = x.shape
     padded, across = pixels.shape[1], pixels.shape[2]
-    taken = min(-(-width // step[1]), across - begin[1])
-    numbers = [padded, across, channels, height, width, height * width, *begin, taken, *step]
+    numbers = [padded, across, channels, height, width, *begin]
     numbers += [data_address(pixels), data_address(x)]
-    _shared(_write_to_pixels, (step[1] == 1,), samples * padded, pixels.size, numbers)
+    _shared(_write_to_pixels, (), samples * padded, pixels.size, numbers)
 
 
 def _write_to_blocks() -> Program:

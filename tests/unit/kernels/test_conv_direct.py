@@ -59,6 +59,10 @@ POINTWISE: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
     ((2, 5, 33), (4, 5, 1), 1, {}),
     ((2, 1, 33), (4, 1, 1), 1, {}),
     ((2, 5, 3, 2, 4), (4, 5, 1, 1, 1), 1, {}),
+    ((2, 270, 7, 7), (23, 270, 1, 1), 1, {}),  # sums in two parts, panels over two samples
+    ((40, 17, 1, 1), (70, 17, 1, 1), 1, {}),  # panels over many samples
+    ((2, 64, 8, 32), (32, 64, 1, 1), 1, {}),  # whole panels alone
+    ((5, 150, 40, 1), (33, 150, 1, 1), 1, {"stride": (2, 1)}),
 ]
 
 
@@ -157,12 +161,12 @@ def test_convolution_and_its_gradients(
         assert ways.data_grad_work(call) is not None
     got = _compiled("conv_data_grad", d, w, spatial=x_shape[2:], **attrs)
     _close(got, expected.d_x(d))
-    assert ways.filter_grad_work(call) is not None or case in POINTWISE
+    assert ways.filter_grad_work(call) is not None
     got = _compiled("conv_filter_grad", d, x, kernel=w_shape[2:], **attrs)
     _close(got, expected.d_w(d))
 
 
-@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[0]], ids=str)
+@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[-1]], ids=str)
 def test_threads_share_a_convolution(
     case: Any, rng: np.random.Generator, use_threads: Callable[..., None]
 ) -> None:
@@ -192,3 +196,14 @@ def test_infinity_and_nan_stay_where_they_are(rng: np.random.Generator) -> None:
     got = _compiled("conv", x, w, **attrs)
     assert np.isnan(got[0, :, :2, :2]).all()
     assert np.isfinite(got[0, :16, 2:]).all() and not np.isfinite(got[0, 16]).any()
+
+
+def test_infinity_and_nan_stay_in_their_panel_of_a_pointwise_convolution(
+    rng: np.random.Generator,
+) -> None:
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((3, 9, 5, 7), (8, 9, 1, 1)))
+    x[1, 4, 2, 3], w[7] = np.nan, np.inf
+    got = _compiled("conv", x, w, **_geometry(x.shape, 1, {}))
+    is_there = np.zeros(got.shape, bool)
+    is_there[1, :, 2, 3] = is_there[:, 7] = True
+    np.testing.assert_array_equal(~np.isfinite(got), is_there)

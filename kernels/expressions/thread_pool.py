@@ -1,14 +1,16 @@
 """Threads that share the pieces of one kernel call.
 
 The caller lays out tables of int64, one for each piece or one for all, and hands all pieces out at
-once; a function gets its table and the number of its piece. The caller and its helpers then take
-one piece after the other from a counter, so that a helper whose core is busy elsewhere holds up at
-most the piece it has begun. What a piece computes never depends on who computes it, or on how many
-helpers there are. All of it is machine code, which needs no interpreter lock and makes no objects.
+once; a function gets its table and the number of its piece. Each thread has a share of neighbouring
+pieces, the same for one call as for the next, so that it finds in its cache what it has written
+there. When its share is done it takes pieces of the others', so that a helper whose core is busy
+elsewhere holds up at most the piece it has begun. What a piece computes never depends on who
+computes it, or on how many helpers there are. All of it is machine code, which needs no interpreter
+lock and makes no objects.
 
 A job's fields may be read by whoever holds one of its pieces: its caller waits for all of them, and
-only then may the next job overwrite the fields. `remaining` counts down, so that a helper that
-comes too late finds nothing left, whatever job is the last.
+only then may the next job overwrite the fields. Shares are counts of pieces that go down: a helper
+that comes too late finds nothing left, or a piece of the next job, whose fields it reads then.
 
 Helpers, and a caller that waits for the last pieces, spin for a moment and then sleep on a futex.
 A helper sleeps on a word of its own that grows with each job; `asleep` says whether it has to be
@@ -40,20 +42,19 @@ from oneflow.kernels.expressions.native import address_of
 _MACHINES = {"x86_64": (202, "x86.sse2.pause()"), "aarch64": (98, "aarch64.hint(i32 1)")}
 """Number of the system call futex, and the instruction for a processor that spins."""
 _log = get_logger(__name__)
-_MOST_HELPERS = 255
 _LINE = 64
 _LOOKS = 32
 """Looks at a word between two at the clock."""
 
+_MOST_HELPERS = 255
 # Bytes from the beginning of the pool's memory, which several threads write: a line of the cache
 # for each thing that is written by itself.
 _AT = {
     "busy": 0, "spin": 8, "alone_until": 16,
-    "remaining": 1 * _LINE,
-    "done": 2 * _LINE, "waits": 2 * _LINE + 4,
-    "function": 3 * _LINE, "tables": 3 * _LINE + 8, "stride": 3 * _LINE + 16,
-    "count": 3 * _LINE + 24, "refused": 3 * _LINE + 32,
-    "helpers": 4 * _LINE,
+    "done": 1 * _LINE, "waits": 1 * _LINE + 4,
+    "function": 2 * _LINE, "tables": 2 * _LINE + 8, "stride": 2 * _LINE + 16,
+    "count": 2 * _LINE + 24, "refused": 2 * _LINE + 32, "threads": 2 * _LINE + 40,
+    "helpers": 3 * _LINE, "shares": (3 + _MOST_HELPERS) * _LINE,
 }  # fmt: skip
 
 _COMMON = """
@@ -111,10 +112,12 @@ out:
   ret i32 %last
 }}
 
-; Take pieces until none is left. Returns the nanoseconds of the longest.
-define internal i64 @take(ptr %state) nounwind {{
+; Take the pieces of the own share, then those left of the others'. Returns the nanoseconds of the
+; longest.
+define internal i64 @take(ptr %state, i64 %self) nounwind {{
 entry:
-  %remaining_at = getelementptr i8, ptr %state, i64 {remaining}
+  %shares = getelementptr i8, ptr %state, i64 {shares}
+  %threads_at = getelementptr i8, ptr %state, i64 {threads}
   %done_at = getelementptr i8, ptr %state, i64 {done}
   %waits_at = getelementptr i8, ptr %state, i64 {waits}
   %function_at = getelementptr i8, ptr %state, i64 {function}
@@ -122,18 +125,37 @@ entry:
   %stride_at = getelementptr i8, ptr %state, i64 {stride}
   %count_at = getelementptr i8, ptr %state, i64 {count}
   %refused_at = getelementptr i8, ptr %state, i64 {refused}
+  br label %share
+share:
+  %visited = phi i64 [ 0, %entry ], [ %visiting, %following ]
+  %longest_before = phi i64 [ 0, %entry ], [ %longest, %following ]
+  %sharers = load atomic i64, ptr %threads_at seq_cst, align 8
+  %is_share = icmp slt i64 %visited, %sharers
+  br i1 %is_share, label %visit, label %out
+following:
+  %visiting = add i64 %visited, 1
+  br label %share
+visit:
+  %place = add i64 %self, %visited
+  %whose = urem i64 %place, %sharers
+  %share_offset = mul i64 %whose, {line}
+  %remaining_at = getelementptr i8, ptr %shares, i64 %share_offset
   br label %next
 next:
-  %longest = phi i64 [ 0, %entry ], [ %longer, %ended ], [ %longer, %tell ]
+  %longest = phi i64 [ %longest_before, %visit ], [ %longer, %ended ], [ %longer, %tell ]
   %left = atomicrmw sub ptr %remaining_at, i64 1 seq_cst
   %is_any = icmp sgt i64 %left, 0
-  br i1 %is_any, label %piece, label %out
+  br i1 %is_any, label %piece, label %following
 piece:
   %function = load ptr, ptr %function_at
   %tables = load ptr, ptr %tables_at
   %stride = load i64, ptr %stride_at
   %count = load i64, ptr %count_at
-  %number = sub i64 %count, %left
+  %threads = load atomic i64, ptr %threads_at seq_cst, align 8
+  %next_share = add i64 %whose, 1
+  %scaled_end = mul i64 %count, %next_share
+  %share_end = udiv i64 %scaled_end, %threads
+  %number = sub i64 %share_end, %left
   %offset = mul i64 %number, %stride
   %table = getelementptr i8, ptr %tables, i64 %offset
   %begin = call i64 @now()
@@ -163,7 +185,7 @@ tell:
 ended:
   br label %next
 out:
-  ret i64 %longest
+  ret i64 %longest_before
 }}
 """
 
@@ -175,10 +197,11 @@ entry:
   %word = getelementptr i8, ptr %lines, i64 %offset
   %asleep_at = getelementptr i8, ptr %word, i64 4
   %begun = trunc i64 %first to i32
+  %self = add i64 %index, 1
   br label %job
 job:
   %seen = phi i32 [ %begun, %entry ], [ %value, %woken ]
-  call i64 @take(ptr %state)
+  call i64 @take(ptr %state, i64 %self)
   %looked = call i32 @look(ptr %state, ptr %word, i32 %seen)
   %is_new = icmp ne i32 %looked, %seen
   br i1 %is_new, label %woken, label %drowse
@@ -229,7 +252,9 @@ share:
   %refused_at = getelementptr i8, ptr %state, i64 {refused}
   %done_at = getelementptr i8, ptr %state, i64 {done}
   %waits_at = getelementptr i8, ptr %state, i64 {waits}
-  %remaining_at = getelementptr i8, ptr %state, i64 {remaining}
+  %shares = getelementptr i8, ptr %state, i64 {shares}
+  %threads_at = getelementptr i8, ptr %state, i64 {threads}
+  %threads = add i64 %helpers, 1
   %lines = getelementptr i8, ptr %state, i64 {helpers}
   %count_low = trunc i64 %count to i32
   store ptr %function, ptr %function_at
@@ -238,10 +263,23 @@ share:
   store i64 %count, ptr %count_at
   store i64 0, ptr %refused_at
   store atomic i32 0, ptr %done_at seq_cst, align 4
-  store atomic i64 %count, ptr %remaining_at seq_cst, align 8
-  br label %call
+  store atomic i64 %threads, ptr %threads_at seq_cst, align 8
+  br label %give
+give:
+  %v = phi i64 [ 0, %share ], [ %next_v, %give ]
+  %share_offset = mul i64 %v, {line}
+  %remaining_at = getelementptr i8, ptr %shares, i64 %share_offset
+  %next_v = add i64 %v, 1
+  %scaled_begin = mul i64 %count, %v
+  %scaled_end = mul i64 %count, %next_v
+  %share_begin = udiv i64 %scaled_begin, %threads
+  %share_end = udiv i64 %scaled_end, %threads
+  %share_count = sub i64 %share_end, %share_begin
+  store atomic i64 %share_count, ptr %remaining_at seq_cst, align 8
+  %gives = icmp slt i64 %next_v, %threads
+  br i1 %gives, label %give, label %call
 call:
-  %k = phi i64 [ 0, %share ], [ %next_k, %called ]
+  %k = phi i64 [ 0, %give ], [ %next_k, %called ]
   %calls = icmp slt i64 %k, %helpers
   br i1 %calls, label %call_one, label %join
 call_one:
@@ -259,7 +297,7 @@ called:
   %next_k = add i64 %k, 1
   br label %call
 join:
-  %longest = call i64 @take(ptr %state)
+  %longest = call i64 @take(ptr %state, i64 0)
   %begin = call i64 @now()
   br label %ended
 ended:
@@ -325,8 +363,8 @@ _PATIENCE = 2
 """Times the caller's longest piece that a wait for the last pieces may take, and LEAST_WAIT more.
 Imbalance alone makes waits of up to one piece."""
 _LEAST_WAIT_NS = 100_000
-_ALONE_FOR = 10
-"""Times the length of such a wait that calls stay on one thread: at most a tenth is lost."""
+_ALONE_FOR = 4
+"""Times the length of such a wait that calls stay on one thread: a fifth is lost at most."""
 
 
 def _text(body: str) -> str:
@@ -366,7 +404,7 @@ class NativePool:
     """
 
     def __init__(self) -> None:
-        nbytes = _AT["helpers"] + _LINE * _MOST_HELPERS
+        nbytes = _AT["shares"] + _LINE * (1 + _MOST_HELPERS)
         self._memory = ctypes.create_string_buffer(nbytes + _LINE)
         address = ctypes.addressof(self._memory)
         self._state = address + -address % _LINE

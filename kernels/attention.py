@@ -13,6 +13,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.cpu_products import multiply
 from oneflow.kernels.registry import kernel
+from oneflow.ops.attention import FEW_ROWS
 
 Index = tuple[int, ...]
 
@@ -100,6 +101,11 @@ def attention(
     is_causal: bool,
 ) -> None:
     *mask, s, hidden, wide_q, wide_k, wide_v, wide_out = rest
+    if not is_causal and len(s) <= FEW_ROWS:
+        from oneflow.kernels.expressions.attention import attend
+
+        if attend(out, lse, q, k, v, mask[0] if mask else None, scale):
+            return
     masks = _masks(tuple(mask), q, k)
     for at, shared, _ in heads(q, k):
         wide_q[...], wide_k[...], wide_v[...] = q[at], k[shared], v[shared]

@@ -13,12 +13,13 @@ from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.nn_activation import dropout, softmax
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import any as any_of
-from oneflow.functional.shaping import repeat_interleave, tril
-from oneflow.ops.attention import attention
+from oneflow.functional.shaping import repeat_interleave, reshape, tril
+from oneflow.ops.attention import FEW_ROWS, attention
 from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
 from oneflow.tensor.alike import filled_like
-from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.grad_mode import is_grad_enabled
+from oneflow.tensor.tensor import Tensor, wrap_traced
 
 LEAST_ROWS = 16
 """Rows of the query from which a GPU does without stored scores: its tiles hold as many at once."""
@@ -56,7 +57,11 @@ def scaled_dot_product_attention(
         _check_heads(query, key)
     if is_causal and attn_mask is not None:
         raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
-    if dropout_p <= 0.0 and _is_fused(query, key, value, attn_mask, enable_gqa):
+    if not enable_gqa and query.ndim > 2:
+        keys, values = _shared_heads(key), _shared_heads(value)
+        if keys is not None and values is not None and keys.shape[-3] == values.shape[-3]:
+            key, value, enable_gqa = keys, values, True
+    if dropout_p <= 0.0 and _is_fused(query, key, value, attn_mask, enable_gqa, is_causal):
         masks = () if attn_mask is None else (attn_mask,)
         return attention(query, key, value, *masks, scale=factor, is_causal=is_causal)[0]
     if query.dtype.bytes == 2 and not query.is_cuda:
@@ -86,10 +91,15 @@ def _in_float32(*tensors: Tensor | None) -> tuple[Any, ...]:
 
 
 def _is_fused(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, enable_gqa: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    enable_gqa: bool,
+    is_causal: bool,
 ) -> bool:
     """Is attention one op, which stores no scores, or several? ONEFLOW_ATTENTION says so, else the
-    device: on a CPU the several are faster."""
+    device: on a CPU the several are faster, but for a few float32 rows that need no gradient."""
     lead, shared = query.shape[:-2], key.shape[:-2]
     if enable_gqa:
         lead, shared = lead[:-1], shared[:-1]
@@ -103,7 +113,11 @@ def _is_fused(
     asked = current_config().attention
     if asked != "auto":
         return alike and asked == "fused"
-    return alike and query.is_cuda and query.shape[-2] >= LEAST_ROWS
+    if query.is_cuda:
+        return alike and query.shape[-2] >= LEAST_ROWS
+    needs_gradient = is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    is_short = query.shape[-2] <= FEW_ROWS and query.dtype is float32 and not is_causal
+    return alike and is_short and not needs_gradient and query.meta.numel > 0
 
 
 def _check_heads(query: Tensor, key: Tensor) -> None:
@@ -119,6 +133,22 @@ def _for_each_head(query: Tensor, x: Tensor) -> Tensor:
     times = query.shape[-3] // x.shape[-3]
     repeated: Tensor = repeat_interleave(x, times, dim=-3)
     return repeated if times > 1 else x
+
+
+def _shared_heads(x: Tensor) -> Tensor | None:
+    """The keys or values of which a traced tensor repeats each for some neighbouring heads, as
+    programs do that compile: expanded along a new dim -3, then reshaped; None for any other."""
+    if x.value is None or x.value.node.op != "reshape" or x._requires_grad or x.is_global:
+        return None
+    wide = x.value.node.inputs[0]
+    if wide.node.op != "expand" or wide.type.ndim != x.ndim + 1:
+        return None
+    apart = wide.node.inputs[0]
+    whole, shape = wide.type.shape, apart.type.shape
+    merged = (*whole[:-4], whole[-4] * whole[-3], *whole[-2:])
+    if shape != (*whole[:-3], 1, *whole[-2:]) or x.meta.shape != merged:
+        return None
+    return reshape(wrap_traced(apart, apart.type, device=x._device), (*whole[:-3], *whole[-2:]))
 
 
 def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:

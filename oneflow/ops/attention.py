@@ -22,6 +22,8 @@ from oneflow.ops.shape import expand, reshape, tril
 from oneflow.ops.softmax import softmax, softmax_grad
 from oneflow.ops.where import masked_fill
 
+FEW_ROWS = 8
+"""Rows of a query up to which a CPU reads keys and values where they lie."""
 HIDDEN = {"float16": -3e4}
 """The score of what is not to be seen, -1e30 elsewhere: finite, so that a row without anything
 else is no nan."""

@@ -102,7 +102,7 @@ def _kind(leaf: object) -> Hashable:
 def _type_kind(leaf: object) -> Hashable:
     if isinstance(leaf, (Tensor, *VALUES)):
         return _kind(leaf)
-    return type(leaf)
+    return id(type(leaf))
 
 
 def _alike(tensors: list[Tensor]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from operator import is_
+from operator import attrgetter, contains, getitem, is_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,10 +50,12 @@ class Guards:
         self._classes: list[type] = []
         self._spaces: list[types.ModuleType] = []
         self._drawn = random.getstate(), _numpy_state()
+        self._same: _Same | None = None
         self.add([function, given])
 
     def add(self, found: Iterable[object]) -> None:
         """Guard more things, as they are now."""
+        self._same = None
         for x in found:
             self._walk(x, getattr(x, "__qualname__", type(x).__name__))
         before = -1
@@ -78,11 +80,16 @@ class Guards:
         """Whether everything is as it was."""
         if any(self._empty):
             return False
+        if self._same is not None and self._same.holds():
+            return True
         for d, name, value, _ in self._entries.values():
             now = d.get(name, _MISSING)
             if now is not value and not _is_same(now, value):
                 return False
-        return next(self._changes_inside(), None) is None
+        if next(self._changes_inside(), None) is not None:
+            return False
+        self._same = _Same(self._entries.values(), self._cells, self._lists)
+        return True
 
     def change(self) -> str | None:
         """The first thing that is not as it was, or random numbers drawn since, in words."""
@@ -216,6 +223,49 @@ class Guards:
                     member = getattr(member, "__func__", getattr(member, "fget", member))
                     if isinstance(member, types.FunctionType):
                         self._walk(member, member.__qualname__)
+
+
+class _Same:
+    """The objects that are in the guarded places now, and later nearly always: a call of a model
+    asks for thousands of them, in loops of the interpreter's own.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[tuple[Mapping[str, Any], str, Any, str]],
+        cells: list[tuple[types.CellType, Any, str]],
+        lists: list[tuple[Container, list[Any], str]],
+    ) -> None:
+        places = [(d, name) for d, name, _, _ in entries]
+        self._dicts, self._names = _columns([(d, name) for d, name in places if name in d])
+        self._values = list(map(getitem, self._dicts, self._names))
+        self._missing = _columns([(d, name) for d, name in places if name not in d])
+        self._cells = [cell for cell, _, _ in cells]
+        self._contents = list(map(_contents, self._cells))
+        held = [x for x, _, _ in lists]
+        self._parts: list[Any] = [*held, *(x.values() for x in held if isinstance(x, dict))]
+        self._lengths = list(map(len, self._parts))
+        self._items = list(chain.from_iterable(self._parts))
+
+    def holds(self) -> bool:
+        """Whether all objects are the same; False may also mean equal numbers."""
+        try:
+            return (
+                all(map(is_, map(getitem, self._dicts, self._names), self._values))
+                and not any(map(contains, *self._missing))
+                and all(map(is_, map(_contents, self._cells), self._contents))
+                and list(map(len, self._parts)) == self._lengths
+                and all(map(is_, chain.from_iterable(self._parts), self._items))
+            )
+        except (KeyError, ValueError):  # an entry, or the content of a cell, is gone
+            return False
+
+
+def _columns(places: list[tuple[Any, str]]) -> tuple[list[Any], list[str]]:
+    return [d for d, _ in places], [name for _, name in places]
+
+
+_contents = attrgetter("cell_contents")
 
 
 def _defaults(kind: type) -> set[str]:

@@ -225,6 +225,8 @@ woken:
 """
 
 _CALLER = """
+declare i64 @llvm.smin.i64(i64, i64)
+
 ; Returns whether a piece refused.
 define i32 @KERNEL(
   ptr %state, ptr %function, ptr %tables, i64 %stride, i64 %count, i64 %helpers
@@ -330,7 +332,8 @@ all:
   br i1 %is_long, label %be_alone, label %told
 be_alone:
   %pause = mul i64 %waited, {alone_for}
-  %until = add i64 %end, %pause
+  %capped = call i64 @llvm.smin.i64(i64 %pause, i64 {most_alone})
+  %until = add i64 %end, %capped
   store i64 %until, ptr %alone_until_at
   br label %told
 told:
@@ -365,6 +368,7 @@ Imbalance alone makes waits of up to one piece."""
 _LEAST_WAIT_NS = 100_000
 _ALONE_FOR = 4
 """Times the length of such a wait that calls stay on one thread: a fifth is lost at most."""
+_MOST_ALONE_NS = 50_000_000
 
 
 def _text(body: str) -> str:
@@ -379,6 +383,7 @@ def _text(body: str) -> str:
         patience=_PATIENCE,
         least_wait=_LEAST_WAIT_NS,
         alone_for=_ALONE_FOR,
+        most_alone=_MOST_ALONE_NS,
         most_looks=_MOST_LOOKS,
     )
 

@@ -51,8 +51,8 @@ def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) ->
 
 def _matrix(w: Array) -> Array:
     """(O, C) of the weights of a pointwise convolution."""
-    whole: Array = np.ascontiguousarray(w)
-    return whole.reshape(w.shape[:2])
+    whole: Array = np.ascontiguousarray(w).reshape(w.shape[:2])
+    return whole
 
 
 def _met(call: Call, x: Array, work: tuple[Array, ...]) -> Array:
@@ -60,8 +60,9 @@ def _met(call: Call, x: Array, work: tuple[Array, ...]) -> Array:
     out."""
     if not work:
         return x
-    work[0][...] = _strided(call, x)
-    return work[0]
+    met = work[0]
+    met[...] = _strided(call, x)
+    return met
 
 
 def _strided(call: Call, x: Array) -> Array:

@@ -569,8 +569,14 @@ inner dim."""
 _DOT_ROWS, _DEEP_DOT_ROWS, _DEEP = 24, 64, 256
 """Rows up to which products are sums along the inner dim; up to the second number from an inner dim
 of the third on, beside which folding the vectors is little."""
-_ROWS_OF_A_PIECE, _MOST_PANELS = 256, 8
+_MOST_OWN_ROWS = 256
+"""Rows up to which every piece copies its chunk of b, which would be copied again for more."""
+_PIECE_ROWS, _MOST_PANELS = 48, 8
 """Sizes of a block of the result that one thread makes at once."""
+_LEAST_ROWS = 4
+"""Rows whose multiplications take as long as reading what they are multiplied by."""
+_COPY_WORK = 2
+"""Elements of a loop that take as long as the copy of one."""
 
 Sizes = tuple[int, ...]
 Shapes = tuple[Sizes, Sizes, Sizes]
@@ -663,7 +669,7 @@ def _plan(shapes: Shapes, nbytes: Strides, has_bias: bool) -> _Plan | None:
 
 def _work(count: int, m: int, n: int, k: int) -> int:
     """Work for `cut`: of a few rows the weights are read, at the pace of the memory."""
-    return count * n * k * max(m, _WORK) // _WORK
+    return count * n * k * max(m, _LEAST_ROWS) // _WORK
 
 
 def _dots_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
@@ -701,15 +707,15 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
         size_a = m * k
         numbers: Sizes = (tiles, inner, big, m, k, passes, *of_a, a[0], a[1], size_a)
         function = function_of(_write_copy_a, rows, is_even, _how(a[1], a[0]))
-        copy_a = _Part(function, numbers, count * tiles, count * size_a)
+        copy_a = _Part(function, numbers, count * tiles, count * size_a * _COPY_WORK)
         of_a = size_a * inner, size_a
     how_b = _how(b[0], b[1]) if is_b_copied else IN_PLACE
-    if is_b_copied and m > _ROWS_OF_A_PIECE:
+    if is_b_copied and m > _MOST_OWN_ROWS:
         panels = -(-n // BLOCK)
         size_b = panels * BLOCK * k
         numbers = (panels, inner, n, k, *of_b, b[0], b[1], size_b)
         function = function_of(_write_copy_b, how_b)
-        copy_b = _Part(function, numbers, count * panels, count * size_b)
+        copy_b = _Part(function, numbers, count * panels, count * size_b * _COPY_WORK)
         how_b = COPIED
         of_b = size_b * inner, size_b
     vectors = VECTORS
@@ -721,8 +727,8 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     width = max(1, second // 2 // (depth * FLOAT_NBYTES) // (vectors * LANES))
     width = min(width, _MOST_PANELS if is_b_copied else 2 * _MOST_PANELS)
     chunks = -(-panels // width)
-    blocks = max(1, m // _ROWS_OF_A_PIECE)
     is_own = how_b not in (IN_PLACE, COPIED)
+    blocks = 1 if is_own else max(1, m // _PIECE_ROWS)
     own = -(-panels // chunks) * BLOCK * depth * FLOAT_NBYTES if is_own else 0
     numbers = (
         blocks, chunks, inner, tiles, group, big, m, n, k, passes, *of_a, a[0], a[1], *of_b, b[0],

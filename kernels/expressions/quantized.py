@@ -198,18 +198,18 @@ class _Block:
     def _by_groups(self, totals: Values) -> Values:
         """Each group is some whole steps."""
         p, steps = self.p, self.form.group // self.form.step
-        nothing = p.code.constant(0.0, "float", LANES)
 
         def of_group(g: Value, totals: Values) -> Values:
             places = [out * p["groups"] + g for out in self.outs]
             self.zeros = self._zeros(places)
             scales = [self._scale(place).splat(LANES) for place in places]
-            sums: Values = [nothing] * self.sums
+            first = g * steps
+            sums = self._step(first, [])
             if steps <= _MOST_STEPS:
-                for i in range(steps):
-                    sums = self._step(g * steps + i, sums)
+                for i in range(1, steps):
+                    sums = self._step(first + i, sums)
             else:
-                sums = p.loop(g * steps, g * steps + steps, self._step, carried=sums)
+                sums = p.loop(first + 1, first + steps, self._step, carried=sums)
             return self._scaled(sums, scales, totals)
 
         return p.loop(0, p["groups"], of_group, carried=totals)
@@ -226,8 +226,7 @@ class _Block:
             found = [p.integers(p["zeros"] + place, "i8", count) for place in places]
             floats = [z.to("i32", signed=False).to("float") for z in found]
             self.zeros = [p.shuffled(z, z, spread) for z in floats]
-        nothing = p.code.constant(0.0, "float", LANES)
-        return self._scaled(self._step(t, [nothing] * self.sums), scales, totals)
+        return self._scaled(self._step(t, []), scales, totals)
 
     def _scaled(self, sums: Values, scales: Values, totals: Values) -> Values:
         count = len(self.rows)
@@ -270,11 +269,16 @@ class _Block:
         return found
 
     def _started(self, starts: Values, sums: Values) -> Values:
-        """The sums with what the zero points take away."""
-        count = len(self.rows)
-        if not self.form.has_zeros:
-            return [s + starts[i % count] for i, s in enumerate(sums)]
-        return [starts[i % count].times_plus(self.zeros[i // count], s) for i, s in enumerate(sums)]
+        """The sums with what the zero points take away, or that alone if there are none yet."""
+        found = []
+        for i in range(self.sums):
+            start = starts[i % len(self.rows)]
+            if not self.form.has_zeros:
+                found.append(sums[i] + start if sums else start)
+                continue
+            zero = self.zeros[i // len(self.rows)]
+            found.append(start.times_plus(zero, sums[i]) if sums else start * zero)
+        return found
 
     # ---- the end -----------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ SUBSTITUTES = {
     "nested": "pad, and mask what is padding",
     "nn.LinearCrossEntropyLoss": "nn.Linear, then nn.CrossEntropyLoss",
     "nn.CrossMapLRN2d": "nn.LocalResponseNorm",
-    "quantization": "flow.nn.qat trains with quantized weights",
-    "ao.quantization": "flow.nn.qat trains with quantized weights",
+    "quantization": "flow.nn.quantized rounds weights, flow.nn.qat trains with rounded ones",
+    "ao.quantization": "flow.nn.quantized rounds weights, flow.nn.qat trains with rounded ones",
     "sparse": "COO, CSR and CSC tensors with products, sums and softmax; to_dense() for others",
 }
 """Name below `torch` -> the substitute of it and of all names below it."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oneflow.core.dtype import DType, float32, uint8
+from oneflow.core.dtype import float32, uint8
 from oneflow.core.errors import ArgumentError
 from oneflow.functional.elementwise import clamp, round
+from oneflow.functional.searching import where
+from oneflow.ops.quantized import zero_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
@@ -23,15 +25,16 @@ class Packed(NamedTuple):
     order: Tensor | None = None
 
 
-def pack(weight: Tensor, bits: int, group_size: int | None, has_zeros: bool) -> Packed:
-    """Round a weight to integers.
+def pack(weight: Tensor, bits: int, group_size: int | None) -> Packed:
+    """Round a weight to integers around the middle of their range, which stands for 0.
+
+    Of 8 bits the largest magnitude of a group becomes the largest integer or its negative; of 4
+    bits the smallest integer, which has one more step, by a scale of the opposite sign.
 
     Args:
         weight: (rows, columns), of floats.
         bits: 4 or 8.
         group_size: Neighbouring columns with one scale; None for all of a row.
-        has_zeros: Map the range of a group, widened to contain 0, to all integers; otherwise 0 to
-            the middle and the largest magnitude to the end.
 
     Raises:
         ArgumentError: If groups do not divide the columns.
@@ -39,21 +42,21 @@ def pack(weight: Tensor, bits: int, group_size: int | None, has_zeros: bool) -> 
     rows, columns = weight.shape
     size = columns if group_size is None else group_size
     check_groups("pack", columns, size, bits)
-    most, dtype = (1 << bits) - 1, weight.dtype
+    middle, dtype = zero_of(bits), weight.dtype
     with no_grad():
         groups = weight.detach().to(float32).reshape(rows, columns // size, size)
-        if has_zeros:
-            low, high = clamp(groups.amin(-1), max=0.0), clamp(groups.amax(-1), min=0.0)
-            scales = _positive((high - low) / most, dtype)
-            zeros = clamp(round(-low / scales), 0.0, most)
+        high, low = groups.amax(-1), groups.amin(-1)
+        if bits == 8:
+            scales = groups.abs().amax(-1) / (middle - 1)
         else:
-            half = most // 2
-            scales = _positive(groups.abs().amax(-1) / half, dtype)
-            zeros = scales * 0.0 + (half + 1)
-        numbers = round(groups / scales.unsqueeze(-1)) + zeros.unsqueeze(-1)
-        numbers = clamp(numbers, 0.0, most).to(uint8).reshape(rows, columns)
+            scales = where(high > -low, high, low) / -middle
+        scales = scales.to(dtype)
+        held = scales.to(float32)
+        held = held + (held == 0).to(float32)  # of groups of zeros
+        numbers = round(groups / held.unsqueeze(-1)) + middle
+        numbers = clamp(numbers, 0.0, 2 * middle - 1).to(uint8).reshape(rows, columns)
         packed = numbers if bits == 8 else numbers[:, 0::2] + numbers[:, 1::2] * 16
-        return Packed(packed, scales.to(dtype), zeros.to(uint8) if has_zeros else None)
+        return Packed(packed, scales, None)
 
 
 def check_groups(who: str, columns: int, size: int, bits: int) -> None:
@@ -63,9 +66,3 @@ def check_groups(who: str, columns: int, size: int, bits: int) -> None:
             f"{who}: groups of {size} do not divide {columns} inputs of {bits} bits into whole "
             "bytes; choose another group_size, or leave the layer out by filter_fn"
         )
-
-
-def _positive(scales: Tensor, dtype: DType) -> Tensor:
-    """Scales as their dtype holds them; 1 for groups of zeros."""
-    held = scales.to(dtype).to(float32)
-    return held + (held == 0).to(float32)

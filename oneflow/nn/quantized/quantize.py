@@ -27,15 +27,15 @@ class Int8WeightOnlyConfig:
 
     def pack(self, weight: Tensor) -> Packed:
         """Round a weight (out, in)."""
-        return pack(weight, self.bits, self.group_size, has_zeros=False)
+        return pack(weight, self.bits, self.group_size)
 
 
 @dataclass(frozen=True)
 class Int4WeightOnlyConfig:
-    """Integers of 4 bits, with a scale and a zero point for each group.
+    """Integers of 4 bits around 0, with a scale for each group.
 
-    group_size: neighbouring inputs of a group: 32, 64 or 128. Small ones are more accurate, and
-    larger: 5 bytes of scale and zero point a group.
+    group_size: neighbouring inputs of a group: 32, 64 or 128. Small groups are more accurate, and
+    larger in all: a scale has the dtype of the weight.
     """
 
     group_size: int = 128
@@ -43,7 +43,7 @@ class Int4WeightOnlyConfig:
 
     def pack(self, weight: Tensor) -> Packed:
         """Round a weight (out, in)."""
-        return pack(weight, self.bits, self.group_size, has_zeros=True)
+        return pack(weight, self.bits, self.group_size)
 
 
 Config: TypeAlias = Int8WeightOnlyConfig | Int4WeightOnlyConfig

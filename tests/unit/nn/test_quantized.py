@@ -44,12 +44,15 @@ def _values(layer: nn.Linear, config: Config) -> torch.Tensor:
     rows, columns = weight.shape
     groups = weight.reshape(-1, config.group_size or columns)
     if config.bits == 8:
-        scales, zeros, low, high = groups.abs().amax(1) / 127, torch.zeros(len(groups)), -127, 127
-    else:
-        least, most = groups.amin(1).clamp(max=0), groups.amax(1).clamp(min=0)
-        scales, low, high = (most - least) / 15, 0, 15
-        zeros = (-least / scales).round()
-    rounded = torch.fake_quantize_per_channel_affine(groups, scales, zeros.int(), 0, low, high)
+        scales, low, high = groups.abs().amax(1) / 127, -127, 127
+    else:  # of either sign, such that the largest magnitude becomes -8
+        largest = groups.gather(1, groups.abs().argmax(1, keepdim=True))
+        turned, scales, low, high = -largest.sign(), largest[:, 0].abs() / 8, -8, 7
+        groups = groups * turned
+    zeros = torch.zeros(len(groups), dtype=torch.int32)
+    rounded = torch.fake_quantize_per_channel_affine(groups, scales, zeros, 0, low, high)
+    if config.bits == 4:
+        rounded = rounded * turned
     return rounded.reshape(rows, columns)
 
 
@@ -130,9 +133,7 @@ def test_a_row_without_batch_has_the_gradient_of_a_batch_of_one() -> None:
 def test_a_state_dict_fills_a_new_layer(config: Config, tmp_path: Path) -> None:
     made = Linear.from_float(nn.Linear(64, 8), config)
     flow.save(made.state_dict(), str(tmp_path / "state"))
-    fresh = Linear(
-        64, 8, bits=config.bits, group_size=config.group_size, has_zeros=config.bits == 4
-    )
+    fresh = Linear(64, 8, bits=config.bits, group_size=config.group_size)
     fresh.load_state_dict(flow.load(str(tmp_path / "state")))
     x = flow.randn(2, 64)
     np.testing.assert_array_equal(fresh(x).numpy(), made(x).numpy())
@@ -147,9 +148,7 @@ def test_rows_of_a_table(config: Config) -> None:
     ids = flow.tensor([[3, 9, 3], [0, 1, 2]])
     np.testing.assert_array_equal(made(ids).numpy(), made.dequantize().numpy()[ids.numpy()])
     np.testing.assert_allclose(made.dequantize().numpy(), table.weight.numpy(), atol=0.3)
-    fresh = Embedding(
-        10, 64, bits=config.bits, group_size=config.group_size, has_zeros=config.bits == 4
-    )
+    fresh = Embedding(10, 64, bits=config.bits, group_size=config.group_size)
     fresh.load_state_dict(made.state_dict())
     np.testing.assert_array_equal(fresh(ids).numpy(), made(ids).numpy())
 

@@ -34,7 +34,7 @@ from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError, stop_behind
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
-from oneflow.kernels.threads import limit_blas, set_limit, usable
+from oneflow.kernels.threads import set_limit
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.compiler.passes import MODULES
 from oneflow.services import failpoints, pulse
@@ -235,32 +235,18 @@ def configure(begin: pb.Begin) -> Config:
         trace_dir=None,  # a job of data alone writes to no folder of its own choice
     )
     set_config(config)
-    if not limit_threads(os.environ):
-        log.info("NumPy's matrix products keep their number of threads: no OpenBLAS is loaded")
+    limit_threads(os.environ)
     return config
 
 
-# ---- threads -------------------------------------------------------------------------------------
-# Libraries were imported before OMP_NUM_THREADS was known: a forked worker learns only with its job
-# how many ranks share the host.
+def limit_threads(given: Mapping[str, str]) -> None:
+    """Take as many threads as OMP_NUM_THREADS says, where it does.
 
-
-def limit_threads(given: Mapping[str, str]) -> bool:
-    """Limit compiled loops and matrix products as variables of the environment say.
-
-    given: with OMP_NUM_THREADS, and OPENBLAS_NUM_THREADS where products have a number of their own;
-    without either they take a thread for each processor. Returns whether products obey.
+    A forked worker learns only with its job how many ranks share the host.
     """
-    count = _number(given, "OMP_NUM_THREADS")
-    if count:
-        set_limit(count)
-    return limit_blas(_number(given, "OPENBLAS_NUM_THREADS") or count or usable())
-
-
-def _number(given: Mapping[str, str], name: str) -> int:
-    """The number of threads that a variable names; 0: none."""
-    text = given.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    text = given.get("OMP_NUM_THREADS", "")
+    if text.isdecimal() and int(text):
+        set_limit(int(text))
 
 
 if __name__ == "__main__":

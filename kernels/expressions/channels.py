@@ -2,8 +2,7 @@
 
 A pass reads each number once. Sums are added in float64 and by one thread for each channel, so that
 a variance as a difference of sums is exact enough and no sum depends on the number of threads. For
-4 samples of 256 x 56 x 56, one thread of a Zen 3: the two sums take 1.3 ms, and 12 by NumPy with a
-copy in float64.
+4 samples of 256 x 56 x 56 one thread of a Zen 3 takes 2 ms for the two sums.
 """
 
 from __future__ import annotations

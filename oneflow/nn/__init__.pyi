@@ -9,6 +9,7 @@ from oneflow.nn import modules as modules
 from oneflow.nn import parallel as parallel
 from oneflow.nn import parameter as parameter
 from oneflow.nn import qat as qat
+from oneflow.nn import quantized as quantized
 from oneflow.nn import utils as utils
 from oneflow.nn.module import Module as Module
 from oneflow.nn.modules.activation import LogSoftmax as LogSoftmax

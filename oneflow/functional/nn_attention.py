@@ -138,9 +138,10 @@ def _for_each_head(query: Tensor, x: Tensor) -> Tensor:
 def _shared_heads(x: Tensor) -> Tensor | None:
     """The keys or values of which a traced tensor repeats each for some neighbouring heads, as
     programs do that compile: expanded along a new dim -3, then reshaped; None for any other."""
-    if x.value is None or x.value.node.op != "reshape" or x._requires_grad or x.is_global:
+    node = getattr(x.value, "node", None)  # a tensor of one sample has a value of another kind
+    if node is None or node.op != "reshape" or x._requires_grad or x.is_global:
         return None
-    wide = x.value.node.inputs[0]
+    wide = node.inputs[0]
     if wide.node.op != "expand" or wide.type.ndim != x.ndim + 1:
         return None
     apart = wide.node.inputs[0]

@@ -39,7 +39,7 @@ def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) ->
         depthwise.convolve(out, *given, call.window(), work)
         return
     if call.is_pointwise:
-        multiply(_matrix(w), _flat(_met(call, x, work)), _flat(out))
+        _multiply(_matrix(w), _flat(_met(call, x, work)), _flat(out))
         return
     pixels, packed = work
     direct.to_pixels(pixels, np.ascontiguousarray(x), pair(call.padding))
@@ -47,6 +47,16 @@ def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) ->
     origin = begin = (0, 0)
     stride, dilation = pair(call.stride), pair(call.dilation)
     direct.convolve(out, pixels, packed, origin, stride, dilation, begin, (1, 1))
+
+
+def _multiply(w: Array, x: Array, out: Array) -> None:
+    """out (N, O, positions) <- w (O, C) times x (N, C, positions). Samples of one position, as
+    behind a pooling over all of an image, are the rows of one product: by itself each would read
+    all weights for a column."""
+    if x.shape[2] == 1:
+        multiply(x[:, :, 0], w.T, out[:, :, 0])
+    else:
+        multiply(w, x, out)
 
 
 def _matrix(w: Array) -> Array:
@@ -84,7 +94,7 @@ def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array,
         return
     if call.is_pointwise:
         target = work[0] if work else d_x
-        multiply(_matrix(w).T, _flat(d_out), _flat(target))
+        _multiply(_matrix(w).T, _flat(d_out), _flat(target))
         if work:
             d_x[...] = 0
             _strided(call, d_x)[...] = target

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oneflow.kernels import threads
 from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS, product
@@ -48,11 +49,11 @@ _PRODUCTS = 32
 
 def _shared(
     write: Callable[..., Program], args: tuple[object, ...], count: int, elements: int,
-    numbers: list[int],
+    numbers: list[int], unit: int = 1,
 ) -> None:  # fmt: skip
-    """Run a program over `count` pieces of work, shared among threads. Its first two numbers are
-    where its share begins and ends."""
-    tasks = [[begin, end, *numbers] for begin, end in cut(count, elements, _MOST_TASKS)]
+    """Run a program over `count` pieces of work, shared among threads by multiples of `unit`. Its
+    first two numbers are where its share begins and ends."""
+    tasks = [[begin, end, *numbers] for begin, end in cut(count, elements, _MOST_TASKS, unit)]
     run(function_of(write, *args), tasks)
 
 
@@ -426,10 +427,13 @@ def _write_filter_gradient() -> Program:
         "at_once", "rows_at_once", "tiles", "product", "packed", "pixels", "blocks",
     ))  # fmt: skip
     one, down, across = p.number(1), p["down"], p["across"]
+    taps = p["kernel_h"] * p["runs"]
 
     def of_block(block: Value, _: Values) -> None:
         group = block // p["per_group"]
-        own = at(p["packed"], block * p["kernel_h"] * p["runs"] * p["length"] * BLOCK)
+        own = at(p["packed"], block * taps * p["length"] * BLOCK)
+        first_tap = p.most(p["begin"] - block * taps, 0)
+        end_tap = p.least(p["end"] - block * taps, taps)
 
         def of_samples(k: Value) -> None:
             n = k * p["at_once"]
@@ -442,7 +446,7 @@ def _write_filter_gradient() -> Program:
                 start = ((block * p["samples"] + n) * down + row) * across
                 given = at(p["blocks"], start * BLOCK)
 
-                def of_tap(tap: Value) -> None:
+                def of_tap(tap: Value, _: Values) -> None:
                     i, j = tap // p["runs"], tap % p["runs"]
                     top = row * p["stride_h"] + i * p["dilation_h"]
                     base = n * p["image"] + top * p["line"] + group * p["channels"]
@@ -462,13 +466,13 @@ def _write_filter_gradient() -> Program:
 
                     p.each(p["tiles"], of_tile)
 
-                p.each(p["kernel_h"] * p["runs"], of_tap)
+                p.loop(first_tap, end_tap, of_tap)
 
             p.each((down + p["rows_at_once"] - 1) // p["rows_at_once"], of_rows)
 
         p.each((p["samples"] + p["at_once"] - 1) // p["at_once"], of_samples)
 
-    p.loop(p["begin"], p["end"], of_block)
+    p.loop(p["begin"] // taps, (p["end"] + taps - 1) // taps, of_block)
     return p
 
 
@@ -496,4 +500,7 @@ def filter_gradient(
         data_address(packed), data_address(pixels), data_address(blocks),
     ]  # fmt: skip
     work = packed.size * samples * down * across // _PRODUCTS
-    _shared(_write_filter_gradient, (), groups * per_group, work, numbers)
+    blocks_in_all, taps = groups * per_group, kernel_h * runs
+    # All taps of a block read its operands from the cache; few blocks are not enough for threads.
+    unit = taps if blocks_in_all >= 2 * threads.num_threads() else 1
+    _shared(_write_filter_gradient, (), blocks_in_all * taps, work, numbers, unit)

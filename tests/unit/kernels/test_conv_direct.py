@@ -61,6 +61,8 @@ POINTWISE: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
     ((2, 5, 3, 2, 4), (4, 5, 1, 1, 1), 1, {}),
     ((2, 270, 7, 7), (23, 270, 1, 1), 1, {}),  # sums in two parts, panels over two samples
     ((40, 17, 1, 1), (70, 17, 1, 1), 1, {}),  # panels over many samples
+    ((1, 90, 1), (200, 90, 1), 1, {}),  # one position of one sample
+    ((8, 64, 3, 3), (24, 64, 1, 1), 1, {"stride": (3, 3)}),  # one position is left
     ((2, 64, 8, 32), (32, 64, 1, 1), 1, {}),  # whole panels alone
     ((5, 150, 40, 1), (33, 150, 1, 1), 1, {"stride": (2, 1)}),
 ]
@@ -174,6 +176,57 @@ def test_threads_share_a_convolution(
     before = handed_out()
     test_convolution_and_its_gradients(case, False, rng)
     assert handed_out() > before
+
+
+SHARED: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
+    ((2, 3, 32, 33), (8, 3, 3, 3), 1, {"stride": (2, 2), "padding": (1, 1)}),  # one block, 3 rows
+    ((1, 32, 20, 21), (40, 16, 3, 2), 2, {"padding": (1, 0)}),  # blocks and taps of two groups
+    ((2, 40, 14, 14), (40, 1, 3, 3), 40, {"padding": (1, 1)}),
+    ((8, 200, 1, 1), (96, 200, 1, 1), 1, {}),
+]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("case", SHARED, ids=str)
+def test_results_are_the_same_on_any_number_of_threads(
+    case: Any, threads: int, rng: np.random.Generator, use_threads: Callable[..., None]
+) -> None:
+    x_shape, w_shape, groups, given = case
+    attrs = _geometry(x_shape, groups, given)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (x_shape, w_shape))
+    out_shape: Shape = _compiled("conv", x, w, **attrs).shape
+    d = rng.standard_normal(out_shape).astype(np.float32)
+
+    def results() -> list[Array]:
+        return [
+            _compiled("conv", x, w, **attrs),
+            _compiled("conv_data_grad", d, w, spatial=x_shape[2:], **attrs),
+            _compiled("conv_filter_grad", d, x, kernel=w_shape[2:], **attrs),
+        ]
+
+    use_threads(1, least=1)
+    expected = results()
+    use_threads(threads, least=1)
+    for got, one in zip(results(), expected, strict=True):
+        np.testing.assert_array_equal(got, one)
+
+
+def test_small_planes_are_shared(
+    rng: np.random.Generator, use_threads: Callable[..., None]
+) -> None:
+    """Windows over planes of 14 x 14 take ten times as long as a loop over their elements."""
+    use_threads(2)
+    x = rng.standard_normal((2, 200, 14, 14)).astype(np.float32)
+    w = rng.standard_normal((200, 1, 3, 3)).astype(np.float32)
+    attrs = _geometry(x.shape, 200, {"padding": (1, 1)})
+    for name, other, sizes in (
+        ("conv", (x, w), {}),
+        ("conv_data_grad", (x, w), {"spatial": (14, 14)}),
+        ("conv_filter_grad", (x, x), {"kernel": (3, 3)}),
+    ):
+        before = handed_out()
+        _compiled(name, *other, **sizes, **attrs)
+        assert handed_out() > before, name
 
 
 @pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[0]], ids=str)

@@ -569,6 +569,8 @@ inner dim."""
 _DOT_ROWS, _DEEP_DOT_ROWS, _DEEP = 24, 64, 256
 """Rows up to which products are sums along the inner dim; up to the second number from an inner dim
 of the third on, beside which folding the vectors is little."""
+_SHORT = 128
+"""Elements of rows of a of which a tile stays in the first cache where it lies."""
 _MOST_OWN_ROWS = 256
 """Rows up to which every piece copies its chunk of b, which would be copied again for more."""
 _PIECE_ROWS, _MOST_PANELS = 48, 8
@@ -703,7 +705,8 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     depth = -(-k // passes)
     size_a = size_b = 0
     copy_a = copy_b = None
-    if n > _FEW_COLUMNS * (2 if a[1] == 1 else 1):
+    is_a_short = a[1] == 1 and k <= _SHORT
+    if n > _FEW_COLUMNS * (2 if a[1] == 1 else 1) and not is_a_short:
         size_a = m * k
         numbers: Sizes = (tiles, inner, big, m, k, passes, *of_a, a[0], a[1], size_a)
         function = function_of(_write_copy_a, rows, is_even, _how(a[1], a[0]))

@@ -64,12 +64,13 @@ def free_port(host: str = "127.0.0.1") -> int:
     """
     for _ in range(TRIES):
         port = secrets.choice(QUIET_PORTS)
-        try:
+        if not claim(port):
+            continue
+        try:  # after the claim: who binds it from here on sees that, and takes another one
             check_port_is_free(host, port)
         except ConfigError:
             continue
-        if claim(port):
-            return port
+        return port
     raise ConfigError(f"no free port on {host} in {QUIET_PORTS[0]}..{QUIET_PORTS[-1]}")
 
 

@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def measured_peak() -> float:
-    """GFLOP/s of one thread that multiplies and adds what lies in registers."""
+    """GFLOP/s of one thread that multiplies and adds numbers in registers."""
     from time import perf_counter
 
     from oneflow.kernels.expressions.product import LANES

@@ -27,12 +27,12 @@ from oneflow.kernels.threads import set_limit
 
 TOKENS, WIDTH, HEADS, CONTEXT = 16 * 256, 384, 6, 256
 TURN_S = 0.02
-"""A turn repeats what is shorter."""
+"""A turn repeats shorter calls."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A call. results: what it writes, or None where that changes from call to call."""
+    """A call. results: the arrays it writes, or None where they change from call to call."""
 
     group: str
     name: str

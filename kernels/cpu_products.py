@@ -1,4 +1,4 @@
-"""Products of float32 matrices on the CPU. Who multiplies is chosen by measurement, once a machine.
+"""Products of float32 matrices on the CPU, by the fastest library, as measured once a machine.
 
 There is a program of our own (`expressions/gemm.py`), which reads operands with any strides and
 adds a bias on the way out, and `cblas_sgemm` of libraries: the OpenBLAS that NumPy brings, and MKL
@@ -45,7 +45,7 @@ _SHAPES: Mapping[Kind, tuple[int, int, int]] = {
     "nn, few rows": (4, 512, 1024),
     "nt, few rows": (4, 512, 1024),
 }
-"""m, k and n of what is measured for each kind. n: a matrix lies by rows, t: by columns."""
+"""m, k and n of the product measured for each kind. n: a matrix by rows, t: by columns."""
 
 
 def multiply(a: Array, b: Array, out: Array, bias: Array | None = None) -> None:

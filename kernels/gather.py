@@ -226,7 +226,7 @@ def dim_assign(
     size: int | None,
     offset: int | None = None,
 ) -> None:
-    """out is x itself."""
+    """Write rows of `source` into x, which is `out` itself."""
     if offset is None:
         out[_places(xp, index, dim)] = source
         return

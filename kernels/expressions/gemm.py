@@ -461,7 +461,7 @@ _B_NAMES = (
 
 
 def _write_copy_b(how: str) -> Program:
-    """copy[item][panel][k][BLOCK] <- b. What lies behind the last column is of no matter."""
+    """copy[item][panel][k][BLOCK] <- b. The columns behind the last one hold anything."""
     p = Program(_B_NAMES, steps=True)
 
     def place(piece: Value) -> Values:
@@ -576,7 +576,7 @@ _MOST_OWN_ROWS = 256
 _PIECE_ROWS, _MOST_PANELS = 48, 8
 """Sizes of a block of the result that one thread makes at once."""
 _LEAST_ROWS = 4
-"""Rows whose multiplications take as long as reading what they are multiplied by."""
+"""Rows whose multiplications take as long as reading the weights."""
 _COPY_WORK = 2
 """Elements of a loop that take as long as the copy of one."""
 

@@ -269,7 +269,7 @@ class _Block:
         return found
 
     def _started(self, starts: Values, sums: Values) -> Values:
-        """The sums with what the zero points take away, or that alone if there are none yet."""
+        """The sums less the share of the zero points, or that share alone if there are none yet."""
         found = []
         for i in range(self.sums):
             start = starts[i % len(self.rows)]

@@ -537,7 +537,7 @@ class PythonPool:
 
 
 def has_futexes() -> bool:
-    """Whether this system has what `NativePool` needs."""
+    """Whether `NativePool` can run on this system."""
     return sys.platform == "linux" and sys.maxsize > 1 << 32 and platform.machine() in _MACHINES
 
 
@@ -567,7 +567,7 @@ def hand_out_loop(parameters: str, tables: bytes, stride: int, count: int) -> bo
 
 @lru_cache(maxsize=1024)
 def _piece_caller(parameters: str) -> int:
-    """Address of the function that calls a loop with what a table says."""
+    """Address of the function that calls a loop with the numbers of a table."""
     types = ["double" if kind == "d" else "i64" for kind in (*parameters, "q", "q")]
     lines, given = [], []
     for i, kind in enumerate(("ptr", "i64", "i64", "i64", *types)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -119,7 +120,7 @@ def _all(is_in: Tensor, count: int) -> Tensor:
     return is_in
 
 
-class _Parts(Constraint):
+class _Parts(Constraint, ABC):
     """Values along one dim that are each of a set of their own."""
 
     def __init__(self, cseq: Sequence[Any], dim: int = 0) -> None:
@@ -127,11 +128,11 @@ class _Parts(Constraint):
         self.is_discrete = any(c.is_discrete for c in self.cseq)
         self.event_dim = max(c.event_dim for c in self.cseq)
 
-    def _pieces(self, value: Tensor) -> Sequence[Tensor]:
-        raise NotImplementedError
+    @abstractmethod
+    def _pieces(self, value: Tensor) -> Sequence[Tensor]: ...
 
-    def _joined(self, found: list[Tensor]) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _joined(self, found: list[Tensor]) -> Tensor: ...
 
     def check(self, value: Tensor) -> Tensor:
         pairs = zip(self.cseq, self._pieces(value), strict=True)

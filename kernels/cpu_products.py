@@ -25,7 +25,7 @@ from oneflow.core.config import current_config
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
 from oneflow.kernels.array import Array
-from oneflow.kernels.expressions import gemm
+from oneflow.kernels.expressions import few_rows, gemm
 from oneflow.kernels.expressions.blas import Library
 from oneflow.kernels.expressions.native import machine, stored
 from oneflow.kernels.threads import limit_blas, loaded
@@ -112,7 +112,7 @@ def measured() -> Mapping[Kind, Mapping[str, float]]:
     """GFLOP/s of each way to multiply on one thread, by kind; measured once a machine."""
     limit_blas(1)
     libraries = found_libraries()
-    own = Path(gemm.__file__).read_text()
+    own = "".join(Path(x).read_text() for x in (gemm.__file__, few_rows.__file__))
     parts = [machine().identity, own, repr(_SHAPES), *(f"{x.name} {x.version}" for x in libraries)]
     digest = sha256("\0".join(["products", *parts]).encode()).hexdigest()
 

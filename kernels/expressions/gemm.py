@@ -6,8 +6,7 @@ columns, a into tiles of a few rows; where it pays both are copied so that the i
 them from one end to the other. b is copied once for all rows, or, where these are few, by chunks
 that stay in the second cache until they are used. Small matrices are read where they lie.
 
-A few rows by weights that lie row by row (a linear layer of a small batch) are sums over vectors
-along the inner dim, each weight read once: at the pace of the memory.
+A few rows by weights that lie row by row (a linear layer of a small batch) are left to `few_rows`.
 
 The order of a sum depends on the shapes alone, not on threads.
 """
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from oneflow.kernels.array import Array, data_address
+from oneflow.kernels.expressions import few_rows
 from oneflow.kernels.expressions.llvm_code import Value
 from oneflow.kernels.expressions.product import BLOCK, LANES, REGISTERS, VECTORS
 from oneflow.kernels.expressions.program import (
@@ -489,86 +489,6 @@ def _write_copy_b(how: str) -> Program:
     return p
 
 
-# ---- a few rows ----------------------------------------------------------------------------------
-
-_DOT_NAMES = (
-    "groups", "inner", "m", "n", "k", "a_outer", "a_inner", "a_row", "b_outer", "b_inner", "b_step",
-    "out_outer", "out_inner", "pitch", "has_bias", "begin", "end", "bias", "a", "b", "out",
-)  # fmt: skip
-_MOST_DOT_ROWS = 3
-_DOT_COLUMNS = min(8, LANES)
-
-
-def _dot_columns(rows: int) -> int:
-    """Columns whose sums are taken at once with so many rows."""
-    most = min(_DOT_COLUMNS, _MOST_ROWS * VECTORS // rows)
-    return 1 << (most.bit_length() - 1)  # so that their sums are folded together
-
-
-def _write_dots(rows: int) -> Program:
-    """out[r][j] <- the sum over k of a[r][k] * b[j][k], for `rows` rows at once; the last ones,
-    fewer, one by one. Pieces are groups of columns."""
-    p = Program(_DOT_NAMES, steps=True)
-    group = _dot_columns(rows)
-
-    def of_group(piece: Value, _: Values) -> None:
-        item, first = piece // p["groups"], piece % p["groups"] * group
-        outer, inner = item // p["inner"], item % p["inner"]
-        a, b, out = (
-            at(p[x], outer * p[f"{x}_outer"] + inner * p[f"{x}_inner"]) for x in ("a", "b", "out")
-        )
-        count = p.least(p["n"] - first, p.number(group))
-
-        def dots(row: Value, rows: int, column: Value, columns: int) -> None:
-            left = [at(a, (row + r) * p["a_row"]) for r in range(rows)]
-            right = [at(b, (column + j) * p["b_step"]) for j in range(columns)]
-            zero = p.code.constant(0.0, "float", LANES)
-
-            def added(sums: Values, load: Callable[[Value], Value]) -> Values:
-                found = list(sums)
-                xs = [load(x) for x in left]
-                for j, place in enumerate(right):
-                    weights = load(place)
-                    for r in range(rows):
-                        i = j * rows + r
-                        found[i] = weights.times_plus(xs[r], found[i])
-                return found
-
-            whole = p["k"] & -LANES
-            sums = p.loop(
-                0, whole, lambda k, sums: added(sums, lambda x: p.load(at(x, k), LANES)),
-                step=LANES, carried=[zero] * (rows * columns),
-            )  # fmt: skip
-            rest = p["k"] - whole
-            sums = p.chosen(
-                rest.compare("gt", 0),
-                lambda: added(sums, lambda x: p.load_first(rest, at(x, whole))),
-                lambda: sums,
-            )
-            bias = p.chosen(
-                p["has_bias"].compare("ne", 0),
-                lambda: [p.load(at(p["bias"], column), columns)],
-                lambda: [p.code.constant(0.0, "float", columns)],
-            )[0]
-            for r in range(rows):
-                value = p.folded(sums[r::rows]) + bias
-                p.store(value, at(out, (row + r) * p["pitch"] + column))
-
-        def over(columns: int, column: Value) -> None:
-            whole = p["m"] // rows * rows
-            p.loop(0, whole, lambda row, _: dots(row, rows, column, columns), step=rows)
-            if rows > 1:
-                p.loop(whole, p["m"], lambda row, _: dots(row, 1, column, columns))
-
-        def one(j: Value) -> None:
-            over(1, first + j)
-
-        p.either(count.compare("eq", group), lambda: over(group, first), lambda: p.each(count, one))
-
-    p.loop(p["begin"], p["end"], of_group)
-    return p
-
-
 # ---- calls ---------------------------------------------------------------------------------------
 
 _FEW_TILES = 2
@@ -693,12 +613,11 @@ def _dots_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     (outer, outers), (inner, inners), (a, b, out) = items
     of_a, of_b, of_out = zip(outers, inners, strict=True)
     m, n, k = sizes
-    rows = min(m, _MOST_DOT_ROWS)
-    groups = -(-n // _dot_columns(rows))
-    numbers = (groups, inner, m, n, k, *of_a, a[0], *of_b, b[1], *of_out, out[0], int(has_bias))
+    chunks = -(-n // few_rows.CHUNK)
+    numbers = (chunks, inner, m, n, k, *of_a, a[0], *of_b, b[1], *of_out, out[0])
     count = outer * inner
-    function = function_of(_write_dots, rows)
-    return _Plan(_Part(function, numbers, count * groups, _work(count, m, n, k)))
+    function = function_of(few_rows.write, few_rows.rows_at_once(m), has_bias)
+    return _Plan(_Part(function, numbers, count * chunks, _work(count, m, n, k)))
 
 
 def _how(along: int, across: int) -> str:

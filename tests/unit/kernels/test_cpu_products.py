@@ -22,7 +22,8 @@ from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS
 
 LAYOUTS = ("rows", "columns", "gaps", "reversed")
 SIZES = [
-    (1, 1, 1), (1, 700, 96), (2, 33, 65), (3, 512, 31), (MOST_ROWS, 16, BLOCK), (13, 7, 9),
+    (1, 1, 1), (1, 700, 96), (2, 33, 65), (3, 512, 31), (5, 300, 130), (7, 70, 1), (9, 48, 300),
+    (MOST_ROWS, 16, BLOCK), (13, 7, 9),
     (33, 256, 130), (64, 64, 64), (200, 700, 130), (300, 330, 65), (600, 40, 200),
 ]  # fmt: skip
 

@@ -46,22 +46,28 @@ def kernel(group: str, label: str, name: str, *inputs: Any, **attrs: Any) -> Cas
 
 
 def convolutions() -> Iterator[Case]:
-    for label, channels, outs, side, kernel_size, stride in (
-        ("7x7 by 2, 3->64", 3, 64, 224, 7, 2),
-        ("1x1, 64->256 of 56", 64, 256, 56, 1, 1),
-        ("3x3, 64 of 56", 64, 64, 56, 3, 1),
-        ("3x3 by 2, 128 of 56", 128, 128, 56, 3, 2),
-        ("3x3, 256 of 14", 256, 256, 14, 3, 1),
-        ("1x1, 1024->256 of 14", 1024, 256, 14, 1, 1),
-        ("1x1 by 2, 512->1024", 512, 1024, 28, 1, 2),
-        ("3x3, 512 of 7", 512, 512, 7, 3, 1),
+    for label, channels, outs, side, kernel_size, stride, groups in (
+        ("7x7 by 2, 3->64", 3, 64, 224, 7, 2, 1),
+        ("1x1, 64->256 of 56", 64, 256, 56, 1, 1, 1),
+        ("3x3, 64 of 56", 64, 64, 56, 3, 1, 1),
+        ("3x3 by 2, 128 of 56", 128, 128, 56, 3, 2, 1),
+        ("3x3, 256 of 14", 256, 256, 14, 3, 1, 1),
+        ("1x1, 1024->256 of 14", 1024, 256, 14, 1, 1, 1),
+        ("1x1 by 2, 512->1024", 512, 1024, 28, 1, 2, 1),
+        ("3x3, 512 of 7", 512, 512, 7, 3, 1, 1),
+        ("3x3, 32 groups, 128 of 56", 128, 128, 56, 3, 1, 32),
+        ("3x3 by 2, 32 groups, 256 of 56", 256, 256, 56, 3, 2, 32),
+        ("3x3 depthwise, 72 of 56", 72, 72, 56, 3, 1, 72),
+        ("5x5 depthwise, 960 of 7", 960, 960, 7, 5, 1, 960),
+        ("7x7 depthwise, 192 of 28", 192, 192, 28, 7, 1, 192),
     ):
-        x, w = normal(8, channels, side, side), normal(outs, channels, kernel_size, kernel_size)
+        x = normal(8, channels, side, side)
+        w = normal(outs, channels // groups, kernel_size, kernel_size)
         padding = kernel_size // 2
         end = (side + 2 * padding - kernel_size) // stride + 1
         d = normal(8, outs, end, end)
         one: dict[str, Any] = {"stride": (stride,) * 2, "padding": (padding,) * 2}
-        one |= {"dilation": (1, 1), "groups": 1}
+        one |= {"dilation": (1, 1), "groups": groups}
         yield kernel("conv", label, "conv", x, w, **one)
         if channels > 3:
             yield kernel(

@@ -1,10 +1,12 @@
-"""Convolutions of float32 images on a CPU that gather no windows: three ways, each for some shapes,
+"""Convolutions of float32 images on a CPU that gather no windows: four ways, each for some shapes,
 and the memory that they need. `expressions/conv_ways.py` runs them.
 
 Pointwise: a kernel of one element is a matrix product of the samples as they lie (the gradient of
-its weights: `expressions/pointwise.py`). Depthwise (`expressions/depthwise.py`): each channel by
-itself. Direct (`expressions/direct.py`): all others with two spatial dims, but for few channels a
-group and for results narrower than a vector is worth.
+its weights: `expressions/pointwise.py`). Grouped (`expressions/grouped.py`): groups of 1, 2, 4 ...
+channels, of which a vector holds some. Depthwise (`expressions/depthwise.py`): each channel by
+itself, where there are too few for a vector, or several results of each. Direct
+(`expressions/direct.py`): all others with two spatial dims, but for few channels a group and for
+results narrower than a vector is worth.
 """
 
 from __future__ import annotations
@@ -49,6 +51,15 @@ class Call:
     @property
     def is_depthwise(self) -> bool:
         return len(self.x) == 4 and self.w[1] == 1 and self.groups == self.x[1] > 1
+
+    @property
+    def is_grouped(self) -> bool:
+        return self.groups > 1 and bool(compiled().in_blocks(self))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no dim has both a stride and a dilation."""
+        return all(1 in sizes for sizes in zip(self.stride, self.dilation, strict=True))
 
     @property
     def is_dense(self) -> bool:
@@ -98,6 +109,8 @@ def conv_work(call: Call) -> tuple[Shape, ...] | None:
         return None
     if call.is_pointwise:
         return _met(call)
+    if call.is_grouped:
+        return (compiled().forward_work(call),)
     if call.is_depthwise:
         return _depthwise_work(call)
     if len(call.x) != 4:
@@ -114,13 +127,14 @@ def data_grad_work(call: Call) -> tuple[Shape, ...] | None:
         return None
     if call.is_pointwise:
         return _met(call)
+    if call.is_grouped and call.is_plain:
+        return compiled().backward_work(call), (prod(call.w),)
     if call.is_depthwise:
         return _depthwise_work(call)
     if len(call.x) != 4:
         return None
-    is_plain = all(1 in sizes for sizes in zip(call.stride, call.dilation, strict=True))
     is_narrow = call.x[3] // call.stride[1] < LEAST_WIDTH or call.w[1] < _LEAST_CHANNELS
-    if is_narrow or not call.is_dense or not is_plain:
+    if is_narrow or not call.is_dense or not call.is_plain:
         return None
     down, across = phases_of(call, 0), phases_of(call, 1)
     taps = down.most_taps * across.most_taps
@@ -136,6 +150,8 @@ def filter_grad_work(call: Call) -> tuple[Shape, ...] | None:
         return None
     if call.is_pointwise:
         return _met(call)
+    if call.is_grouped:
+        return (compiled().filter_work(call),)
     if len(call.x) != 4:
         return None
     if call.is_depthwise:

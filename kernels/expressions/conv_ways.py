@@ -10,14 +10,15 @@ import numpy as np
 from oneflow.kernels.array import Array, at
 from oneflow.kernels.conv_direct import Call, pair, phases_of
 from oneflow.kernels.cpu_products import multiply
-from oneflow.kernels.expressions import depthwise, direct, pointwise
+from oneflow.kernels.expressions import depthwise, direct, grouped, pointwise
 from oneflow.kernels.expressions.columns import from_columns, to_columns, transpose
+from oneflow.kernels.expressions.grouped import backward_work, filter_work, forward_work, in_blocks
 from oneflow.kernels.expressions.planes import work_shapes
 from oneflow.kernels.expressions.product import BLOCK
 
 __all__ = [
-    "BLOCK", "conv", "data_grad", "filter_grad", "from_columns", "to_columns", "transpose",
-    "work_shapes",
+    "BLOCK", "backward_work", "conv", "data_grad", "filter_grad", "filter_work", "forward_work",
+    "from_columns", "in_blocks", "to_columns", "transpose", "work_shapes",
 ]  # fmt: skip
 
 
@@ -34,6 +35,10 @@ def _by_group(w: Array, groups: int) -> Array:
 
 
 def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) -> None:
+    if call.is_grouped:
+        given = np.ascontiguousarray(x), np.ascontiguousarray(w)
+        grouped.convolve(call, out, *given, *work)
+        return
     if call.is_depthwise:
         given = np.ascontiguousarray(x), np.ascontiguousarray(w)
         depthwise.convolve(out, *given, call.window(), work)
@@ -88,6 +93,10 @@ def _pack(call: Call, packed: Array, w: Array) -> None:
 
 
 def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array, ...]) -> None:
+    if call.is_grouped and call.is_plain:
+        given = np.ascontiguousarray(d_out), np.ascontiguousarray(w)
+        grouped.data_gradient(call, d_x, *given, *work)
+        return
     if call.is_depthwise:
         given = np.ascontiguousarray(d_out), np.ascontiguousarray(w)
         depthwise.data_gradient(d_x, *given, call.window(), work)
@@ -116,6 +125,10 @@ def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array,
 
 
 def filter_grad(call: Call, d_w: Array, d_out: Array, x: Array, work: tuple[Array, ...]) -> None:
+    if call.is_grouped:
+        given = np.ascontiguousarray(d_out), np.ascontiguousarray(x)
+        grouped.filter_gradient(call, d_w, *given, *work)
+        return
     if call.is_depthwise:
         given = np.ascontiguousarray(d_out), np.ascontiguousarray(x)
         depthwise.filter_gradient(d_w, *given, call.window(), work)

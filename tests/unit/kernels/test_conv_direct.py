@@ -54,6 +54,24 @@ DEPTHWISE = [
     ((1, 2, 5, 37), (2, 1, 3, 3), 2, {"stride": (2, 2), "padding": (1, 1)}),
     ((2, 2, 7, 20), (2, 1, 3, 4), 2, {"stride": (1, 3), "padding": (1, 2)}),
 ]
+GROUPED = [
+    ((2, 16, 7, 7), (16, 1, 7, 7), 16, {"padding": (3, 3)}),  # rows shorter than a tile
+    ((2, 24, 14, 31), (24, 1, 5, 3), 24, {"stride": (2, 2), "padding": (2, 1)}),  # shared blocks
+    ((1, 64, 63, 65), (64, 1, 3, 3), 64, {"padding": (1, 1)}),  # bands of rows
+    ((1, 32, 90, 70), (32, 2, 5, 5), 16, {"stride": (2, 2), "padding": (2, 2)}),
+    ((3, 20, 9, 10), (20, 2, 3, 3), 10, {"padding": (1, 1)}),
+    ((2, 64, 28, 28), (64, 4, 3, 3), 16, {"padding": (1, 1)}),
+    ((2, 36, 11, 18), (36, 4, 3, 2), 9, {"stride": (1, 2), "padding": (0, 1)}),
+    ((2, 40, 13, 9), (40, 8, 3, 3), 5, {"stride": (2, 2), "padding": (1, 1)}),
+    ((1, 64, 6, 8), (64, 16, 3, 3), 4, {"padding": (1, 1)}),
+    ((2, 48, 12, 13), (48, 8, 3, 3), 6, {"padding": (2, 2), "dilation": (2, 2)}),
+    ((2, 32, 9, 9), (32, 4, 1, 1), 8, {"stride": (2, 2)}),  # elements that meet no window
+    ((2, 32, 40, 40), (32, 4, 1, 1), 8, {"stride": (2, 2)}),
+    ((2, 32, 3, 2), (32, 4, 5, 5), 8, {"padding": (2, 2)}),  # windows larger than the image
+    ((2, 16, 1, 1), (16, 8, 3, 3), 2, {"padding": (1, 1)}),
+    ((1, 32, 8, 8), (32, 4, 3, 3), 8, {"padding": (4, 3)}),  # windows in the padding alone
+    ((1, 48, 17, 17), (48, 1, 4, 4), 48, {"stride": (3, 3), "padding": (1, 0)}),
+]
 POINTWISE: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
     ((3, 7, 4, 5), (9, 7, 1, 1), 1, {}),
     ((2, 5, 33), (4, 5, 1), 1, {}),
@@ -139,7 +157,7 @@ def _close(got: Array, want: Array) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [*DENSE, *DENSE_WITH_FEW_CHANNELS, *DEPTHWISE, *POINTWISE], ids=str
+    "case", [*DENSE, *DENSE_WITH_FEW_CHANNELS, *DEPTHWISE, *GROUPED, *POINTWISE], ids=str
 )
 @pytest.mark.parametrize("is_strided", [False, True])
 def test_convolution_and_its_gradients(
@@ -168,7 +186,7 @@ def test_convolution_and_its_gradients(
     _close(got, expected.d_w(d))
 
 
-@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[-1]], ids=str)
+@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], GROUPED[5], POINTWISE[-1]], ids=str)
 def test_threads_share_a_convolution(
     case: Any, rng: np.random.Generator, use_threads: Callable[..., None]
 ) -> None:
@@ -182,6 +200,8 @@ SHARED: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
     ((2, 3, 32, 33), (8, 3, 3, 3), 1, {"stride": (2, 2), "padding": (1, 1)}),  # one block, 3 rows
     ((1, 32, 20, 21), (40, 16, 3, 2), 2, {"padding": (1, 0)}),  # blocks and taps of two groups
     ((2, 40, 14, 14), (40, 1, 3, 3), 40, {"padding": (1, 1)}),
+    ((2, 12, 14, 14), (24, 1, 3, 3), 12, {"padding": (1, 1)}),
+    ((2, 72, 64, 64), (72, 4, 3, 3), 18, {"stride": (2, 2), "padding": (1, 1)}),
     ((8, 200, 1, 1), (96, 200, 1, 1), 1, {}),
 ]
 
@@ -229,7 +249,7 @@ def test_small_planes_are_shared(
         assert handed_out() > before, name
 
 
-@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], POINTWISE[0]], ids=str)
+@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], GROUPED[5], POINTWISE[0]], ids=str)
 def test_no_samples(case: Any) -> None:
     x_shape, w_shape, groups, given = case
     attrs = _geometry(x_shape, groups, given)
@@ -249,6 +269,15 @@ def test_infinity_and_nan_stay_where_they_are(rng: np.random.Generator) -> None:
     got = _compiled("conv", x, w, **attrs)
     assert np.isnan(got[0, :, :2, :2]).all()
     assert np.isfinite(got[0, :16, 2:]).all() and not np.isfinite(got[0, 16]).any()
+
+
+def test_a_nan_stays_in_its_group(rng: np.random.Generator) -> None:
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 40, 9, 9), (40, 4, 3, 3)))
+    x[1, 6, 0, 0] = np.nan
+    got = _compiled("conv", x, w, **_geometry(x.shape, 10, {"padding": (1, 1)}))
+    is_there = np.zeros(got.shape, bool)
+    is_there[1, 4:8, :2, :2] = True
+    np.testing.assert_array_equal(np.isnan(got), is_there)
 
 
 def test_infinity_and_nan_stay_in_their_panel_of_a_pointwise_convolution(

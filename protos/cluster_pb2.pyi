@@ -760,7 +760,7 @@ class Welcome(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., heartbeat_s: _Optional[float] = ..., suspect_s: _Optional[float] = ..., act_s: _Optional[float] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("id", "spec", "world_size", "job_key", "resume_from", "plan", "total_steps", "local_rank")
+    __slots__ = ("id", "spec", "world_size", "job_key", "resume_from", "plan", "total_steps", "local_rank", "local_world_size")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -769,6 +769,7 @@ class Prepare(_message.Message):
     PLAN_FIELD_NUMBER: _ClassVar[int]
     TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
     LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     spec: JobSpec
     world_size: int
@@ -777,7 +778,8 @@ class Prepare(_message.Message):
     plan: str
     total_steps: int
     local_rank: int
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., world_size: _Optional[int] = ..., job_key: _Optional[str] = ..., resume_from: _Optional[str] = ..., plan: _Optional[str] = ..., total_steps: _Optional[int] = ..., local_rank: _Optional[int] = ...) -> None: ...
+    local_world_size: int
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., world_size: _Optional[int] = ..., job_key: _Optional[str] = ..., resume_from: _Optional[str] = ..., plan: _Optional[str] = ..., total_steps: _Optional[int] = ..., local_rank: _Optional[int] = ..., local_world_size: _Optional[int] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("id", "master_addr", "master_port")

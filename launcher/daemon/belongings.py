@@ -117,6 +117,8 @@ class Belongings:
         if self._temp_dir is not None:
             env["TMPDIR"] = str(self._temp_dir)
         env[MARK] = own_mark()
+        # An older scheduler does not say how many ranks are on this host: all of them at most.
+        neighbours = prepare.local_world_size or prepare.world_size
         place = RankPlace(
             master_addr=addr,
             master_port=port,
@@ -128,8 +130,7 @@ class Belongings:
             error_file=self._error_file,
             exited_dir=self._exited_dir,
             token=prepare.job_key or None,
-            # How many of them are on this host is not said: all of them at most.
-            threads=share_of_processors(prepare.world_size) if prepare.world_size > 1 else None,
+            threads=share_of_processors(neighbours) if neighbours > 1 else None,
             job_id=self._key.job_id,
         )
         return rank_env(env, place)

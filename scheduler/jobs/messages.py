@@ -242,6 +242,7 @@ def told_by(wire: pb.WorkerCounts) -> list[Told]:
 def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
     """plan: digest of the compiled plan, or ""."""
     record = action.record
+    nodes = [assignment.node for assignment in record.assignments]
     return pb.SchedulerMessage(
         prepare=pb.Prepare(
             id=attempt_id(record, action.rank),
@@ -252,6 +253,7 @@ def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
             plan=plan,
             total_steps=record.total_steps,
             local_rank=action.local_rank,
+            local_world_size=nodes.count(nodes[action.rank]),
         )
     )
 

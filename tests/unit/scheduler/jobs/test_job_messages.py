@@ -11,9 +11,9 @@ from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import _compacted
 from oneflow.scheduler.cluster.logs import Wanted
-from oneflow.scheduler.jobs.events import DaemonGone, Heard, Remove, Save, SaveEpoch
-from oneflow.scheduler.jobs.messages import event_of, joined
-from oneflow.scheduler.jobs.records import JobRecord, JobSpec
+from oneflow.scheduler.jobs.events import DaemonGone, Heard, Remove, Save, SaveEpoch, TellPrepare
+from oneflow.scheduler.jobs.messages import event_of, joined, prepare_message
+from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec
 
 KEY = pb.AttemptId(job_id="j1", attempt=1, rank=0)
 
@@ -34,6 +34,18 @@ def test_a_hello_becomes_a_joining() -> None:
     running = pb.RunningAttempt(id=KEY, phase="running", last_step=3)
     event = joined(hello(running=[running], epoch=4))
     assert event.hello == hello(running=[running], epoch=4)
+
+
+def test_each_rank_is_told_how_many_share_its_node() -> None:
+    nodes = ("n0", "n0", "n0", "n1", "n2", "n2")
+    places = tuple(Assignment(r, f"{n}/cpu:{r}", n, f"cpu:{r}") for r, n in enumerate(nodes))
+    record = JobRecord("j1", JobSpec(), assignments=places)
+    told = [
+        prepare_message(TellPrepare(place.daemon, record, place.rank, 0, ""), "").prepare
+        for place in places
+    ]
+    assert [prepare.local_world_size for prepare in told] == [3, 3, 3, 1, 2, 2]
+    assert {prepare.world_size for prepare in told} == {6}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 data-parallel beside DDP over gloo.
 
     python benchmarks/train_step.py [--models mlp,cnn,gpt,gpt6x384,lstm] [--rounds 15]
-        [--threads 2] [--compile] [--json FILE]
+        [--threads 2] [--compile] [--mixed] [--json FILE]
     python benchmarks/train_step.py --ranks 2 ...      # both sides in the same two processes, one
     thread each
 
@@ -32,10 +32,11 @@ from vision_models import IMAGES
 
 CHECKED_STEPS = 5
 WARM_UP = 2
-FOLLOWING = 3e-2
+FOLLOWING = 6e-2
 """Relative difference allowed between losses of images after updates. Batch norm of few images
 amplifies rounding: gradients of ResNet-50 in float32 are 1.6e-2 (PyTorch) and 1.9e-2 (ours) away
-from those in float64, the median of all parameters."""
+from those in float64, the median of all parameters, and PyTorch's losses of one and of two threads
+differ by 1.4e-2 at the fifth step."""
 OURS = ("graph", "compiled", "eager")
 THEIRS = {"torch": "torch eager", "compile": "torch.compile"}
 REST_S = 0.05  # the other side's idle threads (OpenBLAS's above all) spin for up to 30 ms
@@ -44,9 +45,12 @@ REST_S = 0.05  # the other side's idle threads (OpenBLAS's above all) spin for u
 class Torch:
     """PyTorch's eager mode or torch.compile; wrapped in DDP if there are several ranks."""
 
-    def __init__(self, name: str, rank: int, world_size: int, *, is_compiled: bool = False) -> None:
+    def __init__(
+        self, name: str, rank: int, world_size: int, is_mixed: bool, *, is_compiled: bool = False
+    ) -> None:
         import torch
 
+        self._autocast = torch.autocast("cpu", torch.bfloat16, enabled=is_mixed)
         self._f = torch.nn.functional
         model = MODELS[name](torch)
         values = start_values(model)
@@ -60,7 +64,8 @@ class Torch:
         self._x, self._y = (torch.from_numpy(a) for a in shard(batch(name), rank, world_size))
 
     def _mean_loss(self, x: Any, y: Any) -> Any:
-        return self._f.cross_entropy(self._model(x), y)
+        with self._autocast:
+            return self._f.cross_entropy(self._model(x), y)
 
     def step(self) -> Any:
         self._optimizer.zero_grad()
@@ -78,10 +83,10 @@ class Ours:
     data-parallel by placement if there are several ranks (graph only).
     """
 
-    def __init__(self, name: str, rank: int, world_size: int, kind: str) -> None:
+    def __init__(self, name: str, rank: int, world_size: int, is_mixed: bool, kind: str) -> None:
         import oneflow as flow
 
-        self._flow = flow
+        self._flow, self._is_mixed = flow, is_mixed
         model = MODELS[name](flow)
         state = dict(model.state_dict())
         state.update(start_values(model))
@@ -97,16 +102,21 @@ class Ours:
         self._loss = flow.compile(self._mean_loss) if kind == "compiled" else self._mean_loss
 
     def _mean_loss(self, x: Any, y: Any) -> Any:
-        return self._flow.nn.functional.cross_entropy(self._model(x), y)
+        flow = self._flow
+        with flow.autocast("cpu", flow.bfloat16, enabled=self._is_mixed):
+            return flow.nn.functional.cross_entropy(self._model(x), y)
 
     def _make_graph(self) -> Any:
         flow, model, optimizer = self._flow, self._model, self._optimizer
+        is_mixed = self._is_mixed
 
         class Train(flow.nn.Graph):  # type: ignore[name-defined,misc]
             def __init__(self) -> None:
                 super().__init__()
                 self.model = model
                 self.add_optimizer(optimizer)
+                if is_mixed:
+                    self.config.enable_amp(True, dtype=flow.bfloat16)
 
             def build(self, x: Any, y: Any) -> Any:
                 loss = flow.nn.functional.cross_entropy(self.model(x), y)
@@ -145,10 +155,11 @@ def mean_over_ranks(value: float, world_size: int) -> float:
     return float(total) / world_size
 
 
-def check(losses: dict[str, list[float]], name: str) -> None:
-    want, following = losses["torch"], FOLLOWING if name in IMAGES else 1e-4
+def check(losses: dict[str, list[float]], name: str, is_mixed: bool) -> None:
+    want, following = losses["torch"], FOLLOWING if name in IMAGES else 1e-2 if is_mixed else 1e-4
+    first = 1e-3 if is_mixed else 1e-5
     for key, found in losses.items():
-        is_same = np.allclose(found[0], want[0], rtol=1e-5)
+        is_same = np.allclose(found[0], want[0], rtol=first)
         if not (is_same and np.allclose(found, want, rtol=following)):
             raise SystemExit(f"{name}: losses differ: {key} {found}, torch {want}")
 
@@ -157,17 +168,17 @@ def first_losses(side: Any) -> list[float]:
     return [side.loss() for _ in range(CHECKED_STEPS)]
 
 
-def make_side(key: str, name: str, rank: int, world_size: int) -> Any:
+def make_side(key: str, name: str, rank: int, world_size: int, is_mixed: bool) -> Any:
     """key: of OURS or THEIRS."""
     if key in THEIRS:
-        return Torch(name, rank, world_size, is_compiled=key == "compile")
-    return Ours(name, rank, world_size, "graph" if world_size > 1 else key)
+        return Torch(name, rank, world_size, is_mixed, is_compiled=key == "compile")
+    return Ours(name, rank, world_size, is_mixed, "graph" if world_size > 1 else key)
 
 
-def serve(key: str, name: str) -> None:
+def serve(key: str, name: str, is_mixed: bool) -> None:
     """One side in a process of its own: prints the seconds of its first step and its first losses,
     then the seconds of each turn that it is asked for, by the clock and of this process."""
-    side = make_side(key, name, 0, 1)
+    side = make_side(key, name, 0, 1, is_mixed)
     start = time.perf_counter()
     first = side.loss()
     taken = time.perf_counter() - start
@@ -185,9 +196,10 @@ def serve(key: str, name: str) -> None:
 class Served:
     """The other end of `serve`."""
 
-    def __init__(self, key: str, name: str, threads: int) -> None:
+    def __init__(self, key: str, name: str, threads: int, is_mixed: bool) -> None:
         counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
         command = [sys.executable, __file__, "--serve", key, "--models", name]
+        command += ["--mixed"] * is_mixed
         self._caches = tempfile.TemporaryDirectory()
         folders = ("TORCHINDUCTOR_CACHE_DIR", "ONEFLOW_PLAN_CACHE", "ONEFLOW_KERNEL_CACHE")
         caches = {folder: os.path.join(self._caches.name, folder) for folder in folders}
@@ -227,8 +239,8 @@ class Served:
 def measure_alone(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     threads = args.threads or os.cpu_count() or 1
     theirs = list(THEIRS)[: 1 + args.compile]
-    sides = {key: Served(key, name, threads) for key in (*OURS, *theirs)}
-    check({key: side.losses for key, side in sides.items()}, name)
+    sides = {key: Served(key, name, threads, args.mixed) for key in (*OURS, *theirs)}
+    check({key: side.losses for key, side in sides.items()}, name, args.mixed)
     repeat = 1 if name in IMAGES else 5 if name in TEXTS else 50  # after a rest a step is slower
     clock: dict[str, list[float]] = {key: [] for key in sides}
     process: dict[str, list[float]] = {key: [] for key in sides}
@@ -262,10 +274,10 @@ def measure_alone(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 def measure_ranks(
     name: str, args: argparse.Namespace, rank: int, world_size: int
 ) -> list[dict[str, Any]]:
-    sides = {key: make_side(key, name, rank, world_size) for key in ("graph", "torch")}
+    sides = {key: make_side(key, name, rank, world_size, args.mixed) for key in ("graph", "torch")}
     losses = {key: first_losses(side) for key, side in sides.items()}
     losses["torch"] = [mean_over_ranks(v, world_size) for v in losses["torch"]]
-    check(losses, name)
+    check(losses, name, args.mixed)
     repeat = 1 if name in TEXTS else 10
     times = in_turns({k: s.step for k, s in sides.items()}, args.rounds, repeat=repeat)
     theirs = f"torch DDP gloo, {world_size} ranks"
@@ -279,6 +291,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=None, help="of both sides (1 with ranks)")
     parser.add_argument("--compile", action="store_true", help="torch.compile, too (needs g++)")
+    parser.add_argument("--mixed", action="store_true", help="products in bfloat16 (autocast)")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -290,7 +303,7 @@ def main() -> None:
 
         torch.set_num_threads(args.threads or 1)
     if args.serve:
-        return serve(args.serve, args.models)
+        return serve(args.serve, args.models, args.mixed)
     names = args.models.split(",")
     if world_size == 1:
         rows = [row for name in names for row in measure_alone(name, args)]

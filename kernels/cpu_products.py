@@ -19,19 +19,21 @@ from pathlib import Path
 from statistics import geometric_mean
 from time import perf_counter
 
+import ml_dtypes
 import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
 from oneflow.kernels.array import Array
-from oneflow.kernels.expressions import few_rows, gemm
+from oneflow.kernels.expressions import few_rows, gemm, gemm_bfloat16
 from oneflow.kernels.expressions.blas import Library
 from oneflow.kernels.expressions.native import machine, stored
 from oneflow.kernels.threads import limit_blas, loaded
 
 log = get_logger(__name__)
 OWN = "oneflow"
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _TINY = 1 << 14
 """Multiplications that NumPy has done before a plan of ours is found."""
 _LARGE = 1 << 20
@@ -54,7 +56,11 @@ _SHAPES: Mapping[Kind, Sequence[Sizes]] = {
 
 
 def multiply(a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
-    """out <- a @ b, and `bias` added to each row: NumPy arrays, or stacks of matrices."""
+    """out <- a @ b, and `bias` added to each row: NumPy arrays, or stacks of matrices. Products of
+    bfloat16 are added up in float32."""
+    if out.dtype == BFLOAT16:
+        _multiply_bfloat16(a, b, out, bias)
+        return
     if out.ndim > 1 and a.ndim > 1 and b.ndim > 1 and a.dtype == b.dtype == out.dtype == np.float32:
         size = out.size * a.shape[-1]
         library = _library(a, b) if size >= _LARGE else None
@@ -67,6 +73,14 @@ def multiply(a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
     np.matmul(a, b, out=out)
     if bias is not None:
         np.add(out, bias, out=out)
+
+
+def _multiply_bfloat16(a: Array, b: Array, out: Array, bias: Array | None) -> None:
+    are_matrices = out.ndim > 1 and a.ndim > 1 and b.ndim > 1 and a.dtype == b.dtype == BFLOAT16
+    if are_matrices and out.size and a.shape[-1] and gemm_bfloat16.multiply(a, b, out, bias):
+        return
+    sums = np.matmul(a.astype(np.float32), b.astype(np.float32))
+    out[...] = sums if bias is None else sums + bias.astype(np.float32)
 
 
 def _library(a: Array, b: Array) -> Library | None:

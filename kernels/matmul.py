@@ -16,8 +16,9 @@ from oneflow.kernels.registry import HALVES, compute_in_float32, kernel
 from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 from oneflow.ops.matmul import Product
 
-# There is no BLAS of half floats on a CPU; a GPU's adds them up in float32.
+# There is no BLAS of half floats on a CPU; a GPU's adds them up in float32, and so do ours.
 compute_in_float32("matmul", "matmul_weight_grad", "linear", device="cpu")
+_OWN = ("bfloat16",)
 _OF_LIBRARY = ("float32", *HALVES)  # whose products on a GPU take more in
 
 
@@ -32,6 +33,7 @@ def matrix_product(xp: ArrayModule, a: Array, b: Array, out: Array) -> None:
 
 
 @kernel("matmul")
+@kernel("matmul", device="cpu", dtypes=_OWN)
 def matmul(
     xp: ArrayModule, out: Array, a: Array, b: Array, *, transpose_a: bool, transpose_b: bool
 ) -> None:
@@ -42,6 +44,7 @@ def matmul(
 
 
 @kernel("matmul_weight_grad")
+@kernel("matmul_weight_grad", device="cpu", dtypes=_OWN)
 def matmul_weight_grad(xp: ArrayModule, out: Array, a: Array, d: Array, *, transpose: bool) -> None:
     if not (a.flags.c_contiguous and d.flags.c_contiguous):
         _weight_grad_strided(xp, out, a, d, transpose)
@@ -57,15 +60,16 @@ def _weight_grad_strided(xp: ArrayModule, out: Array, a: Array, d: Array, transp
     """Without copies: one small product per leading index, added up."""
     letters = "abcdefghij"[: a.ndim - 1]
     letters = f"{letters}y,{letters}z->{'zy' if transpose else 'yz'}"
-    if xp.__name__ == "cupy":  # whose einsum has no `out`, and no bfloat16
-        if out.dtype.name == "bfloat16":
-            a, d = a.astype(xp.float32), d.astype(xp.float32)
+    if out.dtype.name == "bfloat16":
+        a, d = a.astype(xp.float32), d.astype(xp.float32)
+    if xp.__name__ == "cupy" or a.dtype != out.dtype:  # cupy's einsum has no `out`
         out[...] = xp.einsum(letters, a, d)
     else:
         xp.einsum(letters, a, d, out=out)
 
 
 @kernel("linear")
+@kernel("linear", device="cpu", dtypes=_OWN)
 def linear(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
     flat = out
     if x.ndim != 2 and x.flags.c_contiguous:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from oneflow.kernels.expressions.llvm_code import Value
+from oneflow.kernels.expressions.operands import Form, of_item
 from oneflow.kernels.expressions.product import LANES, REGISTERS
 from oneflow.kernels.expressions.program import Program, Values, at
 
@@ -32,7 +33,7 @@ def rows_at_once(m: int) -> int:
     return -(-m // -(-m // _MOST_ROWS))
 
 
-def write(rows: int, has_bias: bool) -> Program:
+def write(form: Form, rows: int, has_bias: bool) -> Program:
     """out[r][j] <- the sum over k of a[r][k] * b[j][k] (+ bias[j]), `rows` rows at once. Pieces are
     chunks of columns of an item. What lies behind the last row or column is that one again."""
     p = Program(NAMES, steps=True)
@@ -42,9 +43,7 @@ def write(rows: int, has_bias: bool) -> Program:
     def of_piece(piece: Value, _: Values) -> None:
         item, chunk = piece // p["chunks"], piece % p["chunks"]
         outer, inner = item // p["inner"], item % p["inner"]
-        a, b, out = (
-            at(p[x], outer * p[f"{x}_outer"] + inner * p[f"{x}_inner"]) for x in ("a", "b", "out")
-        )
+        a, b, out = of_item(p, form, outer, inner)
         left, right = (p["n"] * (chunk + i) // p["chunks"] for i in (0, 1))
         own = (right - left + (streams * turns - 1)) // (streams * turns) * turns
 
@@ -56,10 +55,10 @@ def write(rows: int, has_bias: bool) -> Program:
             for turn in range(turns):
                 places = [p.least(first + own * s + turn, right - 1) for s in range(streams)]
                 columns += places
-                sums += _dots(p, lines, [at(b, j * p["b_step"]) for j in places])
-            targets = [at(out, r * p["pitch"] + j) for j in columns for r in found]
+                sums += _dots(p, form, lines, [at(b, j * p["b_step"]) for j in places])
+            targets = [form.at(out, r * p["pitch"] + j) for j in columns for r in found]
             added = [p.load(at(p["bias"], j)) for j in columns for _ in found] if has_bias else []
-            _put(p, sums, added, targets)
+            _put(p, form, sums, added, targets)
 
         def of_columns(first: Value, _: Values) -> None:
             p.loop(0, p["m"], partial(some, first), step=rows)
@@ -70,7 +69,7 @@ def write(rows: int, has_bias: bool) -> Program:
     return p
 
 
-def _dots(p: Program, lines: Values, columns: Values) -> Values:
+def _dots(p: Program, form: Form, lines: Values, columns: Values) -> Values:
     """The products of lines and columns, first those of all lines with the first column, each as
     a vector that is to be folded."""
     count = len(lines)
@@ -82,7 +81,7 @@ def _dots(p: Program, lines: Values, columns: Values) -> Values:
         for r, line in enumerate(lines):
             x = load(line)
             for j, weight in enumerate(weights):
-                found[j * count + r] = weight.times_plus(x, found[j * count + r])
+                found[j * count + r] = form.added(weight, x, found[j * count + r])
         return found
 
     def turn(some: int, k: Value, sums: Values) -> Values:
@@ -103,7 +102,7 @@ def _dots(p: Program, lines: Values, columns: Values) -> Values:
     )
 
 
-def _put(p: Program, sums: Values, added: Values, targets: Values) -> None:
+def _put(p: Program, form: Form, sums: Values, added: Values, targets: Values) -> None:
     """Fold as many sums together as a vector has lanes."""
     first = 0
     while first < len(sums):
@@ -111,5 +110,6 @@ def _put(p: Program, sums: Values, added: Values, targets: Values) -> None:
         made = p.folded(sums[first : first + count])
         for i in range(count):
             value = made.lane(i) if count > 1 else made
-            p.store(value + added[first + i] if added else value, targets[first + i])
+            value = value + added[first + i] if added else value
+            form.store(p, value, targets[first + i])
         first += count

@@ -1,4 +1,7 @@
-"""Products of float32 matrices of any strides, many at once: out <- a @ b (+ bias).
+"""Products of matrices of any strides, many at once: out <- a @ b (+ bias).
+
+Numbers are float32, or pairs of bfloat16 that are neighbours along the inner dim (see
+gemm_bfloat16.py), which the loops move like one float32.
 
 As in Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): a tile of
 the result stays in vector registers while the inner dim goes by. b is cut into panels of BLOCK
@@ -26,6 +29,7 @@ import numpy as np
 from oneflow.kernels.array import Array, data_address
 from oneflow.kernels.expressions import few_rows
 from oneflow.kernels.expressions.llvm_code import Value
+from oneflow.kernels.expressions.operands import Form, of_item
 from oneflow.kernels.expressions.product import BLOCK, LANES, REGISTERS, VECTORS
 from oneflow.kernels.expressions.program import (
     FLOAT_NBYTES,
@@ -88,12 +92,14 @@ class _Writer:
     first while the panels do.
 
     rows: of a tile; the first `big` ones have one more, unless all are alike. vectors: of a panel.
-    how_b: IN_PLACE, COPIED before, or how each piece copies its chunk.
+    how_b: IN_PLACE, COPIED before, or how each piece copies its chunk. There is one pass if out
+    holds bfloat16, which cannot take in the sums of several.
     """
 
     def __init__(
-        self, rows: int, is_even: bool, vectors: int, is_a_copied: bool, how_b: str
+        self, form: Form, rows: int, is_even: bool, vectors: int, is_a_copied: bool, how_b: str
     ) -> None:
+        self.form = form
         self.rows, self.is_even, self.vectors = rows, is_even, vectors
         self.is_a_copied, self.how_b, self.is_b_copied = is_a_copied, how_b, how_b != IN_PLACE
         self.p = p = Program(_NAMES, steps=True)
@@ -105,9 +111,7 @@ class _Writer:
         chunk, piece = piece % p["chunks"], piece // p["chunks"]
         item, piece = piece // p["blocks"], piece % p["blocks"]
         outer, inner = item // p["inner"], item % p["inner"]
-        a, b, out = (
-            at(p[x], outer * p[f"{x}_outer"] + inner * p[f"{x}_inner"]) for x in ("a", "b", "out")
-        )
+        a, b, out = of_item(p, self.form, outer, inner)
         first, last = (p["tiles"] * (piece + i) // p["blocks"] for i in (0, 1))
         panels = (p["n"] + (block - 1)) // block
         left, right = (panels * (chunk + i) // p["chunks"] * block for i in (0, 1))
@@ -144,7 +148,7 @@ class _Writer:
                             own = at(a, begin * p["m"] + row * depth)
                         else:
                             own = at(a, begin * p["a_step"] + row * p["a_row"])
-                        target = at(out, row * p["pitch"] + column)
+                        target = self.form.at(out, row * p["pitch"] + column)
                         places = [own, panel, target, at(p["bias"], column)]
                         self._by_rows(tile, lambda rows: body(rows, places))
 
@@ -228,12 +232,12 @@ class _Writer:
                         one = p.load(at(left, a_step * u + a_row * r)).splat(LANES)
                         for v in range(vectors):
                             i = r * vectors + v
-                            sums[i] = one.times_plus(columns[v], sums[i])
+                            sums[i] = self.form.added(one, columns[v], sums[i])
                 return [at(left, a_step * some), at(right, b_row * some), *sums]
 
             return body
 
-        lines = [at(out, p["pitch"] * r) for r in range(rows)]
+        lines = [self.form.at(out, p["pitch"] * r) for r in range(rows)]
 
         def zeros() -> Values:
             return [p.code.constant(0.0, "float", LANES)] * (rows * vectors)
@@ -244,26 +248,31 @@ class _Writer:
         def put(values: Values, rest: Value | None) -> None:
             for i, value in enumerate(values):
                 r, v = divmod(i, vectors)
-                target = at(lines[r], v * LANES)
-                if rest is None:
-                    p.store(value, target)
-                else:
-                    p.store_first(rest - v * LANES, value, target)
+                target = self.form.at(lines[r], v * LANES)
+                count = None if rest is None else rest - v * LANES
+                self.form.store(p, value, target, count)
 
         for line in lines:  # they are written when the sums are done
             for v in range(0, vectors * LANES, _LINE):
-                p.prefetch(at(line, v), writes=True)
+                p.prefetch(self.form.at(line, v), writes=True)
         is_whole = None if rest is None else rest.compare("ge", vectors * LANES)
-        sums = p.chosen(
-            number.compare("eq", 0),
-            lambda: p.chosen(
-                p["has_bias"].compare("ne", 0), lambda: load(bias, rest) * rows, zeros
-            ),
-            lambda: (
-                made(None)
-                if is_whole is None
-                else p.chosen(is_whole, lambda: made(None), lambda: made(rest))
-            ),
+
+        def begun() -> Values:
+            has_bias = p["has_bias"].compare("ne", 0)
+            return p.chosen(has_bias, lambda: load(bias, rest) * rows, zeros)
+
+        sums = (
+            begun()
+            if self.form.is_half
+            else p.chosen(
+                number.compare("eq", 0),
+                begun,
+                lambda: (
+                    made(None)
+                    if is_whole is None
+                    else p.chosen(is_whole, lambda: made(None), lambda: made(rest))
+                ),
+            )
         )
         whole = depth & -_UNROLLED
         found = p.loop(0, whole, turn(_UNROLLED), step=_UNROLLED, carried=[a, b, *sums])
@@ -274,8 +283,10 @@ class _Writer:
             p.either(is_whole, lambda: put(found, None), lambda: put(found, rest))
 
 
-def _write_tiles(rows: int, is_even: bool, vectors: int, is_a_copied: bool, how_b: str) -> Program:
-    return _Writer(rows, is_even, vectors, is_a_copied, how_b).p
+def _write_tiles(
+    form: Form, rows: int, is_even: bool, vectors: int, is_a_copied: bool, how_b: str
+) -> Program:
+    return _Writer(form, rows, is_even, vectors, is_a_copied, how_b).p
 
 
 # ---- copies --------------------------------------------------------------------------------------
@@ -512,7 +523,7 @@ _PIECE_ROWS, _MOST_PANELS = 48, 8
 """Sizes of a block of the result that one thread makes at once."""
 _LEAST_ROWS = 4
 """Rows whose multiplications take as long as reading the weights."""
-_COPY_WORK = 2
+COPY_WORK = 2
 """Elements of a loop that take as long as the copy of one."""
 
 Sizes = tuple[int, ...]
@@ -524,7 +535,7 @@ Items = tuple[Batch, Batch, Strides]
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A program and its numbers but begin, end and the addresses. work: see `cut`."""
 
     function: Callable[[object], int]
@@ -545,14 +556,14 @@ class _Part:
 class _Plan:
     """The programs for matrices of certain shapes and strides. sizes: of the copies."""
 
-    multiply: _Part
-    copy_a: _Part | None = None
-    copy_b: _Part | None = None
+    multiply: Part
+    copy_a: Part | None = None
+    copy_b: Part | None = None
     size_a: int = 0
     size_b: int = 0
 
 
-def _batches(shape: Sizes, strides: Sequence[Sizes]) -> list[Batch] | None:
+def batches(shape: Sizes, strides: Sequence[Sizes]) -> list[Batch] | None:
     """Sizes of the leading dims with the steps of the operands, neighbours joined where all
     operands go on evenly; None if more than two are left."""
     found: list[Batch] = []
@@ -585,14 +596,14 @@ def items_of(shapes: Shapes, nbytes: Strides) -> Items | None:
         return None
     a, b, out = (tuple(step // FLOAT_NBYTES for step in each) for each in nbytes)
     lead, n = shapes[2][:-2], shapes[2][-1]
-    batches = _batches(lead, _lead_steps(shapes, (a, b, out)))
-    if batches is None or not all(map(prod, shapes)) or (out[-1] != 1 and n > 1):
+    found = batches(lead, _lead_steps(shapes, (a, b, out)))
+    if found is None or not all(map(prod, shapes)) or (out[-1] != 1 and n > 1):
         return None
-    return batches[0], batches[1], (a[-2:], b[-2:], out[-2:])
+    return found[0], found[1], (a[-2:], b[-2:], out[-2:])
 
 
 @lru_cache(maxsize=4096)
-def _plan(shapes: Shapes, nbytes: Strides, has_bias: bool) -> _Plan | None:
+def _plan(shapes: Shapes, nbytes: Strides, has_bias: bool, form: Form) -> _Plan | None:
     found = items_of(shapes, nbytes)
     if found is None:
         return None
@@ -601,7 +612,7 @@ def _plan(shapes: Shapes, nbytes: Strides, has_bias: bool) -> _Plan | None:
     is_along = b[0] == 1 and a[1] == 1 and k >= 2 * LANES
     is_few = m <= (_DEEP_DOT_ROWS if k >= _DEEP else _DOT_ROWS)
     plan = _dots_plan if is_along and is_few else _tiles_plan
-    return plan(found, (m, n, k), has_bias)
+    return plan(found, (m, n, k), has_bias, form)
 
 
 def _work(count: int, m: int, n: int, k: int) -> int:
@@ -609,15 +620,15 @@ def _work(count: int, m: int, n: int, k: int) -> int:
     return count * n * k * max(m, _LEAST_ROWS) // _WORK
 
 
-def _dots_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
+def _dots_plan(items: Items, sizes: Sizes, has_bias: bool, form: Form) -> _Plan:
     (outer, outers), (inner, inners), (a, b, out) = items
     of_a, of_b, of_out = zip(outers, inners, strict=True)
     m, n, k = sizes
     chunks = -(-n // few_rows.CHUNK)
     numbers = (chunks, inner, m, n, k, *of_a, a[0], *of_b, b[1], *of_out, out[0])
     count = outer * inner
-    function = function_of(few_rows.write, few_rows.rows_at_once(m), has_bias)
-    return _Plan(_Part(function, numbers, count * chunks, _work(count, m, n, k)))
+    function = function_of(few_rows.write, form, few_rows.rows_at_once(m), has_bias)
+    return _Plan(Part(function, numbers, count * chunks, _work(count, m, n, k)))
 
 
 def _how(along: int, across: int) -> str:
@@ -625,7 +636,7 @@ def _how(along: int, across: int) -> str:
     return ALONG if along == 1 else ACROSS if across == 1 else ANY
 
 
-def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
+def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool, form: Form) -> _Plan:
     (outer, outers), (inner, inners), (a, b, out) = items
     of_a, of_b, of_out = zip(outers, inners, strict=True)
     (m, n, k), count = sizes, outer * inner
@@ -637,7 +648,7 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
     is_b_small = k * n <= _FEW_ELEMENTS
     is_b_copied = b[1] != 1 or (tiles > _FEW_TILES and not is_b_small)
     depth = _DEPTH if is_b_copied or is_b_small else _SHALLOW if m > 1 else _SHALLOW // 2
-    passes = -(-k // depth)
+    passes = 1 if form.is_half else -(-k // depth)
     depth = -(-k // passes)
     size_a = size_b = 0
     copy_a = copy_b = None
@@ -645,7 +656,7 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
         size_a = m * k
         numbers: Sizes = (tiles, inner, big, m, k, passes, *of_a, a[0], a[1], size_a)
         function = function_of(_write_copy_a, rows, is_even, _how(a[1], a[0]))
-        copy_a = _Part(function, numbers, count * tiles, count * size_a * _COPY_WORK)
+        copy_a = Part(function, numbers, count * tiles, count * size_a * COPY_WORK)
         of_a = size_a * inner, size_a
     how_b = _how(b[0], b[1]) if is_b_copied else IN_PLACE
     if is_b_copied and m > _MOST_OWN_ROWS:
@@ -653,7 +664,7 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
         size_b = panels * BLOCK * k
         numbers = (panels, inner, n, k, *of_b, b[0], b[1], size_b)
         function = function_of(_write_copy_b, how_b)
-        copy_b = _Part(function, numbers, count * panels, count * size_b * _COPY_WORK)
+        copy_b = Part(function, numbers, count * panels, count * size_b * COPY_WORK)
         how_b = COPIED
         of_b = size_b * inner, size_b
     vectors = VECTORS
@@ -672,12 +683,13 @@ def _tiles_plan(items: Items, sizes: Sizes, has_bias: bool) -> _Plan:
         blocks, chunks, inner, tiles, group, big, m, n, k, passes, *of_a, a[0], a[1], *of_b, b[0],
         b[1], *of_out, out[0], int(has_bias), own,
     )  # fmt: skip
-    function = function_of(_write_tiles, rows, is_even, vectors, copy_a is not None, how_b)
-    part = _Part(function, numbers, count * blocks * chunks, _work(count, m, n, k))
+    ways = rows, is_even, vectors, copy_a is not None, how_b
+    function = function_of(_write_tiles, form, *ways)
+    part = Part(function, numbers, count * blocks * chunks, _work(count, m, n, k))
     return _Plan(part, copy_a, copy_b, count * size_a, count * size_b)
 
 
-class _Scratch(threading.local):
+class Scratch(threading.local):
     """Memory of a thread for copies."""
 
     def __init__(self) -> None:
@@ -691,14 +703,14 @@ class _Scratch(threading.local):
         return -(-data_address(self.memory) // _LINE_NBYTES) * _LINE_NBYTES
 
 
-_scratch = _Scratch()
+_scratch = Scratch()
 
 
 _ends = struct.Struct("6q").pack
 _copy_ends = struct.Struct("4q").pack
 
 
-def _do(part: _Part, one_thread: bool, *addresses: int) -> None:
+def do(part: Part, one_thread: bool, *addresses: int) -> None:
     if part.is_small or one_thread:
         pack = _copy_ends if len(addresses) == 2 else _ends
         part.function(part.packed + pack(0, part.pieces, *addresses))
@@ -710,26 +722,51 @@ def _do(part: _Part, one_thread: bool, *addresses: int) -> None:
     run(part.function, tasks)
 
 
+@dataclass(frozen=True)
+class Operand:
+    """A matrix or a stack of them in memory. nbytes: steps along the dims. memory: what must stay
+    alive."""
+
+    shape: Sizes
+    nbytes: Sizes
+    address: int
+    memory: Array
+
+
+FLOATS = Form()
+
+
+def operand(x: Array) -> Operand:
+    return Operand(x.shape, x.strides, data_address(x), x)
+
+
 def multiply(
     a: Array, b: Array, out: Array, bias: Array | None = None, *, one_thread: bool = False
 ) -> bool:
     """out <- a @ b, with `bias` added to every row; whether it was done. Matrices of float32 or
     stacks of them, as `np.matmul` takes them, at least two dims each; `out` is neither of them.
     """
+    return multiplied(operand(a), operand(b), operand(out), bias, FLOATS, one_thread=one_thread)
+
+
+def multiplied(
+    a: Operand, b: Operand, out: Operand, bias: Array | None, form: Form, *, one_thread: bool
+) -> bool:
+    """`multiply` of operands of any form. Steps of `out` are counted as if it held float32."""
     shapes = a.shape, b.shape, out.shape
-    plan = _plan(shapes, (a.strides, b.strides, out.strides), bias is not None)
+    plan = _plan(shapes, (a.nbytes, b.nbytes, out.nbytes), bias is not None, form)
     if plan is None:
         return False
-    of_a, of_b = data_address(a), data_address(b)
+    of_a, of_b = a.address, b.address
     if plan.copy_a is not None or plan.copy_b is not None:
         memory = _scratch.of(plan.size_a + plan.size_b)
         if plan.copy_b is not None:
-            _do(plan.copy_b, one_thread, of_b, memory)
+            do(plan.copy_b, one_thread, of_b, memory)
             of_b = memory
         if plan.copy_a is not None:
             place = memory + plan.size_b * FLOAT_NBYTES
-            _do(plan.copy_a, one_thread, of_a, place)
+            do(plan.copy_a, one_thread, of_a, place)
             of_a = place
     added = 0 if bias is None else data_address(bias)
-    _do(plan.multiply, one_thread, added, of_a, of_b, data_address(out))
+    do(plan.multiply, one_thread, added, of_a, of_b, out.address)
     return True

@@ -174,6 +174,19 @@ class Value:
         """self * b + c, rounded once where the processor can."""
         return self.code.intrinsic("fmuladd", self, self.like(b), self.like(c))
 
+    def plus_pairs(self, a: Value, b: Value, *, is_native: bool) -> Value:
+        """self + the products of the pairs of bfloat16 whose bits a and b hold, vectors of float32
+        as long as this one. is_native: by the instruction for it, of vectors of 512 bits."""
+        if not is_native or self.lanes != 16:
+            low = widened_low(a).times_plus(widened_low(b), self)
+            return widened_high(a).times_plus(widened_high(b), low)
+        name, kind = "@llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>"
+        self.code.declarations[name] = f"declare {self.type} {name}({self.type}, {kind}, {kind})"
+        halves = (self.code.let(f"bitcast {x.type} {x.name} to {kind}", "i32") for x in (a, b))
+        listed = ", ".join(f"{kind} {x.name}" for x in halves)
+        text = f"call {self.type} {name}({self.type} {self.name}, {listed})"
+        return self.code.let(text, "float", self.lanes)
+
     def compare(self, how: str, other: Operand, *, signed: bool = True) -> Value:
         """Compare two values.
 
@@ -279,3 +292,27 @@ class Value:
 
 Operand: TypeAlias = Value | float
 """The other side of an operator: a value of the same type, or a number that becomes one."""
+
+
+def widened(raw: Value) -> Value:
+    """bfloat16 bits as float32."""
+    return (raw.to("i32", signed=False) << 16).bits("float")
+
+
+def narrowed(x: Value) -> Value:
+    """float32 as bfloat16 bits, rounded to even; NaN stays NaN."""
+    bits = x.bits("i32")
+    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+    is_nan = x.compare("ne", x)
+    quiet = (bits >> 16) | 0x40
+    return is_nan.choose(quiet, rounded).to("i16")
+
+
+def widened_low(pairs: Value) -> Value:
+    """The first bfloat16 of each pair as float32. pairs: of float32, for its bits."""
+    return (pairs.bits("i32") << 16).bits("float")
+
+
+def widened_high(pairs: Value) -> Value:
+    """The second one."""
+    return (pairs.bits("i32") & -65536).bits("float")

@@ -39,7 +39,15 @@ from oneflow.core.expression import (
 )
 from oneflow.kernels.array import DATA_AT
 from oneflow.kernels.expressions.functions import apply_function
-from oneflow.kernels.expressions.llvm_code import BITS, FLOATS, Code, Value, vector_type
+from oneflow.kernels.expressions.llvm_code import (
+    BITS,
+    FLOATS,
+    Code,
+    Value,
+    narrowed,
+    vector_type,
+    widened,
+)
 from oneflow.kernels.expressions.llvm_math import VECTORS
 from oneflow.kernels.expressions.passes import Passes
 
@@ -656,7 +664,7 @@ class Loop:
         if target.name == "float16" and source is not target:
             return y.to("half").to("float")
         if target.name == "bfloat16" and source is not target:
-            return _widened(_narrowed(y))
+            return widened(narrowed(y))
         return y
 
     # ---- memory --------------------------------------------------------------------------------
@@ -696,7 +704,7 @@ class Loop:
         if dtype.name == "bool":
             return raw.compare("ne", 0)
         if dtype.name == "bfloat16":
-            return _widened(raw)
+            return widened(raw)
         return raw.to(_ELEMENTS[dtype.name])
 
     def _write(self, i: int, value: Value, at: Value) -> None:
@@ -713,7 +721,7 @@ class Loop:
 
     def _store(self, value: Value, dtype: DType, place: Value) -> None:
         if dtype.name == "bfloat16":
-            value = _narrowed(value)
+            value = narrowed(value)
         elif dtype.name in _STORED:
             value = value.to(_STORED[dtype.name])
         self.code.do(f"store {value.type} {value.name}, ptr {place.name}, align 1")
@@ -759,17 +767,3 @@ def _folded(function: str, x: Value) -> Value:
         half = x.lanes // 2
         x = _combined(function, x.part(0, half), x.part(half, half))
     return x
-
-
-def _widened(raw: Value) -> Value:
-    """bfloat16 bits as float32."""
-    return (raw.to("i32", signed=False) << 16).bits("float")
-
-
-def _narrowed(x: Value) -> Value:
-    """float32 as bfloat16 bits, rounded to even; NaN stays NaN."""
-    bits = x.bits("i32")
-    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
-    is_nan = x.compare("ne", x)
-    quiet = (bits >> 16) | 0x40
-    return is_nan.choose(quiet, rounded).to("i16")

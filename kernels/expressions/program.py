@@ -97,7 +97,8 @@ class Program:
         return self.code.let(text, self.element, lanes)
 
     def store(self, value: Value, address: Value) -> None:
-        self.code.do(f"store {value.type} {value.name}, ptr {self.pointer(address)}, align 4")
+        align = min(4, BITS[value.element] // 8)
+        self.code.do(f"store {value.type} {value.name}, ptr {self.pointer(address)}, align {align}")
 
     def load_first(self, count: Value, address: Value, rest: float = 0.0) -> Value:
         """A vector whose first `count` numbers are there, `rest` behind them."""
@@ -112,9 +113,11 @@ class Program:
 
     def store_first(self, count: Value, value: Value, address: Value) -> None:
         kind, mask = value.type, self._mask(count, value.lanes)
-        name = f"@llvm.masked.store.v{value.lanes}f{BITS[self.element]}.p0"
+        bits = BITS[value.element]
+        name = f"@llvm.masked.store.v{value.lanes}{'f' if value.is_float else 'i'}{bits}.p0"
         self.code.declarations[name] = f"declare void {name}({kind}, ptr, i32, {mask.type})"
-        given = f"{kind} {value.name}, ptr {self.pointer(address)}, i32 4, {mask.type} {mask.name}"
+        place = f"ptr {self.pointer(address)}, i32 {min(4, bits // 8)}"
+        given = f"{kind} {value.name}, {place}, {mask.type} {mask.name}"
         self.code.do(f"call void {name}({given})")
 
     def _mask(self, count: Value, lanes: int) -> Value:

@@ -1,4 +1,4 @@
-"""Products of float32 matrices by our program and by libraries, against float64."""
+"""Products of matrices by our programs and by libraries, against float64."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import dataclasses
 import json
 import multiprocessing
 from collections.abc import Callable, Iterator
+from itertools import product as pairs
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,9 +19,12 @@ from oneflow.core.disk_cache import DiskCache
 from oneflow.core.errors import ConfigError
 from oneflow.kernels import cpu_products, threads
 from oneflow.kernels.array import Array
-from oneflow.kernels.expressions import gemm
+from oneflow.kernels.expressions import gemm, gemm_bfloat16
+from oneflow.kernels.expressions.native import machine
 from oneflow.kernels.expressions.product import BLOCK, MOST_ROWS
+from oneflow.kernels.expressions.program import function_of
 
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 LAYOUTS = ("rows", "columns", "gaps", "reversed")
 SIZES = [
     (1, 1, 1), (1, 700, 96), (2, 33, 65), (3, 512, 31), (5, 300, 130), (7, 70, 1), (9, 48, 300),
@@ -152,9 +157,86 @@ def test_threads_change_no_bit(
         for library, out in zip(libraries, outs[1:], strict=True):
             assert library.multiply(a, b, out)
             check(out, a, b)
+        outs.append(np.empty((m, n), BFLOAT16))
+        assert gemm_bfloat16.multiply(a.astype(BFLOAT16), b.astype(BFLOAT16), outs[-1])
         found.append(outs)
     for outs in found[1:]:
         assert all(np.array_equal(x, y) for x, y in zip(found[0], outs, strict=True))
+
+
+# ---- bfloat16 ------------------------------------------------------------------------------------
+
+
+def check_half(out: Array, a: Array, b: Array, bias: Array | None = None) -> None:
+    """Sums that are rounded once: half a unit of the last bit, and what float32 adds to it."""
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    exact = left @ right + (0 if bias is None else bias.astype(np.float64))
+    allowed = np.abs(exact) * 2.0**-8 * 1.001 + (np.abs(left) @ np.abs(right) + 1) * 1e-6
+    assert out.dtype == BFLOAT16
+    assert (np.abs(out.astype(np.float64) - exact) <= allowed).all()
+
+
+def halves(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    made: Array = rng.standard_normal(shape).astype(BFLOAT16)
+    return made
+
+
+@pytest.fixture(params=[True, False], ids=["native", "emulated"])
+def with_pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Programs with and without the processor's instruction for pairs."""
+    if request.param and not machine().has_bfloat16_pairs:
+        pytest.skip("this processor has no AVX512_BF16")
+    function_of.cache_clear()
+    gemm._plan.cache_clear()
+    monkeypatch.setattr(machine(), "has_bfloat16_pairs", request.param)
+    yield
+    function_of.cache_clear()
+    gemm._plan.cache_clear()
+
+
+@pytest.mark.usefixtures("with_pairs")
+@pytest.mark.parametrize("size", SIZES)
+def test_products_of_bfloat16(rng: np.random.Generator, size: tuple[int, int, int]) -> None:
+    m, k, n = size
+    a, b, bias = halves(rng, (m, k)), halves(rng, (k, n)), halves(rng, (n,))
+    around = np.full((m + 2, n + 20), 7.0, BFLOAT16)
+    for left, right in [*pairs(LAYOUTS, LAYOUTS[:2]), ("rows", "gaps")]:
+        x, y = laid_out(a, left), laid_out(b, right)
+        for added in (None, bias):
+            out = around[1:-1, 3 : 3 + n]
+            out[...] = np.nan
+            assert gemm_bfloat16.multiply(x, y, out, added)
+            check_half(out, x, y, added)
+        out[...] = 7  # nothing else was written
+        assert (around == 7).all()
+
+
+@pytest.mark.usefixtures("with_pairs")
+def test_stacks_of_bfloat16(rng: np.random.Generator) -> None:
+    heads = halves(rng, (3, 50, 4, 16)).swapaxes(1, 2), halves(rng, (3, 50, 4, 16)).swapaxes(1, 2)
+    stacks = [
+        (heads[0], heads[1].swapaxes(-1, -2)),
+        (halves(rng, (3, 4, 50, 33)), halves(rng, (3, 33, 4, 20)).swapaxes(1, 2)),
+        (halves(rng, (2, 1, 9, 6)), halves(rng, (5, 6, 70))),
+    ]
+    for a, b in stacks:
+        out = np.full(np.matmul(a.astype(np.float32), b.astype(np.float32)).shape, np.nan, BFLOAT16)
+        cpu_products.multiply(a, b, out)
+        check_half(out, a, b)
+
+
+def test_a_deep_product_of_bfloat16_and_nans(rng: np.random.Generator) -> None:
+    a, b = halves(rng, (5, 9001)), halves(rng, (9001, 40))
+    out = np.empty((5, 40), BFLOAT16)
+    cpu_products.multiply(a, b, out)
+    check_half(out, a, b)
+    a, b = np.ones((20, 41), BFLOAT16), np.ones((41, BLOCK + 3), BFLOAT16)
+    a[3, 40], b[40, 5] = np.nan, np.inf
+    out = np.empty((20, BLOCK + 3), BFLOAT16)
+    cpu_products.multiply(a, b, out)
+    wide = out.astype(np.float32)
+    assert np.isnan(wide[3]).all() and np.isposinf(np.delete(wide, 3, 0)[:, 5]).all()
+    assert (np.delete(np.delete(wide, 3, 0), 5, 1) == 41).all()
 
 
 # ---- the choice ----------------------------------------------------------------------------------

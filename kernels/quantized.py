@@ -128,9 +128,9 @@ def quantized_linear_fused(
 
 def _programs() -> ModuleType:
     """The programs, with the compiler that they need."""
-    from oneflow.kernels.expressions import quantized
+    from oneflow.kernels.expressions import quantized_dot
 
-    return quantized
+    return quantized_dot
 
 
 def _are_dense(*arrays: Array) -> bool:

@@ -39,6 +39,7 @@ class Machine:
         self.vector_bytes = 64 if wide else 32 if features.get("avx2") else 16
         self.has_half = bool(features.get("f16c", self.target.triple.startswith("aarch64")))
         self.has_bfloat16_pairs = bool(features.get("avx512bf16"))
+        self.has_byte_dots = bool(features.get("avx512vnni") and features.get("avx512bw"))
         level = str(_LEVEL)
         parts = (llvmlite.__version__, llvm.get_host_cpu_name(), features.flatten(), level)
         self.identity = "\0".join(parts)

@@ -13,7 +13,6 @@ word.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 from oneflow.kernels.array import Array, data_address
@@ -29,15 +28,8 @@ from oneflow.kernels.expressions.program import (
 )
 from oneflow.ops.quantized import zero_of
 
-Shape = tuple[int, ...]
-Function = Callable[[object], int]
-Packed = tuple[Array, Array, Array | None]
-"""Weight, scales, and zeros if there are any; all contiguous."""
-
 _WORD = 32
 _MOST_TASKS = 64
-_BYTES = 4
-"""Bytes of weights that take as long as one element of the loops by which threads are counted."""
 
 _CHUNK = 32
 """Integers that become floats at once."""
@@ -46,10 +38,18 @@ _MOST_STEPS = 8
 """Steps of a group that are written out: a loop of few turns costs more than its body saves."""
 
 
+NAMES = (
+    "begin", "end", "steps", "columns", "groups", "outs", "out", "turned", "x", "weight", "scales",
+    "zeros", "bias",
+)  # fmt: skip
+"""Numbers of a product."""
+
+
 class Form(NamedTuple):
     """Facts of a product by which its program differs.
 
-    rows: of x. group: inputs of a group, 0 if a row of the weight is one.
+    rows: of x. group: inputs of a group, 0 if a row of the weight is one. block: vectors of the
+    weight that share a scale of x, see quantized_dot.py; 0 if x stays floats.
     """
 
     bits: int
@@ -58,6 +58,7 @@ class Form(NamedTuple):
     has_rest: bool
     has_zeros: bool
     has_bias: bool
+    block: int = 0
 
     @property
     def per_word(self) -> int:
@@ -85,43 +86,7 @@ class Form(NamedTuple):
         return max(1, min(4, REGISTERS // 4 // min(self.rows, 4)))
 
 
-def product_of_rows(
-    out: Array, x: Array, packed: Packed, bias: Array | None, bits: int, turned: Array
-) -> None:
-    """out (rows, n) <- x (rows, k) @ weight^T + bias. turned: memory of twice the size of x."""
-    if not out.size:
-        return
-    weight, scales, zeros = packed
-    turn, product, numbers = _programs(
-        bits, x.shape, scales.shape, zeros is not None, bias is not None
-    )
-    steps, columns, _, outs = numbers
-    at_x, at_turned = data_address(x), data_address(turned)
-    if steps:
-        run(turn, [(steps, columns, at_turned, at_x)])
-    given = [
-        *numbers, data_address(out), at_turned, at_x, data_address(weight), data_address(scales),
-        0 if zeros is None else data_address(zeros), 0 if bias is None else data_address(bias),
-    ]  # fmt: skip
-    tasks = cut(outs, weight.size // _BYTES, _MOST_TASKS)
-    run(product, [(*part, *given) for part in tasks])
-
-
-@lru_cache(maxsize=1024)
-def _programs(
-    bits: int, x: Shape, scales: Shape, has_zeros: bool, has_bias: bool
-) -> tuple[Function, Function, tuple[int, int, int, int]]:
-    """(program that turns x, program of the product, first numbers of both) for these shapes."""
-    (rows, columns), (outs, groups) = x, scales
-    group = 0 if groups == 1 else columns // groups
-    form = Form(bits, rows, group, False, has_zeros, has_bias)
-    steps = columns // form.step if form.fits else 0
-    form = form._replace(has_rest=steps * form.step < columns)
-    turn, product = function_of(_write_turn, form), function_of(_write_product, form)
-    return turn, product, (steps, columns, groups, outs)
-
-
-def _write_turn(form: Form) -> Program:
+def write_turn(form: Form) -> Program:
     p = Program(("steps", "columns", "turned", "x"))
     count, bits = form.per_word, form.bits
 
@@ -145,38 +110,35 @@ def _write_turn(form: Form) -> Program:
     return p
 
 
-def _write_product(form: Form) -> Program:
-    p = Program((
-        "begin", "end", "steps", "columns", "groups", "outs", "out", "turned", "x", "weight",
-        "scales", "zeros", "bias",
-    ))  # fmt: skip
-    blocks = (p["end"] - p["begin"]) // form.outs
-    middle = p["begin"] + blocks * form.outs
+def write_product(form: Form) -> Program:
+    p = Program(NAMES)
+    # As in few_rows.py: rows of the weight that are read at the same time lie far apart, and behind
+    # the last one is that one again.
+    own = (p["end"] - p["begin"] + (form.outs - 1)) // form.outs
+    last = p["end"] - 1
 
-    def some(first: Value, number: int) -> None:
+    def some(first: Value, _: Values) -> None:
+        outs = [p.least(first + own * s, last) for s in range(form.outs)]
         for row in range(0, form.rows, 4):
             rows = range(row, min(row + 4, form.rows))
-            _Block(p, form, first, number, rows).write()
+            Block(p, form, outs, rows).write()
 
-    p.loop(p["begin"], middle, lambda first, _: some(first, form.outs), step=form.outs)
-    p.loop(middle, p["end"], lambda first, _: some(first, 1))
+    p.loop(p["begin"], p["begin"] + own, some)
     return p
 
 
-class _Block:
-    """The results of some rows of x in some neighbouring columns.
+class Block:
+    """The results of some rows of x in some columns.
 
     A list of sums has those of the first column first, one for each row of x.
     """
 
-    def __init__(self, p: Program, form: Form, first: Value, number: int, rows: range) -> None:
-        self.p, self.form, self.rows = p, form, rows
-        self.outs = [first + i for i in range(number)]
+    def __init__(self, p: Program, form: Form, outs: Values, rows: range) -> None:
+        self.p, self.form, self.outs, self.rows = p, form, outs, rows
         pitch = (p["columns"] * form.bits) >> 3
         self.lines = [p["weight"] + out * pitch for out in self.outs]
-        self.ahead = pitch * form.outs
         self.inputs = [at(p["turned"], p["steps"] * (form.turned * row)) for row in rows]
-        self.sums = len(rows) * number
+        self.sums = len(rows) * len(outs)
 
     def write(self) -> None:
         p, form = self.p, self.form
@@ -252,8 +214,6 @@ class _Block:
         p, form, count = self.p, self.form, len(self.rows)
         offset = t * (LANES * _WORD // 8)
         words = [p.integers(line + offset, "i32", LANES) for line in self.lines]
-        for line in self.lines:
-            p.prefetch(line + self.ahead + offset)
         inputs = [at(x, t * form.turned) for x in self.inputs]
         found = self._started([p.load(x, LANES) for x in inputs], sums)
         low = (1 << form.bits) - 1

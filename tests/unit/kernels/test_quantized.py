@@ -14,7 +14,9 @@ import oneflow as flow
 from oneflow.core.errors import ArgumentError, DTypeError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import quantized as kernels
-from oneflow.kernels.expressions import quantized as programs
+from oneflow.kernels.expressions import quantized as floats
+from oneflow.kernels.expressions import quantized_dot as programs
+from oneflow.kernels.expressions.native import machine
 from oneflow.kernels.expressions.program import function_of
 from oneflow.kernels.registry import variants
 from oneflow.kernels.work import work_of
@@ -23,6 +25,8 @@ from tests.unit.ops.numpy_mode import run_whole, type_of
 from tests.unit.ops.quantized_samples import dequantized
 
 Array = np.ndarray[Any, Any]
+ERROR = 1e-4 if machine().has_byte_dots else 1e-5
+"""Error of a product of a few rows, as a share of the largest one; x may be rounded to 16 bits."""
 
 
 def _weight(rows: int, columns: int, groups: int, bits: int) -> tuple[Array, Array, Array]:
@@ -35,7 +39,7 @@ def _weight(rows: int, columns: int, groups: int, bits: int) -> tuple[Array, Arr
 @pytest.fixture(params=[4, 8, 16])
 def lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Code for vectors of so many floats, which LLVM splits or joins on other processors."""
-    monkeypatch.setattr(programs, "LANES", request.param)
+    monkeypatch.setattr(floats, "LANES", request.param)
     for cache in (programs._programs, function_of):
         cache.cache_clear()
     yield request.param
@@ -57,7 +61,7 @@ def test_a_row_of_every_grouping(lanes: int, bits: int, columns: int, group: int
     for rest in ((), (zeros,)):
         want = x @ dequantized(weight, scales, *rest, bits=bits).T
         (out,) = run_whole("quantized_linear", (x, weight, scales, *rest), {"bits": bits})
-        np.testing.assert_allclose(out, want, atol=1e-5 * np.abs(want).max())
+        np.testing.assert_allclose(out, want, atol=ERROR * np.abs(want).max())
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -70,7 +74,22 @@ def test_any_number_of_rows(bits: int) -> None:
         inputs = (x, weight, scales, zeros, bias)
         (out,) = run_whole("quantized_linear", inputs, {"bits": bits})
         want = x @ whole.T + bias
-        np.testing.assert_allclose(out, want, atol=1e-5 * np.abs(want).max())
+        np.testing.assert_allclose(out, want, atol=ERROR * np.abs(want).max())
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_large_numbers_of_one_group_leave_the_others_exact(bits: int) -> None:
+    weight, scales, _ = _weight(40, 1024, 8 if bits == 4 else 1, bits)
+    x = np.random.default_rng(3).normal(size=(1, 1024)).astype(np.float32)
+    x[0, 600] = 1e6
+    scales[:, 4:5] = 0 if bits == 4 else scales[:, 4:5]
+    whole = dequantized(weight, scales, bits=bits)
+    (out,) = run_whole("quantized_linear", (x, weight, scales), {"bits": bits})
+    want = x @ whole.T
+    np.testing.assert_allclose(out, want, atol=ERROR * np.abs(want).max())
+    x[0, 3] = np.nan
+    (out,) = run_whole("quantized_linear", (x, weight, scales), {"bits": bits})
+    assert np.isnan(out).all()
 
 
 def test_threads_and_parts_of_the_weight_share_the_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +101,7 @@ def test_threads_and_parts_of_the_weight_share_the_outputs(monkeypatch: pytest.M
         x = np.random.default_rng(rows).normal(size=(rows, 512)).astype(np.float32)
         (out,) = run_whole("quantized_linear", (x, weight, scales, zeros), {"bits": 4})
         want = x @ whole.T
-        np.testing.assert_allclose(out, want, atol=1e-5 * np.abs(want).max())
+        np.testing.assert_allclose(out, want, atol=ERROR * np.abs(want).max())
 
 
 @pytest.mark.parametrize(("bits", "columns", "group"), COLUMNS)
@@ -103,7 +122,7 @@ def test_operands_that_are_not_contiguous() -> None:
     for rows in (x, np.asfortranarray(np.tile(x, (5, 1)))):
         (out,) = run_whole("quantized_linear", (rows, wide, scales, zeros), {"bits": 4})
         expected = np.tile(want, (len(rows) // 3, 1))
-        np.testing.assert_allclose(out, expected, atol=1e-4)
+        np.testing.assert_allclose(out, expected, atol=ERROR * np.abs(want).max())
     (floats,) = run_whole("dequantize", (wide, scales, zeros), {"bits": 4})
     np.testing.assert_array_equal(floats, run_whole("dequantize", (weight, scales, zeros),
                                                     {"bits": 4})[0])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Convolutions of float32 images on a CPU that gather no windows: four ways, each for some shapes,
+"""Convolutions of float32 images on a CPU that gather no windows: five ways, each for some shapes,
 and the memory that they need. `expressions/conv_ways.py` runs them.
 
 Pointwise: a kernel of one element is a matrix product of the samples as they lie (the gradient of
@@ -6,7 +6,8 @@ its weights: `expressions/pointwise.py`). Grouped (`expressions/grouped.py`): gr
 channels, of which a vector holds some. Depthwise (`expressions/depthwise.py`): each channel by
 itself, where there are too few for a vector, or several results of each. Direct
 (`expressions/direct.py`): all others with two spatial dims, but for few channels a group and for
-results narrower than a vector is worth.
+results narrower than a vector is worth; windows of 3 x 3 side by side turned, where that is faster
+(`expressions/winograd.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from oneflow.core.config import current_config
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 from oneflow.ops.conv import Geometry, Sizes
@@ -62,6 +64,25 @@ class Call:
         return all(1 in sizes for sizes in zip(self.stride, self.dilation, strict=True))
 
     @property
+    def is_square_of_three(self) -> bool:
+        """Whether windows are of 3 x 3, side by side, and all channels are in one group."""
+        is_close = set(self.stride) == {1} and set(self.dilation) == {1}
+        return self.w[2:] == (3, 3) and is_close and self.groups == 1
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether the forward pass takes turned pixels (`expressions/winograd.py`)."""
+        n, channels = self.x[:2]
+        return self.is_square_of_three and is_turned_faster(n, channels, *self.out[1:])
+
+    @property
+    def is_turned_back(self) -> bool:
+        """Whether the gradient of the data does."""
+        n, outs = self.out[:2]
+        is_inside = max(self.padding) <= 2
+        return self.is_square_of_three and is_inside and is_turned_faster(n, outs, *self.x[1:])
+
+    @property
     def is_dense(self) -> bool:
         return self.groups == 1 or min(self.w[1], self.w[0] // self.groups) >= _LEAST_CHANNELS
 
@@ -91,6 +112,12 @@ def block_size() -> int:
     return int(compiled().BLOCK)
 
 
+def is_turned_faster(samples: int, channels: int, outs: int, height: int, width: int) -> bool:
+    if current_config().convolutions == "direct":
+        return False
+    return bool(compiled().winograd.is_faster(samples, channels, outs, height, width))
+
+
 def call_of(x: Array | TensorType, w: Array | TensorType, out: Array | TensorType,
             geometry: Geometry) -> Call:  # fmt: skip
     return Call(
@@ -117,7 +144,16 @@ def conv_work(call: Call) -> tuple[Shape, ...] | None:
         return None
     if call.out[3] < LEAST_WIDTH or not call.is_dense:
         return None
+    if call.is_turned:
+        return *_turned(call.x[:2], call.out), _packed(call)
     return _pixels(call), _packed(call)
+
+
+def _turned(given: Shape, out: Shape) -> tuple[Shape, Shape]:
+    """Shapes of the padded image and of the turned weights. given: samples and channels."""
+    winograd = compiled().winograd
+    pixels = winograd.pixels_shape(*given, *out[2:])
+    return pixels, winograd.weights_shape(given[1], out[1])
 
 
 @lru_cache(maxsize=4096)
@@ -136,6 +172,10 @@ def data_grad_work(call: Call) -> tuple[Shape, ...] | None:
     is_narrow = call.x[3] // call.stride[1] < LEAST_WIDTH or call.w[1] < _LEAST_CHANNELS
     if is_narrow or not call.is_dense or not call.is_plain:
         return None
+    if call.is_turned_back:
+        blocks = -(-call.w[1] // block_size())
+        packed = 1, blocks, 3, 3, call.w[0], block_size()
+        return *_turned(call.out[:2], call.x), packed
     down, across = phases_of(call, 0), phases_of(call, 1)
     taps = down.most_taps * across.most_taps
     pixels = call.out[0], down.size, across.size, call.out[1]

@@ -10,7 +10,7 @@ import numpy as np
 from oneflow.kernels.array import Array, at
 from oneflow.kernels.conv_direct import Call, pair, phases_of
 from oneflow.kernels.cpu_products import multiply
-from oneflow.kernels.expressions import depthwise, direct, grouped, pointwise
+from oneflow.kernels.expressions import depthwise, direct, grouped, pointwise, winograd
 from oneflow.kernels.expressions.columns import from_columns, to_columns, transpose
 from oneflow.kernels.expressions.grouped import backward_work, filter_work, forward_work, in_blocks
 from oneflow.kernels.expressions.planes import work_shapes
@@ -18,7 +18,7 @@ from oneflow.kernels.expressions.product import BLOCK
 
 __all__ = [
     "BLOCK", "backward_work", "conv", "data_grad", "filter_grad", "filter_work", "forward_work",
-    "from_columns", "in_blocks", "to_columns", "transpose", "work_shapes",
+    "from_columns", "in_blocks", "to_columns", "transpose", "winograd", "work_shapes",
 ]  # fmt: skip
 
 
@@ -46,9 +46,13 @@ def conv(call: Call, out: Array, x: Array, w: Array, work: tuple[Array, ...]) ->
     if call.is_pointwise:
         _multiply(_matrix(w), _flat(_met(call, x, work)), _flat(out))
         return
-    pixels, packed = work
+    pixels, *turned, packed = work
     direct.to_pixels(pixels, np.ascontiguousarray(x), pair(call.padding))
     _pack(call, packed, w)
+    if turned:
+        winograd.turn_weights(turned[0], packed)
+        winograd.convolve(out, pixels, turned[0])
+        return
     origin = begin = (0, 0)
     stride, dilation = pair(call.stride), pair(call.dilation)
     direct.convolve(out, pixels, packed, origin, stride, dilation, begin, (1, 1))
@@ -108,10 +112,15 @@ def data_grad(call: Call, d_x: Array, d_out: Array, w: Array, work: tuple[Array,
             d_x[...] = 0
             _strided(call, d_x)[...] = target
         return
-    pixels, packed = work
+    pixels, *turned, packed = work
     down, across = phases_of(call, 0), phases_of(call, 1)
     direct.to_pixels(pixels, np.ascontiguousarray(d_out), (down.border, across.border))
     own = _by_group(w, call.groups)
+    if turned:
+        direct.pack_turned(packed, own, (2, 2), (1, 1))
+        winograd.turn_weights(turned[0], packed)
+        winograd.convolve(d_x, pixels, turned[0])
+        return
     if not (down.is_full and across.is_full):
         d_x[...] = 0  # some elements meet no window
     steps = pair(call.stride)

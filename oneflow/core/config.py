@@ -74,6 +74,7 @@ class Config:
     attention: str = "auto"  # fused: no scores are stored; scores: they are; auto: by the device
     cudnn: bool = True  # attention and convolutions by cuDNN where it is installed
     products: str = "auto"  # who multiplies matrices on the CPU; auto: measured once a machine
+    convolutions: str = "auto"  # direct: windows of 3 x 3 on a CPU are not turned either
     fuses_kernels: bool = True  # chains of ops with formulas in graphs run as one kernel each
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
     nccl_shares_gpu: bool = False  # NCCL is told to put several ranks on one GPU
@@ -131,6 +132,7 @@ class Config:
             ),
             attention=_choice(env, "ONEFLOW_ATTENTION", ("auto", "fused", "scores")),
             cudnn=_boolean(env, "ONEFLOW_CUDNN", True),
+            convolutions=_choice(env, "ONEFLOW_CONVOLUTIONS", ("auto", "direct")),
             products=_choice(env, "ONEFLOW_PRODUCTS", ("auto", "oneflow", "openblas", "mkl")),
             fuses_kernels=_boolean(env, "ONEFLOW_KERNEL_FUSION", True),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),

@@ -4,6 +4,7 @@ where the loops are cut.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from itertools import product
 from math import prod
@@ -12,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from oneflow.core.config import current_config
 from oneflow.kernels import conv_direct as ways
 from oneflow.kernels import registry
 from oneflow.kernels.array import at
@@ -43,6 +45,13 @@ DENSE: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
 DENSE_WITH_FEW_CHANNELS = [
     ((2, 3, 21, 30), (35, 3, 7, 7), 1, {"stride": (2, 2), "padding": (3, 3)}),
     ((2, 1, 8, 8), (5, 1, 3, 3), 1, {"padding": (1, 1)}),
+]
+TURNED = [
+    ((4, 32, 6, 8), (40, 32, 3, 3), 1, {"padding": (1, 1)}),
+    ((9, 32, 7, 5), (33, 32, 3, 3), 1, {"padding": (1, 1)}),  # tiles over the edge
+    ((2, 64, 12, 60), (32, 64, 3, 3), 1, {"padding": (0, 0)}),  # tiles in chunks
+    ((1, 32, 4, 260), (64, 32, 3, 3), 1, {"padding": (1, 0)}),
+    ((2, 96, 9, 10), (128, 96, 3, 3), 1, {"padding": (2, 2)}),  # blocks in parts
 ]
 DEPTHWISE = [
     ((2, 5, 9, 11), (5, 1, 3, 3), 5, {"padding": (1, 1)}),
@@ -157,7 +166,9 @@ def _close(got: Array, want: Array) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [*DENSE, *DENSE_WITH_FEW_CHANNELS, *DEPTHWISE, *GROUPED, *POINTWISE], ids=str
+    "case",
+    [*DENSE, *DENSE_WITH_FEW_CHANNELS, *TURNED, *DEPTHWISE, *GROUPED, *POINTWISE],
+    ids=str,
 )
 @pytest.mark.parametrize("is_strided", [False, True])
 def test_convolution_and_its_gradients(
@@ -176,6 +187,7 @@ def test_convolution_and_its_gradients(
     d = normal(out.shape)
     call = ways.call_of(x, w, out, cast("Geometry", attrs))
     assert ways.conv_work(call) is not None
+    assert call.is_turned or case not in TURNED
     _close(_compiled("conv", x, w, **attrs), out)
     if case not in DENSE_WITH_FEW_CHANNELS:
         assert ways.data_grad_work(call) is not None
@@ -186,7 +198,9 @@ def test_convolution_and_its_gradients(
     _close(got, expected.d_w(d))
 
 
-@pytest.mark.parametrize("case", [DENSE[0], DEPTHWISE[0], GROUPED[5], POINTWISE[-1]], ids=str)
+@pytest.mark.parametrize(
+    "case", [DENSE[2], TURNED[4], DEPTHWISE[0], GROUPED[5], POINTWISE[-1]], ids=str
+)
 def test_threads_share_a_convolution(
     case: Any, rng: np.random.Generator, use_threads: Callable[..., None]
 ) -> None:
@@ -203,6 +217,8 @@ SHARED: list[tuple[Shape, Shape, int, dict[str, Any]]] = [
     ((2, 12, 14, 14), (24, 1, 3, 3), 12, {"padding": (1, 1)}),
     ((2, 72, 64, 64), (72, 4, 3, 3), 18, {"stride": (2, 2), "padding": (1, 1)}),
     ((8, 200, 1, 1), (96, 200, 1, 1), 1, {}),
+    TURNED[2],
+    TURNED[4],
 ]
 
 
@@ -289,3 +305,37 @@ def test_infinity_and_nan_stay_in_their_panel_of_a_pointwise_convolution(
     is_there = np.zeros(got.shape, bool)
     is_there[1, :, 2, 3] = is_there[:, 7] = True
     np.testing.assert_array_equal(~np.isfinite(got), is_there)
+
+
+def test_what_is_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows with gaps, steps or groups, few channels, and all of them if that is asked for."""
+    x_shape, w_shape = (4, 32, 12, 16), (64, 32, 3, 3)
+    attrs = _geometry(x_shape, 1, {"padding": (1, 1)})
+
+    def call(x: Shape, w: Shape, **changes: Any) -> ways.Call:
+        out = np.empty((x[0], w[0], *x[2:]), np.float32)
+        own = cast("Geometry", attrs | changes)
+        return ways.call_of(np.empty(x, np.float32), np.empty(w, np.float32), out, own)
+
+    assert call(x_shape, w_shape).is_turned and call(x_shape, w_shape).is_turned_back
+    for changes in ({"stride": (2, 1)}, {"dilation": (1, 2)}, {"groups": 2}):
+        other = call(x_shape, w_shape, **changes)
+        assert not other.is_turned and not other.is_turned_back
+    assert not call((4, 3, 12, 16), (64, 3, 3, 3)).is_turned
+    assert not call((1, 512, 3, 3), (512, 512, 3, 3)).is_turned  # turning weights would take longer
+    assert not call(x_shape, (64, 32, 3, 5)).is_turned
+    config = dataclasses.replace(current_config(), convolutions="direct")
+    monkeypatch.setattr(ways, "current_config", lambda: config)
+    assert not call(x_shape, w_shape).is_turned and not call(x_shape, w_shape).is_turned_back
+
+
+def test_an_infinite_pixel_reaches_its_own_tiles_alone(rng: np.random.Generator) -> None:
+    x_shape, w_shape, groups, given = TURNED[0]
+    attrs = _geometry(x_shape, groups, given)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (x_shape, w_shape))
+    want = _compiled("conv", x, w, **attrs)
+    x[1, 5, 2, 2] = np.inf
+    got = _compiled("conv", x, w, **attrs)
+    assert not np.isfinite(got[1, :, 1:4, 1:4]).any()
+    got[1, :, :4, :4] = want[1, :, :4, :4]
+    np.testing.assert_array_equal(got, want)

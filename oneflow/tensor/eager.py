@@ -216,8 +216,10 @@ def bound_call(
     key[0] = device.type
     for name, value in attrs.items():
         if name != "seed":
-            # 1, 1.0 and True are equal as keys but may mean different kernels or types
-            key += (name, value, value.__class__)
+            # 1, 1.0 and True are equal as keys but may mean different kernels or types; so are
+            # 0.0 and -0.0, which their texts tell apart.
+            kind = value.__class__
+            key += (name, value, kind if kind is not float or value else repr(value))
     try:
         return _calls[tuple(key)]
     except (KeyError, TypeError):

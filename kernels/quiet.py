@@ -36,6 +36,11 @@ def run_quietly(function: Callable[..., Any], /, *args: Any, **attrs: Any) -> An
         _idle.append(context)
 
 
+def quiet_context() -> object:
+    """Such a context of the caller's own, of NumPy 2 and later."""
+    return _new()
+
+
 class _Errstate:
     """A stand-in for such a context where NumPy keeps the setting per thread, as before 2.0."""
 

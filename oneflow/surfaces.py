@@ -32,6 +32,17 @@ FUNCTIONS = ("oneflow.functional.", "oneflow.ops.")
 CHECKED_INSIDE = ("add", "sub", "mul", "div", "matmul", "relu", "sigmoid", "tanh", "gelu", "silu")
 """Functions of every training step that look at their operands themselves: one call less."""
 
+SHORT = frozenset((
+    *("abs", "add", "bmm", "clamp", "cos", "cross_entropy", "div", "eq", "erf", "exp", "flatten"),
+    *("ge", "gelu", "gt", "index_select", "layer_norm", "le", "linear", "log", "log_softmax"),
+    *("logical_and", "logical_not", "logical_or", "lt", "matmul", "maximum", "mean", "minimum"),
+    *("mish", "mm", "mse_loss", "mul", "ne", "neg", "permute", "pow", "reciprocal", "relu"),
+    *("reshape", "rms_norm", "rsqrt", "sigmoid", "silu", "sin", "softmax", "softplus", "sqrt"),
+    *("square", "squeeze", "sub", "sum", "t", "tanh", "transpose", "unsqueeze", "view", "where"),
+))  # fmt: skip
+"""Functions with a shortcut (oneflow/tensor/shortcuts.py): what they do follows from the types of
+their tensors and the values of their other arguments."""
+
 NO_TENSORS = frozenset((float, int, bool, str, tuple, list, type(None)))
 """Classes of most arguments that are to be numbers: none of these has a gradient to lose."""
 
@@ -103,7 +114,10 @@ def _function(key: int) -> Any:
         from oneflow.functional.promotion import recast
 
         found = recast(found, row.autocast)
-    return _placed(found, row, "")
+    found = _placed(found, row, "")
+    if row.names[0] not in SHORT:
+        return found
+    return importlib.import_module("oneflow.tensor.shortcuts").shortcut(found)
 
 
 def _placed(found: Callable[..., Any], row: Row, tail: str) -> Callable[..., Any]:

@@ -413,6 +413,7 @@ def _rounded_to(dtype: DType) -> Callable[..., None]:
 # ---- the function of a plan ----------------------------------------------------------------------
 
 
+_ZERO = "zero"
 ARRAY = "x_{}"
 """The name of an input's array in the text."""
 
@@ -432,7 +433,7 @@ class Writer:
 
     def __init__(self, plan: Plan, names: Sequence[str], numbers: dict[str, float]) -> None:
         self._names = names
-        self._numbers, self._scalars = plan.numbers, numbers
+        self._numbers, self._scalars, self._steps = plan.numbers, numbers, plan.steps
         self._lines: list[str] = []
         self.values: dict[str, Any] = {"words_of": _words}
         self._known: dict[Expression, Any] = {}
@@ -456,7 +457,28 @@ class Writer:
         text = "\n    ".join([head, *first, *self._lines, "return None"])
         exec(_code(text, title), self.values)
         made: Callable[..., None] = self.values["kernel"]
+        if not first:
+            made.__dict__["ufunc"] = self._one_ufunc(parameters)
         return made
+
+    def _one_ufunc(self, parameters: Sequence[str]) -> tuple[Any, ...]:
+        """The ufunc that a call is, then its arguments: places of parameters, arrays of numbers, or
+        0.0 for the zero of their dtype; () for any other call. Machine code calls it at once
+        (oneflow/tensor/shortcuts.py)."""
+        if len(self._steps) != 1:
+            return ()
+        (step,) = self._steps
+        function = "maximum" if step.function is _relu else step.function
+        if not isinstance(function, str):
+            return ()
+        args = [self._argument(a) for a in step.args] + ([_ZERO] if step.function is _relu else [])
+        known: dict[str, Any] = {name: place for place, name in enumerate(parameters)}
+        known |= {name: np.array(x) for name, x in self.values.items() if np.isscalar(x)}
+        known[_ZERO] = 0.0
+        found = [known.get(name) for name in (*args, self._names[step.target])]
+        if any(x is None for x in found):
+            return ()
+        return getattr(np, function), *found
 
     def _argument(self, arg: Arg) -> str:
         if isinstance(arg, tuple):

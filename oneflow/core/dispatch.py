@@ -197,6 +197,11 @@ def is_traced() -> bool:
     return not current_mode().has_memory
 
 
+def thread_state() -> object:
+    """The object whose `mode` is the one that this thread has entered, None for the default."""
+    return _state
+
+
 def swap_mode(mode: Mode | None) -> Mode | None:
     """Ops of this thread run in `mode` from now on, None for the default; returns what was before,
     to go back.

@@ -15,9 +15,10 @@ import numpy as np
 from oneflow import surfaces
 from oneflow.autograd.api import backward
 from oneflow.core.device import DeviceLike
-from oneflow.core.dispatch import current_mode
+from oneflow.core.dispatch import call, current_mode
 from oneflow.core.dtype import DTypeLike, bool_, dtype_of
 from oneflow.core.errors import ArgumentError, CallError, OneFlowError, PlacementError
+from oneflow.core.op import OpClass
 from oneflow.core.operand import Number, TensorLike, Tensors
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
@@ -50,6 +51,7 @@ from oneflow.tensor.grad_mode import is_grad_enabled, no_grad
 from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
+from oneflow.tensor.shortcuts import shortcut
 from oneflow.tensor.tensor import Tensor, adopt, cpu_device, extra, needs_data, raw
 from oneflow.tensor.views import become, owner_of, stand_in, view_of
 
@@ -93,7 +95,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "pos": lambda self: self,
     "abs": _table("abs"),
     "invert": _table("bitwise_not"),
-    "getitem": indexing.getitem,
+    "getitem": shortcut(indexing.getitem),
     "setitem": indexing.setitem,
 }
 COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -151,13 +153,14 @@ def install() -> None:
     imported.
     """
     surfaces.install_methods(Tensor)
+    type.__setattr__(OpClass, "__call__", shortcut(call))
     for name, function in OPERATORS.items():
-        setattr(Tensor, f"__{name}__", operator(function))
-        setattr(Tensor, f"__r{name}__", operator(function, swap=True))
+        setattr(Tensor, f"__{name}__", shortcut(operator(function)))
+        setattr(Tensor, f"__r{name}__", shortcut(operator(function, swap=True)))
         if name != "matmul":  # x @= y makes a new x, as in PyTorch: its shape may differ
             setattr(Tensor, f"__i{name}__", in_place(function))
     for name, function in COMPARISONS.items():
-        setattr(Tensor, f"__{name}__", operator(function))
+        setattr(Tensor, f"__{name}__", shortcut(operator(function)))
     for name, function in UNARY.items():
         setattr(Tensor, f"__{name}__", function)
     for name, function in PROPERTIES.items():

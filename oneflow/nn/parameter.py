@@ -11,6 +11,7 @@ from oneflow.core.sbp import Split
 from oneflow.functional.creation import empty
 from oneflow.functional.from_data import tensor
 from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.shortcuts import count_as_tensor
 from oneflow.tensor.tensor import Tensor, adopt
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Parameter(Tensor, metaclass=ParameterClass):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+count_as_tensor(Parameter)
 
 
 class RowTable(Parameter):

@@ -27,7 +27,7 @@ from oneflow.tensor.grad_mode import state
 from oneflow.tensor.modified import modified_tensor
 from oneflow.tensor.tensor import Tensor, alias, cpu_device, raw
 
-_number = itertools.count()
+numbers = itertools.count()
 
 SavedHooks: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """The function that packs a saved tensor, and the one that unpacks it."""
@@ -44,7 +44,7 @@ class GradNode:
     while the pass goes on elsewhere."""
 
     def __init__(self, inputs: Sequence[Any], num_outputs: int) -> None:
-        self.number = next(_number)
+        self.number = next(numbers)
         self.num_outputs = num_outputs
         self.released = False
         self._hooks: dict[int, dict[int, Any]] | None = None

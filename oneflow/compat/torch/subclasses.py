@@ -19,6 +19,7 @@ from oneflow import surfaces
 from oneflow.core.errors import CallError, OneFlowError
 from oneflow.functional.shaping import view_as
 from oneflow.nn.parameter import Parameter, ParameterClass
+from oneflow.tensor.shortcuts import shortcut, shortcut_class
 from oneflow.tensor.tensor import MEMBERS, Tensor
 
 T = TypeVar("T", bound=Tensor)
@@ -121,7 +122,7 @@ def _begin() -> None:
         here = sys.modules.get(module)
         for name in surfaces.names(space):
             found = vars(here).get(name) if here is not None else None
-            if isinstance(found, FunctionType):
+            if isinstance(found, (FunctionType, shortcut_class())):
                 vars(here)[name] = _asking(space, found)
 
 
@@ -131,14 +132,19 @@ def _name_methods() -> None:
     """
     operators = [f"__{name}__" for name in OPERATORS]
     for name in (*operators, *(n for n in dir(Tensor) if not n.startswith("_"))):
-        found, wanted = getattr(Tensor, name, None), OWN_NAMES.get(name, name)
-        if not isinstance(found, FunctionType) or found.__name__ == wanted or name in NAMED:
+        wanted = OWN_NAMES.get(name, name)
+        found: Any = getattr(Tensor, name, None)
+        is_short = isinstance(found, shortcut_class())
+        if not is_short and not isinstance(found, FunctionType):
+            continue
+        if found.__name__ == wanted or name in NAMED:
             continue
         if isinstance(inspect.getattr_static(Tensor, name), staticmethod):
             continue
-        known: object = getattr(Tensor, found.__name__, None)
-        if known is found:
-            type.__setattr__(Tensor, name, _named(found, wanted))
+        is_named_twice = getattr(Tensor, found.__name__, None) is found
+        if is_named_twice:
+            made = _named(found.__wrapped__ if is_short else found, wanted)
+            type.__setattr__(Tensor, name, shortcut(made) if is_short else made)
         else:
             found.__name__ = wanted
 
@@ -191,7 +197,7 @@ def _is_kept(kind: type) -> bool:
 
 def _asking(space: str, function: object) -> Any:
     """A function that asks the classes of its arguments."""
-    if space not in SPACES or not isinstance(function, FunctionType):
+    if space not in SPACES or not isinstance(function, (FunctionType, shortcut_class())):
         return function
     if function.__name__ in ASK_NOBODY or (space == "autograd" and function.__name__ != "grad"):
         return function

@@ -13,6 +13,7 @@ import torch
 import oneflow as flow
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Sbp, Split
+from oneflow.tensor.shortcuts import plain_ways
 from tests.unit.optim.test_as_torch import to_ours, to_torch
 from tests.unit.test_call_counts import calls_of
 
@@ -127,7 +128,8 @@ def test_a_long_history_costs_no_more_ops_than_a_short_one() -> None:
     for size in (3, 40):
         x = flow.ones(6, dtype=flow.float64, requires_grad=True)
         _, step = quadratic(x, flow.arange(1.0, 7.0), lr=1e-3, max_iter=10, history_size=size)
-        counts.append(calls_of(step))
+        with plain_ways():  # a call with a number that comes back by chance would be learned
+            counts.append(calls_of(step))
     assert counts[0] == counts[1]
 
 

@@ -101,6 +101,8 @@ def numpy_kernel(
 
 # ---- compiled loops ------------------------------------------------------------------------------
 
+FIRST_ARRAY = 4
+"""The word of an array's address in the table of a loop, see `piece_caller`."""
 NUM_PARTS = 16
 """Parts into which the rows of a large array are cut for sums over rows: their number is fixed, so
 that no sum depends on threads."""
@@ -171,7 +173,7 @@ class CompiledKernel:
     def _compile(self, layout: Layout) -> Callable[..., int]:
         from oneflow.kernels.expressions import native, thread_pool
 
-        self._hand_out = thread_pool.hand_out_loop
+        self._hand_out, self._caller = thread_pool.hand_out_loop, thread_pool.piece_caller
         count = len(self.formula.outputs)
         outputs = tuple(
             (root, LoopArray("", dtype, moves))
@@ -314,6 +316,17 @@ class CompiledKernel:
             raise InternalError(f"{self.formula.op.name}: its loop takes numbers")
         function, table, end = self._for_layout(arrays)
         return address_at(function), table, end
+
+    def as_words(self) -> tuple[int, list[int]] | None:
+        """The call of the loop by other machine code, for arrays that are contiguous: the address
+        of a function that takes the address of words, and 0, and returns 0 unless the loop refuses
+        its arrays; the words, with the place of an array among those of a call where its address is
+        to be, from FIRST_ARRAY on. None for loops that do more, or run in threads."""
+        if self.fed_at or self.sums or self.formula.draws or num_pieces(self.elements) > 1:
+            return None
+        head = address_at(self.function), self.rows, 1, 1
+        packed = self._packer.pack(*head, *self.positions, *self.numbers, self.address, 1)
+        return self._caller(self._parameters), list(struct.unpack(f"{len(packed) // 8}q", packed))
 
     def _for_layout(self, arrays: Sequence[Array]) -> tuple[Callable[..., int], Array, int]:
         used = [arrays[i] for i in self.positions]

@@ -562,11 +562,11 @@ def hand_out_loop(parameters: str, tables: bytes, stride: int, count: int) -> bo
     Tables: address of the loop; size of its outermost dim, of which all but the last piece get a
     multiple of a unit; the unit; the number of pieces; then the parameters, table and check.
     """
-    return hand_out(_piece_caller(parameters), tables, stride, count)
+    return hand_out(piece_caller(parameters), tables, stride, count)
 
 
 @lru_cache(maxsize=1024)
-def _piece_caller(parameters: str) -> int:
+def piece_caller(parameters: str) -> int:
     """Address of the function that calls a loop with the numbers of a table."""
     types = ["double" if kind == "d" else "i64" for kind in (*parameters, "q", "q")]
     lines, given = [], []

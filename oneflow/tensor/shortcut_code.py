@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from oneflow.kernels.expressions.binding import FIRST_ARRAY
 from oneflow.kernels.expressions.c_api import INT, Routine, module_text
 from oneflow.kernels.expressions.llvm_code import Value
 
@@ -23,7 +24,7 @@ DATA, STRIDES, FLAGS = 16, 40, 64  # of an array of NumPy
 WRITEABLE = 0x400
 
 MOST_ARGUMENTS, MOST_OUTPUTS, MOST_ARRAYS, MOST_STEPS = 8, 4, 16, 8
-MOST_UFUNC = 4
+MOST_UFUNC, MOST_LOOP = 4, 40
 MOST_TENSORS = 32
 """Inputs and outputs of all steps of a plan."""
 MOST_OWNED = 256
@@ -41,7 +42,7 @@ GLOBALS = (
     "tensor", "parameter", "array", "float", "int", "tuple", "slice",  # types
     "none", "false", "zero", "cpu", "state", "mode", "eager", "eager_type", "context", "numpy",
     "learn", "record", "link", "new_array", "set_base", "rows", "extra", "view", "node", "shared",
-    "true", "no_hooks", "grad_state", "enabled", "saved_hooks", "numbers",
+    "true", "no_hooks", "grad_state", "enabled", "saved_hooks", "numbers", "out",
 )  # fmt: skip
 """Words of the table that every shortcut points at."""
 
@@ -57,6 +58,7 @@ result: the number of the tensor that is returned."""
 STEP = (
     "object", "is_view", "kernel", "first", "num_inputs", "num_outputs", "num_arrays", "offset",
     "source_ndim", "source_strides", "steps", "floats", "op", "call", "attrs", "count",
+    "loop", "loop_words", "num_loop_words", "num_loop_arrays",
     "num_ufunc", *(f"ufunc{i}" for i in range(MOST_UFUNC)),
     *(f"input{i}" for i in range(MOST_ARGUMENTS)),
     *(f"type{i}" for i in range(MOST_OUTPUTS)),
@@ -66,7 +68,8 @@ STEP = (
 arguments first, then the outputs of the steps. first: the number of its first output. steps: of
 a view. floats: a bit for each output with a gradient; 0 if the call is not recorded here. count: of
 outputs, as an object. ufunc: the arguments of a kernel that is a ufunc: places among those of a
-kernel, or addresses of objects."""
+kernel, or addresses of objects. loop: of a kernel that is a compiled loop, see
+`CompiledKernel.as_words`."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,7 @@ class _Call:
         self.owned, self.num_owned = r.words(MOST_OWNED), r.words()
         self.stack = r.words(1 + MOST_ARRAYS + MOST_ARGUMENTS)
         self.tensors, self.num_tensors = r.words(MOST_TENSORS), r.words()
-        self.chosen = r.words(MOST_UFUNC)
+        self.chosen, self.loop = r.words(MOST_UFUNC), r.words(MOST_LOOP)
         self.history, self.twins = r.words(), r.words()
 
     def written(self) -> Routine:
@@ -506,7 +509,7 @@ class _Call:
         return x
 
     def _compute(self) -> None:
-        """The kernel, unheard (kernels/quiet.py), on new arrays."""
+        """The kernel on new arrays."""
         r = self.r
         num_outputs, num_inputs = self.in_step("num_outputs"), self.in_step("num_inputs")
         num_arrays = self.in_step("num_arrays")
@@ -526,17 +529,46 @@ class _Call:
 
         r.each(num_arrays, of_array)
         r.each(num_inputs, of_input)
+        done = r.code.fresh("done")
+        r.when(self.in_step("loop").compare("ne", 0), partial(self._loop, done))
+        self._kernel()
+        r.label(done)
+        self._when_recorded()
+
+    def _loop(self, done: str) -> None:
+        """Go to `done` after the compiled loop; go on where it refuses its arrays."""
+        r = self.r
+        source = self.in_step("loop_words")
+
+        def of_word(i: Value) -> None:
+            r.store(r.load(source + i * WORD), self.loop + i * WORD)
+
+        def of_array(i: Value) -> None:
+            at = self.loop + (i + FIRST_ARRAY) * WORD
+            r.store(r.load(self.stack + (r.load(at) + 1) * WORD), at)
+
+        r.each(self.in_step("num_loop_words"), of_word)
+        r.each(self.in_step("num_loop_arrays"), of_array)
+        refused = r.call(self.in_step("loop"), self.loop, 0) & INT
+        r.need(refused.compare("ne", 0), done)
+
+    def _kernel(self) -> None:
+        """The function of Python or of NumPy, unheard (kernels/quiet.py)."""
+        r = self.r
+        num_inputs, num_arrays = self.in_step("num_inputs"), self.in_step("num_arrays")
         context = self.known_word("context")
         entered = r.call("PyContext_Enter", context) & INT
         r.need(entered.compare("eq", 0), "failed")
-        given, count = r.words(), r.words()
+        given, count, names = r.words(), r.words(), r.words()
+        r.store(0, names)
         r.store(self.stack, given)
         r.store(num_arrays + num_inputs + 1, count)
         num_ufunc = self.in_step("num_ufunc")
 
         def of_ufunc() -> None:
             r.store(self.chosen, given)
-            r.store(num_ufunc, count)
+            r.store(num_ufunc - 1, count)
+            r.store(self.known_word("out"), names)  # the last one goes by its name
 
             def of_argument(i: Value) -> None:
                 x, at = r.load(_at(self.step, STEP, "ufunc0") + i * WORD), self.chosen + i * WORD
@@ -551,10 +583,9 @@ class _Call:
 
         r.when(num_ufunc.compare("ne", 0), of_ufunc)
         kernel = self.in_step("kernel")
-        done = r.call("PyObject_Vectorcall", kernel, r.load(given), r.load(count), 0)
+        done = r.call("PyObject_Vectorcall", kernel, r.load(given), r.load(count), r.load(names))
         r.call("PyContext_Exit", context)
         self.own(done)
-        self._when_recorded()
 
     def _when_recorded(self) -> None:
         r = self.r

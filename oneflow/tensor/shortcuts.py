@@ -39,6 +39,7 @@ from oneflow.core.dtype import DType
 from oneflow.core.op import Op, OpClass
 from oneflow.core.operand import Attrs
 from oneflow.kernels.array import Array, data_address
+from oneflow.kernels.expressions.binding import CompiledKernel
 from oneflow.kernels.expressions.native import address_of
 from oneflow.kernels.quiet import quiet_context
 from oneflow.tensor.eager import EAGER, Eager, bound_call
@@ -47,6 +48,7 @@ from oneflow.tensor.shortcut_code import (
     GLOBALS,
     MOST_ARGUMENTS,
     MOST_ARRAYS,
+    MOST_LOOP,
     MOST_OUTPUTS,
     MOST_OWNED,
     MOST_STEPS,
@@ -259,6 +261,8 @@ def _stepped(
     for i, (shape, dtype) in enumerate((*call.outs, *call.work)):
         step.describe(i, np.empty(shape, dtype))
     kernel, *given = getattr(call.function, "ufunc", ()) or (call.function,)
+    if isinstance(kernel, CompiledKernel):
+        _write_loop(step, kernel)
     if len(given) > MOST_UFUNC:
         kernel, given = call.function, []
     step.hold(kernel=partial(kernel, **call.keywords) if call.keywords else kernel)
@@ -270,6 +274,19 @@ def _stepped(
             array = x if isinstance(x, np.ndarray) else np.array(x, call.outs[0][1])
             step.hold(**{f"ufunc{i}": array})
     return step
+
+
+def _write_loop(step: Step, kernel: CompiledKernel) -> None:
+    found = kernel.as_words()
+    if found is None or len(found[1]) > MOST_LOOP:
+        return
+    function, words = found
+    table = (ctypes.c_int64 * len(words))(*words)
+    step.held.append(table)
+    step.write(
+        loop=function, loop_words=ctypes.addressof(table), num_loop_words=len(words),
+        num_loop_arrays=len(kernel.positions),
+    )  # fmt: skip
 
 
 def _sees(step: Step, x: Tensor, out: Tensor) -> bool:
@@ -452,7 +469,7 @@ def _globals() -> Any:
         "eager_type": Eager, "context": quiet_context(), "numpy": np, "learn": learn,
         "record": _record, "link": _link, "extra": Extra, "view": View, "node": OpNode,
         "shared": SHARED, "true": True, "no_hooks": (), "grad_state": state, "enabled": "enabled",
-        "saved_hooks": "saved_hooks", "numbers": numbers,
+        "saved_hooks": "saved_hooks", "numbers": numbers, "out": ("out",),
     }  # fmt: skip
     words = {name: id(x) for name, x in objects.items()}
     words |= {

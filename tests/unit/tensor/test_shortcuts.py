@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import oneflow as flow
-from oneflow.tensor import shortcuts
 from oneflow.tensor.shortcuts import is_possible, plain_ways, shortcut
 
 F = flow.nn.functional
@@ -27,10 +26,6 @@ pytestmark = pytest.mark.skipif(not is_possible(), reason="this Python has no sh
 def numbers(*shape: int) -> np.ndarray[Any, Any]:
     made = np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
     return made + np.float32(0.25)
-
-
-def plans() -> int:
-    return len(shortcuts._plans)
 
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
@@ -88,12 +83,10 @@ def test_the_short_way_gives_what_the_plain_way_gives(name: str, needs_grad: boo
             assert np.array_equal(a, b) if isinstance(b, np.ndarray) else a == b
 
 
-def test_a_repeated_call_is_learned_and_runs_no_python() -> None:
+def test_a_repeated_call_runs_no_python() -> None:
     x, y = flow.tensor(numbers(3, 7)), flow.tensor(numbers(3, 7))
-    before = plans()
     for _ in range(TIMES):
         x + y
-    assert plans() > before
     calls = []
     sys.setprofile(lambda frame, event, _: calls.append(event))
     try:

@@ -2,7 +2,7 @@
 data-parallel beside DDP over gloo.
 
     python benchmarks/train_step.py [--models mlp,cnn,gpt,gpt6x384,lstm] [--rounds 15]
-        [--threads 2] [--compile] [--mixed] [--json FILE]
+        [--threads 2] [--compile] [--mixed] [--inference] [--json FILE]
     python benchmarks/train_step.py --ranks 2 ...      # both sides in the same two processes, one
     thread each
 
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -42,21 +43,30 @@ THEIRS = {"torch": "torch eager", "compile": "torch.compile"}
 REST_S = 0.05  # the other side's idle threads (OpenBLAS's above all) spin for up to 30 ms
 
 
+@dataclass(frozen=True)
+class Mode:
+    """mixed: products in bfloat16. inference: losses of a model in `eval()`, without gradients."""
+
+    mixed: bool = False
+    inference: bool = False
+
+
 class Torch:
     """PyTorch's eager mode or torch.compile; wrapped in DDP if there are several ranks."""
 
     def __init__(
-        self, name: str, rank: int, world_size: int, is_mixed: bool, *, is_compiled: bool = False
+        self, name: str, rank: int, world_size: int, mode: Mode, *, is_compiled: bool = False
     ) -> None:
         import torch
 
-        self._autocast = torch.autocast("cpu", torch.bfloat16, enabled=is_mixed)
+        self._autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode.mixed)
         self._f = torch.nn.functional
         model = MODELS[name](torch)
         values = start_values(model)
         for key, parameter in model.named_parameters():
             parameter.data = torch.from_numpy(values[key].copy())
-        self._model = model
+        self._model, self._is_inference = model.train(not mode.inference), mode.inference
+        self._no_grad = torch.no_grad
         if world_size > 1:
             self._model = torch.nn.parallel.DistributedDataParallel(model)
         self._loss = torch.compile(self._mean_loss) if is_compiled else self._mean_loss
@@ -68,6 +78,9 @@ class Torch:
             return self._f.cross_entropy(self._model(x), y)
 
     def step(self) -> Any:
+        if self._is_inference:
+            with self._no_grad():
+                return self._loss(self._x, self._y)
         self._optimizer.zero_grad()
         loss = self._loss(self._x, self._y)
         loss.backward()
@@ -83,10 +96,10 @@ class Ours:
     data-parallel by placement if there are several ranks (graph only).
     """
 
-    def __init__(self, name: str, rank: int, world_size: int, is_mixed: bool, kind: str) -> None:
+    def __init__(self, name: str, rank: int, world_size: int, mode: Mode, kind: str) -> None:
         import oneflow as flow
 
-        self._flow, self._is_mixed = flow, is_mixed
+        self._flow, self._mode = flow, mode
         model = MODELS[name](flow)
         state = dict(model.state_dict())
         state.update(start_values(model))
@@ -96,36 +109,41 @@ class Ours:
             everywhere = flow.placement("cpu", list(range(world_size)))
             model.to_global(everywhere, flow.sbp.broadcast)
             x, y = (t.to_global(everywhere, flow.sbp.split(0), check_meta=False) for t in (x, y))
-        self._model, self._x, self._y = model, x, y
+        self._model, self._x, self._y = model.train(not mode.inference), x, y
         self._optimizer = make_optimizer(flow, name, model)
         self._graph = self._make_graph() if kind == "graph" else None
         self._loss = flow.compile(self._mean_loss) if kind == "compiled" else self._mean_loss
 
     def _mean_loss(self, x: Any, y: Any) -> Any:
         flow = self._flow
-        with flow.autocast("cpu", flow.bfloat16, enabled=self._is_mixed):
+        with flow.autocast("cpu", flow.bfloat16, enabled=self._mode.mixed):
             return flow.nn.functional.cross_entropy(self._model(x), y)
 
     def _make_graph(self) -> Any:
         flow, model, optimizer = self._flow, self._model, self._optimizer
-        is_mixed = self._is_mixed
+        mode = self._mode
 
         class Train(flow.nn.Graph):  # type: ignore[name-defined,misc]
             def __init__(self) -> None:
                 super().__init__()
                 self.model = model
-                self.add_optimizer(optimizer)
-                if is_mixed:
+                if not mode.inference:
+                    self.add_optimizer(optimizer)
+                if mode.mixed:
                     self.config.enable_amp(True, dtype=flow.bfloat16)
 
             def build(self, x: Any, y: Any) -> Any:
                 loss = flow.nn.functional.cross_entropy(self.model(x), y)
-                loss.backward()
+                if not mode.inference:
+                    loss.backward()
                 return loss
 
         return Train()
 
     def step(self) -> Any:
+        if self._mode.inference:
+            with self._flow.no_grad():
+                return (self._graph or self._loss)(self._x, self._y)
         if self._graph is not None:
             return self._graph(self._x, self._y)
         loss = self._loss(self._x, self._y)
@@ -155,9 +173,9 @@ def mean_over_ranks(value: float, world_size: int) -> float:
     return float(total) / world_size
 
 
-def check(losses: dict[str, list[float]], name: str, is_mixed: bool) -> None:
-    want, following = losses["torch"], FOLLOWING if name in IMAGES else 1e-2 if is_mixed else 1e-4
-    first = 1e-3 if is_mixed else 1e-5
+def check(losses: dict[str, list[float]], name: str, mode: Mode) -> None:
+    want, following = losses["torch"], FOLLOWING if name in IMAGES else 1e-2 if mode.mixed else 1e-4
+    first = 1e-3 if mode.mixed else 1e-5
     for key, found in losses.items():
         is_same = np.allclose(found[0], want[0], rtol=first)
         if not (is_same and np.allclose(found, want, rtol=following)):
@@ -168,17 +186,17 @@ def first_losses(side: Any) -> list[float]:
     return [side.loss() for _ in range(CHECKED_STEPS)]
 
 
-def make_side(key: str, name: str, rank: int, world_size: int, is_mixed: bool) -> Any:
+def make_side(key: str, name: str, rank: int, world_size: int, mode: Mode) -> Any:
     """key: of OURS or THEIRS."""
     if key in THEIRS:
-        return Torch(name, rank, world_size, is_mixed, is_compiled=key == "compile")
-    return Ours(name, rank, world_size, is_mixed, "graph" if world_size > 1 else key)
+        return Torch(name, rank, world_size, mode, is_compiled=key == "compile")
+    return Ours(name, rank, world_size, mode, "graph" if world_size > 1 else key)
 
 
-def serve(key: str, name: str, is_mixed: bool) -> None:
+def serve(key: str, name: str, mode: Mode) -> None:
     """One side in a process of its own: prints the seconds of its first step and its first losses,
     then the seconds of each turn that it is asked for, by the clock and of this process."""
-    side = make_side(key, name, 0, 1, is_mixed)
+    side = make_side(key, name, 0, 1, mode)
     start = time.perf_counter()
     first = side.loss()
     taken = time.perf_counter() - start
@@ -196,10 +214,10 @@ def serve(key: str, name: str, is_mixed: bool) -> None:
 class Served:
     """The other end of `serve`."""
 
-    def __init__(self, key: str, name: str, threads: int, is_mixed: bool) -> None:
+    def __init__(self, key: str, name: str, threads: int, mode: Mode) -> None:
         counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
         command = [sys.executable, __file__, "--serve", key, "--models", name]
-        command += ["--mixed"] * is_mixed
+        command += [f"--{option}" for option, is_set in asdict(mode).items() if is_set]
         self._caches = tempfile.TemporaryDirectory()
         folders = ("TORCHINDUCTOR_CACHE_DIR", "ONEFLOW_PLAN_CACHE", "ONEFLOW_KERNEL_CACHE")
         caches = {folder: os.path.join(self._caches.name, folder) for folder in folders}
@@ -239,8 +257,8 @@ class Served:
 def measure_alone(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     threads = args.threads or os.cpu_count() or 1
     theirs = list(THEIRS)[: 1 + args.compile]
-    sides = {key: Served(key, name, threads, args.mixed) for key in (*OURS, *theirs)}
-    check({key: side.losses for key, side in sides.items()}, name, args.mixed)
+    sides = {key: Served(key, name, threads, mode_of(args)) for key in (*OURS, *theirs)}
+    check({key: side.losses for key, side in sides.items()}, name, mode_of(args))
     repeat = 1 if name in IMAGES else 5 if name in TEXTS else 50  # after a rest a step is slower
     clock: dict[str, list[float]] = {key: [] for key in sides}
     process: dict[str, list[float]] = {key: [] for key in sides}
@@ -274,15 +292,26 @@ def measure_alone(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 def measure_ranks(
     name: str, args: argparse.Namespace, rank: int, world_size: int
 ) -> list[dict[str, Any]]:
-    sides = {key: make_side(key, name, rank, world_size, args.mixed) for key in ("graph", "torch")}
+    sides = {
+        key: make_side(key, name, rank, world_size, mode_of(args)) for key in ("graph", "torch")
+    }
     losses = {key: first_losses(side) for key, side in sides.items()}
     losses["torch"] = [mean_over_ranks(v, world_size) for v in losses["torch"]]
-    check(losses, name, args.mixed)
+    check(losses, name, mode_of(args))
     repeat = 1 if name in TEXTS else 10
     times = in_turns({k: s.step for k, s in sides.items()}, args.rounds, repeat=repeat)
     theirs = f"torch DDP gloo, {world_size} ranks"
     row = {"model": name, "threads": 1, "ours": "graph", "theirs": theirs}
     return [row | paired(times, "graph", "torch")]
+
+
+def add_modes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mixed", action="store_true", help="products in bfloat16 (autocast)")
+    parser.add_argument("--inference", action="store_true", help="no gradients, model.eval()")
+
+
+def mode_of(args: argparse.Namespace) -> Mode:
+    return Mode(args.mixed, args.inference)
 
 
 def main() -> None:
@@ -291,7 +320,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=None, help="of both sides (1 with ranks)")
     parser.add_argument("--compile", action="store_true", help="torch.compile, too (needs g++)")
-    parser.add_argument("--mixed", action="store_true", help="products in bfloat16 (autocast)")
+    add_modes(parser)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -303,7 +332,7 @@ def main() -> None:
 
         torch.set_num_threads(args.threads or 1)
     if args.serve:
-        return serve(args.serve, args.models, args.mixed)
+        return serve(args.serve, args.models, mode_of(args))
     names = args.models.split(",")
     if world_size == 1:
         rows = [row for name in names for row in measure_alone(name, args)]

@@ -1,9 +1,8 @@
-"""Training steps of networks for images, and of an LSTM, beside PyTorch's eager mode and
-torch.compile.
+"""Training steps or inference of networks for images, and of an LSTM, beside PyTorch's eager mode
+and torch.compile.
 
     python benchmarks/vision_steps.py [--models resnet18,resnet18x96,resnet50,mobilenet,vit,swin]
-        [--rounds 9] [--threads 1] [--compile] [--mixed]
-        [--json FILE]
+        [--rounds 9] [--threads 1] [--compile] [--mixed] [--inference] [--json FILE]
 
 ResNet-18 and -50, MobileNet v3 (large), ViT-S/16, Swin-T (`vision_models.py`) with images of
 224 x 224, ResNet-18 also of 96 x 96, and the LSTM of `models.py`, measured as `train_step.py` does;
@@ -13,7 +12,7 @@ a turn is a step (five of the LSTM).
 from __future__ import annotations
 
 from measure import arguments, report
-from train_step import measure_alone
+from train_step import add_modes, measure_alone
 from vision_models import IMAGES
 
 
@@ -23,7 +22,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1, help="of both sides")
     parser.add_argument("--compile", action="store_true", help="torch.compile, too (needs g++)")
-    parser.add_argument("--mixed", action="store_true", help="in bfloat16 (autocast)")
+    add_modes(parser)
     args = parser.parse_args()
     rows = [row for name in args.models.split(",") for row in measure_alone(name, args)]
     report("training step beside torch", rows, args.json)

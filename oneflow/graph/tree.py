@@ -38,18 +38,23 @@ def flatten(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
 
 def map_tensors(tree: Tree, function: Callable[[Tensor], Any]) -> Any:
     """The same structure with every tensor replaced; other leaves stay."""
+    return map_leaves(tree, lambda x: function(x) if isinstance(x, Tensor) else x)
+
+
+def map_leaves(tree: Tree, function: Callable[[Any], Any]) -> Any:
+    """The same structure with every leaf replaced, but those of dataclasses without tensors."""
     if isinstance(tree, Tensor):
         return function(tree)
     if type(tree) not in PLAIN and (record := record_of(tree)) is not None:
         kind: Any = type(tree)
-        return kind(**map_tensors(record, function)) if tensors_of(record) else tree
+        return kind(**map_leaves(record, function)) if tensors_of(record) else function(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(map_tensors(item, function) for item in tree))
+        return type(tree)(*(map_leaves(item, function) for item in tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(map_tensors(item, function) for item in tree)
+        return type(tree)(map_leaves(item, function) for item in tree)
     if isinstance(tree, dict):
-        return type(tree)((key, map_tensors(item, function)) for key, item in tree.items())
-    return tree
+        return type(tree)((key, map_leaves(item, function)) for key, item in tree.items())
+    return function(tree)
 
 
 def tensors_of(tree: Tree) -> list[Tensor]:

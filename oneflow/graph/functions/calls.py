@@ -82,15 +82,16 @@ class CompiledCalls:
         if key in self._refused:
             return None
         plan = self._compiled.find(key)
+        kind = self._compiled.key(given, places, by_type=True) if plan is None else None
+        plan = plan or self._compiled.take_over(key, kind, given)
         if plan is not None:
             self._reused += 1
             return plan
-        kind = self._compiled.key(given, places, by_type=True)
         if self._tries[kind] >= TRIES:
             self._refused.add(key)
             return None
         try:
-            plan = self._compiled.add(key, given, places)
+            plan = self._compiled.add(key, kind, given, places)
         except Exception as error:
             if self._fullgraph:
                 raise

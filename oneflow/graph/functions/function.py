@@ -38,11 +38,17 @@ class CompiledFunction:
     def __init__(self, function: Callable[..., Any], size: int = 8) -> None:
         self._function, self._size = function, size
         self._plans: OrderedDict[Hashable, list[FunctionPlan]] = OrderedDict()
+        self._kinds: dict[FunctionPlan, Hashable] = {}
+        """The key of each plan in which objects of one type are alike."""
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         given = args, kwargs
         key = self.key(given)
-        return (self.find(key) or self.add(key, given)).run(given)
+        plan = self.find(key)
+        if plan is None:
+            kind = self.key(given, by_type=True)
+            plan = self.take_over(key, kind, given) or self.add(key, kind, given)
+        return plan.run(given)
 
     def find(self, key: Hashable) -> FunctionPlan | None:
         """The plan for calls of a kind, in the modes of now."""
@@ -50,6 +56,22 @@ class CompiledFunction:
             if plan.holds():
                 self._plans.move_to_end(key)
                 return plan
+        return None
+
+    def take_over(
+        self, key: Hashable, kind: Hashable, given: tuple[Any, ...]
+    ) -> FunctionPlan | None:
+        """The plan for calls of the same kind with other objects, from now on with those of (args,
+        kwargs), such as the cache of another text; None if there is none that can."""
+        for old, plans in self._plans.items():
+            for plan in plans if old != key else ():
+                if self._kinds[plan] == kind and plan.move(given):
+                    plans.remove(plan)
+                    if not plans:
+                        del self._plans[old]
+                    self._plans.setdefault(key, []).append(plan)
+                    self._plans.move_to_end(key)
+                    return plan
         return None
 
     def key(
@@ -76,18 +98,27 @@ class CompiledFunction:
             for plan in plans:
                 plan.close()
         self._plans.clear()
+        self._kinds.clear()
 
     def add(
-        self, key: Hashable, given: tuple[Any, ...], places: Sequence[Place] = ()
+        self,
+        key: Hashable,
+        kind: Hashable,
+        given: tuple[Any, ...],
+        places: Sequence[Place] = (),
     ) -> FunctionPlan:
-        """Trace and compile for calls like one of (args, kwargs). places: see `key`."""
+        """Trace and compile for calls like one of (args, kwargs). kind: the key by types.  places:
+        see `key`."""
         plan = FunctionPlan(self._function, given, places)
+        self._kinds[plan] = kind
         plans = self._plans.setdefault(key, [])
         plans.append(plan)
         self._plans.move_to_end(key)
         while sum(map(len, self._plans.values())) > self._size:
             oldest = next(iter(self._plans))
-            self._plans[oldest].pop(0).close()
+            left = self._plans[oldest].pop(0)
+            left.close()
+            del self._kinds[left]
             if not self._plans[oldest]:
                 del self._plans[oldest]
         return plan

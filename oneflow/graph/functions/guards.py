@@ -14,6 +14,7 @@ import random
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import partial
 from itertools import chain
 from operator import attrgetter, contains, getitem, is_
@@ -38,7 +39,7 @@ Container: TypeAlias = "list[object] | dict[object, object] | set[object]"
 class Guards:
     """The state that a function, called with such (args, kwargs), reads besides them."""
 
-    def __init__(self, function: Callable[..., Any], given: object) -> None:
+    def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self._seen: dict[int, object] = {}
         self._names: set[str] = set()
         self._entries: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any, str]] = {}
@@ -51,7 +52,7 @@ class Guards:
         self._spaces: list[types.ModuleType] = []
         self._drawn = random.getstate(), _numpy_state()
         self._same: _Same | None = None
-        self.add([function, given])
+        self.add([function, *given[0], *given[1].values()])
 
     def add(self, found: Iterable[object]) -> None:
         """Guard more things, as they are now."""
@@ -90,6 +91,21 @@ class Guards:
             return False
         self._same = _Same(self._entries.values(), self._cells, self._lists)
         return True
+
+    def moved(self, of: Callable[[Any], Any]) -> Guards:
+        """The same guards of other objects.   of: the one that stands for an object."""
+        other = copy(self)
+        other._same = None
+        other._seen = {id(x): x for x in map(of, self._seen.values())}
+        other._entries = {
+            (id(of(d)), name): (of(d), name, of(value), place)
+            for d, name, value, place in self._entries.values()
+        }
+        other._cells = [(cell, of(value), place) for cell, value, place in self._cells]
+        other._lists = [(of(x), list(map(of, items)), place) for x, items, place in self._lists]
+        other._empty = list(map(of, self._empty))
+        other._objects = [(of(d), kind, place) for d, kind, place in self._objects]
+        return other
 
     def change(self) -> str | None:
         """The first thing that is not as it was, or random numbers drawn since, in words."""

@@ -19,6 +19,7 @@ from oneflow.graph.compiling import (
 )
 from oneflow.graph.functions.backward import BackwardPlan
 from oneflow.graph.functions.guards import Guards
+from oneflow.graph.functions.likeness import Likeness
 from oneflow.graph.functions.traces import (
     Call,
     Detached,
@@ -32,7 +33,7 @@ from oneflow.graph.functions.traces import (
 from oneflow.graph.functions.two_passes import cut
 from oneflow.graph.laying_out import lend, take_layouts
 from oneflow.graph.spec import GraphSpec
-from oneflow.graph.tree import flatten, map_tensors, tensors_of
+from oneflow.graph.tree import flatten, map_leaves, map_tensors, tensors_of
 from oneflow.tensor.gate import NOTHING, Place
 from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tape import record_call
@@ -53,8 +54,8 @@ class FunctionPlan:
         spec, call, built = self._traced(Call(function, places), given)
         self.name = spec.name
         trace, passes = built.trace, cut(built.trace.graph, len(call.outputs))
-        self._held = [x for _, x in flatten(given) if not isinstance(x, Tensor)]
-        self._held += surroundings(function)  # an identity in the key stays that of one object
+        self._given = _objects(given)
+        self._held = [*surroundings(function)]  # an identity in the key stays that of one object
         self._routes, self._targets = call.routes, call.targets
         self._wanted = call.wanted if call.targets else []
         self._variables = trace.variables
@@ -112,6 +113,25 @@ class FunctionPlan:
             if not self._modes.hold():
                 return False
             self._switches = switches.count
+        return True
+
+    def move(self, given: tuple[Any, ...]) -> bool:
+        """Serve calls with other objects than before, if they have the structure of those: whether
+        that is so. Plans without a backward pass can."""
+        likeness, objects = Likeness(), _objects(given)
+        if self._wanted or not likeness.find(self._given, objects):
+            return False
+        guards = self._guards.moved(likeness.of)
+        pairs = [(name, x, likeness.in_place_of(x)) for name, x in self._variables.items()]
+        others = {name: y for name, x, y in pairs if y is not x}
+        if not guards.hold():
+            return False
+        bound = self._forward.bound.plan.graph.variables
+        self._forward.rebind({name: lend(x) for name, x in others.items() if name in bound})
+        self._variables.update(others)
+        self._guards, self._given = guards, objects
+        self._routes = [x if isinstance(x, int) else likeness.of(x) for x in self._routes]
+        self._returned = map_leaves(self._returned, likeness.of)
         return True
 
     def close(self) -> None:
@@ -179,6 +199,11 @@ class FunctionPlan:
         return compile_and_bind(
             graph, self._config, lambda plan: take_layouts(plan, variables, {}), self._index
         )
+
+
+def _objects(given: tuple[Any, ...]) -> list[Any]:
+    """The arguments that are no tensors."""
+    return [x for _, x in flatten(given) if not isinstance(x, Tensor)]
 
 
 def _blank(x: Tensor) -> Tensor:

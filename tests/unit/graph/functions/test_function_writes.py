@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,64 @@ def test_tensors_of_an_object_that_is_given_are_written_where_they_lie() -> None
                 own.rows.mul_(2), other.rows.mul_(2)
     np.testing.assert_array_equal(own.rows.numpy(), other.rows.numpy())
     assert compiled.calls._made == 1
+
+
+class Layers:
+    """Caches in a list, as those of the layers of a model, and a number that is read."""
+
+    def __init__(self, lib: Any, size: int = 2, gain: float = 2.0) -> None:
+        self.parts, self.gain = [Cache(lib) for _ in range(size)], gain
+
+
+def through(row: Any, layers: Layers) -> Any:
+    lib: Any = flow if isinstance(row, flow.Tensor) else torch
+    for part in layers.parts:
+        row = part.append(lib, row).sum(1, keepdim=True) * layers.gain
+    return {"row": row, "layers": layers}
+
+
+def test_a_plan_serves_other_objects_of_one_structure_and_writes_to_their_tensors() -> None:
+    compiled = flow.compile(through, fullgraph=True)
+    texts = [(Layers(flow), Layers(torch)) for _ in range(3)]
+    turns = [0] * 3 + [1] * 3 + [2, 0, 2, 1]
+    with flow.no_grad():
+        for i, turn in enumerate(turns):
+            own, other = texts[turn]
+            row = ROWS[i % len(ROWS)]
+            made = compiled(flow.tensor(row), own)
+            assert made["layers"] is own
+            wanted = through(torch.tensor(row), other)
+            np.testing.assert_allclose(made["row"].numpy(), wanted["row"].numpy(), rtol=1e-5)
+            for mine, theirs in texts:
+                for a, b in zip(mine.parts, theirs.parts, strict=True):
+                    np.testing.assert_allclose(a.rows.numpy(), b.rows.numpy(), rtol=1e-5)
+                    assert a.length.item() == b.length.item()
+    assert compiled.calls._made == 1
+
+
+def _with_shared_memory() -> Layers:
+    layers = Layers(flow)
+    layers.parts[1].rows = layers.parts[0].rows
+    return layers
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Layers(flow, gain=3.0), lambda: Layers(flow, 3), _with_shared_memory],
+)
+def test_an_object_that_differs_in_what_is_read_gets_a_plan_of_its_own(
+    make: Callable[[], Layers],
+) -> None:
+    compiled, other = flow.compile(through), make()
+    row = flow.tensor(ROWS[0])
+    with flow.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotCompiledWarning)
+        compiled(row, Layers(flow))
+        wanted = through(row, make())["row"]
+        np.testing.assert_allclose(compiled(row, other)["row"].numpy(), wanted.numpy(), rtol=1e-6)
+        assert [part.length.item() for part in other.parts] == [1] * len(other.parts)
+        again = compiled(row, Layers(flow))["row"]
+        np.testing.assert_allclose(again.numpy(), through(row, Layers(flow))["row"].numpy())
 
 
 def test_a_tensor_outside_is_written_as_the_function_itself_writes() -> None:

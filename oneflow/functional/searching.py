@@ -40,6 +40,7 @@ from oneflow.functional.shaping import (
     reshape,
     stretched,
 )
+from oneflow.kernels.array import Array
 from oneflow.ops import compare, slicing, unary
 from oneflow.ops import gather as ops
 from oneflow.ops import sort as sort_ops
@@ -454,8 +455,12 @@ def unique(
     """
     needs_data(input, "unique()", KEEP_SHAPE)
     at = None if dim is None else one_dim(dim, input.ndim, "unique")
-    values, inverse, counts = np.unique(
-        input.numpy(), return_inverse=True, return_counts=True, axis=at, equal_nan=False
+    values, inverse, counts = (
+        _unique(input)
+        if at is None
+        else np.unique(
+            input.numpy(), return_inverse=True, return_counts=True, axis=at, equal_nan=False
+        )
     )
     kind = np.int64 if dtype is None else dtype_of(dtype).np
     result = [as_type(_from_values(values, input), input.meta.dtype)]
@@ -465,6 +470,19 @@ def unique(
     if return_counts:
         result.append(_from_values(counts.astype(kind), input))
     return result[0] if len(result) == 1 else tuple(result)
+
+
+def _unique(input: Tensor) -> tuple[Array, Array, Array]:
+    """The different elements in ascending order, the place of each element among them, and their
+    counts."""
+    ordered, places = sort_ops.sort(reshape(input.detach(), (-1,)), dim=0)
+    values = ordered.numpy()
+    is_new = np.ones(values.shape, bool)
+    np.not_equal(values[1:], values[:-1], out=is_new[1:])
+    begins = np.flatnonzero(is_new)
+    inverse = np.empty(values.shape, np.int64)
+    inverse[places.numpy()] = np.cumsum(is_new) - 1
+    return values[begins], inverse, np.diff(begins, append=values.size)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None = None) -> Tensor:

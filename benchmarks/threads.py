@@ -129,6 +129,11 @@ def others() -> Iterator[Case]:
     yield kernel("sums", "running", "cumsum", wide, dim=1)
     yield kernel("sort", "sort", "sort", logits, dim=1, descending=False)
     yield kernel("sort", "topk", "topk", logits, k=10, dim=1, largest=True)
+    yield kernel("sort", "sort of one row", "sort", logits.reshape(-1), dim=0, descending=False)
+    way = {"mode": "linear", "factor": 0.0, "align_corners": False, "antialias": False}
+    for label, dim in (("rows", 2), ("columns", 3)):
+        yield kernel("resize", f"{label} of 112 to 224", "resize", image, dim=dim, size=224, **way)
+    yield kernel("resize", "means of areas", "adaptive_avg_pool", image, output_size=(50, 50))
     for label, rows in (("8 K", 32), ("64 K", 256)):
         x = normal(rows, 256)
         yield kernel("small", f"gelu of {label}", "gelu", x, approximate="none")

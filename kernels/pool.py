@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
-from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,15 +15,25 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule, at
-from oneflow.kernels.registry import compute_in_float32, fused_kernel, kernel
+from oneflow.kernels.neighbours import (
+    Neighbours,
+    add_up,
+    blend_dim,
+    blend_work,
+    has_work,
+    neighbours,
+    neighbours_of,
+    resized,
+)
+from oneflow.kernels.registry import Workspace, compute_in_float32, fused_kernel, kernel
 from oneflow.ops.conv import Sizes
-from oneflow.ops.pool import AvgPool, AvgWindow, MaxPool, MaxWindow
+from oneflow.ops.pool import AdaptiveAvgPool, AvgPool, AvgWindow, MaxPool, MaxWindow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from oneflow.kernels.expressions.planes import Window
-    from oneflow.ops.pool import Cells
+    from oneflow.ops.pool import Cells, Way
 
 
 compute_in_float32(
@@ -32,6 +42,8 @@ compute_in_float32(
     "avg_pool_grad",
     "adaptive_avg_pool",
     "adaptive_avg_pool_grad",
+    "resize",
+    "resize_grad",
     "roi_align",
     "roi_align_grad",
 )
@@ -244,33 +256,138 @@ def avg_pool_grad(
     d_x[...] = _inside(padded, spatial, window["padding"])
 
 
-def _adaptive_windows(
-    spatial: Sizes, positions: Sizes
-) -> Iterator[tuple[Sizes, tuple[slice, ...]]]:
-    """(position, slices of its window) for every output position."""
-    cuts = [
-        [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
-        for size, n in zip(spatial, positions, strict=True)
-    ]
-    for position in product(*map(range, positions)):
-        yield position, tuple(along[i] for along, i in zip(cuts, position, strict=True))
+# ---- adaptive means: one dim after the other -----------------------------------------------------
 
 
-@kernel("adaptive_avg_pool")
-def adaptive_avg_pool(xp: ArrayModule, out: Array, x: Array, *, output_size: Sizes) -> None:
-    dims = tuple(range(2, x.ndim))
-    for position, window in _adaptive_windows(x.shape[2:], out.shape[2:]):
-        xp.mean(x[at(..., *window)], axis=dims, out=out[at(..., *position)])
+@lru_cache(maxsize=256)
+def _averaged(old: int, new: int, is_back: bool, dtype: np.dtype[Any]) -> Neighbours:
+    """The elements of a dim that each window of an adaptive pooling averages."""
+    table = np.zeros((old, new))
+    for i in range(new):
+        cut = slice(i * old // new, -(-(i + 1) * old // new))
+        table[cut, i] = 1 / (cut.stop - cut.start)
+    return neighbours_of(table.T if is_back else table, dtype)
 
 
-@kernel("adaptive_avg_pool_grad")
-def adaptive_avg_pool_grad(xp: ArrayModule, d_x: Array, d_out: Array, *, spatial: Sizes) -> None:
-    d_x[...] = 0
-    ones = (1,) * len(d_x.shape[2:])
-    for position, window in _adaptive_windows(d_x.shape[2:], d_out.shape[2:]):
-        size = prod(cut.stop - cut.start for cut in window)
-        share = d_out[at(..., *position)] / size
-        d_x[at(..., *window)] += share.reshape(*share.shape, *ones)
+Memory = Callable[[TensorType, int, int], tuple[TensorType, ...]]
+"""Types of the memory of a pass over a dim, which then has another size."""
+
+
+def _dims_work(x: TensorType, sizes: Sizes, memory: Memory) -> tuple[TensorType, ...]:
+    """Types of the results of all dims but the last, and of the memory that the passes need."""
+    found: list[TensorType] = []
+    for dim, size in enumerate(sizes, 2):
+        own = memory(x, dim, size)
+        x = resized(x, dim, size)
+        found += [*([x] if dim < x.ndim - 1 else []), *own]
+    return tuple(found)
+
+
+def _mean_work(memory: Memory) -> Workspace:
+    return lambda types, attrs: _dims_work(
+        types[0], AdaptiveAvgPool.infer(types[0], **attrs).shape[2:], memory
+    )
+
+
+def _share_work(memory: Memory) -> Workspace:
+    return lambda types, attrs: _dims_work(types[0], attrs["spatial"], memory)
+
+
+def _term(x: TensorType, dim: int, size: int) -> tuple[TensorType, ...]:
+    return (resized(x, dim, size),)
+
+
+def _dim_by_dim(xp: ArrayModule, out: Array, x: Array, work: tuple[Array, ...], *,
+                is_back: bool, is_fused: bool = False) -> None:  # fmt: skip
+    """Means over windows of all spatial dims, or (is_back) their shares."""
+    spare = iter(work)
+    for dim in range(2, x.ndim):
+        sizes = x.shape[dim], out.shape[dim]
+        means = _averaged(*(sizes[::-1] if is_back else sizes), is_back, x.dtype)
+        target = next(spare) if dim < x.ndim - 1 else out
+        if is_fused:
+            blend_dim(target, x, dim, means, *([next(spare)] if has_work(x.shape, dim) else []))
+        else:
+            add_up(xp, target, x, next(spare), dim, means)
+        x = target
+
+
+@kernel("adaptive_avg_pool", workspace=_mean_work(_term))
+def adaptive_avg_pool(
+    xp: ArrayModule, out: Array, x: Array, *work: Array, output_size: Sizes
+) -> None:
+    _dim_by_dim(xp, out, x, work, is_back=False)
+
+
+@kernel("adaptive_avg_pool_grad", workspace=_share_work(_term))
+def adaptive_avg_pool_grad(
+    xp: ArrayModule, d_x: Array, d_out: Array, *work: Array, spatial: Sizes
+) -> None:
+    _dim_by_dim(xp, d_x, d_out, work, is_back=True)
+
+
+@fused_kernel("adaptive_avg_pool", workspace=_mean_work(blend_work))
+def adaptive_avg_pool_fused(
+    xp: ArrayModule, out: Array, x: Array, *work: Array, output_size: Sizes
+) -> None:
+    _dim_by_dim(xp, out, x, work, is_back=False, is_fused=True)
+
+
+@fused_kernel("adaptive_avg_pool_grad", workspace=_share_work(blend_work))
+def adaptive_avg_pool_grad_fused(
+    xp: ArrayModule, d_x: Array, d_out: Array, *work: Array, spatial: Sizes
+) -> None:
+    _dim_by_dim(xp, d_x, d_out, work, is_back=True, is_fused=True)
+
+
+# ---- one dim resized -----------------------------------------------------------------------------
+
+
+def _forward(x: Array, out: Array, dim: int, way: Way) -> Neighbours:
+    return neighbours(x.shape[dim], out.shape[dim], False, x.dtype, tuple(way.items()))
+
+
+def _backward(d: Array, d_x: Array, dim: int, way: Way) -> Neighbours:
+    return neighbours(d_x.shape[dim], d.shape[dim], True, d.dtype, tuple(way.items()))
+
+
+def _terms(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """One neighbour of all places."""
+    return (resized(types[0], attrs["dim"], attrs["size"]),)
+
+
+@kernel("resize", workspace=_terms)
+def resize(
+    xp: ArrayModule, out: Array, x: Array, term: Array, *, dim: int, size: int,
+    **way: Unpack[Way],
+) -> None:  # fmt: skip
+    add_up(xp, out, x, term, dim, _forward(x, out, dim, way))
+
+
+@kernel("resize_grad", workspace=_terms)
+def resize_grad(
+    xp: ArrayModule, d_x: Array, d: Array, term: Array, *, dim: int, size: int,
+    **way: Unpack[Way],
+) -> None:  # fmt: skip
+    add_up(xp, d_x, d, term, dim, _backward(d, d_x, dim, way))
+
+
+def _blend_work(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    return blend_work(types[0], attrs["dim"], attrs["size"])
+
+
+@fused_kernel("resize", workspace=_blend_work)
+def resize_fused(
+    xp: ArrayModule, out: Array, x: Array, *work: Array, dim: int, size: int, **way: Unpack[Way]
+) -> None:
+    blend_dim(out, x, dim, _forward(x, out, dim, way), *work)
+
+
+@fused_kernel("resize_grad", workspace=_blend_work)
+def resize_grad_fused(
+    xp: ArrayModule, d_x: Array, d: Array, *work: Array, dim: int, size: int, **way: Unpack[Way]
+) -> None:
+    blend_dim(d_x, d, dim, _backward(d, d_x, dim, way), *work)
 
 
 # ---- float32 planes on a CPU: one visit, no padded copy ------------------------------------------

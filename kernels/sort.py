@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from math import prod
 from types import ModuleType
 
@@ -56,9 +57,7 @@ def topk(
 
 def _ordering() -> ModuleType:
     """Machine code for rows; llvmlite takes a moment to import."""
-    from oneflow.kernels.expressions import ordering
-
-    return ordering
+    return import_module("oneflow.kernels.expressions.ordering")
 
 
 def _row_work(types: Types, attrs: Attrs) -> Types:

@@ -10,7 +10,6 @@ import numpy as np
 
 from oneflow.core.dtype import float64, uint8
 from oneflow.core.errors import ArgumentError, DTypeError
-from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, one_dim, spatial_sizes
 from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
@@ -18,7 +17,8 @@ from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import reshape
 from oneflow.kernels.array import Array
-from oneflow.ops.pool import adaptive_avg_pool
+from oneflow.kernels.neighbours import weights
+from oneflow.ops.pool import Way, adaptive_avg_pool, resize
 from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.views import apart
 
@@ -77,14 +77,36 @@ def interpolate(
     x = input
     # Rows before columns: bytes are rounded after each, and PyTorch takes them in this order.
     for k, (n, factor) in reversed([*enumerate(zip(wanted, factors, strict=True))]):
-        if mode.startswith("nearest"):
-            x = _nearest(x, k + 2, n, factor, 0.5 if mode == "nearest-exact" else 0.0)
+        old, way = x.meta.shape[k + 2], _way(mode, factor, bool(align_corners), antialias)
+        if mode == "nearest" and n == 2 * old:
+            way["factor"] = 0.0
+        if _stays(old, n, way):
+            continue
+        if is_picture:
+            x = _bytes_times(x, k + 2, weights(old, n, **way))
+        elif dtype.is_floating_point:
+            x = resize(x, dim=k + 2, size=n, **way)
         else:
-            form = _antialiased if antialias else _interpolated
-            table = form(x.meta.shape[k + 2], n, factor, bool(align_corners), mode == "bicubic")
-            times = _bytes_times if is_picture else _times
-            x = x if table is None else times(x, k + 2, table)
+            x = index_select(x, k + 2, beside(x, weights(old, n, **way).argmax(0)))
     return apart(x, input)
+
+
+def _way(mode: str, factor: float | None, align_corners: bool, antialias: bool) -> Way:
+    kind = mode if mode.startswith("nearest") else "cubic" if mode == "bicubic" else "linear"
+    is_near = kind.startswith("nearest")
+    return Way(
+        mode=kind, factor=float(factor or 0), align_corners=align_corners and not is_near,
+        antialias=antialias,
+    )  # fmt: skip
+
+
+def _stays(old: int, size: int, way: Way) -> bool:
+    """Whether all stays as it is. As in PyTorch, lines between places do so for each dim that keeps
+    its size, whatever its factor."""
+    if size != old or way["antialias"]:
+        return False
+    is_free = way["align_corners"] or way["mode"] in ("linear", "nearest")
+    return is_free or way["factor"] in (0.0, 1.0)
 
 
 upsample = interpolate
@@ -100,68 +122,6 @@ def _wanted(
     many = scale_factor if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
     wanted = [math.floor(n * f) for n, f in zip(x.meta.shape[2:], many, strict=True)]
     return wanted, [None] * ndim if recompute else list(many)
-
-
-def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float) -> Tensor:
-    """Pick the nearest elements along a dim.  middle: 0.5 looks from the middle of each place, 0.0
-    from its beginning.
-    """
-    old = x.meta.shape[dim]
-    if size == old and (not middle or factor in (None, 1)):
-        return x
-    scale = _scale(old, size, None if size == 2 * old and not middle else factor, False)
-    places = np.minimum(np.floor((np.arange(size) + middle) * scale).astype(np.int64), old - 1)
-    return index_select(x, dim, beside(x, places))
-
-
-def _interpolated(
-    old: int, size: int, factor: float | None, align_corners: bool, cubic: bool
-) -> Array | None:
-    """Weights (old, size), of two places each, or of four if cubic; None: all stays as it is. As
-    in PyTorch, lines between places do so for each dim that keeps its size, whatever its factor.
-    """
-    if size == old and (align_corners or not cubic or factor in (None, 1)):
-        return None
-    spots = np.arange(size) * _scale(old, size, factor, align_corners)
-    if not align_corners:
-        spots = (np.arange(size) + 0.5) * _scale(old, size, factor, False) - 0.5
-        spots = spots if cubic else np.maximum(spots, 0.0)
-    first = np.floor(spots).astype(np.int64)
-    gap = spots - first
-    weights = np.zeros((old, size))
-    for offset, share in cubic_weights(gap) if cubic else ((0, 1 - gap), (1, gap)):
-        np.add.at(weights, (np.clip(first + offset, 0, old - 1), np.arange(size)), share)
-    return weights
-
-
-def _scale(old: int, size: int, factor: float | None, align_corners: bool) -> float:
-    """Old places per new one."""
-    if align_corners:
-        return (old - 1) / (size - 1) if size > 1 else 0.0
-    return old / size if factor is None else 1 / factor
-
-
-def _antialiased(
-    old: int, size: int, factor: float | None, align_corners: bool, cubic: bool
-) -> Array:
-    """Weights (old, size): a triangle, or a cubic of slope -1/2, as wide as the places it covers,
-    cut at the borders.
-    """
-    scale = _scale(old, size, factor, align_corners)
-    wide, reach = max(scale, 1.0), 2.0 if cubic else 1.0
-    middle = scale * (np.arange(size) + 0.5)
-    low = np.maximum((middle - reach * wide + 0.5).astype(np.int64), 0)
-    high = np.minimum((middle + reach * wide + 0.5).astype(np.int64), old)
-    place = np.arange(old)[:, None]
-    far = np.abs((place - middle + 0.5) / wide)
-    if cubic:
-        near = (1.5 * far - 2.5) * far * far + 1
-        weights = np.where(far < 1, near, ((-0.5 * far + 2.5) * far - 4) * far + 2)
-    else:
-        weights = 1 - far
-    weights = np.where((far < reach) & (place >= low) & (place < high), weights, 0.0)
-    normalized: Array = weights / weights.sum(0)
-    return normalized
 
 
 def _times(x: Tensor, dim: int, weights: Array) -> Tensor:

@@ -13,13 +13,13 @@ import numpy as np
 from oneflow.core.dtype import float32, float64, int64
 from oneflow.core.errors import ArgumentError, ShapeError
 from oneflow.functional.arithmetic import add, div, fmod, mul, sub
-from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import expand, reshape, unsqueeze
+from oneflow.kernels.cubic import cubic_weights
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import pool, unary
 from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data

@@ -1,5 +1,5 @@
-"""Pooling over 1, 2 or 3 spatial dims: maximum, average, and average to a given output size; and
-RoIAlign, which averages the cells of boxes (He et al., arXiv:1703.06870)."""
+"""Pooling over 1, 2 or 3 spatial dims: maximum, average, and average to a given output size;
+RoIAlign, which averages the cells of boxes (He et al., arXiv:1703.06870); resizing of one dim."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float, require_shape
+from oneflow.ops.checks import require_dim, require_float, require_shape
 from oneflow.ops.conv import Sizes, check_spatial
 from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape
@@ -428,3 +428,79 @@ class RoiAlignGrad(Op):
 
 
 roi_align_grad = declare(RoiAlignGrad)
+
+
+# ---- one dim resized -----------------------------------------------------------------------------
+
+
+class Way(TypedDict):
+    """The way in which a dim is resized.
+
+    mode: nearest, nearest-exact, linear or cubic. factor: of the sizes, or 0 for that of the sizes
+    themselves. antialias: where the result is smaller, weights reach over all that a place stands
+    for.
+    """
+
+    mode: str
+    factor: float
+    align_corners: bool
+    antialias: bool
+
+
+class _AlongDim(Op):
+    """The common part of both directions."""
+
+    precision = "follow"
+
+    @staticmethod
+    def sbp(x: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
+        others = [i for i in range(x.ndim) if i != dim]
+        return [
+            *(SbpSignature((Split(i),), (Split(i),)) for i in others),
+            SbpSignature((PARTIAL,), (PARTIAL,)),
+        ]
+
+
+def _resized(name: str, x: Operand, dim: int, size: int) -> TensorType:
+    require_float(name, x)
+    require_dim(name, x, dim)
+    return x.meta.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :]))
+
+
+class Resize(_AlongDim):
+    """out: x with `size` places along `dim`, each a weighted sum of neighbours in x."""
+
+    name = "resize"
+
+    @staticmethod
+    def infer(x: Operand, *, dim: int, size: int, **way: Unpack[Way]) -> TensorType:
+        return _resized("resize", x, dim, size)
+
+    @staticmethod
+    def grad(
+        d: Tensor, x: Tensor, out: Tensor, *, dim: int, size: int, **way: Unpack[Way]
+    ) -> Gradients:
+        return (lambda: resize_grad(d, dim=dim, size=x.meta.shape[dim], **way),)
+
+
+resize = declare(Resize)
+
+
+class ResizeGrad(_AlongDim):
+    """d_x, with `size` places along `dim`: each d is added to what `resize` reads, by its
+    weights."""
+
+    name = "resize_grad"
+
+    @staticmethod
+    def infer(d: Operand, *, dim: int, size: int, **way: Unpack[Way]) -> TensorType:
+        return _resized("resize_grad", d, dim, size)
+
+    @staticmethod
+    def grad(
+        dd: Tensor, d: Tensor, d_x: Tensor, *, dim: int, size: int, **way: Unpack[Way]
+    ) -> Gradients:
+        return (lambda: resize(dd, dim=dim, size=d.meta.shape[dim], **way),)
+
+
+resize_grad = declare(ResizeGrad)

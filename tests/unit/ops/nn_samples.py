@@ -570,6 +570,37 @@ def _pool_samples() -> list[Sample]:
     return result
 
 
+def _resize_samples() -> list[Sample]:
+    result = []
+    for mode, corners, dim, size in (
+        ("nearest", False, 2, 3), ("linear", True, 1, 9), ("linear", False, 2, 11),
+    ):  # fmt: skip
+        way = {"mode": mode, "factor": 0.0, "align_corners": corners, "antialias": False}
+        x = normal(4, 5, 6)
+        result.append(Sample("resize", (x,), {"dim": dim, "size": size, **way}, _resized))
+        d = normal(4, *(9, 6) if dim == 1 else (5, size), seed=1)
+        attrs = {"dim": dim, "size": x.shape[dim], **way}
+        result.append(Sample("resize_grad", (d,), attrs, _resized_back))
+    return result
+
+
+def _resized(x: Array, *, dim: int, size: int, mode: str, align_corners: bool, **_: Any) -> Array:
+    """Lines between the places of a dim, or the nearest places."""
+    old = x.shape[dim]
+    if mode == "nearest":
+        return x.take([i * old // size for i in range(size)], dim)
+    spots = np.linspace(0, old - 1, size)
+    if not align_corners:
+        spots = (np.arange(size) + 0.5) * old / size - 0.5
+    return np.apply_along_axis(lambda line: np.interp(spots, range(old), line), dim, x)
+
+
+def _resized_back(d: Array, *, dim: int, size: int, **way: Any) -> Array:
+    """The transpose of `_resized`, by the results of unit vectors."""
+    table = _resized(np.eye(size), dim=1, size=d.shape[dim], **way)
+    return np.moveaxis(np.tensordot(d, table, (dim, 1)), -1, dim)
+
+
 def _adaptive(x: Array, output_size: Any) -> Array:
     out = np.zeros((*x.shape[:2], *output_size))
     for at in product(*map(range, output_size)):
@@ -589,5 +620,6 @@ NN_SAMPLES: list[Sample] = [
     *_elementwise_samples(),
     *_conv_samples(),
     *_pool_samples(),
+    *_resize_samples(),
     *update_samples(),
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oneflow.actors.messages import (
     KERNEL_DONE,
@@ -70,13 +71,29 @@ class Output:
     begins: bool = True
 
 
+class Act(NamedTuple):
+    """An act with certain slots. It is made once, at the first act with them.
+
+    launch: starts it.  effects: of its end.  filled: readers of an output, a slot that the act
+    completes, and how many will read it.  unread: an output and a slot of it that nobody reads.
+    """
+
+    launch: tuple[Launch]
+    effects: tuple[Effect, ...]
+    filled: tuple[tuple[list[int], int, int], ...]
+    unread: tuple[tuple[int, int], ...]
+
+
+NO_ACT = Act((Launch((), ()),), (), (), ())
+
+
 class Actor:
     """See the top of this file. `handle` is the only way an actor changes."""
 
     __slots__ = (
-        "_before_last", "_holds", "_inplace", "_last", "_launches", "_most_slots", "_num_inputs",
-        "_num_outputs", "_passes_on", "_third_last", "acts", "arrived", "free", "in_slots",
-        "inputs", "missing", "name", "out_slots", "outputs", "quota", "readers", "running",
+        "_act", "_acts", "_before_last", "_in_slots", "_is_plain", "_last", "_most_slots",
+        "_out_slots", "_passes_on", "_per_input", "_third_last", "acts", "arrived", "free",
+        "full", "inputs", "lacking", "missing", "name", "outputs", "quota", "readers", "running",
         "short",
     )  # fmt: skip
 
@@ -89,22 +106,24 @@ class Actor:
             [*range(len(o.publish))] if o.inplace < 0 and o.begins else [] for o in outputs
         ]
         self.readers = [[0] * len(o.publish) for o in outputs]
-        self.in_slots = [-1] * len(self.inputs)
-        self.out_slots = [-1] * len(self.outputs)
-        self._launches: dict[int, tuple[Effect, ...]] = {}
+        self._in_slots = [-1] * len(self.inputs)
+        self._out_slots = [-1] * len(self.outputs)
+        self._acts: dict[int, Act] = {}
+        self._act = NO_ACT
         slots = [o.publish for o in outputs], [i.free for i in inputs]
         self._most_slots = max((len(x) for some in slots for x in some), default=1)
-        self._num_inputs, self._num_outputs = len(self.inputs), len(self.outputs)
-        self._inplace = [o.inplace for o in outputs]
-        self._passes_on = [o.inplace >= 0 or bool(o.grants) for o in outputs]
-        self._holds = [any(o.inplace == i for o in outputs) for i in range(len(inputs))]
+        self._per_input = tuple(i.acts_per_item for i in inputs)
+        self._is_plain = tuple(o.acts_per_item == 1 and o.inplace < 0 for o in outputs)
+        self._passes_on = tuple(o.inplace >= 0 or bool(o.grants) for o in outputs)
         self.acts = 0
         self.quota = 0
         self.running = False
-        self.missing = len(self.inputs)
-        """Channels without an item."""
-        self.short = sum(o.inplace < 0 and not o.begins for o in outputs)
-        """Outputs (not in place) without a free slot."""
+        self.lacking = [True] * len(self.inputs)
+        """A flag for each channel: it has no item for the next act."""
+        self.full = [o.inplace < 0 and not o.begins for o in outputs]
+        """A flag for each output, never set of one in place: it has no slot for the next act."""
+        self.missing, self.short = len(self.inputs), sum(self.full)
+        """Number of flags set."""
         self._last: Message | None = None
         self._before_last: Message | None = None
         self._third_last: Message | None = None
@@ -128,32 +147,36 @@ class Actor:
         self._last = message
         if type(message) is Ready:
             channel = message.channel
-            if not 0 <= channel < self._num_inputs:
-                raise self._refuse(message)
-            queue = self.arrived[channel]
-            if not queue and self.in_slots[channel] < 0:
+            try:
+                self.arrived[channel].append(message.slot)
+            except IndexError:
+                raise self._refuse(message) from None
+            if self.lacking[channel]:
+                self.lacking[channel] = False
                 self.missing -= 1
-            queue.append(message.slot)
         elif type(message) is Freed:
             output, slot = message.output, message.slot
-            if not (0 <= output < self._num_outputs and self.readers[output][slot] > 0):
+            try:
+                readers = self.readers[output]
+                left = readers[slot] - 1
+            except IndexError:
+                left = -1
+            if left < 0:
                 raise self._refuse(message)
-            readers = self.readers[output]
-            readers[slot] -= 1
-            if readers[slot]:
+            readers[slot] = left
+            if left:
                 return NOTHING
             if self._passes_on[output]:
                 return (self._passed_on(output, slot),)
-            free = self.free[output]
-            if not free and self.out_slots[output] < 0:
+            self.free[output].append(slot)
+            if self.full[output]:
+                self.full[output] = False
                 self.short -= 1
-            free.append(slot)
         elif type(message) is Granted:
             output = message.output
-            if not (0 <= output < self._num_outputs and self.outputs[output].grants):
+            if output >= len(self.outputs) or not self.outputs[output].grants:
                 raise self._refuse(message)
-            self.short -= 1  # it has one slot at most
-            self.free[output].append(message.slot)
+            self._put_back(output, message.slot)
         elif type(message) is KernelDone and self.running:
             return self.done()
         else:
@@ -171,34 +194,85 @@ class Actor:
 
     # ---- acting ----------------------------------------------------------------------------------
 
-    def _launch(self) -> Sequence[Effect]:
-        """Takes the slots of one act. Launches are kept: making a frozen object costs more than
-        finding it.
+    def _launch(self) -> tuple[Effect, ...]:
+        """Take the slots of one act, and count at once what the next one lacks.
+
+        An act with the same slots always has the same effects, so they are looked up.
         """
         self.running = True
         self.quota -= 1
-        in_slots, out_slots = self.in_slots, self.out_slots
         key, most = 0, self._most_slots
         i = 0  # counting by hand here and below: enumerate costs a tenth of the whole
-        for queue in self.arrived:
-            slot = in_slots[i]
-            if slot < 0:
-                in_slots[i] = slot = queue.pop(0)
-            key = key * most + slot
+        for per_item in self._per_input:
+            queue = self.arrived[i]
+            if per_item == 1:
+                self._in_slots[i] = slot = queue.pop(0)
+                key = key * most + slot
+                ends = True
+            else:
+                if self.acts % per_item == 0:
+                    self._in_slots[i] = queue.pop(0)
+                ends = (self.acts + 1) % per_item == 0
+                key = (key * most + self._in_slots[i]) * 2 + ends
+            if ends and not queue:
+                self.lacking[i] = True
+                self.missing += 1
             i += 1  # noqa: SIM113
         i = 0
-        for source in self._inplace:
-            slot = out_slots[i]
-            if source >= 0:
-                out_slots[i] = slot = in_slots[source]
-            elif slot < 0:
-                out_slots[i] = slot = self.free[i].pop(0)
-            key = key * most + slot
+        for is_plain in self._is_plain:
+            if is_plain:
+                free = self.free[i]
+                self._out_slots[i] = slot = free.pop(0)
+                key = key * most + slot
+                if not free:
+                    self.full[i] = True
+                    self.short += 1
+            else:
+                key = self._take_output(i, key)
             i += 1  # noqa: SIM113
-        found = self._launches.get(key)
-        if found is None:
-            found = self._launches[key] = (Launch(tuple(in_slots), tuple(out_slots)),)
-        return found
+        act = self._acts.get(key)
+        if act is None:
+            act = self._acts[key] = self._make_act()
+        self._act = act
+        return act.launch
+
+    def _take_output(self, i: int, key: int) -> int:
+        """Take the slot of an output in place, or of one that several acts fill; its part of the
+        key."""
+        output = self.outputs[i]
+        ends = (self.acts + 1) % output.acts_per_item == 0
+        if output.inplace >= 0:
+            self._out_slots[i] = self._in_slots[output.inplace]
+            return key * 2 + ends
+        free = self.free[i]
+        if self.acts % output.acts_per_item == 0:
+            self._out_slots[i] = free.pop(0)
+        if ends and not free:
+            self.full[i] = True
+            self.short += 1
+        return (key * self._most_slots + self._out_slots[i]) * 2 + ends
+
+    def _make_act(self) -> Act:
+        """The act that begins, whose slots are taken."""
+        acts = self.acts + 1
+        effects: list[Effect] = []
+        filled, unread = [], []
+        for i, output in enumerate(self.outputs):
+            if acts % output.acts_per_item == 0:
+                slot = self._out_slots[i]
+                effects += output.publish[slot]
+                if output.num_readers:
+                    filled.append((self.readers[i], slot, output.num_readers))
+                elif self._passes_on[i]:
+                    effects.append(self._passed_on(i, slot))
+                else:
+                    unread.append((i, slot))
+        held = {output.inplace for output in self.outputs}
+        for i, channel in enumerate(self.inputs):
+            if acts % channel.acts_per_item == 0 and i not in held:
+                effects.append(channel.free[self._in_slots[i]])
+        launch = Launch(tuple(self._in_slots), tuple(self._out_slots))
+        return Act((launch,), tuple(effects), tuple(filled), tuple(unread))
 
     def done(self) -> Sequence[Effect]:
         """Take the KernelDone of the running act: `handle` without the question which message it
@@ -206,48 +280,36 @@ class Actor:
         """
         self._third_last, self._before_last = self._before_last, self._last
         self._last = KERNEL_DONE
-        effects: list[Effect] = []
         self.running = False
-        self.acts = acts = self.acts + 1
-        i = 0
-        for output in self.outputs:
-            if output.acts_per_item == 1 or acts % output.acts_per_item == 0:
-                slot, self.out_slots[i] = self.out_slots[i], -1
-                effects += output.publish[slot]
-                self.readers[i][slot] = output.num_readers
-                if not output.num_readers:
-                    effects += self._nobody_reads(i, slot)
-                if output.inplace < 0 and not self.free[i]:
-                    self.short += 1
-            i += 1  # noqa: SIM113
-        i = 0
-        for channel in self.inputs:
-            if channel.acts_per_item == 1 or acts % channel.acts_per_item == 0:
-                slot, self.in_slots[i] = self.in_slots[i], -1
-                if not self.arrived[i]:
-                    self.missing += 1
-                if not self._holds[i]:
-                    effects.append(channel.free[slot])
-            i += 1  # noqa: SIM113
+        self.acts += 1
+        _, effects, filled, unread = self._act
+        for readers, slot, num_readers in filled:
+            readers[slot] = num_readers
+        for output, slot in unread:
+            self._put_back(output, slot)
         if self.quota and not (self.missing or self.short):
-            effects += self._launch()
+            return effects + self._launch()
         return effects
 
-    def _nobody_reads(self, output: int, slot: int) -> Sequence[Effect]:
-        """The slot is free as soon as it is filled."""
-        if self._passes_on[output]:
-            return (self._passed_on(output, slot),)
+    def _put_back(self, output: int, slot: int) -> None:
+        """The slot may be filled again."""
         self.free[output].append(slot)
-        return NOTHING
+        if self.full[output]:
+            self.full[output] = False
+            self.short -= 1
 
     def _passed_on(self, output: int, slot: int) -> Effect:
         """Give a slot that nobody reads any more to whom it belongs: the maker of the input that it
         came with, or the next one in its memory.
         """
-        source = self._inplace[output]
+        source = self.outputs[output].inplace
         if source >= 0:
             return self.inputs[source].free[slot]
         return self.outputs[output].grants[slot]
+
+    def is_filling(self, output: int) -> bool:
+        """Whether it has a slot of the output that is not whole yet."""
+        return self.running or self.acts % self.outputs[output].acts_per_item != 0
 
     # ---- reports ---------------------------------------------------------------------------------
 
@@ -257,15 +319,15 @@ class Actor:
             return "its kernel"
         missing = [
             c.register if c.source < 0 else f"{c.register} from rank {c.source}"
-            for c, q, s in zip(self.inputs, self.arrived, self.in_slots, strict=True)
-            if not q and s < 0
+            for c, is_lacking in zip(self.inputs, self.lacking, strict=True)
+            if is_lacking
         ]
         if missing:
             return "input " + ", ".join(missing)
         full = [
             o.register + _read_by(o.readers)
-            for o, q, s in zip(self.outputs, self.free, self.out_slots, strict=True)
-            if o.inplace < 0 and not q and s < 0
+            for o, is_full in zip(self.outputs, self.full, strict=True)
+            if is_full
         ]
         return "a free slot of " + ", ".join(full) if full else ""
 
@@ -277,27 +339,24 @@ class Actor:
         counted, that actor is. no_free_register: it has all inputs, but has run ahead as far as it
         may: whoever reads what it makes is slow, at first or second hand.
         """
-        is_missing = False
-        for channel, queue, slot in zip(self.inputs, self.arrived, self.in_slots, strict=True):
-            if not queue and slot < 0:
-                if channel.source < 0:
-                    return ""
-                is_missing = True
-        if is_missing:
+        if self.running:
+            return ""
+        missing = [c for c, lacks in zip(self.inputs, self.lacking, strict=True) if lacks]
+        if any(channel.source < 0 for channel in missing):
+            return ""
+        if missing:
             return "no_input"
-        return "no_free_register" if self.short and not self.running else ""
+        return "no_free_register" if self.short else ""
 
     def waits_on(self) -> set[int]:
         """The other ranks that must do something before the actor can run."""
-        ranks = {
-            c.source
-            for c, q, s in zip(self.inputs, self.arrived, self.in_slots, strict=True)
-            if not q and s < 0 and c.source >= 0
-        }
-        for output, free, slot in zip(self.outputs, self.free, self.out_slots, strict=True):
-            if output.inplace < 0 and not free and slot < 0:
-                ranks.update(output.readers)
-        return ranks
+        if self.running:
+            return set()
+        sources = {c.source for c, lacks in zip(self.inputs, self.lacking, strict=True) if lacks}
+        for output, is_full in zip(self.outputs, self.full, strict=True):
+            if is_full:
+                sources.update(output.readers)
+        return sources - {-1}
 
     def _refuse(self, message: Message) -> ProtocolError:
         last = ", ".join(map(str, self.history))

@@ -128,7 +128,7 @@ def _count_slots(bound: BoundActor, metrics: Metrics) -> int:
         if output.inplace >= 0:
             continue  # the slots of the register it overwrites
         free = len(bound.actor.free[k])
-        in_use = int(bound.actor.out_slots[k] >= 0)
+        in_use = int(bound.actor.is_filling(k))
         filled = max(len(output.publish) - free - in_use, 0)
         for state, count in zip(SLOT_STATES, (free, filled, in_use), strict=True):
             metrics.registers[kind, state] += count

@@ -32,10 +32,10 @@ def test_done_publishes_to_readers_and_gives_inputs_back():
     actor = Actor("a", [make_input(2)], [make_output(1)])
     actor.allow(1)
     actor.handle(Ready(0, 1))
-    assert actor.handle(KERNEL_DONE) == [
+    assert actor.handle(KERNEL_DONE) == (
         Send(DOWNSTREAM, Ready(0, 0)),
         Send(UPSTREAM, Freed(0, 1)),
-    ]
+    )
 
 
 def test_a_full_output_holds_the_actor_back_until_it_is_freed():
@@ -74,7 +74,7 @@ def test_several_acts_may_fill_one_slot():
     actor.allow(2)
     actor.handle(Ready(0, 0))
     first = actor.handle(KERNEL_DONE)
-    assert first == [Send(UPSTREAM, Freed(0, 0))]
+    assert first == (Send(UPSTREAM, Freed(0, 0)),)
     assert actor.handle(Ready(0, 1)) == (Launch((1,), (0,)),)
     assert actor.handle(KERNEL_DONE)[0] == Send(DOWNSTREAM, Ready(0, 0))
 
@@ -83,7 +83,7 @@ def test_an_inplace_output_gives_its_input_back_when_its_readers_have_done():
     actor = Actor("gather", [make_input(2)], [make_output(2, inplace=0)])
     actor.allow(1)
     assert actor.handle(Ready(0, 1)) == (Launch((1,), (1,)),)
-    assert actor.handle(KERNEL_DONE) == [Send(DOWNSTREAM, Ready(0, 1))]
+    assert actor.handle(KERNEL_DONE) == (Send(DOWNSTREAM, Ready(0, 1)),)
     assert actor.handle(Freed(0, 1)) == (Send(UPSTREAM, Freed(0, 1)),)
 
 
@@ -99,10 +99,10 @@ def test_registers_of_one_memory_take_turns():
     for launch in (first.allow(2), None):
         if launch is not None:
             assert launch == (Launch((), (0,)),)
-        assert first.handle(KERNEL_DONE) == [Send(DOWNSTREAM, Ready(0, 0))]
+        assert first.handle(KERNEL_DONE) == (Send(DOWNSTREAM, Ready(0, 0)),)
         assert first.handle(Freed(0, 0)) == (Send(1, Granted(0, 0)),)
         assert second.handle(Granted(0, 0)) == (Launch((), (0,)),)
-        assert second.handle(KERNEL_DONE) == [Send(DOWNSTREAM, Ready(0, 0))]
+        assert second.handle(KERNEL_DONE) == (Send(DOWNSTREAM, Ready(0, 0)),)
         assert second.handle(Freed(0, 0)) == (Send(0, Granted(0, 0)),)
         again = first.handle(Granted(0, 0))
         assert again == ((Launch((), (0,)),) if launch is not None else NOTHING)

@@ -45,9 +45,12 @@ def gpt(
     heads: int = HEADS,
     layers: int = LAYERS,
     gelu: str = "none",
+    by_head: bool = False,
 ) -> Any:
     """A GPT, of characters by default: 4 layers, 4 heads, width 128, context 64. Input (rows,
     context) token ids, output (rows * context, vocabulary). gelu: its form, "tanh" as GPT-2 has it.
+    by_head: q, k and v of a head lie together, so that ranks can share out the heads (and a part of
+    the weights on a rank makes fewer heads).
     """
     nn, F = lib.nn, lib.nn.functional
 
@@ -59,12 +62,16 @@ def gpt(
 
         def forward(self, x: Any) -> Any:
             b, t, c = x.shape
-            q, k, v = (
-                p.reshape(b, t, heads, c // heads).permute(0, 2, 1, 3)
-                for p in self.qkv(x).split(width, dim=2)
-            )
+            if by_head:
+                parts = self.qkv(x).reshape(b, t, -1, 3, c // heads).permute(3, 0, 2, 1, 4)
+                q, k, v = parts[0], parts[1], parts[2]
+            else:
+                q, k, v = (
+                    p.reshape(b, t, heads, c // heads).permute(0, 2, 1, 3)
+                    for p in self.qkv(x).split(width, dim=2)
+                )
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return self.out(y.permute(0, 2, 1, 3).reshape(b, t, c))
+            return self.out(y.permute(0, 2, 1, 3).reshape(b, t, -1))
 
     class Block(nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from measure import arguments, report
 from models import MODELS
-from train_step import Ours
+from train_step import Mode, Ours
 
 from kernels import bind, normal
 from oneflow.kernels.threads import set_limit
@@ -142,7 +142,7 @@ def others() -> Iterator[Case]:
 
 def steps(names: str) -> Iterator[Case]:
     for name in filter(None, names.split(",")):
-        side = Ours(name, 0, 1, "graph")
+        side = Ours(name, Mode(), "graph")
         yield Case("step", name, side.step, [])
 
 

@@ -1,17 +1,14 @@
-"""Training steps: our graph and our eager mode beside PyTorch's eager mode and torch.compile, and
-data-parallel beside DDP over gloo.
+"""Training steps: our graph and our eager mode beside PyTorch's eager mode and torch.compile.
 
     python benchmarks/train_step.py [--models mlp,cnn,gpt,gpt6x384,lstm] [--rounds 15]
         [--threads 2] [--compile] [--mixed] [--inference] [--json FILE]
-    python benchmarks/train_step.py --ranks 2 ...      # both sides in the same two processes, one
-    thread each
 
 Same starting weights, same batches; the losses of the first steps must agree before anything is
 timed. ratio is PyTorch's time over ours by the clock, pair by pair; cpu_ratio the same of the least
 processor time of any turn, which other programs disturb less. first_s: the first step, with tracing
 and compiling, in empty caches. In one process the threads of two libraries get in each other's way
 (PyTorch's GPT step takes 87 ms beside ours, 34 alone), so each side has a process of its own and
-they take turns; with --ranks both have one thread a rank and share the processes.
+they take turns.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from measure import arguments, in_turns, launch_ranks, paired, report
+from measure import arguments, paired, report
 from models import MODELS, TEXTS, batch, make_optimizer, start_values
 from vision_models import IMAGES
 
@@ -52,11 +49,9 @@ class Mode:
 
 
 class Torch:
-    """PyTorch's eager mode or torch.compile; wrapped in DDP if there are several ranks."""
+    """PyTorch's eager mode or torch.compile."""
 
-    def __init__(
-        self, name: str, rank: int, world_size: int, mode: Mode, *, is_compiled: bool = False
-    ) -> None:
+    def __init__(self, name: str, mode: Mode, *, is_compiled: bool = False) -> None:
         import torch
 
         self._autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode.mixed)
@@ -67,11 +62,9 @@ class Torch:
             parameter.data = torch.from_numpy(values[key].copy())
         self._model, self._is_inference = model.train(not mode.inference), mode.inference
         self._no_grad = torch.no_grad
-        if world_size > 1:
-            self._model = torch.nn.parallel.DistributedDataParallel(model)
         self._loss = torch.compile(self._mean_loss) if is_compiled else self._mean_loss
         self._optimizer = make_optimizer(torch, name, model)
-        self._x, self._y = (torch.from_numpy(a) for a in shard(batch(name), rank, world_size))
+        self._x, self._y = (torch.from_numpy(a) for a in batch(name))
 
     def _mean_loss(self, x: Any, y: Any) -> Any:
         with self._autocast:
@@ -92,11 +85,9 @@ class Torch:
 
 
 class Ours:
-    """Our graph, our eager mode, or a compiled loss with an eager update (kind: of OURS);
-    data-parallel by placement if there are several ranks (graph only).
-    """
+    """Our graph, our eager mode, or a compiled loss with an eager update (kind: of OURS)."""
 
-    def __init__(self, name: str, rank: int, world_size: int, mode: Mode, kind: str) -> None:
+    def __init__(self, name: str, mode: Mode, kind: str) -> None:
         import oneflow as flow
 
         self._flow, self._mode = flow, mode
@@ -104,12 +95,8 @@ class Ours:
         state = dict(model.state_dict())
         state.update(start_values(model))
         model.load_state_dict(state)
-        x, y = (flow.tensor(a) for a in shard(batch(name), rank, world_size))
-        if world_size > 1:
-            everywhere = flow.placement("cpu", list(range(world_size)))
-            model.to_global(everywhere, flow.sbp.broadcast)
-            x, y = (t.to_global(everywhere, flow.sbp.split(0), check_meta=False) for t in (x, y))
-        self._model, self._x, self._y = model.train(not mode.inference), x, y
+        self._model = model.train(not mode.inference)
+        self._x, self._y = (flow.tensor(a) for a in batch(name))
         self._optimizer = make_optimizer(flow, name, model)
         self._graph = self._make_graph() if kind == "graph" else None
         self._loss = flow.compile(self._mean_loss) if kind == "compiled" else self._mean_loss
@@ -156,23 +143,6 @@ class Ours:
         return float(self.step().numpy())
 
 
-def shard(arrays: tuple[Any, Any], rank: int, world_size: int) -> tuple[Any, Any]:
-    """This rank's rows."""
-    x, y = arrays
-    return np.array_split(x, world_size)[rank].copy(), np.array_split(y, world_size)[rank].copy()
-
-
-def mean_over_ranks(value: float, world_size: int) -> float:
-    """DDP reports each rank's own loss."""
-    if world_size == 1:
-        return value
-    import torch
-
-    total = torch.tensor(value)
-    torch.distributed.all_reduce(total)
-    return float(total) / world_size
-
-
 def check(losses: dict[str, list[float]], name: str, mode: Mode) -> None:
     want, following = losses["torch"], FOLLOWING if name in IMAGES else 1e-2 if mode.mixed else 1e-4
     first = 1e-3 if mode.mixed else 1e-5
@@ -182,21 +152,17 @@ def check(losses: dict[str, list[float]], name: str, mode: Mode) -> None:
             raise SystemExit(f"{name}: losses differ: {key} {found}, torch {want}")
 
 
-def first_losses(side: Any) -> list[float]:
-    return [side.loss() for _ in range(CHECKED_STEPS)]
-
-
-def make_side(key: str, name: str, rank: int, world_size: int, mode: Mode) -> Any:
+def make_side(key: str, name: str, mode: Mode) -> Any:
     """key: of OURS or THEIRS."""
     if key in THEIRS:
-        return Torch(name, rank, world_size, mode, is_compiled=key == "compile")
-    return Ours(name, rank, world_size, mode, "graph" if world_size > 1 else key)
+        return Torch(name, mode, is_compiled=key == "compile")
+    return Ours(name, mode, key)
 
 
 def serve(key: str, name: str, mode: Mode) -> None:
     """One side in a process of its own: prints the seconds of its first step and its first losses,
     then the seconds of each turn that it is asked for, by the clock and of this process."""
-    side = make_side(key, name, 0, 1, mode)
+    side = make_side(key, name, mode)
     start = time.perf_counter()
     first = side.loss()
     taken = time.perf_counter() - start
@@ -289,22 +255,6 @@ def measure_alone(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def measure_ranks(
-    name: str, args: argparse.Namespace, rank: int, world_size: int
-) -> list[dict[str, Any]]:
-    sides = {
-        key: make_side(key, name, rank, world_size, mode_of(args)) for key in ("graph", "torch")
-    }
-    losses = {key: first_losses(side) for key, side in sides.items()}
-    losses["torch"] = [mean_over_ranks(v, world_size) for v in losses["torch"]]
-    check(losses, name, mode_of(args))
-    repeat = 1 if name in TEXTS else 10
-    times = in_turns({k: s.step for k, s in sides.items()}, args.rounds, repeat=repeat)
-    theirs = f"torch DDP gloo, {world_size} ranks"
-    row = {"model": name, "threads": 1, "ours": "graph", "theirs": theirs}
-    return [row | paired(times, "graph", "torch")]
-
-
 def add_modes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mixed", action="store_true", help="products in bfloat16 (autocast)")
     parser.add_argument("--inference", action="store_true", help="no gradients, model.eval()")
@@ -318,32 +268,18 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--models", default="mlp,cnn,gpt,gpt6x384,lstm")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=None, help="of both sides (1 with ranks)")
+    parser.add_argument("--threads", type=int, default=None, help="of both sides")
     parser.add_argument("--compile", action="store_true", help="torch.compile, too (needs g++)")
     add_modes(parser)
-    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if args.ranks > 1 and world_size == 1:
-        raise SystemExit(launch_ranks(__file__, args.ranks, sys.argv[1:]))
-    if args.serve or world_size > 1:
+    if args.serve:
         import torch
 
         torch.set_num_threads(args.threads or 1)
-    if args.serve:
         return serve(args.serve, args.models, mode_of(args))
-    names = args.models.split(",")
-    if world_size == 1:
-        rows = [row for name in names for row in measure_alone(name, args)]
-        return report("training step", rows, args.json)
-    os.sched_setaffinity(0, {rank % (os.cpu_count() or 1)})
-    store = f"tcp://127.0.0.1:{os.environ['TORCH_PORT']}"
-    torch.distributed.init_process_group("gloo", store, rank=rank, world_size=world_size)
-    rows = [row for name in names for row in measure_ranks(name, args, rank, world_size)]
-    if rank == 0:
-        report("training step", rows, args.json)
-    torch.distributed.destroy_process_group()
+    rows = [row for name in args.models.split(",") for row in measure_alone(name, args)]
+    report("training step", rows, args.json)
 
 
 if __name__ == "__main__":

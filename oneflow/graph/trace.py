@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, swap_mode, use_mode
 from oneflow.core.dtype import float16
@@ -523,6 +525,14 @@ class Trace(Mode):
         self.value_of(x)  # makes it a variable, which also keeps it alive
         self._current[id(self.owner(x))] = self.value_of(new)
         x._version[0] += 1
+
+    def hidden_write(self) -> Tensor | None:
+        """A captured tensor in the memory of another one that is overwritten, of which it, a
+        variable of its own, would see nothing; None if there is none."""
+        held = [x for x in self.variables.values() if isinstance(x._array, np.ndarray)]
+        written = [x for x in held if self._current[id(x)].node.op != "variable"]
+        pairs = ((x, y) for y in written for x in held if x is not y)
+        return next((x for x, y in pairs if np.may_share_memory(x._array, y._array)), None)
 
     def overwritten(self) -> list[Tensor]:
         """The captured tensors without a name that stand for another value now, which the graph

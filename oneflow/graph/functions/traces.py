@@ -248,6 +248,10 @@ def _check(
             raise GraphError(f"backward() is called inside, for {x.meta}")
     for x in trace.overwritten():
         raise GraphError(f"a tensor made outside, {x.meta}, is written to")
+    if (hidden := trace.hidden_write()) is not None:
+        raise GraphError(
+            f"a tensor made outside, {hidden.meta}, lies in the memory of one that is written to"
+        )
     for module in trace.called.values():
         for name, p in module._parameters.items():
             if p is not None and not p.is_leaf:

@@ -146,6 +146,17 @@ def test_an_object_that_differs_in_what_is_read_gets_a_plan_of_its_own(
         np.testing.assert_allclose(again.numpy(), through(row, Layers(flow))["row"].numpy())
 
 
+def test_a_view_of_another_tensor_in_an_object_is_written_as_the_function_itself_writes() -> None:
+    compiled, layers = flow.compile(through), [Layers(flow), Layers(flow)]
+    for each in layers:
+        each.parts[1].rows = flow.zeros(4, 6, 3)[:2]
+    row = flow.tensor(ROWS[0])
+    with flow.no_grad():
+        with pytest.warns(NotCompiledWarning, match="in the memory of one that is written to"):
+            made = compiled(row, layers[0])["row"]
+        np.testing.assert_array_equal(made.numpy(), through(row, layers[1])["row"].numpy())
+
+
 def test_a_tensor_outside_is_written_as_the_function_itself_writes() -> None:
     count = flow.zeros(1)
 

@@ -41,7 +41,7 @@ from oneflow.core.job_config import ADD_TO_OUTPUT, CAST_SCALE
 from oneflow.core.op import find_op, operand_names
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.elementwise import LEAST, can_fuse
+from oneflow.kernels.elementwise import can_fuse
 from oneflow.kernels.expressions.formula import Formula, formula_of
 from oneflow.kernels.registry import find_view
 from oneflow.ops.elementwise import Fused, FusedRandom
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 MOST_OPERANDS = 26
 """Arrays that a group reads: each has a letter in its expressions."""
 MOST_MEMBERS = 24
+LEAST = 2048
+"""Elements from which ops are joined on a CPU: smaller ones take what a call takes."""
 LEAST_OF_ROW = 32
 """Elements of a row from which its sum is worth a loop of its own."""
 FULL, PER_ROW, PER_COLUMN = "full", "per row", "per column"

@@ -34,8 +34,9 @@ from oneflow.kernels.threads import limit_blas, loaded
 log = get_logger(__name__)
 OWN = "oneflow"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-_TINY = 1 << 14
-"""Multiplications that NumPy has done before a plan of ours is found."""
+_TINY = 1 << 17
+"""Multiplications that NumPy has done before a plan of ours is found and called, which takes 4 us:
+(16, 64) by (64, 64) is 2.1 us of NumPy's and 5.6 of ours."""
 _LARGE = 1 << 20
 _FEW_ROWS = 8
 _MARGIN = 1.05

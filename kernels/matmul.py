@@ -24,10 +24,10 @@ _OF_LIBRARY = ("float32", *HALVES)  # whose products on a GPU take more in
 
 def matrix_product(xp: ArrayModule, a: Array, b: Array, out: Array) -> None:
     """out <- a @ b."""
-    if xp.__name__ == "cupy" and fits(a, b, out):
-        gpu_product(a, b, out)
-    elif xp is np:
+    if xp is np:
         cpu_products.multiply(a, b, out)
+    elif xp.__name__ == "cupy" and fits(a, b, out):
+        gpu_product(a, b, out)
     else:
         xp.matmul(a, b, out=out)
 

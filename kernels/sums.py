@@ -20,7 +20,7 @@ LEAST = 4096
 
 def is_long_chain(xp: ArrayModule, x: Array, dims: tuple[int, ...]) -> bool:
     """Does NumPy add up a sum over `dims` of x in long chains? A GPU adds in trees."""
-    if xp.__name__ != "numpy" or len(dims) == x.ndim or x.dtype.kind not in "fcV":
+    if x.size < LEAST or xp.__name__ != "numpy" or len(dims) == x.ndim or x.dtype.kind not in "fcV":
         return False
     outer: int = prod(x.shape[d] for d in dims if d != x.ndim - 1)
     return outer >= LEAST

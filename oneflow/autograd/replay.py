@@ -84,8 +84,10 @@ def replay(
     call = node.call
     if call is None or node.outputs[0].__class__ is not tuple:
         return None
-    # An identity names a call for as long as its program holds it.
-    key = (id(call), *wanted, *[g is None for g in grads])
+    # An identity names a call for as long as its program holds it. The only gradient is there.
+    key: tuple[Any, ...] = (id(call), *wanted)
+    if len(grads) > 1:
+        key += tuple([g is None for g in grads])
     program = _programs.get(key)
     if program is None:
         if len(_programs) >= MOST:
@@ -120,7 +122,7 @@ def replay(
 def _arrays(node: OpNode, call: BoundOp, grads: Sequence[Tensor | None]) -> list[Any] | None:
     """The arrays that the function takes; None if something is not as the plain way expects it."""
     arrays = []
-    for grad, type_ in zip(grads, call.out_types, strict=True):
+    for grad, type_ in zip(grads, call.out_types, strict=False):
         if grad is not None:
             if grad._placement is not None or grad._array.__class__ is not np.ndarray:
                 return None

@@ -62,14 +62,15 @@ def multiply(a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
     if out.dtype == BFLOAT16:
         _multiply_bfloat16(a, b, out, bias)
         return
-    if out.ndim > 1 and a.ndim > 1 and b.ndim > 1 and a.dtype == b.dtype == out.dtype == np.float32:
-        size = out.size * a.shape[-1]
+    size = out.size * a.shape[-1]
+    is_small = size < _TINY or min(out.ndim, a.ndim, b.ndim) < 2
+    if not is_small and a.dtype == b.dtype == out.dtype == np.float32:
         library = _library(a, b) if size >= _LARGE else None
         if library is not None and library.multiply(a, b, out):
             if bias is not None:
                 np.add(out, bias, out=out)
             return
-        if size >= _TINY and gemm.multiply(a, b, out, bias):
+        if gemm.multiply(a, b, out, bias):
             return
     np.matmul(a, b, out=out)
     if bias is not None:

@@ -40,6 +40,9 @@ def gather(
     if x.shape[dim] == 0:
         out.fill(0)
         return
+    if on_host and offset is None:
+        xp.take(x, index, axis=dim, out=out, mode="clip")
+        return
     xp.subtract(index, offset or 0, out=rows)
     xp.clip(rows, 0, x.shape[dim] - 1, out=rows)
     if on_host:

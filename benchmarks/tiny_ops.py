@@ -44,7 +44,7 @@ CASES: dict[str, Case] = {
     "layer norm": ("rows", lambda m, x: m.f.layer_norm(x, (WIDTH,), m.bias, m.bias), True),
     "x[i]": ("rows", lambda m, x: x[3], False),
     "x[2:5]": ("rows", lambda m, x: x[2:5], False),
-    "x[:, None]": ("rows", lambda m, x: x[:, None], False),
+    "x[None]": ("rows", lambda m, x: x[None], False),
     "x[places]": ("rows", lambda m, x: x[m.places], True),
     "sum": ("rows", lambda m, x: x.sum(), False),
     "matmul": ("rows", lambda m, x: x @ m.weight, True),

@@ -22,8 +22,8 @@ from typing import Any
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.dtype import DType, float16, float32, int32, int64
-from oneflow.core.errors import ArgumentError, CallError, DTypeError
-from oneflow.core.sbp import all_broadcast
+from oneflow.core.errors import ArgumentError, CallError, DTypeError, RowStoreError
+from oneflow.core.sbp import PARTIAL, all_broadcast
 from oneflow.distributed.world import world
 from oneflow.functional.creation import zeros
 from oneflow.functional.from_data import tensor
@@ -68,8 +68,36 @@ class OneEmbeddingHandler:
         weakref.finalize(self, close_tables, self.text)
 
     def save_snapshot(self, snapshot_name: str) -> None:
-        """Keep the rows as they are under a name."""
-        self.rows.store.save_snapshot(snapshot_name, self.moment_ns())
+        """Keep the rows as they are under a name; on return all ranks have kept theirs. Raises
+        RowStoreError on all of them if one could not.
+        """
+        moment = self.moment_ns()
+        error: RowStoreError | None = None
+        try:
+            self.rows.store.save_snapshot(snapshot_name, moment)
+        except RowStoreError as caught:  # raised below, once the others know
+            error = caught
+        failed = self._ranks_where(error is not None)
+        if error is not None:
+            raise error
+        if failed:
+            listed = ", ".join(map(str, failed))
+            raise RowStoreError(
+                f"snapshot {snapshot_name!r} of embedding {self.name!r} is not complete: rank "
+                f"{listed} could not save its rows and says why"
+            )
+
+    def _ranks_where(self, is_so: bool) -> list[int]:
+        """The ranks of the rows that say so. Every one of them calls."""
+        shadow, rank = self.shadow, world().rank
+        if not shadow.is_global:
+            return [rank] if is_so else []
+        place = shadow.placement
+        said = zeros(world().world_size, dtype=int64)
+        said[rank] = int(is_so)
+        given = said.to_global(placement=place, sbp=(PARTIAL,) * place.ndim)
+        heard = given.to_global(sbp=all_broadcast(place.ndim)).to_local()
+        return [int(i) for i in heard.numpy().nonzero()[0]]
 
     def moment_ns(self) -> int:
         """The time as the first of the ranks knows it. Every rank calls."""
@@ -221,7 +249,9 @@ class Embedding(Module):
         }
 
     def save_snapshot(self, snapshot_name: str) -> None:
-        """Keep the rows as they are under a name, beside the persistent path. Every rank calls."""
+        """Keep the rows as they are under a name, beside the persistent path. Every rank calls, and
+        returns when all have saved theirs. Raises RowStoreError on all if one could not.
+        """
         self.one_embedding.save_snapshot(snapshot_name)
 
     def load_snapshot(self, snapshot_name: str) -> None:

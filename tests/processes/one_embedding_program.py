@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
+import pytest
 
 import oneflow as flow
+from oneflow.core.errors import RowStoreError
 from oneflow.core.metrics import METRICS
 from tests.support.launching import play
 from tests.unit.one_embedding.making import embedding, one
@@ -221,7 +224,6 @@ def snapshots_go_from_many_ranks_to_one_and_back() -> None:
     model.rows.save_snapshot("of all")
     ids, rest = flow.tensor(batches()[0][0]), flow.tensor(batches()[1][0])
     wanted = model.rows(spread(ids)).numpy()
-    flow.comm.barrier()
     if flow.env.get_rank() == 0:
         alone = embedding(tables=TABLES, store_options=options)
         alone.load_snapshot("of all")
@@ -240,6 +242,35 @@ def snapshots_go_from_many_ranks_to_one_and_back() -> None:
     np.testing.assert_array_equal(model.rows(spread(ids)).numpy(), wanted)
 
 
+def a_snapshot_is_complete_when_it_is_saved() -> None:
+    """The last rank is late; then it cannot save."""
+    options = one.make_device_mem_store_options(f"{sys.argv[1]}/late", 1000, size_factor=3)
+    model = Model(store_options=options).to_global(placement=EVERYONE, sbp=B)
+    curve(model, spread, is_graph=False)
+    store, last = model.rows.one_embedding.rows.store, RANKS - 1
+    save, is_last = store.save_snapshot, flow.env.get_rank() == last
+
+    def late(name: str, moment_ns: int) -> None:
+        time.sleep(0.5)
+        save(name, moment_ns)
+
+    def failing(name: str, moment_ns: int) -> None:
+        raise RowStoreError("the disk is full")
+
+    if is_last:
+        store.save_snapshot = late
+    model.rows.save_snapshot("late")
+    model.rows.load_snapshot("late")
+    if is_last:
+        store.save_snapshot = failing
+    said = "the disk is full" if is_last else f"not complete: rank {last} could not save"
+    with pytest.raises(RowStoreError, match=said):
+        model.rows.save_snapshot("lost")
+    store.save_snapshot = save
+    model.rows.save_snapshot("after")
+    model.rows.load_snapshot("after")
+
+
 SCENES = (
     curves_are_one,
     rows_may_travel_in_fewer_bytes,
@@ -248,6 +279,7 @@ SCENES = (
     rows_are_split,
     snapshots_fit_other_numbers_of_ranks,
     snapshots_go_from_many_ranks_to_one_and_back,
+    a_snapshot_is_complete_when_it_is_saved,
 )
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ SCENES = (
     "rows_are_split",
     "snapshots_fit_other_numbers_of_ranks",
     "snapshots_go_from_many_ranks_to_one_and_back",
+    "a_snapshot_is_complete_when_it_is_saved",
 )
 
 

@@ -13,8 +13,8 @@ the default one, a global tensor, another device, a subclass, an error.
 Only functions whose way follows from types and arguments alone may have a shortcut: none that looks
 at the values of a tensor that it hands on, or at whether it has a history.
 
-Where the machine code cannot be (another Python than CPython with its lock, NumPy before 2), a
-shortcut is the function itself.
+Where the machine code cannot be (another Python than CPython with its lock from 3.11 on, NumPy
+before 2), a shortcut is the function itself.
 """
 
 from __future__ import annotations
@@ -378,6 +378,7 @@ def is_possible() -> bool:
     """Return whether the objects of this Python lie as the machine code has it."""
     return (
         sys.implementation.name == "cpython"
+        and hasattr(ctypes.pythonapi, "PyObject_Vectorcall")  # from 3.11 on
         and struct.calcsize("P") == WORD
         and object.__basicsize__ == 2 * WORD
         and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -524,6 +525,9 @@ def count_as_tensor(kind: type[Tensor]) -> None:
 @contextmanager
 def plain_ways() -> Iterator[None]:
     """A block in which every call, of all threads, goes the plain way."""
+    if not is_possible():
+        yield
+        return
     words, at = _globals(), GLOBALS.index("eager_type")
     before, words[at] = words[at], 0
     try:

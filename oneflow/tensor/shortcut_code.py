@@ -42,7 +42,7 @@ GLOBALS = (
     "tensor", "parameter", "array", "float", "int", "tuple", "slice",  # types
     "none", "false", "zero", "cpu", "state", "mode", "eager", "eager_type", "context", "numpy",
     "learn", "record", "link", "new_array", "set_base", "rows", "extra", "view", "node", "shared",
-    "true", "no_hooks", "grad_state", "enabled", "saved_hooks", "numbers", "out",
+    "true", "no_hooks", "grad_state", "enabled", "saved_hooks", "numbers", "out", "exception",
 )  # fmt: skip
 """Words of the table that every shortcut points at."""
 
@@ -199,7 +199,8 @@ def _write_equal(offsets: Offsets) -> Routine:
 class _Call:
     """`vectorcall(shortcut, arguments, count, names)`: what Python calls for `f(*arguments)`.
 
-    Any doubt, and any error, ends in a call of the function that the shortcut is for.
+    Any doubt, and any error, ends in a call of the function that the shortcut is for; what is no
+    `Exception`, as Ctrl-C, goes on to the caller.
     """
 
     def __init__(self, offsets: Offsets) -> None:
@@ -743,12 +744,18 @@ class _Call:
         self._let_go()
         r.answer(r.load(result))
         r.label("failed")
+        r.need(r.call("PyErr_Occurred").compare("ne", 0), "plain_owned")
+        is_error = r.call("PyErr_ExceptionMatches", self.known_word("exception")) & INT
+        r.need(is_error.compare("ne", 0), "interrupted")
         r.call("PyErr_Clear")
         r.label("plain_owned")
         self._let_go()
         r.label("plain")
         given = self.function, r["arguments"], r["flagged"], r["names"]
-        r.code.do(f"ret i64 {r.call('PyObject_Vectorcall', *given).name}")
+        r.answer(r.call("PyObject_Vectorcall", *given))
+        r.label("interrupted")
+        self._let_go()
+        r.code.do("ret i64 0")
 
     def _let_go(self) -> None:
         r = self.r

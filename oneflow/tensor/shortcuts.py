@@ -470,7 +470,7 @@ def _globals() -> Any:
         "eager_type": Eager, "context": quiet_context(), "numpy": np, "learn": learn,
         "record": _record, "link": _link, "extra": Extra, "view": View, "node": OpNode,
         "shared": SHARED, "true": True, "no_hooks": (), "grad_state": state, "enabled": "enabled",
-        "saved_hooks": "saved_hooks", "numbers": numbers, "out": ("out",),
+        "saved_hooks": "saved_hooks", "numbers": numbers, "out": ("out",), "exception": Exception,
     }  # fmt: skip
     words = {name: id(x) for name, x in objects.items()}
     words |= {

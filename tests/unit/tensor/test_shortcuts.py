@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import oneflow as flow
+from oneflow.kernels import cpu_products
 from oneflow.tensor.shortcuts import is_possible, plain_ways, shortcut
 
 F = flow.nn.functional
@@ -246,3 +247,20 @@ def test_errors_are_those_of_the_function() -> None:
     assert calls.count(True) == TIMES and calls.count(False) < TIMES
     with pytest.raises(TypeError):
         double()
+
+
+def test_an_interrupt_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, calls = flow.ones(4, 4), []
+    for _ in range(TIMES):
+        x @ x
+
+    def stop(*_: Any) -> None:
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cpu_products, "multiply", stop)
+        with pytest.raises(KeyboardInterrupt):
+            x @ x
+    assert calls == [1]  # it did not run again
+    assert np.array_equal((x @ x).numpy(), np.full((4, 4), 4, np.float32))

@@ -10,8 +10,6 @@ from oneflow.core.spelling import also_called
 from oneflow.distributed.world import world
 from oneflow.tensor.layout import placement as _placement
 
-_uses_rdma = False
-
 
 def get_rank() -> int:
     """This process's number, 0 to `get_world_size() - 1`."""
@@ -44,16 +42,12 @@ def all_device_placement(type: str) -> Placement:
 
 def init_rdma() -> None:
     """Accepted for scripts that call it: transports are chosen by what the hosts share."""
-    global _uses_rdma
-    _uses_rdma = True
 
 
 def rdma_is_initialized() -> bool:
-    """Was `init_rdma` called?"""
-    return _uses_rdma
+    """False: no transport uses RDMA."""
+    return False
 
 
 def destory_rdma() -> None:
-    """Undoes `init_rdma`. The name is upstream's."""
-    global _uses_rdma
-    _uses_rdma = False
+    """Accepted, as `init_rdma` is. The name is upstream's."""

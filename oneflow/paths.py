@@ -211,10 +211,10 @@ PATHS: dict[str, str] = {
     "nn.functional.softmax": "nn.functional",
     "nn.graph.cache": "nn.graph",
     "nn.graph.graph": "nn.graph",
-    "nn.graph.graph_block": "nn.graph",
+    "nn.graph.graph_block": "nn.graph GraphBlock=nn.graph:Proxy",
     "nn.graph.graph_config": "nn.graph",
     "nn.graph.optimizer": "graph.optimizer",
-    "nn.graph.proxy": "nn.graph ProxyModule=nn.graph:Proxy",
+    "nn.graph.proxy": "nn.graph ProxyModule=nn.graph:Proxy compat.upstream.proxies",
     "nn.graph.util": "compat.upstream.args_tree",
     "nn.image": "Resize=nn.modules.image_layers:ImageResize "
     "batch_align=nn.modules.image_layers:ImageBatchAlign "

@@ -8,6 +8,7 @@ side: "BM(H3K)" holds query, key and value of each head.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,10 +29,14 @@ LAYOUTS = (
     *("BMHK", "BM(HK)", "MBHK", "MB(HK)", "BHMK"),
     *("BM(H2K)", "BM(H3K)", "MB(H2K)", "MB(H3K)"),
 )
+_ROWS = "(BM)"
+"""Begin of the layouts in which sequences of different lengths lie one after the other."""
 
 
 def _split(x: Tensor, layout: str, head_size: int | None, index: int = 0) -> Tensor:
     """x as (B, M, H, K). index: which of the tensors that lie side by side."""
+    if layout.startswith(_ROWS):
+        x, layout = unsqueeze(x, 0), "BM" + layout.removeprefix(_ROWS)
     if layout not in LAYOUTS:
         raise ArgumentError(
             f"the layout of an attention tensor is one of {LAYOUTS}, got {layout!r}"
@@ -48,6 +53,8 @@ def _split(x: Tensor, layout: str, head_size: int | None, index: int = 0) -> Ten
 
 def _joined(x: Tensor, layout: str) -> Tensor:
     """(B, M, H, K) in a layout."""
+    if layout.startswith(_ROWS):
+        return _joined(x, "BM" + layout.removeprefix(_ROWS)).select(0, 0)
     order, _, packed = layout.partition("(")
     x = permute(x, tuple("BMHK".index(letter) for letter in order + ("HK" if packed else "")))
     return reshape(x, (*x.meta.shape[:-2], -1)) if packed else x
@@ -61,6 +68,38 @@ def _hidden(rows: int, columns: int, kind: str, offset: int) -> Array | None:
         raise ArgumentError(f"attn_mask_type {kind!r} is unknown")
     shift = columns - rows if kind == "causal_from_bottom_right" else 0
     return np.arange(columns)[None, :] > np.arange(rows)[:, None] + shift + offset
+
+
+Given = tuple[Tensor | None, str | None]
+"""A tensor and its layout."""
+
+
+def _three(
+    query: tuple[Tensor, str], head_size: int | None, key: Given, value: Given
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value as (B, M, H, K)."""
+    q = _split(*query, head_size)
+    size = q.meta.shape[-1]
+    source, order = query[0] if key[0] is None else key[0], key[1] or query[1]
+    k = _split(source, order, size, 1 if key[0] is None else 0)
+    if value[0] is None:
+        return q, k, _split(source, order, size, 2 if "3" in order else 1)
+    return q, k, _split(value[0], value[1] or order, size)
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kind: str, offset: int,
+    scale: float | None,
+) -> Tensor:  # fmt: skip
+    """Attention of (B, M, H, K)."""
+    q, k, v = (permute(x, (0, 2, 1, 3)) for x in (q, k, v))
+    hidden = _hidden(q.meta.shape[-2], k.meta.shape[-2], kind, offset)
+    mask = bias
+    if hidden is not None and bias is None:
+        mask = beside(q, ~hidden)
+    elif hidden is not None and bias is not None:
+        mask = masked_fill(bias, beside(q, hidden), -math.inf)
+    return permute(scaled_dot_product_attention(q, k, v, mask, scale=scale), (0, 2, 1, 3))
 
 
 def fused_multi_head_attention_inference_v2(
@@ -79,34 +118,42 @@ def fused_multi_head_attention_inference_v2(
     key_seq_len: Tensor | None = None,
     output_layout: str = "BM(HK)",
     scale: float | None = None,
+    *,
+    causal: bool | None = None,
+    query_max_seq_len: int | None = None,
+    key_max_seq_len: int | None = None,
 ) -> Tensor:
     """softmax(query @ key^T * scale + attn_bias) @ value for each head.
 
-    key, value: None where the layout of the query (or key) holds them too.
+    key, value: None where the layout of the query (or key) holds them too.  causal: True for
+    attn_mask_type "causal_from_top_left".
+
+    Sequences of different lengths lie one after the other in layouts that begin with "(BM)":
+    query_seq_start, key_seq_start (batch + 1,) say where each begins, the last number where the
+    last one ends; key_seq_len (batch,): keys of each that count, all by default; attn_bias (batch,
+    heads, longest query, longest key). The longest lengths are found out: query_max_seq_len,
+    key_max_seq_len change nothing.
     """
-    if query_seq_start is not None or key_seq_start is not None or key_seq_len is not None:
-        raise NotImplementedError(
-            "fused_multi_head_attention_inference_v2: batches of sequences of different lengths in "
-            "one row are not supported; pad them and give attn_bias"
-        )
-    q = _split(query, query_layout, query_head_size)
-    size = q.meta.shape[-1]
-    key_source = query if key is None else key
-    key_order = key_layout or query_layout
-    k = _split(key_source, key_order, size, 1 if key is None else 0)
-    if value is None:
-        v = _split(key_source, key_order, size, 2 if "3" in key_order else 1)
-    else:
-        v = _split(value, value_layout or key_order, size)
-    q, k, v = (permute(x, (0, 2, 1, 3)) for x in (q, k, v))
-    hidden = _hidden(q.meta.shape[-2], k.meta.shape[-2], attn_mask_type, causal_diagonal_offset)
-    mask = attn_bias
-    if hidden is not None and attn_bias is None:
-        mask = beside(q, ~hidden)
-    elif hidden is not None and attn_bias is not None:
-        mask = masked_fill(attn_bias, beside(q, hidden), -math.inf)
-    out = scaled_dot_product_attention(q, k, v, mask, scale=scale)
-    return _joined(permute(out, (0, 2, 1, 3)), output_layout)
+    if query_seq_start is None and not (key_seq_start is None and key_seq_len is None):
+        raise ArgumentError("key_seq_start and key_seq_len need query_seq_start")
+    kind = "causal_from_top_left" if causal else attn_mask_type
+    q, k, v = _three(
+        (query, query_layout), query_head_size, (key, key_layout), (value, value_layout)
+    )
+    if query_seq_start is None:
+        out = _attention(q, k, v, attn_bias, kind, causal_diagonal_offset, scale)
+        return _joined(out, output_layout)
+    begins = query_seq_start.tolist()
+    others = begins if key_seq_start is None else key_seq_start.tolist()
+    lengths = None if key_seq_len is None else key_seq_len.tolist()
+    parts = []
+    for i, (begin, end) in enumerate(pairwise(begins)):
+        first, last = others[i : i + 2]
+        last = last if lengths is None else first + lengths[i]
+        own = q[:, begin:end], k[:, first:last], v[:, first:last]
+        bias = None if attn_bias is None else attn_bias[i : i + 1, :, : end - begin, : last - first]
+        parts.append(_attention(*own, bias, kind, causal_diagonal_offset, scale))
+    return _joined(cat(parts, 1), output_layout)
 
 
 def fused_multi_head_attention_inference(
@@ -122,6 +169,7 @@ def fused_multi_head_attention_inference(
     value_hidden_slice_start: int = 0,
     value_hidden_slice_end: int = -1,
     attn_bias: Tensor | None = None,
+    causal_diagonal_offset: int = 0,
 ) -> Tensor:
     """Attention of (B, M, heads * size) tensors, or of the given part of their last dim."""
 
@@ -142,7 +190,8 @@ def fused_multi_head_attention_inference(
         key=heads(k),
         value=heads(v),
         attn_bias=attn_bias,
-        attn_mask_type="causal_from_top_left" if causal else "none",
+        causal=causal,
+        causal_diagonal_offset=causal_diagonal_offset,
     )
 
 

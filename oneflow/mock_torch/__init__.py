@@ -12,6 +12,15 @@ from oneflow.mock_torch.importer import ModuleWrapper
 from oneflow.mock_torch.package import DynamicMockModule
 from oneflow.mock_torch.switching import disable, enable, is_enabled
 
+
+class mock(enable):
+    """`enable` under the name that release 0.9 of OneFlow gave it: `mock()`, `with mock.enable():`,
+    `mock.disable()`."""
+
+    enable, disable = enable, disable
+    is_enabled = staticmethod(is_enabled)
+
+
 __all__ = [
     "DummyModule",
     "DynamicMockModule",
@@ -19,4 +28,5 @@ __all__ = [
     "disable",
     "enable",
     "is_enabled",
+    "mock",
 ]

@@ -128,7 +128,7 @@ def as_array(data: ArrayLike, dtype: DType | None, default: DType) -> np.ndarray
     elif isinstance(data, (list, tuple)) and _holds_tensors(data):
         array = np.asarray(_plain(data))
     else:
-        array = np.asarray(data)
+        array = _evenly(data)
     if dtype is not None:
         if not isinstance(data, (np.ndarray, np.generic, Tensor)):
             _check_range(array, dtype)
@@ -136,6 +136,30 @@ def as_array(data: ArrayLike, dtype: DType | None, default: DType) -> np.ndarray
     if not isinstance(data, (np.ndarray, np.generic, Tensor)) and not _holds_arrays(data):
         array = _default_kind(array, default)
     return np.array(array)
+
+
+def _evenly(data: Any) -> np.ndarray[Any, Any]:
+    """`data` as an array. Raises ArgumentError for parts of different shapes, by their place."""
+    try:
+        return np.asarray(data)
+    except ValueError:
+        if isinstance(data, (list, tuple)):
+            _shape_of(data, "")
+        raise
+
+
+def _shape_of(data: Any, place: str) -> tuple[int, ...]:
+    """The shape of a nested list. Raises ArgumentError if it has none."""
+    if not isinstance(data, (list, tuple)):
+        return np.shape(data)
+    shapes = [_shape_of(x, f"{place}[{i}]") for i, x in enumerate(data)]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise ArgumentError(
+                f"tensor(): data{place}[{i}] has shape {shape} and data{place}[0] {shapes[0]}; "
+                "the parts of a tensor are of one shape"
+            )
+    return (len(shapes), *(shapes[0] if shapes else ()))
 
 
 def _check_range(array: np.ndarray[Any, Any], dtype: DType) -> None:

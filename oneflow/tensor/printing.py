@@ -36,13 +36,11 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Changes how tensors print; what is not given stays.  profile: "default", "short" or
-    "full".
+    """Changes how tensors print; what is not given stays.  profile: "default", "short" or "full";
+    any other changes nothing, as in PyTorch.
     """
     global _options
-    if profile is not None and profile not in _PROFILES:
-        raise ValueError(f"set_printoptions knows {', '.join(_PROFILES)}, got profile={profile!r}")
-    base = _options if profile is None else _PROFILES[profile]
+    base = _options if profile is None else _PROFILES.get(profile, _options)
     given: dict[str, Any] = {
         "precision": precision,
         "threshold": threshold,

@@ -18,7 +18,7 @@ import torch
 
 import oneflow as flow
 from oneflow.core.errors import OneFlowError
-from oneflow.mock_torch import DummyModule, disable, enable, is_enabled
+from oneflow.mock_torch import DummyModule, disable, enable, is_enabled, mock
 from oneflow.mock_torch.__main__ import FOLDER, main
 from oneflow.mock_torch.dependants import dependants
 from oneflow.mock_torch.switching import MockEnableDisableMixin, _importer
@@ -49,6 +49,17 @@ def test_a_block_means_oneflow_and_the_code_after_it_pytorch() -> None:
     import torch
 
     assert torch is REAL
+
+
+def test_the_object_of_release_0_9() -> None:
+    with mock.enable():
+        import torch
+
+        assert torch.__package__ == "oneflow" and mock.is_enabled()
+    mock(lazy=True)
+    assert importlib.import_module("torch").float32 is flow.float32
+    mock.disable()
+    assert importlib.import_module("torch") is REAL
 
 
 def test_calls_without_a_block_hold_until_the_other_one() -> None:

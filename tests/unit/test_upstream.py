@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -115,3 +116,42 @@ def test_probabilities_and_their_logarithms() -> None:
     assert logits_to_probs(probs_to_logits(p)).tolist() == pytest.approx([0.25, 0.75])
     assert probs_to_logits(p, is_binary=True).tolist() == pytest.approx([-1.0986123, 1.0986123])
     assert logits_to_probs(probs_to_logits(p, True), True).tolist() == pytest.approx([0.25, 0.75])
+
+
+def test_proxies_of_containers_are_told_by_their_classes() -> None:
+    proxies = importlib.import_module("oneflow.nn.graph.proxy")
+    blocks = importlib.import_module("oneflow.nn.graph.graph_block")
+
+    class Net(flow.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.row = flow.nn.Sequential(flow.nn.Linear(2, 2))
+            self.modules_ = flow.nn.ModuleList([flow.nn.Linear(2, 2)])
+            self.named = flow.nn.ModuleDict({"a": flow.nn.Linear(2, 2)})
+            self.numbers = flow.nn.ParameterList([flow.nn.Parameter(flow.ones(2))])
+            self.pairs = flow.nn.ParameterDict({"a": flow.nn.Parameter(flow.ones(2))})
+
+    class Graph(flow.nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net()
+
+    net: Any = Graph().net
+    names = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
+    kinds = tuple([getattr(proxies, f"Proxy{name}") for name in names])
+    parts = (net.row, net.modules_, net.named, net.numbers, net.pairs)
+    for i, part in enumerate(parts):
+        assert isinstance(part, proxies.ProxyModule) and isinstance(part, blocks.GraphBlock)
+        assert [isinstance(part, kind) for kind in kinds] == [i == j for j in range(len(kinds))]
+    assert not isinstance(net, kinds) and not isinstance(flow.nn.Sequential(), kinds)
+
+
+def test_ranges_of_the_compiled_module() -> None:
+    with flow.profiler.profile() as found:
+        internal.profiler.RangePush("stage")
+        flow.ones(2) + 1
+        internal.profiler.RangePop()
+    assert "stage" in found.key_averages().table()
+    flow.env.init_rdma()
+    assert not flow.env.rdma_is_initialized()
+    flow.env.destory_rdma()

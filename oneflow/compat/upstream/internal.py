@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from oneflow import comm, cuda, sysconfig
+from oneflow import profiler as _profiler
 from oneflow.core.dispatch import is_traced
 from oneflow.core.errors import OneFlowError
 from oneflow.core.host_memory import own_memory
@@ -24,6 +25,7 @@ __all__ = [
     "exception",
     "flags",
     "lazy_mode",
+    "profiler",
 ]
 
 
@@ -73,6 +75,7 @@ eager = SimpleNamespace(
 lazy_mode = SimpleNamespace(guard=_guard, is_enabled=is_traced)
 autograd = SimpleNamespace(AutoGradMode=set_grad_enabled)
 exception = SimpleNamespace(Exception=OneFlowError)
+profiler = SimpleNamespace(RangePush=_profiler.range_push, RangePop=_profiler.range_pop)
 flags = SimpleNamespace(
     with_cuda=sysconfig.with_cuda,
     cuda_version=sysconfig.get_cuda_version,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import oneflow as flow
+from oneflow.core.errors import ArgumentError
 from tests.parity.values import compare, to_flow
 
 C = flow._C
@@ -141,6 +142,63 @@ def test_query_key_and_value_lie_side_by_side(rng: np.random.Generator) -> None:
         *to_flow([t.flatten(2) for t in packed.unbind(3)]), 3
     )
     compare(wanted, old)
+
+
+@pytest.mark.parametrize("layout", ["(BM)HK", "(BM)(HK)"])
+def test_sequences_of_different_lengths_in_a_row(rng: np.random.Generator, layout: str) -> None:
+    starts, others, counts = [0, 2, 7, 8], [0, 3, 5, 9], [3, 1, 4]
+    q, k, v = tensors(rng, (8, 3, 4), (9, 3, 4), (9, 3, 4))
+    (bias,) = tensors(rng, (3, 3, 5, 4))
+    given = to_flow([x.flatten(1) if layout == "(BM)(HK)" else x for x in (q, k, v)])
+    keywords = {
+        "query": given[0], "query_layout": layout, "query_head_size": 4, "key": given[1],
+        "key_layout": layout, "value": given[2], "value_layout": layout, "output_layout": layout,
+        "query_seq_start": flow.tensor(starts), "key_seq_start": flow.tensor(others),
+        "query_max_seq_len": 5, "key_max_seq_len": 4,
+    }  # fmt: skip
+    for lengths in (None, counts):
+        for causal in (False, True):
+            wanted = []
+            for i in range(3):
+                last = others[i + 1] if lengths is None else others[i] + lengths[i]
+                rows, columns = slice(starts[i], starts[i + 1]), slice(others[i], last)
+                mask = bias[i, :, : rows.stop - rows.start, : last - others[i]]
+                if causal:
+                    mask = mask.masked_fill(~torch.ones_like(mask).tril().bool(), -math.inf)
+                turned = [x.transpose(0, 1) for x in (q[rows], k[columns], v[columns])]
+                attention = torch.nn.functional.scaled_dot_product_attention
+                wanted.append(attention(*turned, attn_mask=mask).transpose(0, 1))
+            whole = torch.cat(wanted)
+            found = C.fused_multi_head_attention_inference_v2(
+                **keywords,
+                attn_bias=to_flow(bias),
+                causal=causal,
+                key_seq_len=None if lengths is None else flow.tensor(lengths),
+            )
+            compare(whole.flatten(1) if layout == "(BM)(HK)" else whole, found)
+    with pytest.raises(ArgumentError, match="need query_seq_start"):
+        C.fused_multi_head_attention_inference_v2(
+            *given[:1], layout, 4, key_seq_len=flow.tensor(counts)
+        )
+
+
+def test_causal_is_a_keyword_of_both(rng: np.random.Generator) -> None:
+    q, k, v = tensors(rng, (2, 5, 12), (2, 5, 12), (2, 5, 12))
+    turned = [x.unflatten(-1, (3, 4)).transpose(1, 2) for x in (q, k, v)]
+    for offset in (0, 2):
+        seen = torch.ones(5, 5).tril(offset).bool()
+        attention = torch.nn.functional.scaled_dot_product_attention
+        wanted = attention(*turned, attn_mask=seen).transpose(1, 2).flatten(2)
+        given = to_flow([q, k, v])
+        old = C.fused_multi_head_attention_inference(
+            *given, 3, causal=True, causal_diagonal_offset=offset
+        )
+        compare(wanted, old)
+        new = C.fused_multi_head_attention_inference_v2(
+            query=given[0], query_head_size=4, key=given[1], value=given[2], causal=True,
+            causal_diagonal_offset=offset,
+        )  # fmt: skip
+        compare(wanted, new)
 
 
 def test_past_keys_come_first(rng: np.random.Generator) -> None:

@@ -413,7 +413,7 @@ def test_rounding_leaves_the_perplexity_of_a_language_model(width: int, steps: i
     model, unseen = _trained(width, steps)
 
     def perplexities(model: Any) -> Any:
-        """Of many rows in a product, and of eight, which have kernels of their own."""
+        """Perplexities of many rows in a product, and of eight, which have kernels of their own."""
         few = [float(model(row[None, :9])) for row in unseen]
         losses = np.array([float(model(unseen)), np.mean(few)])
         return np.exp(losses)

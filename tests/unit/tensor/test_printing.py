@@ -124,6 +124,7 @@ def test_a_value_of_a_graph_shows_no_numbers() -> None:
     assert texts == ["tensor(..., is_lazy='True', size=(2,), dtype=oneflow.float32)"]
 
 
-def test_an_unknown_profile_is_refused() -> None:
-    with pytest.raises(ValueError, match="default, short, full"):
-        flow.set_printoptions(profile="long")
+def test_an_unknown_profile_changes_nothing() -> None:
+    before = repr(flow.arange(2000) / 3)
+    flow.set_printoptions(profile="long")
+    assert repr(flow.arange(2000) / 3) == before

@@ -6,13 +6,14 @@ import copy
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 import oneflow as flow
 from oneflow.core.config import Config
-from oneflow.core.errors import OneFlowError
+from oneflow.core.errors import ArgumentError, OneFlowError
 
 
 def test_import_is_light_and_the_function_survives_the_package() -> None:
@@ -140,3 +141,16 @@ def test_a_copy_of_what_was_computed_has_no_history() -> None:
     assert again[0] is again[1] and again[0].is_leaf and not again[0].requires_grad
     y.sum().backward()
     assert again[0].tolist() == [2, 2] and x.grad.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([1, [2]], r"data\[1\] has shape \(1,\) and data\[0\] \(\)"),
+        ([[1, 2], [3]], r"data\[1\] has shape \(1,\) and data\[0\] \(2,\)"),
+        ([[[1], [2, 3]]], r"data\[0\]\[1\] has shape \(2,\) and data\[0\]\[0\] \(1,\)"),
+    ],
+)
+def test_uneven_lists_are_named_by_their_place(data: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        flow.tensor(data)

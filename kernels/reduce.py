@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import numpy as np
 
@@ -76,10 +77,49 @@ kernel("reduce_prod", workspace=_wide_result)(_wide_fold("prod"))
 
 MOST_ADDED = 1 << 16
 """Terms of a channel that compiled loops add up in float32, in chains of as many a lane."""
+_LEAST = 1 << 16
+"""Elements from which compiled loops beat NumPy's passes."""
 
 
-@kernel("reduce_sum", device="cpu", dtypes=("float32",), min_elements=8192)
-def reduce_sum_channels(
+def _loops() -> ModuleType:
+    """The compiled loops; llvmlite takes a moment to import."""
+    from oneflow.kernels.expressions import reducing
+
+    return reducing
+
+
+def _neighbours(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """`shape` as (outer, size, inner), of which `size` goes; None if other dims lie between."""
+    gone = sorted({d % len(shape) for d in dims if shape[d] > 1})
+    if not gone or any(shape[d] > 1 for d in range(gone[0], gone[-1]) if d not in gone):
+        return None
+    first, last = gone[0], gone[-1] + 1
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
+def _chunks(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Results of parts of the dims, of which there are several where these are long."""
+    sizes = _neighbours(types[0].shape, attrs["dims"])
+    if sizes is None:
+        return ()
+    outer, size, inner = sizes
+    count = _loops().num_chunks(size, inner)
+    return (types[0].with_shape((outer, count, inner)),) if count > 1 else ()
+
+
+def _compiled(name: str, function: str, otherwise: KernelFunction) -> None:
+    @kernel(name, device="cpu", dtypes=("float32",), min_elements=_LEAST, workspace=_chunks)
+    def run(
+        xp: ArrayModule, out: Array, x: Array, *work: Array, dims: tuple[int, ...], keepdim: bool
+    ) -> None:
+        sizes, loops = _neighbours(x.shape, dims), _loops()
+        if sizes is None or not x.flags.c_contiguous or not loops.fits(sizes[2]):
+            otherwise(xp, out, x, dims=dims, keepdim=keepdim)
+        else:
+            loops.reduce(function, out, x, sizes, work[0] if work else out)
+
+
+def _sum_channels(
     xp: ArrayModule, out: Array, x: Array, *, dims: tuple[int, ...], keepdim: bool
 ) -> None:
     """The gradient of a convolution's bias, over all dims but the second, where NumPy adds short
@@ -89,9 +129,20 @@ def reduce_sum_channels(
     is_fit = x.ndim > 2 and tuple(sorted(d % x.ndim for d in dims)) == others
     if not is_fit or not x.flags.c_contiguous or x.size > MOST_ADDED * x.shape[1]:
         return _sum(xp, out, x, dims=dims, keepdim=keepdim)
-    from oneflow.kernels.expressions.columns import channel_sums
+    _loops().channel_sums(out.reshape(-1), x.reshape(*x.shape[:2], -1))
 
-    channel_sums(out.reshape(-1), x.reshape(*x.shape[:2], -1))
+
+def _method(function: str) -> KernelFunction:
+    def run(xp: ArrayModule, out: Array, x: Array, *, dims: tuple[int, ...], keepdim: bool) -> None:
+        getattr(x, function)(axis=dims, keepdims=keepdim, out=out)
+
+    return run
+
+
+kernel("reduce_sum", device="cpu", dtypes=("float32",), min_elements=8192)(_sum_channels)
+_compiled("reduce_sum", "sum", _sum_channels)
+_compiled("reduce_max", "largest", _method("max"))
+_compiled("reduce_min", "smallest", _method("min"))
 
 
 def _position(name: str) -> None:

@@ -138,7 +138,7 @@ def as_array(data: ArrayLike, dtype: DType | None, default: DType) -> np.ndarray
     return np.array(array)
 
 
-def _evenly(data: Any) -> np.ndarray[Any, Any]:
+def _evenly(data: ArrayLike) -> np.ndarray[Any, Any]:
     """`data` as an array. Raises ArgumentError for parts of different shapes, by their place."""
     try:
         return np.asarray(data)
@@ -148,10 +148,10 @@ def _evenly(data: Any) -> np.ndarray[Any, Any]:
         raise
 
 
-def _shape_of(data: Any, place: str) -> tuple[int, ...]:
+def _shape_of(data: object, place: str) -> tuple[int, ...]:
     """The shape of a nested list. Raises ArgumentError if it has none."""
     if not isinstance(data, (list, tuple)):
-        return np.shape(data)
+        return tuple(getattr(data, "shape", ()))
     shapes = [_shape_of(x, f"{place}[{i}]") for i, x in enumerate(data)]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:

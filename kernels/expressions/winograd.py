@@ -31,6 +31,9 @@ _SIDE = 4
 """Pixels along a side of what a tile reads."""
 _MOST_TILES, _TURNED = 96, 1 << 14
 """Tiles of a piece of work, and turned pixels of a place."""
+_MOST_TURNED = 1 << 15
+"""Turned pixels of a place that are there at once, 2 MB of the stack: longer rows of tiles are cut
+into segments."""
 _LEAST_PIECES = 4
 _MOST_TASKS = 64
 _PRODUCTS = 32
@@ -116,8 +119,9 @@ def turn_weights(turned: Array, packed: Array) -> None:
 # ---- images --------------------------------------------------------------------------------------
 
 _NAMES = (
-    "begin", "end", "parts", "chunks", "rows", "blocks", "outs", "height", "width", "down",
-    "across", "channels", "line", "image", "tiles", "product", "out", "pixels", "weights",
+    "begin", "end", "parts", "chunks", "segments", "rows", "blocks", "outs", "height", "width",
+    "down", "across", "channels", "line", "image", "tiles", "made", "product", "out", "pixels",
+    "weights",
 )  # fmt: skip
 
 
@@ -130,30 +134,34 @@ class _Writer:
         numbers = p["tiles"] * _PLACES * FLOAT_NBYTES
         self.turned = p.memory(numbers * p["channels"])
         self.products = p.memory(numbers * BLOCK)
-        # A last tile that reaches over the edge writes one position more.
-        self.made = p.memory((p["width"] + 1) * (2 * BLOCK * FLOAT_NBYTES))
+        self.made = p.memory(p["made"])
         p.loop(p["begin"], p["end"], self._piece)
 
     def _piece(self, piece: Value, _: Values) -> None:
         p = self.p
         chunk, part = piece // p["parts"], piece % p["parts"]
         first, last = (p["rows"] * (chunk + i) // p["chunks"] for i in (0, 1))
-        tiles = (last - first) * p["across"]
-        p.loop(first, last, partial(self._turn_row, first, tiles))
         begin, end = (p["blocks"] * (part + i) // p["parts"] for i in (0, 1))
 
-        def of_block(block: Value, _: Values) -> None:
-            self._multiply(block, tiles)
-            p.loop(first, last, partial(self._put_row, first, tiles, block))
+        def of_segment(segment: Value) -> None:
+            ends = [p["across"] * (segment + i) // p["segments"] for i in (0, 1)]
+            tiles = (last - first) * (ends[1] - ends[0])
+            p.loop(first, last, partial(self._turn_row, first, ends, tiles))
 
-        p.loop(begin, end, of_block)
+            def of_block(block: Value, _: Values) -> None:
+                self._multiply(block, tiles)
+                p.loop(first, last, partial(self._put_row, first, ends, tiles, block))
 
-    def _turn_row(self, first: Value, tiles: Value, row: Value, _: Values) -> None:
-        """Turn the pixels of a row of tiles."""
+            p.loop(begin, end, of_block)
+
+        p.each(p["segments"], of_segment)
+
+    def _turn_row(self, first: Value, ends: Values, tiles: Value, row: Value, _: Values) -> None:
+        """Turn the pixels of a row of tiles, from the first to the second of `ends`."""
         p, channels = self.p, self.p["channels"]
         n, i = row // p["down"], row % p["down"]
-        top = at(p["pixels"], n * p["image"] + i * 2 * p["line"])
-        number = (row - first) * p["across"]
+        top = at(p["pixels"], n * p["image"] + i * 2 * p["line"] + ends[0] * 2 * channels)
+        number = (row - first) * (ends[1] - ends[0])
 
         def of_tile(j: Value) -> None:
             source = at(top, j * 2 * channels)
@@ -175,7 +183,7 @@ class _Writer:
 
             p.loop(0, channels, of_channels, step=LANES)
 
-        p.each(p["across"], of_tile)
+        p.each(ends[1] - ends[0], of_tile)
 
     def _multiply(self, block: Value, tiles: Value) -> None:
         p, channels = self.p, self.p["channels"]
@@ -202,15 +210,21 @@ class _Writer:
 
         p.each(p.number(_PLACES), of_place)
 
-    def _put_row(self, first: Value, tiles: Value, block: Value, row: Value, _: Values) -> None:
+    def _put_row(
+        self, first: Value, ends: Values, tiles: Value, block: Value, row: Value, _: Values
+    ) -> None:
         """Turn the products of a row of tiles back, and bring the results, whose channels are
         innermost, to where they belong."""
         p, width = self.p, self.p["width"]
         n, i = row // p["down"], row % p["down"]
-        number = (row - first) * p["across"]
+        across = ends[1] - ends[0]
+        number = (row - first) * across
+        is_single = p["segments"].compare("eq", 1)
+        own = p.least(width - ends[0] * 2, across * 2)
+        pitch = is_single.choose(width, across * 2)
 
         def of_tile(k: Value) -> None:
-            j = p["across"] - 1 - k  # backwards: what reaches over the edge is written again
+            j = across - 1 - k  # backwards: what reaches over the edge is written again
             source = at(self.products, (number + j) * BLOCK)
             target = at(self.made, j * (2 * BLOCK))
             for v in range(VECTORS):
@@ -221,15 +235,24 @@ class _Writer:
                 columns = [_turned_back(given[x::_SIDE]) for x in range(_SIDE)]
                 for y in (0, 1):
                     for x, value in enumerate(_turned_back([column[y] for column in columns])):
-                        p.store(value, at(target, (width * y + x) * BLOCK + v * LANES))
+                        p.store(value, at(target, (pitch * y + x) * BLOCK + v * LANES))
 
-        p.each(p["across"], of_tile)
+        p.each(across, of_tile)
         count = p.least(p["outs"] - block * BLOCK, p.number(BLOCK))
         plane = p["height"] * width
         place = (n * p["outs"] + block * BLOCK) * plane + i * 2 * width
-        lines = p.least(p["height"] - i * 2, p.number(2))
-        shape, pitches = (lines * width, count), (plane, p.number(BLOCK))
-        p.transpose(at(p["out"], place), self.made, shape, pitches, rows_first=True)
+        lines, pitches = p.least(p["height"] - i * 2, p.number(2)), (plane, p.number(BLOCK))
+
+        def whole() -> None:
+            shape = lines * width, count
+            p.transpose(at(p["out"], place), self.made, shape, pitches, rows_first=True)
+
+        def of_line(y: Value) -> None:
+            target = at(p["out"], place + y * width + ends[0] * 2)
+            source = at(self.made, y * pitch * BLOCK)
+            p.transpose(target, source, (own, count), pitches, rows_first=True)
+
+        p.either(is_single, whole, lambda: p.each(lines, of_line))
 
 
 def _write() -> Program:
@@ -246,10 +269,14 @@ def convolve(out: Array, pixels: Array, weights: Array) -> None:
     at_once = max(1, min(_MOST_TILES, _TURNED // channels) // across)
     chunks = -(-rows // at_once)
     parts = min(blocks, -(-_LEAST_PIECES // chunks))
+    segments = min(across, -(-across * channels // _MOST_TURNED))
+    longest = -(-across // segments)
+    # A last tile that reaches over the edge writes one position more.
+    made = (2 * longest + 1) * 2 * BLOCK * FLOAT_NBYTES
     line = pixels.shape[2] * channels
     numbers = [
-        parts, chunks, rows, blocks, outs, height, width, down, across, channels, line,
-        pixels.shape[1] * line, -(-rows // chunks) * across, product(),
+        parts, chunks, segments, rows, blocks, outs, height, width, down, across, channels, line,
+        pixels.shape[1] * line, -(-rows // chunks) * longest, made, product(),
         *map(data_address, (out, pixels, weights)),
     ]  # fmt: skip
     work = _PLACES * rows * across * channels * blocks * BLOCK // _PRODUCTS

@@ -195,7 +195,7 @@ class Actor:
     # ---- acting ----------------------------------------------------------------------------------
 
     def _launch(self) -> tuple[Effect, ...]:
-        """Take the slots of one act, and count at once what the next one lacks.
+        """Take the slots of one act, and count the slots that the next one lacks.
 
         An act with the same slots always has the same effects, so they are looked up.
         """

@@ -53,7 +53,7 @@ MOST_OPERANDS = 26
 """Arrays that a group reads: each has a letter in its expressions."""
 MOST_MEMBERS = 24
 LEAST = 2048
-"""Elements from which ops are joined on a CPU: smaller ones take what a call takes."""
+"""Elements from which ops are joined on a CPU: the time of smaller ones is that of a call."""
 LEAST_OF_ROW = 32
 """Elements of a row from which its sum is worth a loop of its own."""
 FULL, PER_ROW, PER_COLUMN = "full", "per row", "per column"

@@ -14,7 +14,7 @@ INT = 0xFFFFFFFF
 
 
 class Routine:
-    """A function of words. Blocks are Python functions that write what is in them."""
+    """A function of words. Blocks are Python functions that write their instructions."""
 
     def __init__(self, name: str, parameters: Sequence[str], kind: str = "") -> None:
         listed = ", ".join(f"i64 %{p}" for p in parameters)
@@ -67,7 +67,7 @@ class Routine:
         return self.number(x) if isinstance(x, int) else x
 
     def answer(self, value: Value | int) -> None:
-        """Return from the function; what is written next is reached by a label only."""
+        """Return from the function; the instructions behind it are reached by a label only."""
         self.code.do(f"ret i64 {self._word(value).name}")
         self.code.label(self.code.fresh("after"))
 

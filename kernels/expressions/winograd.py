@@ -28,7 +28,7 @@ from oneflow.kernels.expressions.program import (
 
 _PLACES = 16
 _SIDE = 4
-"""Pixels along a side of what a tile reads."""
+"""Pixels along a side of the square that a tile reads."""
 _MOST_TILES, _TURNED = 96, 1 << 14
 """Tiles of a piece of work, and turned pixels of a place."""
 _MOST_TURNED = 1 << 15

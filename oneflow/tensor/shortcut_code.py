@@ -51,8 +51,8 @@ PLAN = (
     "num_recorded", "num_plain", *(f"argument{i}" for i in range(MOST_ARGUMENTS)),
     *(f"recorded{i}" for i in range(MOST_STEPS)), *(f"plain{i}" for i in range(MOST_STEPS)),
 )  # fmt: skip
-"""Words of a plan: what to compare a call with, and the addresses of its steps, for calls that have
-a history and for those that have none. twins: a bit for each argument that is the one before it.
+"""Words of a plan: the arguments that a call must have, and the addresses of its steps, for calls
+with a history and for those without one. twins: a bit for each argument that is the one before it.
 result: the number of the tensor that is returned."""
 
 STEP = (
@@ -88,11 +88,6 @@ class Offsets:
 
 def _at(base: Value, names: Sequence[str], name: str) -> Value:
     return base + names.index(name) * WORD
-
-
-def _items(r: Routine, x: Value, table: Value, body: Callable[[Value], None]) -> None:
-    """`body(index)` for the items of a tuple."""
-    r.each(r.call("PyTuple_Size", x), body)
 
 
 # ---- hashes and equality of arguments that are no tensors ----------------------------------------
@@ -455,8 +450,8 @@ class _Call:
         self._when_recorded()
 
     def _link(self, x: Value, out: Value) -> None:
-        """Do what `link_view` does, to which rare views are left: those of a tensor that became one
-        itself, and those whose values are their own."""
+        """Link a view as `link_view` does, to which rare ones are left: those of a tensor that
+        became one itself, and those whose values are their own."""
         r, none = self.r, self.known_word("none")
         base, steps = r.words(), r.words()
         r.store(x, base)
@@ -599,7 +594,7 @@ class _Call:
         r.when(how.compare("ne", 0), record)
 
     def _record(self) -> None:
-        """Do what `record` does, for an op with a gradient, unless no input has a history."""
+        """Record an op with a gradient as `record` does, unless no input has a history."""
         r = self.r
         num_inputs, num_outputs = self.in_step("num_inputs"), self.in_step("num_outputs")
         false, none = self.known_word("false"), self.known_word("none")

@@ -76,7 +76,7 @@ CONSTANT = (int, float, bool, str, type(None), DType, OpClass, EllipsisType)
 
 
 class _Words:
-    """Words that machine code reads, with what keeps the addresses in them alive."""
+    """Words that machine code reads, and the objects whose addresses are in them."""
 
     __slots__ = ("held", "names", "words")
 
@@ -143,7 +143,7 @@ class Step(_Words):
 
 
 class _Watch(ModeAbove):
-    """Runs ops in the mode below, and notes their calls; None for what is more than a call."""
+    """Runs ops in the mode below, and notes their calls; None for anything more than a call."""
 
     def __init__(self, inner: Mode) -> None:
         super().__init__(inner)
@@ -181,7 +181,7 @@ def learn(row: int, function: Callable[..., Any], *args: object, **keywords: obj
 
 
 Seen = tuple[type[Op], tuple[Tensor, ...], Attrs, Any]
-"""An op, its inputs, attributes, and what it returned."""
+"""An op, its inputs, attributes and outputs."""
 
 
 def _planned(

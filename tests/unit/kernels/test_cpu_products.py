@@ -168,7 +168,7 @@ def test_threads_change_no_bit(
 
 
 def check_half(out: Array, a: Array, b: Array, bias: Array | None = None) -> None:
-    """Sums that are rounded once: half a unit of the last bit, and what float32 adds to it."""
+    """Sums that are rounded once: half a unit of the last bit, and the rounding of float32."""
     left, right = a.astype(np.float64), b.astype(np.float64)
     exact = left @ right + (0 if bias is None else bias.astype(np.float64))
     allowed = np.abs(exact) * 2.0**-8 * 1.001 + (np.abs(left) @ np.abs(right) + 1) * 1e-6

@@ -46,8 +46,8 @@ def list_checkpoints(how: str, path: Path) -> None:
 
 
 def _tensors(path: Path) -> Iterator[tuple[Any, ...]]:
+    from oneflow.io.decoding import places
     from oneflow.io.manifest import read_manifest
-    from oneflow.io.tree import places
 
     manifest, _ = read_manifest(path)
     where = places(manifest.form)

@@ -59,7 +59,7 @@ class Config:
     suspect_s: float = 3.0  # silent for so long: shown as suspect
     act_s: float = 10.0  # silent for so long: lost, the job ends
     debug: bool = False
-    allows_pickle: bool = False  # save and load may run code that objects bring along
+    loads_any_class: bool = False  # load follows every name of a class in a file
     color: bool = True  # messages of errors may be highlighted on a terminal
     trust_local_sizes: bool = False  # local to global compares nothing, whatever the call says
     view_may_copy: bool = False  # Tensor.view copies where the strides allow no view
@@ -116,7 +116,7 @@ class Config:
             suspect_s=suspect_s,
             act_s=act_s,
             debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
-            allows_pickle=_boolean(env, "ONEFLOW_ALLOW_PICKLE"),
+            loads_any_class=_boolean(env, "ONEFLOW_LOAD_ANY_CLASS"),
             color=not env.get("NO_COLOR"),
             trust_local_sizes=_boolean(env, "ONEFLOW_EAGER_LOCAL_TO_GLOBAL_BALANCED_OVERRIDE"),
             view_may_copy=_boolean(env, "ONEFLOW_DISABLE_VIEW"),

@@ -103,6 +103,13 @@ class Replicas:
         for p in self._parameters:
             _check(p)
 
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The arguments that a copy of this is made with. ranks: () for all."""
+        is_everyone = self._ranks == tuple(range(world().world_size))
+        ranks = () if is_everyone else self._ranks
+        return {"ranks": ranks, "bucket_nbytes": self._bucket_nbytes}
+
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Inside, forward passes are of this rank alone: their gradients add up in `.grad`, and are

@@ -13,10 +13,11 @@ from oneflow.core.errors import CallError, CheckpointError, OneFlowError
 from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, Sbp, all_broadcast, as_nd_sbp
-from oneflow.io.modules import rebuilt
-from oneflow.io.tree import decode
+from oneflow.io.decoding import AsObjects, decode
+from oneflow.io.safe_names import Names
 from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import gpu_count
+from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
 
@@ -32,9 +33,11 @@ def assemble(
     make: Callable[[str], Tensor],
     array_of: Callable[[str], Array],
     map_location: MapLocation,
+    names: Names | None = None,
 ) -> Any:
     """The object. make, array_of: give what is stored under a name, and are asked once for each, in
-    the order of the tree.  map_location: see `load`.
+    the order of the tree.  map_location: see `load`.  names: those of code that are followed; None:
+    those that the caller listed.
 
     Each tensor is moved before the next is made. Raises CheckpointError.
     """
@@ -61,7 +64,7 @@ def assemble(
             arrays[name] = array_of(name)
         return arrays[name]
 
-    return decode(form, tensor, array, rebuilt)
+    return decode(form, tensor, array, AsObjects(names or Names()))
 
 
 def names_in(form: Json) -> tuple[list[str], list[str]]:
@@ -86,22 +89,48 @@ def _with_grad(x: Tensor, requires_grad: bool, name: str) -> Tensor:
     return x
 
 
-def mapped(
-    value: object, where: MapLocation, known: dict[int, tuple[Tensor, Tensor]] | None = None
-) -> Any:
-    """A whole object with every tensor moved, shared ones once; dicts are changed in place."""
-    known = {} if known is None else known
-    if isinstance(value, Tensor):
-        if id(value) not in known:
-            known[id(value)] = value, moved(value, where)
-        return known[id(value)][1]
-    if isinstance(value, dict):
-        for key in value:
-            value[key] = mapped(value[key], where, known)
+def mapped(value: object, where: MapLocation) -> Any:
+    """A whole object with every tensor moved, shared ones once; dicts and objects are changed in
+    place.
+    """
+    return _Mover(where).mapped(value)
+
+
+class _Mover:
+    """Moves the tensors of one object."""
+
+    def __init__(self, where: MapLocation) -> None:
+        self._where = where
+        self._known: dict[int, tuple[Any, Any]] = {}
+        """Each value that was met, so that it stays alive, and its moved form, by `id`."""
+
+    def mapped(self, value: object) -> Any:
+        if id(value) in self._known:
+            return self._known[id(value)][1]
+        if isinstance(value, Tensor):
+            made = moved(value, self._where)
+            if isinstance(value, Parameter) and not isinstance(made, Parameter):
+                made = Parameter(made.detach(), value.requires_grad)
+            self._known[id(value)] = value, made
+            return made
+        if isinstance(value, tuple):
+            parts = [self.mapped(v) for v in value]
+            is_same = all(a is b for a, b in zip(parts, value, strict=True))
+            return value if is_same else tuple.__new__(type(value), parts)
+        self._inside(value)
         return value
-    if isinstance(value, list):
-        return [mapped(v, where, known) for v in value]
-    return tuple(mapped(v, where, known) for v in value) if type(value) is tuple else value
+
+    def _inside(self, value: object) -> None:
+        self._known[id(value)] = value, value
+        if isinstance(value, dict):
+            for key in value:
+                dict.__setitem__(value, key, self.mapped(value[key]))
+        elif isinstance(value, list):
+            value[:] = [self.mapped(v) for v in value]
+        if (not isinstance(value, type) and not callable(value)) or isinstance(value, Module):
+            own = getattr(value, "__dict__", {})
+            for key in own:
+                own[key] = self.mapped(own[key])
 
 
 def moved(x: Tensor, where: MapLocation, came_from: str = "cpu") -> Tensor:

@@ -20,9 +20,8 @@ from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
-from oneflow.core.whole_files import PendingFile, write_whole
+from oneflow.core.whole_files import PendingFile
 from oneflow.distributed.world import world
-from oneflow.io import pickles
 from oneflow.io.agree import agree, named_locally
 from oneflow.io.assemble import MapLocation, assemble, mapped
 from oneflow.io.container import Writer, dtype_named
@@ -30,6 +29,7 @@ from oneflow.io.files import Target, as_open, as_path
 from oneflow.io.load_shards import WholeShards, load_shards
 from oneflow.io.manifest import MANIFEST_FILE, left_over
 from oneflow.io.pact import Pact
+from oneflow.io.safe_names import Names
 from oneflow.io.save_shards import FOLDER_FILE, save_shards
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, is_sharded, open_source
 from oneflow.io.tree import Encoder, Found
@@ -47,7 +47,7 @@ def save(
     global_dst_rank: int | None = None,
     save_as_external_data: bool = False,
 ) -> None:
-    """Writes containers, plain values, tensors, and modules of `oneflow.nn`.
+    """Writes containers, plain values, tensors, modules and other objects.
 
     Without global tensors: to a file, a folder (save_as_external_data, or a path at which there is
     a folder) or an open binary file.
@@ -56,10 +56,9 @@ def save(
     With global tensors and without global_dst_rank: all ranks call it with the same path, which
     becomes a folder; each rank writes a part of every tensor, and rank 0 what is not global.
 
-    A module is stored as the name of its class and what it holds. Of a module with a class of
-    the program's own, with hooks or with functions as attributes, save the state_dict(); of one in
-    DistributedDataParallel save `.module`. Under ONEFLOW_ALLOW_PICKLE=1 a process alone writes
-    what has no form in a checkpoint as a pickle, which `load(weights_only=False)` reads.
+    A module, and any other object, is stored as the name of its class and what it holds: what its
+    `__getstate__` gives, or its attributes. Functions and classes in it are names. Objects that a
+    call has to make (open files, lambdas, iterators) have no form.
 
     A file or a folder becomes visible when it is complete and on the disk; before, an older one of
     the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all
@@ -74,15 +73,12 @@ def save(
     elif any(found.is_global for found in tree.found):
         save_shards(tree, path_or_buffer)
     else:
-        _save_alone(obj, tree, path_or_buffer, save_as_external_data)
+        _save_alone(tree, path_or_buffer, save_as_external_data)
 
 
-def _save_alone(obj: object, tree: Encoder, target: Target, as_folder: bool) -> None:
+def _save_alone(tree: Encoder, target: Target, as_folder: bool) -> None:
     if tree.error is not None:
-        if as_folder or not pickles.are_allowed():
-            raise tree.error
-        _write_pickle(pickles.pickled(obj), target)
-        return
+        raise tree.error
     found = named_locally(tree)
     output = _Output(target, as_folder)
     try:
@@ -93,34 +89,6 @@ def _save_alone(obj: object, tree: Encoder, target: Target, as_folder: bool) -> 
     except BaseException:
         output.abort()
         raise
-
-
-def _write_pickle(data: bytes, target: Target) -> None:
-    file = as_open(target)
-    if file is None:
-        write_whole(as_path(target), data)
-    else:
-        file.write(data)
-
-
-def _pickle_at(path: Target) -> bytes | None:
-    """The bytes of a file with a pickle; None for any other."""
-    file = as_open(path)
-    if file is not None:
-        if not file.seekable():
-            return None
-        place = file.tell()
-        data: bytes = file.read(len(pickles.HEAD))
-        is_one = pickles.is_pickle(data)
-        data += file.read() if is_one else b""
-        file.seek(place)
-        return data if is_one else None
-    found = as_path(path)
-    if not found.is_file():
-        return None
-    with found.open("rb") as opened:
-        data = opened.read(len(pickles.HEAD))
-        return data + opened.read() if pickles.is_pickle(data) else None
 
 
 def _save_on(rank: int, tree: Encoder, target: Target, as_folder: bool) -> None:
@@ -246,9 +214,11 @@ def load(
     With a placement (and sbp) each rank reads of such a folder what it will hold there; a function
     gets the tensor laid out as said above.
 
-    weights_only: False reads a pickle that `save` wrote under ONEFLOW_ALLOW_PICKLE=1, if that is
-    set here, too; else one that names nothing but what `serialization.add_safe_globals` lists. No
-    other file's code is ever run.  mmap, pickle_module: accepted: tensors are read one at a time.
+    weights_only: False makes objects of every class that can be imported, which runs code of those
+    modules and classes; None: the same if ONEFLOW_LOAD_ANY_CLASS=1. Else a file gets only the
+    classes and functions listed by `serialization.add_safe_globals`, and layers of `oneflow.nn`,
+    also for those of PyTorch. No function that a file names is ever called.
+    mmap, pickle_module: accepted: tensors are read one at a time.
 
     Raises CheckpointError for a file that is damaged or asks for anything but values and tensors,
     on all ranks if they read together.
@@ -259,22 +229,19 @@ def load(
                 f"load: got two map_locations, {global_src_rank!r} and {map_location!r}"
             )
         global_src_rank, map_location = None, global_src_rank
+    names = Names(weights_only)
     if global_src_rank is not None:
-        return _load_from(global_src_rank, path, map_location, support_pytorch_format)
+        return _load_from(global_src_rank, path, map_location, support_pytorch_format, names)
     if is_sharded(path):
-        return load_shards(as_path(path), map_location)
-    data = _pickle_at(path)
-    if data is not None:
-        value = pickles.unpickled(data, "the buffer" if as_open(path) else str(path), weights_only)
-        return value if map_location is None else mapped(value, map_location)
-    source = open_source(path, support_pytorch_format)
+        return load_shards(as_path(path), map_location, names)
+    source = open_source(path, support_pytorch_format, names)
     if isinstance(source, Foreign):
         return source.value if map_location is None else mapped(source.value, map_location)
     with closing(source):
-        return _assembled(source, map_location)
+        return _assembled(source, map_location, names)
 
 
-def _assembled(source: Source, map_location: MapLocation) -> Any:
+def _assembled(source: Source, map_location: MapLocation, names: Names) -> Any:
     arrays: dict[str, Array] = {}  # a tensor over an array that is there too shares its memory
 
     def array(name: str) -> Array:
@@ -282,23 +249,29 @@ def _assembled(source: Source, map_location: MapLocation) -> Any:
             arrays[name] = source.read(name)
         return arrays[name]
 
-    return assemble(source.form, lambda name: wrap(array(name)), array, map_location)
+    return assemble(source.form, lambda name: wrap(array(name)), array, map_location, names)
 
 
 def _load_from(
-    rank: int, path: Target, map_location: MapLocation, support_pytorch_format: bool
+    rank: int,
+    path: Target,
+    map_location: MapLocation,
+    support_pytorch_format: bool,
+    names: Names,
 ) -> Any:
     """One rank reads; it sends the structure, then each tensor is made global from it."""
     check_placement(Placement("cpu", [rank]))
     pact = Pact(f"load on rank {rank}", f"load(global_src_rank={rank})")
     source: Source | None = None
     if pact.rank == rank:
-        source = pact.attempt(lambda: _local_source(path, support_pytorch_format))
+        source = pact.attempt(lambda: _local_source(path, support_pytorch_format, names))
     with closing(source) if source is not None else nullcontext():
-        return _from_one(pact, rank, source, map_location)
+        return _from_one(pact, rank, source, map_location, names)
 
 
-def _from_one(pact: Pact, rank: int, source: Source | None, map_location: MapLocation) -> Any:
+def _from_one(
+    pact: Pact, rank: int, source: Source | None, map_location: MapLocation, names: Names
+) -> Any:
     """source: on the rank that reads."""
     home = Placement("cpu", [rank])
     form, shapes = pact.meet(_described(source))[rank]
@@ -324,13 +297,13 @@ def _from_one(pact: Pact, rank: int, source: Source | None, map_location: MapLoc
         whole: Array = sent.view(found.dtype).reshape(found.shape)
         return whole
 
-    obj = assemble(form, make, array, map_location)
+    obj = assemble(form, make, array, map_location, names)
     pact.meet()
     return obj
 
 
-def _local_source(path: Target, support_pytorch_format: bool) -> Source:
-    source = open_source(path, support_pytorch_format)
+def _local_source(path: Target, support_pytorch_format: bool, names: Names) -> Source:
+    source = open_source(path, support_pytorch_format, names)
     if isinstance(source, WholeShards):
         try:
             source.verify()

@@ -11,8 +11,8 @@ from oneflow.core.folders import sync_folder
 from oneflow.core.json_values import Json
 from oneflow.core.whole_files import PendingFile
 from oneflow.io.container import Writer
+from oneflow.io.decoding import decode, places
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, open_source
-from oneflow.io.tree import decode, places
 
 
 def convert(source: Path, target: Path, is_plain: bool = False) -> tuple[int, int]:

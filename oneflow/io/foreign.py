@@ -19,7 +19,9 @@ import numpy as np
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import CheckpointError, DTypeError
 from oneflow.core.size import Size
-from oneflow.io.unpickle import Name, Reader, Shell
+from oneflow.io.foreign_objects import ForeignObjects, RefusedError
+from oneflow.io.safe_names import Names
+from oneflow.io.unpickle import Name, Reader, SetState, Shell
 from oneflow.kernels.array import Array
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -52,14 +54,14 @@ _ZIP_ERRORS = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, Runt
 """Errors of `zipfile` for archives that are none; RuntimeError: encrypted, or of no known form."""
 
 
-def refuse(name: Name) -> CheckpointError:
-    return CheckpointError(
+def refuse(name: Name) -> RefusedError:
+    return RefusedError(
         f"load: the file asks for {name}, which is not read from files: only containers, numbers, "
         "strings and tensors are"
     )
 
 
-def load_torch(data: bytes) -> Any:
+def load_torch(data: bytes, names_of_code: Names | None = None) -> Any:
     """Read what `torch.save` wrote into a zip file. Tensors come as local CPU tensors."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
@@ -75,11 +77,15 @@ def load_torch(data: bytes) -> Any:
     if f"{root}byteorder" in names and _member(archive, f"{root}byteorder", len(data)) != b"little":
         raise CheckpointError("load: the checkpoint was written on a big-endian machine")
     storages = _Storages(archive, root, len(data))
-    reader = Reader(_make, _set_state, _constant, storages.find)
+    reader = _meanings(names_of_code).reader(storages.find)
     return _finish(reader.read(_member(archive, f"{root}data.pkl", len(data))))
 
 
-def load_torch_legacy(data: bytes) -> Any:
+def _meanings(names: Names | None, set_state: SetState | None = None) -> ForeignObjects:
+    return ForeignObjects(names or Names(), _make, set_state or _set_state, _constant)
+
+
+def load_torch_legacy(data: bytes, names_of_code: Names | None = None) -> Any:
     """Read what `torch.save` wrote before it wrote zip files: pickles one after another, of which
     the fourth is the object, then the storages' names, then each storage behind its size.
     """
@@ -99,7 +105,7 @@ def load_torch_legacy(data: bytes) -> Any:
         return filled.get(str(key), np.empty(0, kind) if filled else np.zeros(count, kind))
 
     def reader() -> Reader:
-        return Reader(_make, _set_state, _constant, storage)
+        return _meanings(names_of_code).reader(storage)
 
     for _ in range(3):  # magic number, version, sizes of C's types
         reader().read(file)
@@ -127,7 +133,9 @@ def _keys(value: object, found: dict[str, Any]) -> list[str]:
     return keys
 
 
-def load_upstream(data: bytes, folder: Path | None = None) -> Any:
+def load_upstream(
+    data: bytes, folder: Path | None = None, names_of_code: Names | None = None
+) -> Any:
     """Read what upstream's `save` pickled: {"protocol_version": 1, "oneflow": ..., "data": object}.
 
     folder: of tensors kept outside the pickle. Raises CheckpointError if it is no such file.
@@ -141,7 +149,7 @@ def load_upstream(data: bytes, folder: Path | None = None) -> Any:
             return _from_folder(folder, state["path"])
         return _set_state(value, state)
 
-    content = Reader(_make, set_state, _constant, no_storage).read(data)
+    content = _meanings(names_of_code, set_state).reader(no_storage).read(data)
     if (
         not isinstance(content, dict)
         or content.get("protocol_version") != 1

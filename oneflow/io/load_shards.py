@@ -27,6 +27,7 @@ from oneflow.io.manifest import (
     read_manifest,
 )
 from oneflow.io.pact import Pact
+from oneflow.io.safe_names import Names
 from oneflow.io.shard_reader import ShardReader
 from oneflow.io.verify import verify_alone, verify_digests
 from oneflow.kernels.array import Array
@@ -37,7 +38,7 @@ from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 Layout = tuple[Placement, NdSbp]
 
 
-def load_shards(path: AnyPath, map_location: MapLocation) -> Any:
+def load_shards(path: AnyPath, map_location: MapLocation, names: Names | None = None) -> Any:
     """The object, with global tensors; all ranks of the world call it. See `load`.
 
     Raises CheckpointError on all ranks, before anything is allocated, if the manifest, the size of
@@ -49,7 +50,7 @@ def load_shards(path: AnyPath, map_location: MapLocation) -> Any:
     load = _Load(pact, Path(path), manifest, lambda name: choose(manifest.tensors[name]))
     try:
         verify_digests(pact, load.reader, manifest)
-        return load.run(map_location)
+        return load.run(map_location, names)
     finally:
         load.reader.close()
 
@@ -148,13 +149,13 @@ class _Load:
         self._check_digests()
         return {n: a for n, a in arrays.items() if a is not None}
 
-    def run(self, map_location: MapLocation) -> Any:
+    def run(self, map_location: MapLocation, names: Names | None) -> Any:
         read = self.read()
         if as_layout(map_location, None):  # global tensors were read where they are wanted
             make = partial(self._tensor, read, map_location)
-            return assemble(self.manifest.form, make, read.__getitem__, None)
+            return assemble(self.manifest.form, make, read.__getitem__, None, names)
         make = partial(self._tensor, read, None)
-        return assemble(self.manifest.form, make, read.__getitem__, map_location)
+        return assemble(self.manifest.form, make, read.__getitem__, map_location, names)
 
     def _tensor(self, arrays: dict[str, Array], placed: MapLocation, name: str) -> Tensor:
         stored, layout = self.manifest.tensors[name], self.layouts[name]

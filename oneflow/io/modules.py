@@ -1,7 +1,7 @@
 """Modules of `oneflow.nn` as data: the public name of their class, and tables of what they hold.
 
-Loading makes an instance without calling `__init__` and fills in the tables. A class of the
-program's own is code, which no checkpoint holds.
+Loading makes an instance without calling `__init__` and fills in the tables. Modules of a program's
+own classes go by io/objects.py.
 """
 
 from __future__ import annotations
@@ -26,23 +26,13 @@ TABLES: tuple[tuple[str, str, type], ...] = (
 _APART = frozenset(attribute for _, attribute, _ in TABLES) | frozenset(HOOK_KINDS)
 
 
-def class_name(module: Module, where: str) -> str:
-    """Return the name in `oneflow.nn` of the module's class. Raises CheckpointError if it is a
-    class of the program, or if hooks are registered. where: for messages.
+def class_name(module: Module) -> str | None:
+    """Return the name in `oneflow.nn` of the module's class; None if it is a class of the program,
+    or if functions are registered as hooks: then it is saved as any other object is.
     """
     kind = type(module)
-    if _class_named(kind.__name__) is not kind:
-        raise CheckpointError(
-            f"save: {where} is a {kind.__module__}.{kind.__qualname__}, a class of the program's "
-            "own, and a checkpoint holds no code; save its state_dict(), and load_state_dict() it "
-            "into a module that the program makes, or set ONEFLOW_ALLOW_PICKLE=1 to write a pickle"
-        )
-    hooks = [name for name in HOOK_KINDS if vars(module)[name]]
-    if hooks:
-        raise CheckpointError(
-            f"save: {where} has hooks ({', '.join(hooks)}), and a checkpoint holds no code; remove "
-            "them, or save its state_dict()"
-        )
+    if _class_named(kind.__name__) is not kind or any(vars(module)[name] for name in HOOK_KINDS):
+        return None
     return kind.__name__
 
 
@@ -55,28 +45,32 @@ def tables(module: Module) -> Tables:
     return found
 
 
-def rebuilt(name: str, found: Tables) -> Module:
-    """Return the module of the class called `name` that holds `found`. Raises CheckpointError."""
+def blank(name: str) -> Module:
+    """Return an empty module of the class called `name`. Raises CheckpointError."""
     kind = _class_named(name)
     if kind is None:
         raise CheckpointError(f"load: there is no module oneflow.nn.{name[:80]}")
     made = kind.__new__(kind)
     Module.__init__(made)
-    own = vars(made)
+    return made
+
+
+def fill(made: Module, found: Tables) -> None:
+    """Let a module hold `found`. Raises CheckpointError."""
+    kind, own = type(made), vars(made)
     for table, attribute, type_ in TABLES:
         entries = _named(found.get(table, {}), kind)
         for key, value in entries.items():
             if value is not None and not isinstance(value, type_):
-                raise CheckpointError(f"load: {key!r} of nn.{name} is no {type_.__name__}")
+                raise CheckpointError(f"load: {key!r} of nn.{kind.__name__} is no {type_.__name__}")
         own[attribute].update(entries)
     attributes = _named(found.get("attributes", {}), kind)
     for key in attributes:
         if key in _APART or key.startswith("__"):
-            raise CheckpointError(f"load: nn.{name} cannot hold an attribute {key!r}")
+            raise CheckpointError(f"load: nn.{kind.__name__} cannot hold an attribute {key!r}")
     own.update(attributes)
     if type(own["training"]) is not bool or type(own["_non_persistent_buffers_set"]) is not set:
-        raise CheckpointError(f"load: nn.{name} does not say whether it trains")
-    return made
+        raise CheckpointError(f"load: nn.{kind.__name__} does not say whether it trains")
 
 
 def function_name(value: object) -> str:
@@ -100,11 +94,6 @@ def function_named(name: str) -> Callable[..., Any]:
         raise CheckpointError(f"load: there is no function oneflow.nn.functional.{name[:80]}")
     function: Callable[..., Any] = found
     return function
-
-
-def as_tree(_: str, found: Tables) -> dict[Any, Any]:
-    """Return what a module holds as one table, whose tensors are named as in its state dict."""
-    return {key: value for table in found.values() for key, value in table.items()}
 
 
 def _named(entries: Mapping[Any, Any], kind: type[Module]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Values of Python's library that scripts keep in checkpoints, as simple ones and back.
 
-Each is one of a fixed list of types; what a file holds never names another. A dataclass of the
-program's own comes back as an `argparse.Namespace` of its fields: a checkpoint holds no code.
+Each is one of a fixed list of types. A dataclass of the program's own comes back as an
+`argparse.Namespace` of its fields, unless the name of its class is followed (io/safe_names.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import functools
 import pathlib
 import sys
 from collections import deque
@@ -55,7 +56,7 @@ def _fields(value: object) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(made)}
 
 
-def _namespace(items: dict[str, Any]) -> argparse.Namespace:
+def namespace(items: dict[str, Any]) -> argparse.Namespace:
     made = argparse.Namespace()
     made.__dict__.update(items)
     return made
@@ -86,9 +87,7 @@ def _to_sparse(parts: list[Any]) -> Any:
 
 KINDS: dict[str, Kind] = {
     "sparse": Kind(_is_sparse, _from_sparse, _to_sparse),
-    "namespace": Kind(
-        _of(argparse.Namespace, SimpleNamespace), lambda v: dict(vars(v)), _namespace
-    ),
+    "namespace": Kind(_of(argparse.Namespace, SimpleNamespace), lambda v: dict(vars(v)), namespace),
     "path": Kind(_of(pathlib.PurePath), str, pathlib.Path),
     "datetime": Kind(
         _of(datetime.datetime), lambda v: v.isoformat(), datetime.datetime.fromisoformat
@@ -103,11 +102,20 @@ KINDS: dict[str, Kind] = {
     "range": Kind(_of(range), lambda v: [v.start, v.stop, v.step], lambda parts: range(*parts)),
     "slice": Kind(_of(slice), lambda v: [v.start, v.stop, v.step], lambda parts: slice(*parts)),
     "deque": Kind(_of(deque), lambda v: [list(v), v.maxlen], lambda parts: deque(*parts)),
+    "partial": Kind(
+        lambda v: type(v) is functools.partial,
+        lambda v: [v.func, list(v.args), v.keywords],
+        lambda parts: functools.partial(parts[0], *parts[1], **parts[2]),
+    ),
     "omegaconf": Kind(_is_config, _from_config, _to_config),
     "dataclass": Kind(
-        lambda v: dataclasses.is_dataclass(v) and not isinstance(v, type), _fields, _namespace
+        lambda v: dataclasses.is_dataclass(v) and not isinstance(v, type), _fields, namespace
     ),
 }
+
+
+MUTABLE = ("namespace", "dataclass")
+"""Kinds whose values stay one where they are in several places."""
 
 
 def kind_of(value: object) -> str | None:

@@ -27,6 +27,7 @@ from oneflow.io.files import (
 from oneflow.io.foreign import LEGACY, load_torch, load_torch_legacy, load_upstream
 from oneflow.io.load_shards import WholeShards
 from oneflow.io.manifest import MANIFEST_FILE
+from oneflow.io.safe_names import Names
 from oneflow.io.save_shards import FOLDER_FILE
 from oneflow.io.tree import Encoder
 from oneflow.kernels.array import Array
@@ -145,21 +146,25 @@ class Foreign:
         self.value = value
 
 
-def open_source(path: Target, support_pytorch_format: bool) -> Source | Foreign:
-    """Open what is at `path`, a path or an open binary file. Raises CheckpointError if it is
-    damaged or asks for anything but values and tensors, FileNotFoundError if there is nothing.
+def open_source(
+    path: Target, support_pytorch_format: bool, names: Names | None = None
+) -> Source | Foreign:
+    """Open a path or an open binary file. names: see `assemble`.
+
+    Raises CheckpointError if it is damaged or asks for anything but values and tensors,
+    FileNotFoundError if there is nothing.
     """
     file = as_open(path)
     if file is not None:
-        return _from_readable(Memory(file.read(), "the buffer"), support_pytorch_format)
+        return _from_readable(Memory(file.read(), "the buffer"), support_pytorch_format, names)
     found = as_path(path)
     if found.is_dir():
-        return _from_folder(found)
+        return _from_folder(found, names)
     if not found.exists():
         raise FileNotFoundError(f'Cannot load file "{found}": there is no such file')
     if found.name.endswith(".safetensors.index.json"):
         return IndexSource(found)
-    return _from_readable(OpenFile(found), support_pytorch_format)
+    return _from_readable(OpenFile(found), support_pytorch_format, names)
 
 
 def is_sharded(path: Target) -> bool:
@@ -167,22 +172,24 @@ def is_sharded(path: Target) -> bool:
     return as_open(path) is None and (as_path(path) / MANIFEST_FILE).exists()
 
 
-def _from_folder(folder: Path) -> Source | Foreign:
+def _from_folder(folder: Path, names: Names | None) -> Source | Foreign:
     if is_sharded(folder):
         return WholeShards(folder)
     if (folder / FOLDER_FILE).exists():
-        return _from_readable(OpenFile(folder / FOLDER_FILE), False)
+        return _from_readable(OpenFile(folder / FOLDER_FILE), False, names)
     if (folder / "pickled_data").is_file():
-        return Foreign(load_upstream((folder / "pickled_data").read_bytes(), folder))
+        return Foreign(load_upstream((folder / "pickled_data").read_bytes(), folder, names))
     raise CheckpointError(
         f'Cannot load file "{folder}": the folder holds neither {MANIFEST_FILE}, {FOLDER_FILE} nor '
         "pickled_data"
     )
 
 
-def _from_readable(readable: Readable, support_pytorch_format: bool) -> Source | Foreign:
+def _from_readable(
+    readable: Readable, support_pytorch_format: bool, names: Names | None
+) -> Source | Foreign:
     try:
-        source = _judged(readable, support_pytorch_format)
+        source = _judged(readable, support_pytorch_format, names)
     except CheckpointError as error:
         readable.close()
         raise CheckpointError(f'Cannot load file "{readable.where}": {error}') from error
@@ -191,19 +198,21 @@ def _from_readable(readable: Readable, support_pytorch_format: bool) -> Source |
     return source
 
 
-def _judged(readable: Readable, support_pytorch_format: bool) -> Source | Foreign:
+def _judged(
+    readable: Readable, support_pytorch_format: bool, names: Names | None
+) -> Source | Foreign:
     """Open a file as the source that its first bytes say it is."""
     start = read_bytes(readable, 0, min(readable.nbytes, len(LEGACY)))
     if start == LEGACY:
         if not support_pytorch_format:
             raise CheckpointError("it is a PyTorch file, and support_pytorch_format is False")
-        return Foreign(load_torch_legacy(read_bytes(readable, 0, readable.nbytes)))
+        return Foreign(load_torch_legacy(read_bytes(readable, 0, readable.nbytes), names))
     if start[:4] == b"PK\x03\x04":
         if not support_pytorch_format:
             raise CheckpointError("it is a PyTorch file, and support_pytorch_format is False")
-        return Foreign(load_torch(read_bytes(readable, 0, readable.nbytes)))
+        return Foreign(load_torch(read_bytes(readable, 0, readable.nbytes), names))
     if _is_pickle(start):
-        return Foreign(load_upstream(read_bytes(readable, 0, readable.nbytes)))
+        return Foreign(load_upstream(read_bytes(readable, 0, readable.nbytes), None, names))
     return ContainerSource(readable)
 
 

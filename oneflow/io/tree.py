@@ -1,17 +1,22 @@
-"""Python values as JSON and back, with tensors taken out into a table by name.
+"""Python values as JSON, with tensors taken out into a table by name.
 
 Numbers, strings, True, False and None stand for themselves; everything else is an object with one
 key that says what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}.
 A module of `oneflow.nn` is the name of its class and tables (io/modules.py), a function that it
-calls the name in `nn.functional`. Nothing read can name other code.
+calls the name in `nn.functional`. An object of another class is {"object": its class's name,
+"state": ...}, a class or a function {"named": ...}; io/safe_names.py says which names are followed.
+Mutable values that stand in several places, or in themselves, are there once, with an "id"; their
+other places are {"ref": id}.
 """
 
 from __future__ import annotations
 
 import base64
+import enum
 import math
+import types
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -19,14 +24,15 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from oneflow.core.device import Device
-from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.dtype import DType
 from oneflow.core.errors import CheckpointError, InternalError, OneFlowError
 from oneflow.core.json_values import Json
-from oneflow.core.placement import Placement, parse_placement
-from oneflow.core.sbp import Sbp, parse_sbp
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import Sbp
 from oneflow.core.size import Size
-from oneflow.io import modules, plain
+from oneflow.io import modules, objects, plain
 from oneflow.io.container import has_form
+from oneflow.io.safe_names import name_of
 from oneflow.kernels.array import Array
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
@@ -76,6 +82,11 @@ class Encoder:
         self._is_endless = False
         self._holders: list[Tensor] = []
         """Tensors whose attributes are being taken apart."""
+        self._known: dict[int, tuple[object, Form]] = {}
+        """Mutable values by their `id`, each with its form, which may still be unfinished."""
+        self._num_shared = 0
+        self._kept_alive: list[object] = []
+        """States made on the way: while they live, no other value has their `id`."""
         self.form = self._encode(value, "", 0)
 
     def name(self, name_of: Callable[[int, Found], str]) -> dict[str, Found]:
@@ -100,18 +111,65 @@ class Encoder:
             return None
         if value is None or type(value) is bool or type(value) is int or type(value) is str:
             return value
+        if isinstance(value, enum.Enum):
+            return self._enum(value, where, depth)
         if type(value) is float:
             return value if math.isfinite(value) else {"float": str(value)}
+        if id(value) in self._known:
+            return self._again(self._known[id(value)][1])
         for kind, name in ((OrderedDict, "odict"), (dict, "dict")):
             if isinstance(value, kind):
-                return {name: self._pairs(value, where, depth)}
+                form = self._begun(value, {name: None})
+                form[name] = cast(Json, self._pairs(value, where, depth))
+                return self._with_class(form, value, where, depth)
         for sequence, name in _SEQUENCES:
             if isinstance(value, sequence):
                 items = sorted(value, key=repr) if name == "set" else value
-                return {
-                    name: [self._encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(items)]
-                }
+                form = {name: None} if name == "tuple" else self._begun(value, {name: None})
+                form[name] = [
+                    self._encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(items)
+                ]
+                return self._with_class(form, value, where, depth)
         return self._leaf(value, where, depth)
+
+    def _begun(self, value: object, form: Form) -> Form:
+        """Note the form of a mutable value, before what the value holds is looked at."""
+        self._known[id(value)] = value, form
+        return form
+
+    def _again(self, form: Form) -> Json:
+        if "id" not in form:
+            form["id"] = self._num_shared
+            self._num_shared += 1
+        return {"ref": form["id"]}
+
+    def _with_class(self, form: Form, value: object, where: str, depth: int) -> Form:
+        """The form of a plain container, with the name of its class if that is none of Python's:
+        it is read as a plain one where the name is not followed.
+        """
+        if type(value) in _PLAIN or not (name := name_of(type(value))):
+            return form
+        form["class"] = name
+        if own := getattr(value, "__dict__", None):
+            self._attempt(form, "state", own, where, depth)
+        return form
+
+    def _attempt(
+        self, form: Form, key: str, value: object, where: str, depth: int
+    ) -> OneFlowError | None:
+        """Add the form of `value`, or return why it has none, and leave nothing of it behind."""
+        error, self.error = self.error, None
+        num_found, num_known = len(self.found), len(self._known)
+        made = self._encode(value, where, depth + 1)
+        failed, self.error = self.error, error
+        if failed is None:
+            form[key] = made
+            return None
+        del self.found[num_found:]
+        for one in list(self._known)[num_known:]:
+            del self._known[one]
+        self._is_endless = False
+        return failed
 
     def _pairs(self, value: dict[Any, Any], where: str, depth: int) -> list[Any]:
         return [
@@ -123,15 +181,64 @@ class Encoder:
         ]
 
     def _module(self, value: Module, where: str, depth: int) -> Json:
-        try:
-            form: Form = {"module": modules.class_name(value, where or "the object")}
-        except CheckpointError as error:
-            self._refuse(error)
-            return None
+        name = modules.class_name(value)
+        if name is None:
+            return self._object(value, where, depth)
+        form = self._begun(value, {"module": name})
         at = f"{where or 'the object'}."
         for table, entries in modules.tables(value).items():
             form[table] = [[k, self._encode(v, at + k, depth + 1)] for k, v in entries.items()]
         return form
+
+    def _object(self, value: object, where: str, depth: int) -> Json:
+        try:
+            state = objects.state_of(value, where)
+        except CheckpointError as error:
+            self._refuse(error)
+            return None
+        name = self._named(type(value), where, "is of a class that")
+        if name is None:
+            return None
+        form = self._begun(value, {"object": name, "state": None})
+        self._kept_alive.append(state)
+        form["state"] = self._encode_state(state, where, depth)
+        return form
+
+    def _encode_state(self, state: object, where: str, depth: int) -> Json:
+        if type(state) is not dict:
+            return self._encode(state, where, depth + 1)
+        at = f"{where or 'the object'}."
+        pairs = [
+            [self._encode(k, at, depth + 1), self._encode(v, f"{at}{k}", depth + 1)]
+            for k, v in state.items()
+        ]
+        return {"dict": cast(Json, pairs)}
+
+    def _named(self, value: object, where: str, what: str) -> str | None:
+        """Return the name of a class or a function, None if it has no form here."""
+        name = name_of(value)
+        if name is not None and not self._holders:
+            return name
+        why = "is code, which a tensor's attribute cannot hold" if name else "is found by no name"
+        dotted = f"{value.__module__}.{getattr(value, '__qualname__', '')}"
+        self._refuse(
+            CheckpointError(
+                f"save: {where or 'the object'} {what} {why} ({dotted}), so it has no form in a "
+                "checkpoint; define it in a module, outside of functions, or save a state_dict() "
+                "or plain values"
+            )
+        )
+        return None
+
+    def _enum(self, value: enum.Enum, where: str, depth: int) -> Json:
+        name = self._named(type(value), where, "is of a class that")
+        form: Form = {"enum": name, "value": self._encode(value.value, where, depth + 1)}
+        if isinstance(value, int | str | float):
+            form["plain"] = True
+        return form
+
+    def _code(self, value: object, where: str) -> Json:
+        return {"named": self._named(value, where, f"is a {type(value).__name__} that")}
 
     def _leaf(self, value: object, where: str, depth: int) -> Json:
         if isinstance(value, Tensor) and value.layout is strided:
@@ -148,15 +255,16 @@ class Encoder:
         if name := modules.function_name(value):
             return {"function": name}
         if kind := plain.kind_of(value):
-            return {kind: self._encode(plain.KINDS[kind].apart(value), where, depth + 1)}
-        self._refuse(
-            CheckpointError(
-                f"save: {where or 'the object'} is a "
-                f"{type(value).__module__}.{type(value).__qualname__}, which has no form in a "
-                "checkpoint; save its state_dict() or plain values"
-            )
-        )
-        return None
+            form: Form = {kind: None}
+            if kind in plain.MUTABLE:
+                self._begun(value, form)
+            parts = plain.KINDS[kind].apart(value)
+            self._kept_alive.append(parts)
+            form[kind] = self._encode(parts, where, depth + 1)
+            return self._with_class(form, value, where, depth) if kind == "dataclass" else form
+        if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+            return self._code(value, where)
+        return self._object(value, where, depth)
 
     def _tensor(self, value: Tensor, where: str, depth: int) -> Json:
         if any(holder is value for holder in self._holders):
@@ -189,16 +297,13 @@ class Encoder:
         for name, own in vars(value).items():
             if not isinstance(name, str):
                 continue
-            error, self.error = self.error, None
-            place, count = f"{where or 'the object'}.{name}", len(self.found)
-            form = self._encode(own, place, depth + 1)
-            if self.error is None:
-                kept.append([name, form])
+            form: Form = {}
+            place = f"{where or 'the object'}.{name}"
+            error = self._attempt(form, "", own, place, depth)
+            if error is None:
+                kept.append([name, form[""]])
             else:
-                del self.found[count:]
-                self._is_endless = False
-                warnings.warn(f"{self.error}; the attribute is left out", stacklevel=2)
-            self.error = error
+                warnings.warn(f"{error}; the attribute is left out", stacklevel=2)
         self._holders.pop()
         return cast(Json, kept)
 
@@ -236,133 +341,4 @@ _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     (Placement, "placement", lambda p: p.notation),
     (Sbp, "sbp", str),
 )
-
-
-def decode(
-    form: object,
-    tensor: Callable[[str, bool, bool, bool], object],
-    array: Callable[[str], object],
-    module: Callable[[str, modules.Tables], object] = modules.as_tree,
-) -> Any:
-    """The inverse of `Encoder`.  tensor: gives what is stored under a name, told whether it asks
-    for gradients, whether it is a parameter, and whether it is local and was on a GPU; array:
-    likewise.  module: makes a module of the name of its class and its tables.  Raises
-    CheckpointError.
-    """
-
-    def inner(form: object) -> Any:
-        return decode(form, tensor, array, module)
-
-    if form is None or isinstance(form, (bool, int, float, str)):
-        return form
-    if not isinstance(form, dict) or not form:
-        raise CheckpointError(f"load: not a value of a checkpoint: {str(form)[:80]}")
-    kind = next(iter(form))
-    content = form[kind]
-    if kind == "tensor":
-        flags = (bool(form.get(name)) for name in ("requires_grad", "parameter", "cuda"))
-        made = tensor(_text(content), *flags)
-        if isinstance(made, Tensor):
-            for name, own in _decode_pairs("dict", form.get("attributes", []), inner).items():
-                vars(made)[_text(name)] = own
-        return made
-    if kind == "ndarray":
-        return array(_text(content))
-    if kind in ("dict", "odict"):
-        return _decode_pairs(kind, content, inner)
-    if kind == "module":
-        tables = {k: _decode_pairs("dict", v, inner) for k, v in form.items() if k != kind}
-        return module(_text(content), tables)
-    if kind in _MAKERS:
-        return _MAKERS[kind](inner(v) for v in _list(content))
-    if kind in _PARSERS:
-        try:
-            return _PARSERS[kind](content)
-        except (ValueError, TypeError, OneFlowError) as error:
-            raise CheckpointError(f"load: not a {kind}: {str(content)[:80]}") from error
-    if kind in plain.KINDS:
-        try:
-            return plain.KINDS[kind].make(inner(content))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"load: not a {kind}: {str(content)[:80]}") from error
-    raise CheckpointError(
-        f"load: unknown kind of value {kind!r}; the file may be of a newer version"
-    )
-
-
-def places(form: Json) -> dict[str, str]:
-    """Map each stored tensor and array to its first place in the tree, by its stored name: keys
-    and indices with dots between them. `form` has been decoded once, or comes from a checked
-    manifest.
-    """
-    found: dict[str, str] = {}
-    left: list[tuple[str, Json]] = [("", form)]
-    while left:
-        where, one = left.pop()
-        if not isinstance(one, dict) or not one:
-            continue
-        kind = next(iter(one))
-        if kind in ("tensor", "ndarray"):
-            found.setdefault(_text(one[kind]), where)
-        elif kind in ("dict", "odict"):
-            left += reversed(_placed(where, one[kind]))
-        elif kind == "module":
-            parts = [p for k, pairs in one.items() if k != kind for p in _placed(where, pairs)]
-            left += reversed(parts)
-        elif kind in plain.KINDS:
-            left.append((where, one[kind]))
-        elif kind in _MAKERS:
-            inner = [(_below(where, i), value) for i, value in enumerate(_list(one[kind]))]
-            left += reversed(inner)
-    return found
-
-
-def _placed(where: str, pairs: object) -> list[tuple[str, Any]]:
-    """Return the values of a table with the place of each."""
-    whole = [p for p in _list(pairs) if isinstance(p, list) and len(p) == 2]
-    return [(_below(where, key), value) for key, value in whole]
-
-
-def _below(where: str, key: object) -> str:
-    key = next(iter(key.values())) if isinstance(key, dict) and len(key) == 1 else key
-    return f"{where}.{key}" if where else f"{key}"
-
-
-_MAKERS: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple, "set": set, "size": Size}
-_PARSERS: dict[str, Callable[[Any], Any]] = {
-    "float": float,
-    "int": int,
-    "str": str,
-    "bytes": lambda t: base64.b64decode(t, validate=True),
-    "complex": lambda pair: complex(*pair),
-    "dtype": dtype_of,
-    "device": Device,
-    "placement": parse_placement,
-    "sbp": parse_sbp,
-    "function": modules.function_named,
-}
-
-
-def _decode_pairs(kind: str, content: object, inner: Callable[[Any], Any]) -> Any:
-    made: dict[Any, Any] = OrderedDict() if kind == "odict" else {}
-    for pair in _list(content):
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise CheckpointError(f"load: not a key and a value: {str(pair)[:80]}")
-        key, value = (inner(form) for form in pair)
-        try:
-            made[key] = value
-        except TypeError as error:
-            raise CheckpointError(f"load: a key that cannot be one: {str(pair[0])[:80]}") from error
-    return made
-
-
-def _list(content: object) -> list[Any]:
-    if not isinstance(content, list):
-        raise CheckpointError(f"load: expected a list, got {str(content)[:80]}")
-    return content
-
-
-def _text(content: Json) -> str:
-    if not isinstance(content, str):
-        raise CheckpointError(f"load: expected a name, got {str(content)[:80]}")
-    return content
+_PLAIN = (dict, OrderedDict, defaultdict, list, tuple, set, Size)

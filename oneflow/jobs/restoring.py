@@ -14,10 +14,10 @@ from oneflow.core.errors import CheckpointError, RowStoreError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
+from oneflow.io.decoding import decode
 from oneflow.io.load_shards import load_parts, verify_shards
 from oneflow.io.manifest import MANIFEST_FILE, Manifest
 from oneflow.io.pact import Pact
-from oneflow.io.tree import decode
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
 from oneflow.jobs.saving import FOLDER, LAST, saved_steps

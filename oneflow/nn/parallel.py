@@ -10,6 +10,7 @@ from oneflow.core.config import current_config
 from oneflow.core.errors import OneFlowError, PlacementError
 from oneflow.distributed.ddp import MEBIBYTE, Bucket, Replicas
 from oneflow.distributed.process_groups import group_of
+from oneflow.distributed.world import world
 from oneflow.nn.module import Module
 from oneflow.nn.modules.ranks import DataParallel
 from oneflow.surfaces import accept_paths
@@ -90,6 +91,22 @@ class DistributedDataParallel(Module):
             True,
         )
         self.device_ids, self.output_device = device_ids, output_device
+        self.reducer = Reducer(self._replicas)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all attributes but those that only this process can use."""
+        own = dict(vars(self))
+        for name in ("_replicas", "reducer"):
+            del own[name]
+        return own | self._replicas.layout
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take these attributes. Nothing is sent: each rank has what it loaded."""
+        state = dict(state)
+        ranks, nbytes = state.pop("ranks"), state.pop("bucket_nbytes")
+        vars(self).update(state)
+        here = ranks if set(ranks) <= set(range(world().world_size)) else ()  # else all ranks
+        self._replicas = Replicas(self.module, nbytes, self.broadcast_buffers, here)
         self.reducer = Reducer(self._replicas)
 
     @property

@@ -1,19 +1,23 @@
 """`torch.serialization`: saving and loading, and classes that a file may name.
 
-No code of a file runs here but of pickles, where the user allows these: then a file may name the
-classes and functions that are listed.
+A file may name the classes and functions that are listed, each by itself or by a pattern such as
+"models.*".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from types import TracebackType
 from typing import Any
 
 from oneflow.core.device import Device
 from oneflow.functional.storage import UntypedStorage
 from oneflow.io.checkpoint import load, save
-from oneflow.io.pickles import trusted
+from oneflow.io.decoding import names_of_code
+from oneflow.io.files import Target
+from oneflow.io.safe_names import Names, trusted
+from oneflow.io.sources import Foreign, open_source
 
 __all__ = [
     "add_safe_globals",
@@ -31,7 +35,7 @@ __all__ = [
 
 
 def add_safe_globals(safe_globals: Iterable[Any]) -> None:
-    """Take note of classes and functions that files may name."""
+    """Take note of classes, functions and patterns of names that files may name."""
     trusted.extend(one for one in safe_globals if one not in trusted)
 
 
@@ -65,9 +69,17 @@ class safe_globals:
         trusted[:] = self._before
 
 
-def get_unsafe_globals_in_checkpoint(f: object) -> list[str]:
-    """Return an empty list: no name in a file leads to code."""
-    return []
+def get_unsafe_globals_in_checkpoint(f: Target) -> list[str]:
+    """Return the names of classes and functions in a file of `save` that `load` would not follow.
+    Raises CheckpointError for a file of PyTorch.
+    """
+    source = open_source(f, support_pytorch_format=False)
+    if isinstance(source, Foreign):
+        return []
+    with closing(source):
+        names = names_of_code(source.form)
+    follows = Names(weights_only=True).may
+    return [name.replace(":", ".") for name in names if not follows(name)]
 
 
 def default_restore_location(storage: object, location: str) -> Any:

@@ -68,25 +68,6 @@ def test_module_of_data_parallel_comes_back_plain(tmp_path: Path) -> None:
     np.testing.assert_array_equal(back(x).numpy(), model(x).numpy())
 
 
-class Own(nn.Module):  # type: ignore[misc]
-    """A module of the program's own."""
-
-
-def test_what_has_no_form_is_named_with_what_to_do(tmp_path: Path) -> None:
-    hooked = nn.Linear(2, 2)
-    hooked.register_forward_hook(lambda *_: None)
-    called = nn.ReLU()
-    called.extra = len
-    for value, text in (
-        ({"m": nn.Sequential(Own())}, r"\['m'\]\.0 is a .*\.Own.*state_dict\(\).*load_state_dict"),
-        (hooked, r"the object has hooks \(_forward_hooks\).*state_dict\(\)"),
-        (called, r"the object\.extra is a builtins"),
-        (flow.optim.SGD(hooked.parameters(), lr=0.1), r"SGD.*state_dict\(\)"),
-    ):
-        with pytest.raises(CheckpointError, match=text):
-            flow.save(value, tmp_path / "x")
-
-
 def damaged() -> list[Any]:
     names = "Graph", "Parameter", "init", "os", "__class__", "Module", 3, "functional"
     forms: list[Any] = [{"module": name, "attributes": []} for name in names]

@@ -148,6 +148,18 @@ def _write(form: Form) -> Program:
     return p
 
 
+def exponentiate(p: Program, scores: Value, best: Value, stop: Value) -> Value:
+    """scores <- exp(scores - best), in whole vectors up to `stop`; returns their sum."""
+
+    def some(j: Value, total: Values) -> Values:
+        made = llvm_math.exp(p.load(at(scores, j), LANES) - best.splat(LANES))
+        p.store(made, at(scores, j))
+        return [total[0] + made]
+
+    zero = p.code.constant(0.0, "float", LANES)
+    return p.loop(0, stop, some, step=LANES, carried=[zero])[0].folded()
+
+
 class _Block:
     """The program for some rows that share keys and values.
 
@@ -180,7 +192,7 @@ class _Block:
         for i in range(self.count):
             p.store(lowest.splat(LANES), at(self.scores[i], stop))
             highest = best[i].compare("eq", -math.inf).choose(best[i].like(0.0), best[i])
-            total = self._exponentiate(self.scores[i], highest, stop)
+            total = exponentiate(p, self.scores[i], highest, stop)
             p.store(highest + llvm_math.log(total), self.places["lse"][i])
             best[i] = 1.0 / total.compare("eq", 0.0).choose(total.like(1.0), total)
         self._gather(stop, best)
@@ -247,17 +259,6 @@ class _Block:
         if self.form.mask == "f":
             return score + self.p.load(place)
         return self.p.integer(place, "i8").compare("ne", 0).choose(score, -math.inf)
-
-    def _exponentiate(self, scores: Value, best: Value, stop: Value) -> Value:
-        p = self.p
-
-        def some(j: Value, total: Values) -> Values:
-            made = llvm_math.exp(p.load(at(scores, j), LANES) - best.splat(LANES))
-            p.store(made, at(scores, j))
-            return [total[0] + made]
-
-        zero = p.code.constant(0.0, "float", LANES)
-        return p.loop(0, stop, some, step=LANES, carried=[zero])[0].folded()
 
     def _gather(self, stop: Value, inverse: Values) -> None:
         """out <- probabilities @ values, some vectors of a row at a time."""

@@ -28,6 +28,7 @@ from oneflow.ops import (  # noqa: F401
     loss,
     matmul,
     one_embedding,
+    paged_attention,
     pool,
     quantized,
     random,

@@ -19,6 +19,7 @@ from .box_samples import BOX_SAMPLES
 from .nn_samples import NN_SAMPLES
 from .one_embedding_samples import ONE_EMBEDDING_SAMPLES
 from .quantized_samples import quantized_samples
+from .paged_samples import PAGED_SAMPLES
 from .recurrent_samples import RECURRENT_SAMPLES
 from .row_samples import ROW_SAMPLES
 from .sample import Sample, between, booleans, distinct, integers, normal
@@ -616,6 +617,6 @@ ARITHMETIC: list[Sample] = [
 
 SAMPLES = [
     *ARITHMETIC, *ACTIVATION_SAMPLES, *ATTENTION_SAMPLES, *BOX_SAMPLES, *NN_SAMPLES,
-    *ONE_EMBEDDING_SAMPLES, *RECURRENT_SAMPLES, *ROW_SAMPLES, *SPECIAL_SAMPLES,
+    *ONE_EMBEDDING_SAMPLES, *PAGED_SAMPLES, *RECURRENT_SAMPLES, *ROW_SAMPLES, *SPECIAL_SAMPLES,
     *quantized_samples(),
 ]  # fmt: skip

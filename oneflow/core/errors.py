@@ -131,6 +131,12 @@ class JobSpecError(OneFlowError, ValueError):
     exit_code = 64
 
 
+class ModelError(OneFlowError, ValueError):
+    """A folder of a model that cannot be served."""
+
+    exit_code = 65
+
+
 class StoreError(OneFlowError):
     """The store of the cluster cannot be written or read: disk full, file corrupt or too new."""
 

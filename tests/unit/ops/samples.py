@@ -18,8 +18,8 @@ from .attention_samples import ATTENTION_SAMPLES
 from .box_samples import BOX_SAMPLES
 from .nn_samples import NN_SAMPLES
 from .one_embedding_samples import ONE_EMBEDDING_SAMPLES
-from .quantized_samples import quantized_samples
 from .paged_samples import PAGED_SAMPLES
+from .quantized_samples import quantized_samples
 from .recurrent_samples import RECURRENT_SAMPLES
 from .row_samples import ROW_SAMPLES
 from .sample import Sample, between, booleans, distinct, integers, normal

@@ -1,0 +1,1 @@
+"""Serving of models over HTTP: `oneflow serve PATH`."""

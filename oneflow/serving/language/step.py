@@ -63,3 +63,11 @@ class Step(Graph):
         if placement is not None:
             best, scores = best.to_local(), scores.to_local()
         return best.numpy(), scores.numpy()
+
+
+def warm_up(step: Step, budget: int, most: int) -> None:
+    """Make the plans of all sizes, so that no request waits for one. most: blocks of a table."""
+    rows = 1
+    while rows <= bucket(budget):
+        step.run(empty_inputs(rows, most))
+        rows *= 2

@@ -21,6 +21,7 @@ class _Verbs(LazyVerbs):
         "daemon": ("oneflow.cli.services", "daemon", "A device's daemon, in the foreground."),
         "top": ("oneflow.cli.top", "top", "What a cluster does, now."),
         "debug": ("oneflow.cli.debug", "debug", "Why a job is stuck: stack, dump."),
+        "serve": ("oneflow.cli.serve", "serve", "A language model over HTTP."),
         "trace": ("oneflow.cli.trace", "trace", "What each actor did when: start, stop, merge."),
         "ckpt": ("oneflow.cli.ckpt", "ckpt", "Checkpoints: ls, verify, convert."),
         "config": ("oneflow.cli.config", "config", "What is configured, and where."),

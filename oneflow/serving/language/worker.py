@@ -38,7 +38,7 @@ def main() -> None:
     settings = EngineSettings(
         **{name: getattr(args, name) for name in EngineSettings.__dataclass_fields__}
     )
-    size = world().size
+    size = world().world_size
     ranks = Ranks(Placement("cpu", list(range(size))) if size > 1 else None)
     model = open_model(args.folder, ranks, settings)
     warm_up(model.step, settings.budget, model.most_blocks)
@@ -60,7 +60,7 @@ def _lead(model: Model, settings: EngineSettings, path: str) -> None:
     line.connect(path)
     inbox: Inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(line, inbox), daemon=True).start()
-    has_others = world().size > 1
+    has_others = world().world_size > 1
 
     def tell(arrays: list[Array] | None) -> None:
         """Tell the other ranks of a step; an empty list: nothing to do now; None: the end."""

@@ -1,0 +1,99 @@
+"""The verb `oneflow serve`: a folder with a model, over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oneflow.cli.output import say
+from oneflow.core.errors import ConfigError
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", default=8000, show_default=True, help="0: any free one.")
+@click.option("--name", help="Name of the model to clients; else that of the folder.")
+@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--tensor-parallel", type=click.IntRange(1), default=1, show_default=True,
+              help="Ranks that share each replica.")  # fmt: skip
+@click.option("--context", type=click.IntRange(0), default=0,
+              help="Tokens of a sequence at most; else the model's, up to 8192.")  # fmt: skip
+@click.option("--cache-tokens", type=click.IntRange(0), default=0,
+              help="Tokens in the cache of a replica; else what fits 2 GiB.")  # fmt: skip
+@click.option("--max-running", type=click.IntRange(1, 32), default=32, show_default=True,
+              help="Sequences of a replica that run at once.")  # fmt: skip
+@click.option("--step-tokens", type=click.IntRange(1), default=128, show_default=True,
+              help="Tokens of a step at most; prompts go in pieces.")  # fmt: skip
+@click.option("--max-requests", type=click.IntRange(1), default=256, show_default=True,
+              help="Sequences that run or wait; more are refused with 429.")  # fmt: skip
+@click.option("--max-body", type=click.IntRange(1), default=8 << 20, show_default=True,
+              help="Bytes of a request.")  # fmt: skip
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600.0,
+              show_default=True, help="Seconds of an answer.")  # fmt: skip
+@click.option("--drain", type=click.FloatRange(0), default=30.0, show_default=True,
+              help="Seconds that answers have to end after SIGTERM.")  # fmt: skip
+@click.option("--api-key-file", type=FILE, envvar="ONEFLOW_SERVE_API_KEY_FILE",
+              help="What clients have to show; mode 0600.")  # fmt: skip
+@click.option("--tls-cert", type=FILE)
+@click.option("--tls-key", type=FILE)
+def serve(path: Path, **flags: Any) -> None:
+    """Serves PATH over HTTP until a signal ends it.
+
+    A folder with a config.json is a language model of Hugging Face's form (llama, mistral, qwen2,
+    gpt2), for clients of OpenAI's API.
+    """
+    if (path / "config.json").exists():
+        _serve_language(path, flags)
+    else:
+        _serve_repository(path, flags)
+
+
+def _serve_language(path: Path, flags: dict[str, Any]) -> None:
+    try:
+        from oneflow.serving.openai.app import Limits
+        from oneflow.serving.openai.server import ServerSettings, serve
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"oneflow serve needs the package {error.name}: pip install 'oneflow-actors[serve]'"
+        ) from None
+    limits = Limits(
+        sequences=flags["max_requests"],
+        body_nbytes=flags["max_body"],
+        timeout_s=flags["timeout"],
+        drain_s=flags["drain"],
+    )
+    engine = {
+        "context": flags["context"],
+        "cache_tokens": flags["cache_tokens"],
+        "budget": max(flags["step_tokens"], flags["max_running"]),
+        "most": flags["max_running"],
+    }
+    settings = ServerSettings(
+        folder=path.resolve(),
+        name=flags["name"] or path.resolve().name,
+        host=flags["host"],
+        port=flags["port"],
+        key=_read_key(flags["api_key_file"]),
+        replicas=flags["replicas"],
+        ranks=flags["tensor_parallel"],
+        arguments=tuple(word for name, n in engine.items() for word in (f"--{name}", str(n))),
+        limits=limits,
+        certificate=flags["tls_cert"],
+        certificate_key=flags["tls_key"],
+    )
+    serve(settings, say)
+
+
+def _serve_repository(path: Path, flags: dict[str, Any]) -> None:
+    raise ConfigError(f"{path} has no config.json, so that it is no language model")
+
+
+def _read_key(path: Path | None) -> str:
+    from oneflow.scheduler.jobs.tokens import read_token_file
+
+    return "" if path is None else read_token_file(path)

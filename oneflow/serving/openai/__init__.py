@@ -1,0 +1,1 @@
+"""Language models over HTTP, as clients of OpenAI's API speak it."""

@@ -86,4 +86,5 @@ def _write(
 
 
 def _first_seen(xp: ArrayModule, lengths: Array, window: int) -> Array:
-    return xp.maximum(lengths - window, 0) if window else xp.zeros_like(lengths)
+    found: Array = xp.maximum(lengths - window, 0) if window else xp.zeros_like(lengths)
+    return found

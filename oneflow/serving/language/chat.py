@@ -43,9 +43,8 @@ class ChatTemplate:
         if self._template is None:
             raise ArgumentError("this model has no chat template; use /v1/completions")
         try:
-            return self._template.render(
-                messages=list(messages), add_generation_prompt=True, tools=None, **self._special
-            )
+            given = {"messages": list(messages), "add_generation_prompt": True, "tools": None}
+            return str(self._template.render(given | self._special))
         except jinja2.TemplateError as error:
             raise ArgumentError(f"the chat template refuses the messages: {error}") from None
         except (TypeError, ValueError, LookupError) as error:  # of the template's own expressions

@@ -18,7 +18,7 @@ from oneflow.functional.reduction import argmax
 from oneflow.functional.searching import index_select
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
-from oneflow.nn.modules.container import ModuleList
+from oneflow.nn.modules.containers import ModuleList
 from oneflow.nn.parameter import Parameter
 from oneflow.ops.paged_attention import paged_attention
 from oneflow.serving.language.config import DecoderConfig
@@ -131,7 +131,8 @@ class Attention(Module):
             scale=self.depth**-0.5,
             window=self.window,
         )
-        return self.out(seen.view(count, self.heads * self.depth))
+        out: Tensor = self.out(seen.view(count, self.heads * self.depth))
+        return out
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -153,9 +154,10 @@ class FeedForward(Module):
         self.down = Projection(build, names.piece("down", layer), 1, (width, inner), has_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.gate is None:
-            return self.down(self._active(self.up(x)))
-        return self.down(self._active(self.gate(x)) * self.up(x))
+        found: Tensor = self.up(x)
+        found = self._active(found) if self.gate is None else self._active(self.gate(x)) * found
+        out: Tensor = self.down(found)
+        return out
 
     def _active(self, x: Tensor) -> Tensor:
         match self.activation:
@@ -179,7 +181,8 @@ class Layer(Module):
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
         x = x + self.attention(self.before(x), rows)
-        return x + self.inner(self.between(x))
+        out: Tensor = x + self.inner(self.between(x))
+        return out
 
 
 class Decoder(Module):

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -88,7 +89,8 @@ class Replicas:
         self._failed = asyncio.get_running_loop().create_future()
         self._tasks = [asyncio.create_task(self._keep(replica)) for replica in self.all]
         ready = asyncio.create_task(self._ready.wait())
-        await asyncio.wait([ready, self._failed], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [ready, self._failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._failed.done():
             ready.cancel()
             self._failed.result()
@@ -188,7 +190,8 @@ class Replicas:
             replica.process = await self._launch(path)
             ended = asyncio.create_task(replica.process.wait())
             try:
-                await asyncio.wait([connected, ended], return_when=asyncio.FIRST_COMPLETED)
+                either: list[asyncio.Future[Any]] = [connected, ended]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if connected.done():
                     reader, replica.writer = connected.result()
                     was_ready = await self._read(replica, reader)

@@ -59,14 +59,14 @@ def _likeliest(shares: Array, top_p: float) -> Array:
         found = np.argpartition(shares, -count)[-count:]
         found = found[np.argsort(-shares[found], kind="stable")]
         before = np.cumsum(shares[found], dtype=np.float64) - shares[found]
-        kept = found[before < wanted]
+        kept: Array = found[before < wanted]
         if len(kept) < count or count == len(shares):
             return kept
         count *= 16
 
 
 def log_softmax(scores: Array) -> Array:
-    wide = scores.astype(np.float64)
+    wide: Array = scores.astype(np.float64)
     wide -= wide.max()
-    wide -= np.log(np.exp(wide).sum())
-    return wide
+    found: Array = wide - np.log(np.exp(wide).sum())
+    return found

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from oneflow.core.sbp import BROADCAST
-from oneflow.functional.from_data import from_numpy
 from oneflow.graph.graph import Graph
 from oneflow.kernels.array import Array
 from oneflow.serving.language.decoder import Decoder
+from oneflow.tensor.convert import from_numpy
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 

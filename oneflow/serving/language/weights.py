@@ -79,7 +79,7 @@ class Weights:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._files
 
     def get(self, piece: Piece, split: int | None, shape: tuple[int, ...]) -> Parameter:

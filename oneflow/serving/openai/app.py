@@ -282,7 +282,8 @@ class EventStream(StreamingResponse):
 
     def __init__(self, work: Work, leave: Callable[[int], None]) -> None:
         self._leave, self._status = leave, CLIENT_LEFT
-        super().__init__(self._watched(work), media_type="text/event-stream")
+        self._source = self._watched(work)
+        super().__init__(self._source, media_type="text/event-stream")
         self.headers["Cache-Control"] = "no-cache"
 
     async def _watched(self, work: Work) -> AsyncGenerator[bytes, None]:
@@ -292,11 +293,10 @@ class EventStream(StreamingResponse):
         self._status = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        source = self.body_iterator
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await source.aclose()
+            await self._source.aclose()
             self._leave(self._status)
 
 

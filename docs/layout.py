@@ -14,6 +14,7 @@ FOLDERS = {
     "oneflow": "what users import",
     "oneflow/api": "the public table, one file per topic",
     "oneflow/core": "words that every package shares",
+    "oneflow/serving": "models over HTTP: `oneflow serve`",
     "oneflow/services": "tools of processes that serve: pages, lines with proofs, traces",
     "oneflow/ops": "one declaration per op",
     "oneflow/functional": "the functions users call, over ops",
@@ -50,6 +51,7 @@ SKIPPED = ("build", "dist", "log", "__pycache__")
 DOORS = {
     "oneflow": "`api` says what users find, `surfaces.py` hands it out",
     "oneflow/api": "`row.py`: what a row says",
+    "oneflow/serving": "`language/engine.py` runs a model, `openai/app.py` answers requests",
     "oneflow/services": "`proof.py` and `line.py`: how both ends of a connection know each other",
     "oneflow/core": "`op.py` and `dispatch.py`: what an op is, and the one door to running it",
     "oneflow/ops": "`__init__.py` lists the topics; `matmul.py` is a good first declaration",

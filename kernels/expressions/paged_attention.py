@@ -1,4 +1,4 @@
-"""Attention of rows over keys and values in blocks (oneflow/ops/paged_attention.py), float32.
+"""Attention of rows over keys and values in blocks (oneflow/ops/attention.py), float32.
 
 A piece of work is a row and a head of keys, which all heads that share it read together, four at a
 time. Scores of all columns that the row sees lie on the stack; keys and values are read once, block

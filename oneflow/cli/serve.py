@@ -41,7 +41,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
               help="What clients have to show; mode 0600.")  # fmt: skip
 @click.option("--tls-cert", type=FILE)
 @click.option("--tls-key", type=FILE)
-def serve(path: Path, **flags: Any) -> None:
+def serve(path: Path, **flags: object) -> None:
     """Serves PATH over HTTP until a signal ends it.
 
     A folder with a config.json is a language model of Hugging Face's form (llama, mistral, qwen2,

@@ -28,7 +28,6 @@ from oneflow.ops import (  # noqa: F401
     loss,
     matmul,
     one_embedding,
-    paged_attention,
     pool,
     quantized,
     random,

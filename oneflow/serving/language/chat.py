@@ -68,7 +68,7 @@ def _text(token: object) -> str:
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """What templates of Hugging Face folders expect."""
+    """The functions and filters that templates of Hugging Face folders expect."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )

@@ -120,7 +120,7 @@ def _mistral(table: dict[str, Any]) -> DecoderConfig:
 
 
 def _qwen2(table: dict[str, Any]) -> DecoderConfig:
-    """Windows are for the layers that `layer_types` names, or, in older files, for all from
+    """Windows are those of the layers that `layer_types` names; in older files, of all layers from
     `max_window_layers` on."""
     config = _llama(table | {"mlp_bias": False})
     window = (table.get("sliding_window") or 0) if table.get("use_sliding_window") else 0
@@ -190,7 +190,7 @@ ROTATIONS: dict[str, tuple[str, ...]] = {
 
 
 def _rotation(table: dict[str, Any]) -> Rotation:
-    """`rope_parameters` of newer files, or `rope_theta` and `rope_scaling`."""
+    """Read `rope_parameters` of newer files, or `rope_theta` and `rope_scaling`."""
     found = table.get("rope_parameters") or table.get("rope_scaling") or {}
     kind = found.get("rope_type") or found.get("type") or "default"
     if kind not in ROTATIONS:

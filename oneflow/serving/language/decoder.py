@@ -20,7 +20,7 @@ from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.nn.modules.containers import ModuleList
 from oneflow.nn.parameter import Parameter
-from oneflow.ops.paged_attention import paged_attention
+from oneflow.ops.attention import paged_attention
 from oneflow.serving.language.config import DecoderConfig
 from oneflow.serving.language.names import NAMES, Names
 from oneflow.serving.language.rotation import angles
@@ -29,15 +29,17 @@ from oneflow.tensor.tensor import Tensor
 
 
 class CacheSize(NamedTuple):
-    """blocks: of the whole cache, for all sequences. block: tokens of one."""
+    """The size of a cache. blocks: for all sequences together. block: tokens of a block."""
 
     blocks: int
     block: int
 
 
 class Rows(NamedTuple):
-    """Where the tokens of a step stand; see the op paged_attention. turns: cosines and sines of
-    their positions, where the family has them."""
+    """Positions of the tokens of a step; see the op paged_attention.
+
+    turns: cosines and sines of the positions, where the family has them.
+    """
 
     tables: Tensor
     lengths: Tensor
@@ -57,8 +59,10 @@ class _Build(NamedTuple):
 
 
 class Projection(Module):
-    """x (..., in) -> x @ weight.T + bias. split: 0: its outputs are cut between the ranks, 1: its
-    inputs; then the ranks' sums are added up."""
+    """A dense layer: x (..., in) -> x @ weight.T + bias.
+
+    split: 0: the ranks share its outputs; 1: its inputs, so that the ranks' sums are added up.
+    """
 
     def __init__(
         self, build: _Build, piece: Piece, split: int, shape: tuple[int, int], has_bias: bool
@@ -186,7 +190,7 @@ class Layer(Module):
 
 
 class Decoder(Module):
-    """Reads the weights of a folder as it is made. Raises ModelError if they do not fit."""
+    """A decoder with the weights of a folder. Raises ModelError if they do not fit."""
 
     def __init__(self, config: DecoderConfig, weights: Weights, cache: CacheSize) -> None:
         super().__init__()
@@ -211,7 +215,7 @@ class Decoder(Module):
     def forward(
         self, words: Tensor, lengths: Tensor, tables: Tensor, wanted: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The likeliest next word, and the scores of all, behind the rows `wanted`.
+        """Compute the likeliest next word, and the scores of all words, behind the rows `wanted`.
 
         words, lengths: (rows,). tables: (rows, most). wanted: (any,), numbers of rows.
         """

@@ -24,10 +24,11 @@ Run = Callable[[StepInputs], tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """context: tokens of a sequence at most; 0: what the model takes, but no more than 8192.
+    """The sizes of an engine.
 
-    block: tokens of a block. cache_tokens: tokens of the whole cache; 0: what all sequences need,
-    or 2 GiB. budget: tokens of a step at most. most: sequences that run at once.
+    context: tokens of a sequence at most; 0: as many as the model takes, up to 8192. block: tokens
+    of a block. cache_tokens: tokens of the whole cache; 0: enough for all sequences, up to 2 GiB.
+    budget: tokens of a step at most. most: sequences that run at once.
     """
 
     context: int = 0
@@ -52,7 +53,7 @@ _CACHE_NBYTES = 2 << 30
 
 
 class Model(NamedTuple):
-    """A decoder that is ready. most_blocks: of a sequence."""
+    """A decoder with its cache and its plans. context: tokens of a sequence at most."""
 
     config: DecoderConfig
     step: Step
@@ -87,7 +88,7 @@ def _cache_size(config: DecoderConfig, context: int, settings: EngineSettings) -
 
 
 class Engine:
-    """run: computes a step; with several ranks, on all of them."""
+    """A model that sequences share. run: computes a step, on all ranks of the model."""
 
     def __init__(self, model: Model, run: Run, settings: EngineSettings) -> None:
         self.model, self._run = model, run
@@ -101,7 +102,7 @@ class Engine:
         self.scheduler.submit(submit)
 
     def step(self) -> Steps:
-        """Compute a step, if anything runs or waits, and tell what came of it."""
+        """Compute a step, if there is any work, and return its tokens."""
         chunks = self.scheduler.plan()
         made: list[Made] = []
         if chunks:
@@ -116,7 +117,7 @@ class Engine:
         return Steps(made, s.num_used, len(s.running), len(s.waiting), s.num_preempted)
 
     def _results(self, chunk: Chunk, best: Array, scores: Array, row: int) -> list[Made]:
-        """row: the first of the chunk's rows whose scores were computed, of `best` and `scores`."""
+        """Return the results of a chunk. row: its first row in `best` and `scores`."""
         sequence, found = chunk.sequence, []
         if sequence.is_scoring:
             found.append(_prompt_scores(chunk, scores, row))

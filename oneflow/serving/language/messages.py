@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<I")
 
 
 class Submit(msgspec.Struct, tag=True, frozen=True):
-    """Go on from `tokens`. limit: new tokens at most. stops: tokens that end the text.
+    """A sequence to continue. limit: new tokens at most. stops: tokens that end the text.
 
     temperature: 0 takes the likeliest. seed: of the draws. logprobs: how many of the likeliest
     words each new token tells, -1: none. scores_prompt: tell them of the prompt's tokens, too.
@@ -38,7 +38,7 @@ class Cancel(msgspec.Struct, tag=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """The worker takes work. context: tokens of a sequence at most. blocks: of the cache."""
+    """A worker's first message: it takes work. context: tokens of a sequence at most."""
 
     context: int
     words: int
@@ -94,12 +94,12 @@ class Encoded:
         return _HEAD.pack(len(data)) + data
 
     def receive(self, line: socket.socket) -> Any:
-        """The next message; None at the end. Blocks."""
+        """Wait for the next message; None at the end of the stream."""
         head = _read(line, _HEAD.size)
         return None if head is None else self._decode(_read(line, _size(head)))
 
     async def receive_async(self, reader: asyncio.StreamReader) -> Any:
-        """The next message; None at the end."""
+        """Wait for the next message; None at the end of the stream."""
         try:
             head = await reader.readexactly(_HEAD.size)
             return self._decode(await reader.readexactly(_size(head)))

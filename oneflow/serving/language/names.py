@@ -9,8 +9,11 @@ from oneflow.serving.language.weights import Piece
 
 
 class Names(NamedTuple):
-    """words, places, last, head: the tables of words and of positions, the last norm, and the table
-    by which words are chosen.  piece, norm: those of a part of a layer."""
+    """Names of a family's weights.
+
+    words, places, last, head: the tables of words and of positions, the last norm, and the table by
+    which words are chosen.  piece, norm: the names of a part of a layer.
+    """
 
     words: str
     places: str
@@ -58,7 +61,7 @@ def _llama(weights: Container[str]) -> Names:
 
 
 def _gpt2(weights: Container[str]) -> Names:
-    """Its matrices are stored as (in, out), and those of q, k and v in one."""
+    """Names of GPT-2, which stores matrices as (in, out), and those of q, k and v in one."""
     prefix = "transformer." if "transformer.wte.weight" in weights else ""
 
     def name(part: str, layer: int) -> str:

@@ -43,7 +43,7 @@ _LOST = "the worker that computed this request has ended; ask again"
 
 
 class ReplicaLostError(OneFlowError):
-    """The worker that computed a request has ended."""
+    """A worker that ended before the answer that it computed."""
 
     reason = "PEER_LOST"
 
@@ -53,7 +53,7 @@ Inbox = asyncio.Queue[Made | Exception]
 
 @dataclass
 class Replica:
-    """A worker and its connection. opened: None while it starts. last: its last state."""
+    """A worker and its connection. opened: None while it starts. last: its last report."""
 
     number: int
     process: asyncio.subprocess.Process | None = None
@@ -61,7 +61,7 @@ class Replica:
     opened: Opened | None = None
     last: Steps | None = None
     inboxes: dict[int, Inbox] = field(default_factory=dict)
-    """By request."""
+    """Inboxes of requests, by their ids."""
 
     def send(self, message: Request) -> None:
         if self.writer is not None:
@@ -69,7 +69,7 @@ class Replica:
 
 
 class Replicas:
-    """count: of workers. ranks: processes of each. arguments: of the worker's program."""
+    """The workers of a model. ranks: processes of each. arguments: of the worker's program."""
 
     def __init__(self, folder: Path, count: int, ranks: int, arguments: Sequence[str]) -> None:
         self.folder, self.ranks, self.arguments = folder, ranks, arguments
@@ -85,7 +85,7 @@ class Replicas:
         return [replica for replica in self.all if replica.opened is not None]
 
     async def start(self) -> Opened:
-        """Start all; returns when one takes work. Raises ModelError if one ends before."""
+        """Start all workers; return when one takes work. Raises ModelError if one ends before."""
         self._failed = asyncio.get_running_loop().create_future()
         self._tasks = [asyncio.create_task(self._keep(replica)) for replica in self.all]
         ready = asyncio.create_task(self._ready.wait())
@@ -105,7 +105,7 @@ class Replicas:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def generate(self, submit: Submit, until: float) -> AsyncGenerator[Made, None]:
-        """What the model makes of a request, in pieces. Leaving the generator cancels it.
+        """Yield the tokens of a request as they come. Closing the generator cancels the request.
 
         until: the time of the event loop at which it is to have ended. Raises TimeoutError then;
         ReplicaLostError if the worker was lost and had given something, or no other is ready.
@@ -153,7 +153,7 @@ class Replicas:
     # ---- one replica -----------------------------------------------------------------------------
 
     async def _keep(self, replica: Replica) -> None:
-        """Run a worker, again and again."""
+        """Run a worker, and start it anew whenever it ends."""
         pause_s = _FIRST_PAUSE_S
         while True:
             was_ready = await self._run(replica)
@@ -173,7 +173,7 @@ class Replicas:
             self._failed.set_exception(ModelError(text))
 
     async def _run(self, replica: Replica) -> bool:
-        """One life of a worker; whether it was ready once."""
+        """Run a worker until it ends; return whether it was ever ready."""
         connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
         connected = asyncio.get_running_loop().create_future()
 
@@ -235,7 +235,7 @@ class Replicas:
         return was_ready
 
     def _lose(self, replica: Replica) -> None:
-        """Tell its requests that it is lost."""
+        """Fail the requests of a worker that has ended."""
         if replica.writer is not None:
             replica.writer.close()
         replica.writer = replica.opened = replica.last = None

@@ -11,7 +11,7 @@ from oneflow.serving.language.config import Rotation
 
 
 def angles(rotation: Rotation, depth: int, positions: int) -> Array:
-    """(positions, depth), float32: cosines, then sines, of half a head's places."""
+    """Return cosines, then sines, of half a head's places: float32 (positions, depth)."""
     steps = frequencies(rotation, depth).astype(np.float32)
     turns = np.arange(positions, dtype=np.float32)[:, None] * steps
     return np.concatenate([np.cos(turns), np.sin(turns)], axis=1)

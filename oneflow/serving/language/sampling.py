@@ -17,13 +17,13 @@ def needs_scores(submit: Submit) -> bool:
 
 
 def choose(submit: Submit, scores: Array, number: int) -> Choice:
-    """The next token of a sequence. number: of the tokens that it made before."""
+    """Choose the next token of a sequence. number: of tokens that it made before."""
     token = draw(submit, scores, number) if submit.temperature > 0 else int(scores.argmax())
     return told(submit, scores, token)
 
 
 def told(submit: Submit, scores: Array, token: int) -> Choice:
-    """A token with what the request wants to know of it."""
+    """A token, with log-probabilities if the request asks for them."""
     if submit.logprobs < 0:
         return Choice(token)
     logprobs = log_softmax(scores)

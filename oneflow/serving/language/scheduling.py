@@ -1,4 +1,4 @@
-"""Which tokens of which sequences the next step computes: continuous batching over one cache.
+"""Continuous batching: the scheduler of the tokens of each step, over one cache of blocks.
 
 A step takes at most `budget` tokens. Sequences that write get one each, oldest first; what is left
 goes to prompts, in pieces, so that a long prompt holds up the others for one piece at a time; then
@@ -22,8 +22,10 @@ SCORED_ROWS = 32
 
 
 class Sequence:
-    """tokens: those given and those made. done: how many of them are in the cache. order: of
-    arrival."""
+    """A sequence under way. tokens: given and made ones. done: how many of them are in the cache.
+
+    order: of arrival.
+    """
 
     def __init__(self, submit: Submit, order: int) -> None:
         self.submit, self.order = submit, order
@@ -47,7 +49,7 @@ class Sequence:
 
 
 class Chunk(NamedTuple):
-    """Tokens `begin` to `end` of a sequence go through the model."""
+    """A piece of a sequence: its tokens from `begin` to `end`."""
 
     sequence: Sequence
     begin: int
@@ -55,7 +57,7 @@ class Chunk(NamedTuple):
 
 
 class Scheduler:
-    """blocks: of the cache. block: tokens of one. most: sequences that run at once."""
+    """The state of all sequences. block: tokens of a block. most: sequences that run at once."""
 
     def __init__(self, blocks: int, block: int, most: int, budget: int) -> None:
         self.blocks, self.block, self.most, self.budget = blocks, block, most, budget
@@ -94,7 +96,7 @@ class Scheduler:
             self.waiting.remove(sequence)
 
     def plan(self) -> list[Chunk]:
-        """The pieces of the next step; empty only if nothing runs or waits."""
+        """Choose the pieces of the next step: none only if there is no sequence."""
         budget = self.budget
         if any(s.is_scoring for s in (*self.running, *self.waiting)):
             budget = min(budget, SCORED_ROWS)
@@ -113,7 +115,7 @@ class Scheduler:
         return chunks
 
     def advance(self, chunk: Chunk) -> bool:
-        """A piece was computed. Returns whether its sequence now gets its next token."""
+        """Record a computed piece; return whether its sequence now gets its next token."""
         chunk.sequence.done = chunk.end
         return chunk.sequence.pending == 0
 

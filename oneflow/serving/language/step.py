@@ -19,7 +19,7 @@ MOST_WANTED = 32
 
 
 class StepInputs(NamedTuple):
-    """See Decoder.forward; all int64."""
+    """Inputs of Decoder.forward, int64."""
 
     words: Array
     lengths: Array
@@ -33,7 +33,7 @@ def bucket(count: int) -> int:
 
 
 def empty_inputs(rows: int, most: int) -> StepInputs:
-    """Padding. most: blocks of a table."""
+    """Inputs that are all padding. most: blocks of a table."""
     shapes = ((rows,), (rows,), (rows, most), (min(rows, MOST_WANTED),))
     return StepInputs(*(np.zeros(shape, np.int64) for shape in shapes))
 
@@ -54,7 +54,7 @@ class Step(Graph):
         return best, scores
 
     def run(self, inputs: StepInputs) -> tuple[Array, Array]:
-        """The likeliest next words, and the scores of all words, of each row that is wanted."""
+        """Compute the likeliest next word, and the scores of all words, of each wanted row."""
         placement = self.decoder.ranks.placement
         given = [from_numpy(array) for array in inputs]
         if placement is not None:

@@ -12,8 +12,11 @@ from oneflow.serving.language.tokenizer import Detokenizer, StopFinder, Tokenize
 
 @dataclass(frozen=True)
 class Piece:
-    """text: that can be told now. choices: the tokens that came, which may be a part of a character
-    or of a stop word. end: "stop" or "length" at the end. of_prompt: scores of the prompt."""
+    """Text that can be sent, and the tokens that came with it.
+
+    choices: may be a part of a character or of a stop word, whose text comes later or never.
+    end: "stop" or "length" at the end. of_prompt: the choices are scores of the prompt.
+    """
 
     text: str
     choices: list[Choice] = field(default_factory=list)
@@ -24,7 +27,7 @@ class Piece:
 async def pieces(
     made: AsyncGenerator[Made, None], tokenizer: Tokenizer, stops: list[str]
 ) -> AsyncGenerator[Piece, None]:
-    """The text of tokens as they are made. Leaving it, and a stop word, ends these, too."""
+    """Yield the text of tokens as they are made; a stop word closes `made`."""
     detokenizer, finder = Detokenizer(tokenizer), StopFinder(stops)
     async with aclosing(made) as found:
         async for some in found:

@@ -11,11 +11,11 @@ from oneflow.core.errors import ModelError
 from oneflow.serving.language.config import read_json
 
 UNFINISHED = "\ufffd"
-"""What bytes that are no whole character are decoded to."""
+"""The replacement of bytes that are no whole character."""
 
 
 class Tokenizer:
-    """Raises ModelError for a folder without tokenizer.json."""
+    """The tokenizer of a folder. Raises ModelError for one without tokenizer.json."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / "tokenizer.json"
@@ -39,8 +39,8 @@ class Tokenizer:
         return int(self._fast.get_vocab_size())
 
     def encode(self, text: str, *, is_whole: bool = True) -> list[int]:
-        """is_whole: add the tokens that the tokenizer puts around a text; a chat template has
-        written them itself."""
+        """Return the tokens of a text. is_whole: with those that stand around a whole text, which a
+        chat template writes itself."""
         return list(self._fast.encode(text, add_special_tokens=is_whole).ids)
 
     def decode(self, tokens: list[int], *, skips_special: bool = True) -> str:
@@ -83,7 +83,7 @@ class Detokenizer:
         """Tokens of the end of `_tokens` that gave no text yet begin here."""
 
     def add(self, token: int) -> str:
-        """The text that the token completes."""
+        """Return the text that a token completes."""
         self._tokens.append(token)
         whole = self._tokenizer.decode(self._tokens)
         if whole.endswith(UNFINISHED):
@@ -97,14 +97,14 @@ class Detokenizer:
 
 
 class StopFinder:
-    """Text up to the first of some words; what may be the begin of one is held back."""
+    """A search for stop words in a stream; text that may begin one is held back."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
         self._held = ""
 
     def add(self, text: str) -> tuple[str, bool]:
-        """The text that can be told now, and whether a word was found behind it."""
+        """Return the text that can be sent, and whether a stop word follows it."""
         self._held += text
         found = [at for word in self._words if (at := self._held.find(word)) >= 0]
         if found:
@@ -115,10 +115,10 @@ class StopFinder:
         return told, False
 
     def end(self) -> str:
-        """What was held back, where the text ends without the word."""
+        """Return the text that was held back, where the stream ends."""
         return self._held
 
     def _begun(self, word: str) -> int:
-        """How many letters of the word stand at the end."""
+        """Count the letters of a stop word that stand at the end of the text."""
         most = min(len(word) - 1, len(self._held))
         return next((n for n in range(most, 0, -1) if self._held.endswith(word[:n])), 0)

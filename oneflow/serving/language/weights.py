@@ -36,14 +36,14 @@ class Ranks:
         return 1 if self.placement is None else len(self.placement.rank_ids)
 
     def part(self, count: int) -> slice:
-        """This rank's part of `count` things: the first ranks have one more, as SBP splits."""
+        """Return this rank's part of `count` things, cut as SBP cuts them."""
         each, more = divmod(count, self.size)
         rank = world().rank if self.size > 1 else 0
         begin = rank * each + min(rank, more)
         return slice(begin, begin + each + (rank < more))
 
     def put(self, own: Array, sbp: Sbp) -> Tensor:
-        """A tensor whose part on this rank is given."""
+        """Make a tensor of this rank's part."""
         local = tensor(own)
         if self.placement is None:
             return local
@@ -83,7 +83,7 @@ class Weights:
         return name in self._files
 
     def get(self, piece: Piece, split: int | None, shape: tuple[int, ...]) -> Parameter:
-        """The parameter of a piece. split: its dim that is cut between the ranks.
+        """Read the parameter of a piece. split: its dim that is cut between the ranks.
 
         shape: of the whole. Raises ModelError if the file has another.
         """

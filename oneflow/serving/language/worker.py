@@ -1,4 +1,4 @@
-"""`python -m oneflow.serving.language.worker`: a model on one rank or several, for the HTTP server.
+"""The worker of a model, on one rank or several: `python -m oneflow.serving.language.worker`.
 
 Rank 0 connects to the server's socket, decides what each step computes and tells the others. It
 ends with the connection: no worker outlives its server.
@@ -25,7 +25,7 @@ from oneflow.serving.language.weights import Ranks
 log = get_logger(__name__)
 
 _IDLE_S = 1.0
-"""How often other ranks hear of rank 0 while there is nothing to do."""
+"""Seconds between two messages to the other ranks while there is no work."""
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 class _Ended:
-    """The connection is closed."""
+    """The mark of a closed connection."""
 
 
 Inbox = queue.SimpleQueue[Request | _Ended]
@@ -63,7 +63,7 @@ def _lead(model: Model, settings: EngineSettings, path: str) -> None:
     has_others = world().world_size > 1
 
     def tell(arrays: list[Array] | None) -> None:
-        """Tell the other ranks of a step; an empty list: nothing to do now; None: the end."""
+        """Send a step's inputs to the other ranks; an empty list: no work now; None: the end."""
         if has_others:
             broadcast_object(arrays, 0)
 
@@ -93,8 +93,8 @@ def _follow(model: Model) -> None:
 
 
 def _take(inbox: Inbox, engine: Engine) -> bool:
-    """Take all requests that have come, and wait for one while there is nothing to do; whether the
-    server is still there."""
+    """Take the requests that have come, or wait for one if there is no work; return whether the
+    server is still connected."""
     try:
         message = inbox.get(timeout=_IDLE_S) if engine.scheduler.is_idle else inbox.get_nowait()
         while True:

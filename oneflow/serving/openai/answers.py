@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass
 class Answer:
-    """What the answers of a request have in common. logprobs: whether it asked for them."""
+    """The form of an answer. logprobs: whether the request asked for them."""
 
     model: str
     tokenizer: Tokenizer
@@ -49,7 +49,7 @@ class Answer:
         return self._body(self.chunk_kind, choices)
 
     def last_chunk(self) -> dict[str, Any]:
-        """The chunk that tells the usage."""
+        """The last chunk of a stream, with the usage."""
         return self.chunk([]) | {"usage": self.usage.body()}
 
     def _body(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:

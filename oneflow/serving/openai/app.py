@@ -40,8 +40,9 @@ _MANY_LETTERS = 4096
 
 @dataclass(frozen=True)
 class Limits:
-    """sequences: running and waiting at once. body_nbytes: of a request. timeout_s: of an answer.
+    """Limits of a server. sequences: running and waiting at once. timeout_s: of an answer.
 
+    body_nbytes: of a request.
     drain_s: how long a server that ends waits for the answers that are under way.
     """
 
@@ -53,7 +54,7 @@ class Limits:
 
 @dataclass
 class Service:
-    """A model that is served. key: what clients have to show; "": nothing."""
+    """A model that is served. key: the API key of its clients; "": they need none."""
 
     name: str
     replicas: Replicas
@@ -64,7 +65,7 @@ class Service:
     opened: Opened | None = None
     is_draining: bool = False
     sequences: int = 0
-    """Under way or waiting now."""
+    """Number of those that run or wait."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
@@ -115,7 +116,7 @@ class Service:
 
     @contextmanager
     def admitted(self, count: int) -> Iterator[None]:
-        """Room for a request's sequences. Raises Failure if there is none."""
+        """Count a request's sequences while it lasts. Raises Failure if there is no room."""
         if self.is_draining:
             raise Failure(503, "the server is shutting down", "draining", retry_after_s=5)
         if not self.replicas.ready or self.opened is None:
@@ -254,7 +255,7 @@ class Service:
         return [] if self.opened is None else self.opened.stops
 
     def _limit(self, prompts: list[list[int]], limit: int | None) -> int:
-        """New tokens at most. Raises Failure for prompts that do not fit."""
+        """Return the limit of new tokens. Raises Failure for prompts that do not fit."""
         opened = self.opened
         assert opened is not None  # it was admitted
         longest = max(map(len, prompts))
@@ -278,7 +279,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class EventStream(StreamingResponse):
-    """Chunks of a work. leave: called at the end, with the status."""
+    """A streamed answer. leave: called at the end, with the status."""
 
     def __init__(self, work: Work, leave: Callable[[int], None]) -> None:
         self._leave, self._status = leave, CLIENT_LEFT
@@ -301,7 +302,7 @@ class EventStream(StreamingResponse):
 
 
 async def unless_left(request: Request, work: Awaitable[T]) -> T:
-    """The result of a work, which is cancelled when the client leaves. Raises Failure."""
+    """Await an answer, which is cancelled when the client leaves. Raises Failure."""
     doing = asyncio.ensure_future(work)
     leaving = asyncio.create_task(_left(request))
     try:

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 
 
 class Failure(Exception):
-    """An answer that is an error. parameter: of the request, if one was wrong. code: for programs.
+    """An answer that is an error. parameter: the wrong field of the request. code: for programs.
 
     retry_after_s: when to ask again, if that helps.
     """
@@ -45,5 +45,5 @@ class Failure(Exception):
 
 
 def wrong(message: str, parameter: str | None = None, code: str | None = None) -> Failure:
-    """A request that cannot be answered as it is."""
+    """The failure of a request that its client has to change."""
     return Failure(400, message, code, parameter)

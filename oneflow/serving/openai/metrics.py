@@ -14,7 +14,7 @@ _TIMES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 
 class Metrics:
-    """What this server counts by itself; the state of its replicas is read when asked for."""
+    """Counters of a server; gauges of its replicas are read when a page is asked for."""
 
     def __init__(self, replicas: Replicas) -> None:
         self.registry = CollectorRegistry()
@@ -44,7 +44,7 @@ class Metrics:
 
 
 class _Workers(Collector):
-    """The last word of each replica."""
+    """Gauges from the last report of each replica."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

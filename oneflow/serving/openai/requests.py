@@ -1,4 +1,4 @@
-"""Bodies of requests, checked: what is not supported is refused, never ignored."""
+"""Bodies of requests, checked: options that are not supported are refused, never ignored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Common(msgspec.Struct, kw_only=True):
     logit_bias: dict[str, float] | None = None
 
     def check(self) -> None:
-        """Raises Failure."""
+        """Check values and combinations. Raises Failure."""
         _within("temperature", self.temperature, 0, 2)
         _within("top_p", self.top_p, 0, 1)
         _within("n", self.n, 1, MOST_CHOICES)
@@ -61,7 +61,7 @@ class Common(msgspec.Struct, kw_only=True):
     def submits(
         self, prompts: list[list[int]], limit: int, ends: list[int], logprobs: int, scores: bool
     ) -> list[Submit]:
-        """n sequences for each prompt, with seeds of their own. ends: tokens that end a text."""
+        """Make n sequences of each prompt, with seeds of their own. ends: end-of-text tokens."""
         seed = secrets.randbits(63) if self.seed is None else self.seed % (1 << 64)
         temperature = 1.0 if self.temperature is None else self.temperature
         top_p = 1.0 if self.top_p is None else self.top_p
@@ -75,7 +75,7 @@ class Common(msgspec.Struct, kw_only=True):
 
 
 class CompletionRequest(Common, kw_only=True):
-    """POST /v1/completions."""
+    """The body of POST /v1/completions."""
 
     prompt: str | list[Any]
     max_tokens: int | None = None
@@ -94,7 +94,7 @@ class CompletionRequest(Common, kw_only=True):
         self.prompts()
 
     def prompts(self) -> list[str] | list[list[int]]:
-        """One or several, as texts or as tokens."""
+        """Return all prompts, as texts or as tokens."""
         given: list[Any] = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if given and all(isinstance(x, str) for x in given):
             return given
@@ -104,7 +104,7 @@ class CompletionRequest(Common, kw_only=True):
 
 
 class ChatRequest(Common, kw_only=True):
-    """POST /v1/chat/completions."""
+    """The body of POST /v1/chat/completions."""
 
     messages: list[dict[str, Any]]
     max_tokens: int | None = None
@@ -132,7 +132,7 @@ class ChatRequest(Common, kw_only=True):
             raise wrong("messages must not be empty", "messages")
 
     def plain_messages(self) -> list[dict[str, Any]]:
-        """Messages whose contents are texts: parts of a content are joined."""
+        """Return the messages with plain texts as contents: parts of one are joined."""
         return [_plain(message, i) for i, message in enumerate(self.messages)]
 
 
@@ -140,7 +140,7 @@ R = TypeVar("R", CompletionRequest, ChatRequest)
 
 
 def parse(kind: type[R], body: bytes) -> R:
-    """Raises Failure."""
+    """Decode and check a body. Raises Failure."""
     try:
         request = msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

@@ -28,7 +28,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """folder: of the model. arguments: of the workers' program. ranks: of each replica."""
+    """Settings of a server. arguments: of the workers' program. ranks: of each replica."""
 
     folder: Path
     name: str
@@ -117,7 +117,7 @@ async def _run(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which goes on to answer health checks while answers end."""
+    """A uvicorn server that still answers health checks while it drains."""
 
     def __init__(self, settings: ServerSettings, service: Service) -> None:
         files = (settings.certificate, settings.certificate_key)

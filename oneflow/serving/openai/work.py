@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass
 class Work:
-    """submits: a sequence for each choice. echoes: the texts that stand before them, or none.
+    """A request under way. submits: a sequence for each choice. echoes: prompts to repeat, or none.
 
     timeout_s: for the whole answer. includes_usage: of a stream, in a chunk of its own.
     """
@@ -41,7 +41,7 @@ class Work:
     begin: float = field(default_factory=time.monotonic)
 
     async def whole(self) -> dict[str, Any]:
-        """The body of the answer. Raises Failure."""
+        """Return the body of the answer. Raises Failure."""
         texts = ["" for _ in self.submits]
         choices: list[list[Choice]] = [[] for _ in self.submits]
         ends = ["" for _ in self.submits]
@@ -54,7 +54,7 @@ class Work:
         return self.answer.whole([self.answer.choice(i, *part) for i, part in enumerate(parts)])
 
     async def events(self) -> AsyncGenerator[bytes, None]:
-        """Chunks as server-sent events; an error is the last one."""
+        """Yield chunks as server-sent events; an error comes as the last one."""
         answer = self.answer
         try:
             firsts = [answer.first_delta(i) for i in range(len(self.submits))]
@@ -71,7 +71,7 @@ class Work:
             yield _event(failure.body())
 
     async def _pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
-        """Pieces of all sequences as they come. Raises Failure."""
+        """Yield pieces of all sequences as they come. Raises Failure."""
         sources = [self._sequence(i) for i in range(len(self.submits))]
         try:
             async with aclosing(merged(sources)) as found:
@@ -86,7 +86,7 @@ class Work:
             raise Failure(500, str(error), "internal_error") from None
 
     async def _sequence(self, index: int) -> AsyncGenerator[Piece, None]:
-        """Pieces of one sequence, behind its prompt if that is to be told, too."""
+        """Yield pieces of one sequence, after its prompt if that is to be repeated."""
         submit, last = self.submits[index], 0.0
         if self.echoes:
             scored = [Choice(submit.tokens[0])] if submit.scores_prompt else []
@@ -99,7 +99,7 @@ class Work:
                 yield piece
 
     def _count(self, tokens: int, last: float) -> float:
-        """Count tokens of a sequence whose last one came at `last`; returns the time."""
+        """Count tokens of a sequence whose last one came at `last`; return the time."""
         now = time.monotonic()
         self.answer.usage.made += tokens
         self.metrics.tokens.labels("made").inc(tokens)
@@ -115,7 +115,7 @@ def _event(body: dict[str, Any]) -> bytes:
 
 
 async def merged(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
-    """What all sources give, with their numbers, as it comes. Leaving it ends them."""
+    """Yield the items of all sources as they come, with the numbers of their sources."""
     if len(sources) == 1:
         async with aclosing(sources[0]) as only:
             async for item in only:

@@ -20,7 +20,6 @@ from oneflow.actors.boxing import Boxing, Channel, channels_of, node_step
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
 from oneflow.actors.cuda_graph import Recordings, Replayed
-from oneflow.actors.device import Hardware
 from oneflow.actors.messages import Effect, Freed, Granted, Post, Ready, Send
 from oneflow.actors.rank_memory import RankMemory, plan_memory
 from oneflow.actors.registers import (
@@ -43,6 +42,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_families import Histogram
 from oneflow.core.plan import ActorSpec, Plan, RegisterSpec, in_place_of
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import Hardware
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives

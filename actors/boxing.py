@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.actors.device import Hardware
 from oneflow.actors.memory import aligned
 from oneflow.actors.registers import (
     RegisterMemory,
@@ -39,8 +38,9 @@ from oneflow.core.actor_kinds import FLAT_KINDS, SECOND_HALVES, ActorKind
 from oneflow.core.graph import Node, Value
 from oneflow.core.operand import Attr
 from oneflow.core.plan import ActorSpec, RegisterSpec
-from oneflow.kernels.array import Array, ArrayModule, address
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.exchange_rows import row_list
+from oneflow.kernels.hardware import Hardware, address_of, class_of, hardware_class
 from oneflow.services.failpoints import failpoint, is_armed
 
 Call = Callable[[], Any]
@@ -280,7 +280,10 @@ class Boxing:
             calls += [partial(combine_all, np.add, of, into) for of, into in pieces]
             return
         # In place, a summand that is not the first would be overwritten before its turn.
-        is_later = target.size and any(_address(p) == _address(target) for p in parts[2:])
+        is_later = target.size and (
+            not class_of(target).joins_neighbours
+            or any(address_of(p) == address_of(target) for p in parts[2:])
+        )
         chunks = self._chunks(target)
         apart = self._xp.empty_like(target[chunks[0]]) if is_later else None
         for at in chunks:
@@ -336,6 +339,7 @@ def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
     """
     if actor.kind is ActorKind.FLAT_ALL_GATHER:
         return flat_runs(actor.inputs[0].producer, rank)
+    joins = hardware_class(actor.placement.type).joins_neighbours
     places: dict[int, tuple[int, int, int]] = {}  # value -> register, offset, end
     for register in actor.inputs:
         layout = slot_layout(register, rank)
@@ -344,7 +348,12 @@ def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
     written = next((slot_layout(r, rank) for r in actor.outputs if r.values), None)
     runs: list[list[Node]] = []
     for node in actor.nodes:
-        if runs and written is not None and _follows(actor, runs[-1][-1], node, places, written):
+        if (
+            joins
+            and runs
+            and written is not None
+            and _follows(actor, runs[-1][-1], node, places, written)
+        ):
             runs[-1].append(node)
         else:
             runs.append([node])
@@ -377,7 +386,7 @@ def joined(arrays: list[Array]) -> Array:
     first, last = arrays[0].reshape(-1), arrays[-1].reshape(-1)
     if len(arrays) == 1:
         return first
-    size = (_address(last) - _address(first)) // first.itemsize + last.size
+    size = (address_of(last) - address_of(first)) // first.itemsize + last.size
     if hasattr(first, "__cuda_array_interface__"):
         import cupy
 
@@ -443,12 +452,6 @@ def read_rows(
         return found
 
     return wanted
-
-
-def _address(array: Array) -> int:
-    if hasattr(array, "__cuda_array_interface__"):
-        return address(array)
-    return int(array.__array_interface__["data"][0])
 
 
 class _Copy:

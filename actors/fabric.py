@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.actors.bind import shared_nbytes
 from oneflow.actors.bus import Bus
-from oneflow.actors.device import is_on_gpu
 from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
 from oneflow.boxing.transport.gpu_memory import GpuMemory
@@ -21,6 +20,7 @@ from oneflow.boxing.transport.rendezvous import Rendezvous, own_address, wait_fo
 from oneflow.core.errors import InternalError, TransportError
 from oneflow.core.plan import Plan
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import hardware_class, hardware_for
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
@@ -70,7 +70,7 @@ class MixedBus:
 class RankFabric:
     """The means of `Job` to reach the other ranks: see `Fabric`.
 
-    pages: of the ranks of this host.  mirrors: of the others.  on_gpu: the registers, where they
+    pages: of the ranks of this host.  mirrors: of the others.  on_device: the registers, where they
     are not in the pages.  collectives: see `open_fabric`.
     """
 
@@ -79,16 +79,16 @@ class RankFabric:
         pages: RankPages,
         mirrors: dict[int, Array],
         far_bus: TcpBus | None,
-        on_gpu: GpuMemory | None = None,
+        on_device: GpuMemory | OwnMemory | None = None,
         collectives: OpenCollectives | None = None,
     ) -> None:
         self.peers = self
         self._collectives = collectives
         self._pages = pages
-        self._on_gpu = on_gpu
+        self._on_device = on_device
         self._registers: dict[int, Any] = dict(mirrors)
-        if on_gpu is not None:
-            self._registers.update(on_gpu.arrays)
+        if on_device is not None:
+            self._registers.update(on_device.arrays)
         else:
             self._registers.update({r: register_bytes(pages, r) for r in pages.ranks})
         near_bus = SharedMemoryBus(pages)
@@ -111,8 +111,8 @@ class RankFabric:
         """
         self.bus.close()
         self._registers.clear()
-        if self._on_gpu is not None:
-            self._on_gpu.close()  # the pages, too, once the peers need them no more
+        if self._on_device is not None:
+            self._on_device.close()  # the pages, too, once the peers need them no more
         else:
             self._pages.close()
 
@@ -139,38 +139,55 @@ def open_fabric(
     collectives: opens the backend of a set of ranks, for what the plan leaves to it.
     Raises TransportError, or what `kv.check` raises.
     """
-    near = [r for r in ranks if places[r] == places[rank]]
-    far = [r for r in ranks if places[r] != places[rank]]
+    maps = hardware_class(plan.device_type).maps_peers
+    near = [r for r in ranks if r == rank or (maps and places[r] == places[rank])]
+    far = [r for r in ranks if r not in near]
     try:
-        pages, on_gpu = _open_near(plan, rank, near, name, kv)
+        pages, on_device = _open_near(plan, rank, near, name, kv)
         try:
             mirrors = {r: make_mirrors(plan, r) for r in far}
             bus: TcpBus | None = None
             if far:
                 host = own_address(getattr(kv, "address", "127.0.0.1:1"))
-                own = on_gpu.arrays[rank] if on_gpu else register_bytes(pages, rank)
+                own = on_device.arrays[rank] if on_device else register_bytes(pages, rank)
                 common = rank, ranks, far, kv, kv.check, CONNECT_S, host, tls
                 sockets = [Mesh(mesh, *common).open() for mesh in (name, f"{name}/freed")]
                 bus = _far_bus(plan, rank, sockets, own, mirrors, patience_s)
         except BaseException:
-            (on_gpu or pages).close()
+            (on_device or pages).close()
             raise
     except TransportError:
         wait_for_news(kv.check, [r for r in ranks if r != rank], patience_s)
         raise
-    return RankFabric(pages, mirrors, bus, on_gpu, collectives)
+    return RankFabric(pages, mirrors, bus, on_device, collectives)
+
+
+class OwnMemory:
+    """A rank's registers on a kind of device whose memory no peer can map."""
+
+    def __init__(self, plan: Plan, rank: int, pages: RankPages) -> None:
+        nbytes = max(shared_nbytes(plan, rank), 1)
+        self.arrays = {rank: hardware_for(plan.device_type).allocate(nbytes)}
+        self._pages = pages
+
+    def close(self) -> None:
+        """Forget the memory."""
+        self.arrays.clear()
+        self._pages.close()
 
 
 def _open_near(
     plan: Plan, rank: int, near: list[int], name: str, kv: Rendezvous
-) -> tuple[RankPages, GpuMemory | None]:
-    """The pages of the ranks of this host, and their registers if those are on GPUs."""
-    if not is_on_gpu(plan):
+) -> tuple[RankPages, GpuMemory | OwnMemory | None]:
+    """The pages of the ranks of this host, and their registers if those are on devices."""
+    if plan.device_type == "cpu":
         nbytes = areas_nbytes(len(near), shared_nbytes(plan, rank))
         return open_rank_pages(name, rank, near, nbytes, kv), None
 
     pages = open_rank_pages(name, rank, near, areas_nbytes(len(near), 0), kv)
-    return pages, GpuMemory(partial(shared_nbytes, plan), pages, name, kv)
+    if plan.device_type == "cuda":
+        return pages, GpuMemory(partial(shared_nbytes, plan), pages, name, kv)
+    return pages, OwnMemory(plan, rank, pages)
 
 
 def _far_bus(

@@ -16,13 +16,13 @@ import numpy as np
 
 from oneflow.actors.bind import BoundPlan, bind, shared_nbytes
 from oneflow.actors.bus import InProcessBus
-from oneflow.actors.device import Cpu
 from oneflow.actors.executor import Executor
-from oneflow.actors.memory import aligned_buffer
 from oneflow.core.draws import Randomness
 from oneflow.core.errors import GraphError, HangError
 from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.plan import Plan
+from oneflow.kernels.array import aligned_buffer
+from oneflow.kernels.hardware import Cpu
 
 
 class _Memory:

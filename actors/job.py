@@ -9,7 +9,6 @@ from typing import Any, NoReturn, Protocol
 from oneflow.actors import live
 from oneflow.actors.bind import BoundPlan, Peers, bind, shared_nbytes
 from oneflow.actors.bus import Bus
-from oneflow.actors.device import Hardware, hardware_for, is_on_gpu
 from oneflow.actors.executor import Executor
 from oneflow.actors.gpu_faults import explained, is_out_of_memory
 from oneflow.actors.rank_memory import plan_memory
@@ -21,6 +20,7 @@ from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.plan import Plan
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import Hardware, hardware_for
 
 
 class Fabric(Protocol):
@@ -73,7 +73,7 @@ class Job:
         device_index: int = 0,
         options: BindOptions = DEFAULT,
     ) -> None:
-        self._hardware = hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
+        self._hardware = hardware = hardware_for(plan.device_type, device_index)
         try:
             self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
             self.bound: BoundPlan = bind(

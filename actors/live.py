@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oneflow.actors.bind import BoundActor
 from oneflow.core.actor_kinds import MEETS_PEERS, ActorKind
 from oneflow.core.metrics import CAUSES, METRICS, SLOT_STATES, Metrics
-from oneflow.kernels.cuda_device import own_device
+from oneflow.kernels.hardware import hardware_for
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
@@ -32,8 +33,9 @@ def add(job: Job) -> None:
         _jobs.add(job)
         if refresh not in METRICS.gauges:
             METRICS.gauges.append(refresh)
-    if any(actor.placement.type == "cuda" for actor in job.bound.plan.actors):
-        METRICS.capacity = _gpu_capacity
+    kind = job.bound.plan.device_type
+    if kind != "cpu":
+        METRICS.capacity = partial(_capacity, kind)
     reserved = sum(j.bound.arena_nbytes for j in jobs())
     METRICS.device_memory_peak.note(reserved)
 
@@ -105,10 +107,10 @@ def refresh(metrics: Metrics) -> None:
     metrics.set_device_memory("used", used)
 
 
-def _gpu_capacity() -> dict[str, int]:
-    """Return the memory of this rank's own GPU, whoever uses it."""
-    free, total = own_device().cuda.Device().mem_info
-    return {"free": int(free), "limit": int(total)}
+def _capacity(kind: str) -> dict[str, int]:
+    """Return the memory of this rank's own device of a kind, whoever uses it."""
+    free, total = hardware_for(kind).memory()
+    return {"free": free, "limit": total}
 
 
 def _state(bound: BoundActor) -> str:

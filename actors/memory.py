@@ -8,27 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from oneflow.actors.offset_search import search_offsets
 from oneflow.actors.offsets import ORDERS, Blocks, least_offsets
+from oneflow.kernels.array import ALIGNMENT
 
-ALIGNMENT = 64
 SEARCHED = 2000
 """Number of temporaries up to which a thorough plan searches."""
 
 
 def aligned(nbytes: int) -> int:
     return (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-
-
-def aligned_buffer(nbytes: int) -> np.ndarray[Any, Any]:
-    """Zeroed uint8 memory that starts at a multiple of 64."""
-    raw = np.zeros(nbytes + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 @dataclass(frozen=True)

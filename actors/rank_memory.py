@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from oneflow.actors.device import Hardware
 from oneflow.actors.random_rows import random_rows
 from oneflow.actors.registers import private_layout, shared_layout
 from oneflow.actors.segment import Segment
@@ -14,6 +13,7 @@ from oneflow.core.actor_kinds import ActorKind
 from oneflow.core.config import current_config
 from oneflow.core.job_config import DEFAULT, BindOptions
 from oneflow.core.plan import Plan
+from oneflow.kernels.hardware import Hardware
 
 _segments: WeakKeyDictionary[Plan, dict[Hashable, Segment]] = WeakKeyDictionary()
 """Segments that were prepared for plans in use: an equal graph is only bound to its own memory."""

@@ -19,7 +19,6 @@ import numpy as np
 
 from oneflow.actors.batching import batch
 from oneflow.actors.clock import StepClock
-from oneflow.actors.device import Hardware
 from oneflow.actors.draws import RandomCall
 from oneflow.actors.epilogues import join_products, product_finder
 from oneflow.actors.fusing import OTHER_IDS, Fact, fuse, kernel_name, members_of
@@ -35,6 +34,7 @@ from oneflow.core.location import locate
 from oneflow.core.op import find_op
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import Hardware
 from oneflow.kernels.registry import ViewFunction, find_view, path_of
 
 Call = Callable[[], Any]

@@ -29,10 +29,7 @@ import numpy as np
 
 from oneflow.actors.boxing import channels_of, read_parts, read_rows
 from oneflow.actors.bus import describe_code
-from oneflow.actors.device import is_on_gpu
-from oneflow.actors.memory import aligned_buffer
 from oneflow.actors.registers import RegisterMemory, is_met, shared_layout, storage_of
-from oneflow.boxing.transport import gpu_memory
 from oneflow.boxing.transport.mesh import round_trip_s
 from oneflow.boxing.transport.rendezvous import peer_gone
 from oneflow.core.actor_kinds import READS_PEERS
@@ -40,6 +37,7 @@ from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import Plan, RegisterSpec
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import device_of, hardware_for
 
 _HEADER = struct.Struct("<QQ")
 MAX_IOV = 64
@@ -98,26 +96,21 @@ class _Parts:
 
 def _staging_for(part: Array) -> Array:
     """A contiguous host array for what goes over the socket."""
-    if isinstance(part, np.ndarray):
-        return np.empty(part.shape, part.dtype)
-
-    return gpu_memory.staging_for(part)
+    return device_of(part).staging(part)
 
 
 def _to_staging(staged: Array, part: Array) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(staged, part)
-        return
-
-    gpu_memory.to_staging(staged, part)
+    else:
+        device_of(part).to_staging(staged, part)
 
 
 def _from_staging(part: Array, staged: Array) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(part, staged)
-        return
-
-    gpu_memory.from_staging(part, staged)
+    else:
+        device_of(part).from_staging(part, staged)
 
 
 @dataclass(slots=True)
@@ -375,8 +368,5 @@ class TcpBus:
 
 
 def make_mirrors(plan: Plan, rank: int) -> Any:
-    """Memory for a copy of `rank`'s shared registers, where this rank's own are: host or GPU."""
-    nbytes = shared_layout(plan, rank)[1]
-    if is_on_gpu(plan):
-        return gpu_memory.device_mirror(nbytes)
-    return aligned_buffer(max(nbytes, 1))
+    """Memory for a copy of `rank`'s shared registers, on the device of this rank's own."""
+    return hardware_for(plan.device_type).allocate(max(shared_layout(plan, rank)[1], 1))

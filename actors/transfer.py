@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from oneflow.actors.device import Hardware
 from oneflow.actors.registers import RegisterMemory
 from oneflow.boxing.collectives.exchange import is_half
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import Node
 from oneflow.core.plan import ActorSpec
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import Hardware
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 

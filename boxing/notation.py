@@ -7,7 +7,7 @@
     where   = [device ":"] grid | [device] ranks
     grid    = "4" | "2x2"               ranks 0..3 in a line, or standing in a grid
     ranks   = "[2,3]" | "[[0,1],[2,3]]" the ranks themselves, nested as they stand
-    device  = "cpu" | "cuda"            cpu if left out
+    device  = "cpu" | "cuda" | ...      cpu if left out; registered kinds, too
 
 Spaces mean nothing. Layouts as graphs print them, `(S(0), B)@cpu[[0, 1], [2, 3]]`, are in it.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.device import DEVICE_TYPES
+from oneflow.core.device import device_types, is_device_type
 from oneflow.core.errors import OneFlowError, PlacementError, SbpError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, split_of_user
@@ -126,8 +126,8 @@ def _placement(text: str, start: int, stop: int) -> Placement:
     if match is None:
         raise NotationError("no ranks; say e.g. 4, 2x2 or [2,3]", text, at)
     device, ranks = match["device"] or "cpu", match["ranks"]
-    if device not in DEVICE_TYPES:
-        known = " or ".join(DEVICE_TYPES)
+    if not is_device_type(device):
+        known = " or ".join(device_types())
         raise NotationError(f"{device!r} is no device type; it is {known}", text, at)
     inner = at + match.start("ranks")
     if match["device"] and not match["colon"] and not ranks.startswith("["):

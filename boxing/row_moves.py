@@ -15,7 +15,7 @@ from oneflow.boxing.collectives.exchange import Exchange
 from oneflow.core.graph import Node
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.exchange_rows import check_room, row_list
-from oneflow.kernels.linalg import on_host
+from oneflow.kernels.hardware import to_host
 
 
 def span(sizes: Array, index: int) -> tuple[int, int]:
@@ -49,7 +49,7 @@ class RowMove:
 
     def __call__(self) -> int:
         """Move the rows; returns the bytes that were read of others."""
-        sizes = [on_host(self._xp, x) for x in self._sizes]
+        sizes = [to_host(x) for x in self._sizes]
         came = [int(x[self._index]) for x in sizes]
         check_room(len(self._targets[0]), came, self._what)
         at = nbytes = 0
@@ -85,8 +85,8 @@ def exchange_rows(
     elements of one); all have as many rows.  came: int64[ranks], written: rows from each rank.
     targets: (rows, elements of one), written. Raises PositionError on all ranks if one has no room.
     """
-    told = np.append(on_host(xp, sizes), len(targets[0]))
-    every = on_host(xp, group.all_gather(xp.asarray(told), what=f"sizes of {what}"))
+    told = np.append(to_host(sizes), len(targets[0]))
+    every = to_host(group.all_gather(xp.asarray(told), what=f"sizes of {what}"))
     every = every.reshape(group.size, group.size + 1)
     matrix, rooms = every[:, :-1], every[:, -1].tolist()
     for room, of_rank in zip(rooms, matrix.T.tolist(), strict=True):  # all ranks fail alike

@@ -21,26 +21,8 @@ def data_address(array: Array) -> int:
     return ctypes.c_int64.from_address(id(array) + DATA_AT).value
 
 
-def strided(x: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """The memory that `x` lies in, from its first element on, in another shape; strides: in
-    bytes."""
-    if isinstance(x, np.ndarray):
-        if x.flags.c_contiguous:
-            try:  # a tenth of the time of as_strided
-                within: Array = np.ndarray(shape, x.dtype, x, 0, strides)
-                return within
-            except ValueError:  # beyond `x` itself: the imaginary part behind the real one
-                pass
-        beyond: Array = np.lib.stride_tricks.as_strided(x, shape, strides)
-        return beyond
-    from cupy.lib.stride_tricks import as_strided
-
-    seen: Array = as_strided(x, shape, strides)
-    return seen
-
-
 ArrayModule: TypeAlias = ModuleType
-"""`xp`: numpy or cupy."""
+"""`xp`: numpy, cupy, or the array module of a registered device."""
 
 
 class GpuId(Protocol):
@@ -103,6 +85,17 @@ def address(x: Array) -> int:
 
 
 IndexPart: TypeAlias = "int | slice | EllipsisType"
+
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the alignment that BLAS likes."""
+
+
+def aligned_buffer(nbytes: int) -> np.ndarray[Any, Any]:
+    """Zeroed uint8 memory that starts at a multiple of 64."""
+    raw = np.zeros(nbytes + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
 
 
 def at(*index: IndexPart) -> tuple[IndexPart, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oneflow.kernels.array import Array, ArrayModule, strided
+from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import strided
 from oneflow.kernels.registry import kernel, view
 
 

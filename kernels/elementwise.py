@@ -1,10 +1,11 @@
 """Kernels of every op that is declared by a formula: NumPy's for small arrays, compiled loops for
-large ones, CUDA (see expressions/)."""
+large ones, CUDA (see expressions/); calls of its array module on other kinds of devices."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import oneflow.ops  # noqa: F401  (declares all)
@@ -20,7 +21,7 @@ from oneflow.kernels.expressions.binding import (
 )
 from oneflow.kernels.expressions.cuda_form import cuda_kernel
 from oneflow.kernels.expressions.formula import Formula, formula_of
-from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, checked, is_checked
+from oneflow.kernels.registry import EVERY, Kernel, KernelFunction, add_kernel, checked, is_checked
 
 LEAST = 512
 """Elements from which a compiled loop beats NumPy's passes: the gradient of 16 rows of 64 by relu
@@ -89,8 +90,10 @@ def can_fuse(
         return False
     if not uniform_nodes(*made.outputs).isdisjoint(made.outputs):
         return False
-    if device != "cpu":
+    if device == "cuda":
         return _fits_cuda(made)
+    if device != "cpu":
+        return False  # no compiler for its machine code
     if is_checked(op.name):
         return False
     return computes_half() or not made.has_half()
@@ -108,6 +111,8 @@ def _register(op: type[Op]) -> None:
     add_kernel(op.name, "cpu", _native(op, compiled_kernel, LEAST_OF_ROWS))
     add_kernel(op.name, "cpu", _native(op, compiled_kernel, LEAST))
     add_kernel(op.name, "cuda", _native(op, cuda_kernel, 0))
+    anywhere = partial(numpy_kernel, op)
+    add_kernel(op.name, EVERY, Kernel(_unbound, numpy_workspace(op), bind=anywhere))
 
 
 for _op in REGISTRY.values():

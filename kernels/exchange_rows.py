@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from oneflow.core.errors import PositionError
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.linalg import on_host
+from oneflow.kernels.hardware import to_host
 from oneflow.kernels.registry import kernel
 
 
@@ -41,7 +41,7 @@ def exchange_rows(
 ) -> None:
     half = len(arrays) // 2
     came, outs, sizes, xs = arrays[0], arrays[1:half], arrays[half], arrays[half + 1 :]
-    counts = on_host(xp, sizes).reshape(num_parts, num_parts)
+    counts = to_host(sizes).reshape(num_parts, num_parts)
     came[...] = xp.asarray(counts.T.reshape(-1))
     ends = counts.cumsum(axis=1)
     for x, out in zip(xs, outs, strict=True):
@@ -61,7 +61,7 @@ def pack_rows(xp: ArrayModule, *arrays: Array, num_parts: int, lead: int) -> Non
     half = len(arrays) // 2
     outs, (sizes, *xs) = arrays[:half], arrays[half:]
     outs[0][...] = sizes
-    counts = on_host(xp, sizes).reshape(-1, num_parts).sum(axis=1)
+    counts = to_host(sizes).reshape(-1, num_parts).sum(axis=1)
     for x, out in zip(xs, outs[1:], strict=True):
         sources, targets = (parts_of(xp, a, counts.size, lead) for a in (x, out))
         for source, target, count in zip(sources, targets, counts, strict=True):

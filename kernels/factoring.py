@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule
-from oneflow.kernels.linalg import on_host
+from oneflow.kernels.hardware import to_host
 from oneflow.kernels.positions import require_positions
 from oneflow.kernels.registry import kernel
 
@@ -77,7 +77,7 @@ def pivots_to_order(
     xp: ArrayModule, out: Array, pivots: Array, *, rows: int, is_inverse: bool
 ) -> None:
     count = pivots.shape[-1]
-    places = _flat(on_host(xp, pivots), 1).astype(np.int64) - 1
+    places = _flat(to_host(pivots), 1).astype(np.int64) - 1
     order = np.broadcast_to(np.arange(rows), (len(places), rows)).copy()
     one = np.arange(len(places))
     for j in range(count):
@@ -101,7 +101,7 @@ def ldl_factor(
     xp: ArrayModule, ld: Array, pivots: Array, info: Array, x: Array, *, is_hermitian: bool
 ) -> None:
     n = x.shape[-1]
-    factors = _flat(np.tril(on_host(xp, x)), 2)
+    factors = _flat(np.tril(to_host(x)), 2)
     places = np.zeros((len(factors), n), np.int32)
     zeros = np.zeros(len(factors), np.int32)
     for i, a in enumerate(factors):
@@ -185,10 +185,10 @@ def _take_off(a: Array, k: int, width: int, is_hermitian: bool) -> None:
 def ldl_solve(
     xp: ArrayModule, out: Array, ld: Array, pivots: Array, b: Array, *, is_hermitian: bool
 ) -> None:
-    factors = _flat(on_host(xp, ld), 2)
-    places = _flat(on_host(xp, pivots), 1)
+    factors = _flat(to_host(ld), 2)
+    places = _flat(to_host(pivots), 1)
     require_positions("ldl_solve", np.abs(places), range(1, ld.shape[-1] + 1), {})
-    found = _flat(on_host(xp, b), 2).copy()
+    found = _flat(to_host(b), 2).copy()
     for a, rows, x in zip(factors, places, found, strict=True):
         _ldl_solve_one(a, rows, x, is_hermitian)
     out[...] = xp.asarray(found).reshape(out.shape)
@@ -218,7 +218,7 @@ def _ldl_solve_one(a: Array, pivots: Array, x: Array, is_hermitian: bool) -> Non
 
 @kernel("geqrf")
 def geqrf(xp: ArrayModule, out: Array, tau: Array, x: Array) -> None:
-    turned, scales = np.linalg.qr(on_host(xp, x), mode="raw")
+    turned, scales = np.linalg.qr(to_host(x), mode="raw")
     out[...] = xp.asarray(turned.swapaxes(-1, -2))
     tau[...] = xp.asarray(scales)
 

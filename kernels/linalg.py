@@ -10,6 +10,7 @@ import numpy as np
 
 from oneflow.core.errors import LinAlgError
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import to_host
 from oneflow.kernels.registry import kernel
 
 
@@ -35,11 +36,6 @@ def _refusing(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 def _shown(arrays: tuple[Any, ...]) -> str:
     shape, dtype = arrays[-1].shape, arrays[-1].dtype
     return f"the matrices {dtype}[{', '.join(map(str, shape))}]"
-
-
-def on_host(xp: ArrayModule, x: Array) -> Array:
-    """The array in host memory, for what a GPU's library has not."""
-    return x if xp is np else xp.asnumpy(x)
 
 
 @_refusing("inv")
@@ -103,13 +99,13 @@ def eigh(xp: ArrayModule, w: Array, v: Array, x: Array) -> None:
 
 @_refusing("eig")
 def eig(xp: ArrayModule, w: Array, v: Array, x: Array) -> None:
-    values, vectors = np.linalg.eig(on_host(xp, x))
+    values, vectors = np.linalg.eig(to_host(x))
     w[...], v[...] = xp.asarray(values), xp.asarray(vectors)
 
 
 @_refusing("eigvals")
 def eigvals(xp: ArrayModule, out: Array, x: Array) -> None:
-    out[...] = xp.asarray(np.linalg.eigvals(on_host(xp, x)))
+    out[...] = xp.asarray(np.linalg.eigvals(to_host(x)))
 
 
 @_refusing("svd")

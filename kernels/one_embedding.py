@@ -13,8 +13,8 @@ import numpy as np
 
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.exchange_rows import parts_of
+from oneflow.kernels.hardware import to_host
 from oneflow.kernels.ids_ahead import AS_BEFORE, Grouped, note_sent, sent_before
-from oneflow.kernels.linalg import on_host
 from oneflow.kernels.open_tables import OpenTable, Rule, count_asked, open_table
 from oneflow.kernels.registry import kernel
 from oneflow.kernels.row_forms import decoded, encoded_of
@@ -42,7 +42,7 @@ def fused_lookup(
     if (there := rows.on_device(xp)) is not None:
         there.look_up(out, ids, table_ids, padding_idx, makes_rows=makes_rows)
         return
-    request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
+    request = rows.request(to_host(ids), _on_host(table_ids), padding_idx)
     lines = rows.look_up(request, makes_rows=makes_rows)
     if xp is np:
         loops().pick(lines, request.inverse, out.reshape(-1, size))
@@ -70,14 +70,14 @@ def fused_lookup_grad(
     if (there := rows.on_device(xp)) is not None:
         there.keep(out, d, ids, table_ids, padding_idx)
         return
-    request = rows.request(on_host(xp, ids), _on_host(xp, table_ids), padding_idx)
+    request = rows.request(to_host(ids), _on_host(table_ids), padding_idx)
     flat = xp.ascontiguousarray(d, np.float32).reshape(-1, d.shape[-1])
     if xp is np:
         out[...] = rows.keep(request, flat)
         return
     sums = xp.zeros((request.keys.size + 1, d.shape[-1]), np.float32)  # the last of -1, no row
     xp.add.at(sums, xp.asarray(request.inverse), flat)
-    out[...] = xp.asarray(rows.keep_sums(request, on_host(xp, sums[:-1])))
+    out[...] = xp.asarray(rows.keep_sums(request, to_host(sums[:-1])))
 
 
 @kernel("one_embedding_update")
@@ -107,13 +107,13 @@ def update(
     if is_wanted is not None and not is_wanted:
         rows.forget()
         return
-    taken = rows.take(on_host(xp, norms))
+    taken = rows.take(to_host(norms))
     if taken is not None:
-        rows.update(*taken, way, on_host(xp, lr), on_host(xp, step))
+        rows.update(*taken, way, to_host(lr), to_host(step))
 
 
-def _on_host(xp: ArrayModule, x: Array | None) -> Array | None:
-    return None if x is None else on_host(xp, x)
+def _on_host(x: Array | None) -> Array | None:
+    return None if x is None else to_host(x)
 
 
 # ---- over ranks ----------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def _owners(num_parts: int) -> Array:
 
 def _counts(xp: ArrayModule, sizes: Array, num_parts: int) -> list[int]:
     """Rows that lie in each part that is here."""
-    counts: list[int] = on_host(xp, sizes).reshape(-1, num_parts).sum(axis=1).tolist()
+    counts: list[int] = to_host(sizes).reshape(-1, num_parts).sum(axis=1).tolist()
     return counts
 
 
@@ -143,7 +143,7 @@ def _left_out(xp: ArrayModule, sizes: Array, num_parts: int, keys: Array) -> Arr
 
 def _filled(xp: ArrayModule, x: Array, counts: list[int], lead: int) -> Array:
     """The rows that are there of all parts that are here: (rows, elements of one)."""
-    parts = zip(parts_of(np, on_host(xp, x), len(counts), lead), counts, strict=True)
+    parts = zip(parts_of(np, to_host(x), len(counts), lead), counts, strict=True)
     found = [part[:count] for part, count in parts]
     return found[0] if len(found) == 1 else np.concatenate(found)
 
@@ -175,7 +175,7 @@ def unique(
     known, owners = described(table), _owners(num_parts)
     count = sizes.size // num_parts
     is_one = count == 1  # a rank's part, and not all parts in one process
-    given_ids = (on_host(xp, ids), _on_host(xp, table_ids))
+    given_ids = (to_host(ids), _on_host(table_ids))
     before = None if is_ahead or not is_one else sent_before(table, *given_ids)
     if before is not None:
         _tell_as_before(xp, before, sizes, keys, tables, inverse)
@@ -226,7 +226,7 @@ def recall(
     **part: int | None,
 ) -> None:
     sizes[...], out[...], out_tables[...] = came, keys, tables
-    counts = on_host(xp, came)
+    counts = to_host(came)
     if counts.size != num_parts:
         return  # all parts are here, which send no digests
     flat = [_filled(xp, x, [int(counts.sum())], x.ndim)[:, 0] for x in (keys, tables)]
@@ -305,7 +305,7 @@ def gather(
 ) -> None:
     counts, lead = _counts(xp, sizes, num_parts), inverse.ndim
     targets, numbers = parts_of(xp, out, len(counts), lead), _parts(xp, inverse, counts)
-    sources = parts_of(np, on_host(xp, rows), len(counts), lead)
+    sources = parts_of(np, to_host(rows), len(counts), lead)
     for source, count, places, target in zip(sources, counts, numbers, targets, strict=True):
         found = target if xp is np else np.empty(target.shape, target.dtype)
         loops().pick(decoded(source[:count], communication), places, found)
@@ -328,7 +328,7 @@ def sums(
 ) -> None:
     counts, lead = _counts(xp, sizes, num_parts), inverse.ndim
     sent_sizes[...] = sizes
-    given = parts_of(np, np.ascontiguousarray(on_host(xp, d), np.float32), len(counts), lead)
+    given = parts_of(np, np.ascontiguousarray(to_host(d), np.float32), len(counts), lead)
     added = []
     for part, count, places in zip(given, counts, _parts(xp, inverse, counts), strict=True):
         total = np.zeros((count, d.shape[-1]), np.float32)
@@ -356,7 +356,7 @@ def keep(
     if (there := rows.on_device(xp)) is not None:
         d = sums.reshape(-1, sums.shape[-1])
         if communication != "float32":
-            d = xp.asarray(decoded(on_host(xp, d), communication))
+            d = xp.asarray(decoded(to_host(d), communication))
         there.keep(out, d, keys, tables, None, _left_out(xp, came, num_parts, keys))
         return
     counts = _counts(xp, came, num_parts)
@@ -383,14 +383,14 @@ def prefetch(
     out[...] = shadow
     rows = open_table(table, **part)
     if came is None or table_ids is None:
-        given = on_host(xp, ids), _on_host(xp, table_ids)
+        given = to_host(ids), _on_host(table_ids)
         rows.read_ahead(*given, padding_idx, makes_rows=makes_rows)
         return
     counts = _counts(xp, came, num_parts)
     keys, tables = (_filled(xp, x, counts, x.ndim)[:, 0] for x in (ids, table_ids))
     if came.size == num_parts:
         begin = 0
-        for source, count in enumerate(on_host(xp, came).tolist()):
+        for source, count in enumerate(to_host(came).tolist()):
             some = slice(begin, begin + count)
             rows.ids_ahead.keep(source, keys[some].copy(), tables[some].copy())
             begin += count
@@ -405,4 +405,4 @@ def _request(
 
 
 def _parts(xp: ArrayModule, inverse: Array, counts: list[int]) -> list[Array]:
-    return [x.reshape(-1) for x in parts_of(np, on_host(xp, inverse), len(counts), inverse.ndim)]
+    return [x.reshape(-1) for x in parts_of(np, to_host(inverse), len(counts), inverse.ndim)]

@@ -15,6 +15,7 @@ from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import class_of
 from oneflow.kernels.positions_gpu import assert_positions
 from oneflow.kernels.registry import KernelFunction, path_of, taking
 
@@ -46,13 +47,15 @@ def guarded(
 
 def require_positions(name: str, index: Array, allowed: range, attrs: Attrs) -> None:
     """Raises PositionError for a value that is neither in `allowed` nor `ignore_index`; on a GPU
-    fails an assertion.
+    of CUDA fails an assertion.
 
     attrs: of the op `name`.
     """
-    if not isinstance(index, np.ndarray):
+    kind = class_of(index)
+    if kind.kind == "cuda":
         assert_positions(name, index, allowed, attrs.get("ignore_index", allowed.start))
         return
+    index = kind.to_host(index)
     wrong = index[(index < allowed.start) | (index >= allowed.stop)]
     wrong = wrong[wrong != attrs["ignore_index"]] if "ignore_index" in attrs else wrong
     if wrong.size:

@@ -16,6 +16,7 @@ from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ArgumentError
 from oneflow.core.rng import Rng, philox
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import device_of, to_host
 from oneflow.kernels.registry import kernel
 
 BLOCK = 1 << 14
@@ -30,7 +31,7 @@ def _fill(xp: ArrayModule, out: Array, rng: Rng, make: Callable[[Array, Array], 
         part = slice(first, first + BLOCK)
         np.copyto(host[part], make(high[part], low[part]), casting="unsafe")
     if not is_host:
-        out.set(host.reshape(out.shape))  # type: ignore[attr-defined]  # CuPy's
+        device_of(out).copy(out, host.reshape(out.shape))
 
 
 def unit(high: Array, low: Array) -> Array:
@@ -73,12 +74,12 @@ def randint(xp: ArrayModule, out: Array, *, low: int, high: int, rng: Rng, **_: 
 
 @kernel("bernoulli")
 def bernoulli(xp: ArrayModule, out: Array, p: Array, *, seed: int, rng: Rng) -> None:
-    chances = p if isinstance(p, np.ndarray) else p.get()
+    chances = to_host(p)
     if not ((chances >= 0) & (chances <= 1)).all():
         raise ArgumentError("bernoulli: a probability is not in [0, 1]")
     words = rng.words(out.shape)
     drawn = unit(*words) < chances
-    out[...] = drawn if isinstance(out, np.ndarray) else xp.asarray(drawn)
+    device_of(out).copy(out, drawn)
 
 
 @kernel("randperm")
@@ -86,7 +87,7 @@ def randperm(xp: ArrayModule, out: Array, *, n: int, rng: Rng, **_: object) -> N
     high, low = rng.words(out.shape)
     keys = (high.astype(np.uint64) << np.uint64(32)) | low
     order = np.argsort(keys, kind="stable")
-    out[...] = order if isinstance(out, np.ndarray) else xp.asarray(order)
+    device_of(out).copy(out, order)
 
 
 # ---- numbers that are tried until they fit -------------------------------------------------------
@@ -100,16 +101,13 @@ Attempt = tuple[Array, Array]
 
 def _on_host(x: Array) -> Array:
     """Elements of an array as float64 in one row, on the host."""
-    host: Array = x if isinstance(x, np.ndarray) else x.get()
+    host = to_host(x)
     return host.astype(np.float64).reshape(-1)
 
 
 def _store(out: Array, values: Array) -> None:
     kept = values.astype(out.dtype).reshape(out.shape)
-    if isinstance(out, np.ndarray):
-        out[...] = kept
-    else:
-        out.set(kept)
+    device_of(out).copy(out, kept)
 
 
 def _open_unit(high: Array, low: Array) -> Array:

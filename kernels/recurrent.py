@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate, groupby
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.expressions.binding import CompiledKernel
 from oneflow.kernels.matmul import matrix_product
-from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, select
+from oneflow.kernels.registry import EVERY, Kernel, KernelFunction, add_kernel, select
 from oneflow.ops.recurrent_step import CELLS
 
 if TYPE_CHECKING:
@@ -538,7 +539,7 @@ class _Backward(_Sequence):
         return out
 
 
-def _register(device: str, name: str, make: type[_Sequence]) -> None:
+def _kernel_of(name: str, make: type[_Sequence], device: str) -> Kernel:
     made: dict[tuple[object, ...], _Sequence] = {}
 
     def prepared(types: Types, attrs: Attrs) -> _Sequence:
@@ -552,12 +553,13 @@ def _register(device: str, name: str, make: type[_Sequence]) -> None:
     def workspace(types: Types, attrs: Attrs) -> Types:
         return prepared(types, attrs).workspace
 
-    def unbound(xp: ArrayModule, *arrays: Array, **attrs: Any) -> None:
-        raise InternalError(f"{name} is bound to types first: kernel.bound(types, attrs)")
-
-    add_kernel(name, device, Kernel(unbound, workspace, bind=prepared))
+    return Kernel(_unbound, workspace, bind=prepared)
 
 
-for _device in ("cpu", "cuda"):
-    _register(_device, "recurrent", _Forward)
-    _register(_device, "recurrent_grad", _Backward)
+def _unbound(xp: ArrayModule, *arrays: Array, **attrs: Any) -> None:
+    raise InternalError("a recurrent layer is bound to types first: kernel.bound(types, attrs)")
+
+
+for _name, _make in (("recurrent", _Forward), ("recurrent_grad", _Backward)):
+    _of_kind = partial(_kernel_of, _name, _make)
+    add_kernel(_name, EVERY, Kernel(_unbound, for_device=_of_kind))

@@ -32,14 +32,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 import oneflow.kernels as package
 from oneflow.core.dtype import float32
-from oneflow.core.errors import InternalError
+from oneflow.core.errors import DeviceError, InternalError
 from oneflow.core.op import REGISTRY, Op, infer_types
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels import cuda_device
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import device_of, hardware_class, to_host
 
 KernelFunction = Callable[..., None]
 ViewFunction = Callable[..., Any]
@@ -57,6 +59,7 @@ class Kernel:
     min_elements: taken only if the largest input or output has at least so many elements.
     dtypes: names of the dtypes of input 0 it is for; empty means any.
     bind: makes the function for certain input types and attrs; `function` then does so per call.
+    for_device: makes the kernel of a kind of device; of one that selects other kernels.
     """
 
     function: KernelFunction
@@ -64,6 +67,7 @@ class Kernel:
     min_elements: int = 0
     dtypes: tuple[str, ...] = ()
     bind: Binder | None = None
+    for_device: Callable[[str], Kernel] | None = None
 
     def bound(self, types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
         """The function for inputs of these types: whatever can be prepared once is prepared."""
@@ -97,11 +101,10 @@ def kernel(
     min_elements: int = 0,
     dtypes: tuple[str, ...] = (),
 ) -> Callable[[KernelFunction], KernelFunction]:
-    """Registers a kernel for `device` ("cpu", "cuda"; None: both)."""
+    """Registers a kernel for `device` ("cpu", "cuda" or a registered kind; None: all)."""
 
     def register(function: KernelFunction) -> KernelFunction:
-        for kind in (device,) if device else ("cpu", "cuda"):
-            add_kernel(name, kind, Kernel(function, workspace, min_elements, dtypes))
+        add_kernel(name, device or EVERY, Kernel(function, workspace, min_elements, dtypes))
         return function
 
     return register
@@ -133,12 +136,32 @@ def cuda_kernel(name: str) -> Callable[[KernelFunction], KernelFunction]:
     return kernel(name, device="cuda", dtypes=("float32", "float64"))
 
 
+EVERY = ""
+"""The kind under which kernels for every kind of device are registered."""
+
+
 def add_kernel(name: str, device: str, made: Kernel) -> None:
-    """Registers a kernel: fused before generic, larger thresholds first, because `select` takes the
-    first that fits."""
-    known = [*_KERNELS.get((name, device), ()), made]
+    """Registers a kernel for a kind of device, or for `EVERY` one."""
     # A new list: threads that select while one imports see the old one.
-    _KERNELS[name, device] = sorted(known, key=lambda k: (-k.min_elements, not k.dtypes))
+    _KERNELS[name, device] = [*_KERNELS.get((name, device), ()), made]
+    for known in [key for key in _candidates if key[0] == name]:
+        _candidates.pop(known, None)
+
+
+_candidates: dict[tuple[str, str], tuple[Kernel, ...]] = {}
+
+
+def _kernels_for(name: str, device: str) -> tuple[Kernel, ...]:
+    """The kernels of an op for a device: fused before generic and larger thresholds first, because
+    `select` takes the first that fits; of equals the device's own first."""
+    found = _candidates.get((name, device))
+    if found is None:
+        general = _KERNELS.get((name, EVERY), ())
+        known = list(_KERNELS.get((name, device), ()))
+        known += [k.for_device(device) if k.for_device else k for k in general]
+        known.sort(key=lambda k: (-k.min_elements, not k.dtypes))
+        found = _candidates[name, device] = tuple(known)
+    return found
 
 
 _PRECHECKS: dict[str, Callable[..., None]] = {}
@@ -186,32 +209,62 @@ def view(name: str) -> Callable[[ViewFunction], ViewFunction]:
 def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) -> Kernel:
     """The kernel of op `name` on `device` for these input types; numel: of the largest array.
 
-    Raises InternalError if there is none.
+    Raises DeviceError if a registered kind has none and does not go by the host.
     """
     _load_for(name, device)
     dtype = types[0].dtype.name if types else ""
-    for candidate in _KERNELS.get((name, device), ()):
+    for candidate in _kernels_for(name, device):
         if numel >= candidate.min_elements and (not candidate.dtypes or dtype in candidate.dtypes):
-            if dtype in HALVES and not candidate.dtypes and (name, device) in IN_FLOAT32:
+            if dtype in HALVES and not candidate.dtypes and _widens(name, device):
                 return _in_float32(name, device, types, numel)
             return candidate
-    raise InternalError(f"op {name} has no kernel for {device} and {[str(t) for t in types]}")
+    what = f"op {name} has no kernel for {device} and {[str(t) for t in types]}"
+    if device in ("cpu", "cuda"):
+        raise InternalError(what)
+    if not hardware_class(device).goes_by_host:
+        raise DeviceError(f"{what}: its package must register one (docs/DEVICES.md)")
+    return _by_host(name, types, numel)
+
+
+def _by_host(name: str, types: tuple[TensorType, ...], numel: int) -> Kernel:
+    """The CPU's kernel on copies of a device's arrays."""
+    inner, op = select(name, "cpu", types, numel), REGISTRY[name]
+
+    def bind(types: tuple[TensorType, ...], attrs: Attrs) -> KernelFunction:
+        function, num_outs = inner.bound(types, attrs), len(_outputs(op, types, attrs))
+        keywords = attrs if inner.bind is None else {}
+        extra = inner.workspace(types, attrs) if inner.workspace else ()
+
+        def run(xp: ArrayModule, *arrays: Array, **given: object) -> None:
+            hosts = [to_host(x) for x in arrays]
+            work = [np.empty(t.shape, t.dtype.np) for t in extra]
+            function(np, *hosts, *work, **(keywords | given))
+            for out, host in zip(arrays[:num_outs], hosts, strict=False):
+                device_of(out).copy(out, host)
+
+        return taking(run, "host")
+
+    return Kernel(inner.function, bind=bind)
 
 
 HALVES = ("float16", "bfloat16")
 IN_FLOAT32: set[tuple[str, str]] = set()
-"""Pairs of an op and a kind of device."""
+"""Pairs of an op and a kind of device, or EVERY one; registered kinds do as CPUs."""
+
+
+def _widens(name: str, device: str) -> bool:
+    kind = device if device == "cuda" else "cpu"
+    return (name, EVERY) in IN_FLOAT32 or (name, kind) in IN_FLOAT32
 
 
 def compute_in_float32(*names: str, device: str | None = None) -> None:
     """Have half floats of these ops computed by their kernels for float32 and rounded once, on
-    `device` (None: on both kinds), unless a kernel names a half dtype among its own.
+    `device` (None: on every kind), unless a kernel names a half dtype among its own.
 
     For kernels that add up more than a few numbers: a bfloat16 sum of ones stops growing at 256, a
     float16 one at 2048.
     """
-    for kind in (device,) if device else ("cpu", "cuda"):
-        IN_FLOAT32.update((name, kind) for name in names)
+    IN_FLOAT32.update((name, device or EVERY) for name in names)
 
 
 def _widened(types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
@@ -261,23 +314,24 @@ def _in_float32(name: str, device: str, types: tuple[TensorType, ...], numel: in
 
 
 def _load_for(name: str, device: str) -> None:
-    if device == "cuda":
-        load()
-        load_cuda()
-    elif name not in _found:
-        _load_kernels_of(name)
+    if device == "cpu":
+        if name not in _found:
+            _load_kernels_of(name)
+        return
+    load()
+    hardware_class(device).load_kernels()
 
 
 def num_kernels(name: str, device: str) -> int:
     """Count what `select` may choose from: while that stays, it answers as before."""
     _load_for(name, device)
-    return len(_KERNELS.get((name, device), ()))
+    return len(_kernels_for(name, device))
 
 
 def variants(name: str, device: str) -> tuple[Kernel, ...]:
     """Every kernel of an op on a device, for tests."""
     load()
-    return tuple(_KERNELS.get((name, device), ()))
+    return _kernels_for(name, device)
 
 
 def find_view(name: str) -> ViewFunction | None:
@@ -285,11 +339,6 @@ def find_view(name: str) -> ViewFunction | None:
     if name not in _found:
         _load_kernels_of(name)
     return _VIEWS.get(name)
-
-
-def load_cuda() -> None:
-    """Imports the fused GPU kernels, too. Raises DeviceError if CuPy is not installed."""
-    cuda_device.import_cupy()
 
 
 def load() -> None:
@@ -326,6 +375,6 @@ def _load_kernels_of(name: str) -> None:
     for home in () if _loaded else homes(name):
         if home in _files():
             importlib.import_module(f"oneflow.kernels.{home}")
-    if (name, "cpu") not in _KERNELS and name not in _VIEWS:
+    if not _kernels_for(name, "cpu") and name not in _VIEWS:
         load()  # of an op that is declared elsewhere: by a test, or by a user
     _found.add(name)

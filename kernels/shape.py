@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from oneflow.core.operand import Number
-from oneflow.kernels.array import Array, ArrayModule, strided
+from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import module_of, strided
 from oneflow.kernels.registry import kernel, view
 
 Dims = tuple[int, ...]
@@ -23,11 +22,7 @@ def reshape_view(x: Array, *, shape: Dims) -> Array | None:
     if x.flags.c_contiguous:
         return x.reshape(shape)
     seen = x.reshape(shape)  # both libraries copy only if they must, by the same rule
-    if isinstance(x, np.ndarray):
-        return seen if np.may_share_memory(seen, x) else None
-    import cupy
-
-    return seen if cupy.may_share_memory(seen, x) else None
+    return seen if module_of(x).may_share_memory(seen, x) else None
 
 
 @kernel("transpose")

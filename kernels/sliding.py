@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oneflow.kernels.array import Array, ArrayModule, at, strided
+from oneflow.kernels.array import Array, ArrayModule, at
+from oneflow.kernels.hardware import strided
 from oneflow.kernels.registry import compute_in_float32, kernel, view
 
 compute_in_float32("unfold_grad", "as_strided_grad")

@@ -1,4 +1,5 @@
-"""Collectives of arrays on GPUs: the primitives over CuPy arrays, and the way through host memory.
+"""Collectives of arrays on devices: the primitives over such arrays, and the way through host
+memory.
 
 Not run on a GPU yet (docs/GPU.md): checked with a stand-in for CuPy whose memory is the host's.
 """
@@ -29,10 +30,13 @@ from oneflow.boxing.collectives.exchange import (
 from oneflow.boxing.transitions import is_one_hop
 from oneflow.core.errors import ShapeError
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import Hardware
 
 
 class DeviceCollectives(Collectives):
-    """Collectives of CuPy arrays; every primitive comes down to exchanges."""
+    """Collectives of arrays on devices; every primitive comes down to exchanges."""
+
+    _xp: ArrayModule
 
     @_counted
     def all_reduce(
@@ -40,8 +44,8 @@ class DeviceCollectives(Collectives):
     ) -> Array:
         """Sum over all ranks, as on the host."""
         info = self._reduce_info("all_reduce", x, op, what)
-        source = _xp().ascontiguousarray(x)
-        result = result_array(out, x.shape, x.dtype, _xp().empty)
+        source = self._xp.ascontiguousarray(x)
+        result = result_array(out, x.shape, x.dtype, self._xp.empty)
         self._all_reduce(info, source, result, op)
         return result
 
@@ -54,8 +58,8 @@ class DeviceCollectives(Collectives):
             raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
         info = self._reduce_info(what, x, op)
         start, stop = balanced_part(x.shape[0], self.size, self.index)
-        out = result_array(out, (stop - start, *x.shape[1:]), x.dtype, _xp().empty)
-        self._reduce_scatter(info, _xp().ascontiguousarray(x), out, op)
+        out = result_array(out, (stop - start, *x.shape[1:]), x.dtype, self._xp.empty)
+        self._reduce_scatter(info, self._xp.ascontiguousarray(x), out, op)
         return out
 
     @_counted
@@ -67,10 +71,10 @@ class DeviceCollectives(Collectives):
         out: Array | None = None,
     ) -> Array:
         """Gather from all ranks, as on the host."""
-        flat = _xp().ascontiguousarray(x).reshape(-1)
+        flat = self._xp.ascontiguousarray(x).reshape(-1)
         sizes = (flat.size,) * self.size if counts is None else tuple(counts)
         info = self._gather_info(what, x, sizes, counts is None)
-        out = result_array(out, (sum(sizes),), flat.dtype, _xp().empty)
+        out = result_array(out, (sum(sizes),), flat.dtype, self._xp.empty)
         self._all_gather(info, flat, out, sizes)
         return out
 
@@ -79,8 +83,8 @@ class DeviceCollectives(Collectives):
         """Exchange rows, as on the host."""
         if x.ndim == 0 or x.shape[0] != self.size:
             raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
-        flat = _xp().ascontiguousarray(x).reshape(-1)
-        out = result_array(out, x.shape, x.dtype, _xp().empty)
+        flat = self._xp.ascontiguousarray(x).reshape(-1)
+        out = result_array(out, x.shape, x.dtype, self._xp.empty)
         exchange = all_to_all_exchange(self.ranks, flat.size // self.size)
         info = self._info("all_to_all", x.dtype, tuple(x.shape))
         self._exchange(info, flat, out.reshape(-1), exchange, np.add)
@@ -89,8 +93,8 @@ class DeviceCollectives(Collectives):
     @_counted
     def broadcast(self, x: Array, source_rank: int, what: str = "broadcast") -> Array:
         """Copy from one rank to all, as on the host."""
-        flat = _xp().ascontiguousarray(x).reshape(-1)
-        out = _xp().empty_like(flat)
+        flat = self._xp.ascontiguousarray(x).reshape(-1)
+        out = self._xp.empty_like(flat)
         info = self._info(f"{what}(from rank {source_rank})", x.dtype, tuple(x.shape))
         self._broadcast(info, flat, out, source_rank)
         result: Array = out.reshape(x.shape)
@@ -102,7 +106,7 @@ class DeviceCollectives(Collectives):
         """Sum in two phases. out may be source."""
         flat = source.reshape(-1)
         start, stop = balanced_part(flat.size, self.size, self.index)
-        part = _xp().empty(stop - start, flat.dtype)
+        part = self._xp.empty(stop - start, flat.dtype)
         exchange = scatter_exchange(self.ranks, flat.size, 1)
         self._exchange(info, flat, part, exchange, REDUCTIONS[op])
         bounds = [balanced_part(flat.size, self.size, i) for i in range(self.size)]
@@ -128,10 +132,11 @@ class DeviceCollectives(Collectives):
 
 
 class StagedCollectives(DeviceCollectives):
-    """GPU arrays through host memory. host: the collectives of the same ranks."""
+    """Arrays on a device through host memory. host: the collectives of the same ranks."""
 
-    def __init__(self, host: Collectives) -> None:
+    def __init__(self, host: Collectives, hardware: Hardware) -> None:
         super().__init__(host.rank, host.ranks, None, host.timeout_s)
+        self._hardware, self._xp = hardware, hardware.xp
         self._host = host
         self._turn = host._turn
 
@@ -141,14 +146,14 @@ class StagedCollectives(DeviceCollectives):
 
     def barrier(self, what: str = "barrier") -> None:
         """Returns when all ranks have come and the kernels of this one have finished."""
-        _xp().cuda.get_current_stream().synchronize()
+        self._hardware.synchronize()
         self._host.barrier(what)
 
     def _all_reduce(self, info: CallInfo, source: Array, out: Array, op: str) -> None:
         if self.size == 1:
-            _xp().copyto(out, source)
+            out[...] = source
             return
-        flat, before = _to_host(source).reshape(-1), self._host.received_nbytes
+        flat, before = self._hardware.to_host(source).reshape(-1), self._host.received_nbytes
         total: Array = np.empty_like(flat)
         self._host.calls += 1
         if is_one_hop(flat.nbytes, self.size):
@@ -169,10 +174,10 @@ class StagedCollectives(DeviceCollectives):
         if self.size == 1:
             unpack(self.rank, source, target, exchange, _no_peer, reduce)
             return
-        mine = None if source is None else _to_host(source)
+        mine = None if source is None else self._hardware.to_host(source)
         written = sum(read.numel for read in exchange.reads(self.rank) if not read.add)
         keeps = written < target.size and self.rank not in exchange.zero_filled
-        filled = _to_host(target) if keeps else np.empty(target.shape, target.dtype)
+        filled = self._hardware.to_host(target) if keeps else np.empty(target.shape, target.dtype)
         before = self._host.received_nbytes
         self._host.calls += 1
         self._host._exchange(info, mine, filled, exchange, reduce)
@@ -180,21 +185,8 @@ class StagedCollectives(DeviceCollectives):
 
     def _landed(self, target: Array, filled: Array, before: int) -> None:
         self.received_nbytes += self._host.received_nbytes - before
-        target[...] = _xp().asarray(filled)
+        target[...] = self._hardware.from_host(filled)
 
 
 def _no_peer(rank: int) -> NoReturn:
     raise LookupError(f"a set of one rank reads from rank {rank}")
-
-
-def _to_host(x: Array) -> Array:
-    """Waits for the values."""
-    host: Array = _xp().asnumpy(x)
-    return host
-
-
-def _xp() -> ArrayModule:
-    import cupy
-
-    xp: ArrayModule = cupy
-    return xp

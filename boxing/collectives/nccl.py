@@ -85,6 +85,7 @@ class NcclCollectives(DeviceCollectives):
 
         super().__init__(rank, ranks, check, timeout_s)
         self._cupy, self._nccl = cupy, nccl
+        self._xp = cupy
         self._guard = guard
         self._types: dict[np.dtype[Any], int] = {}
         self._stream = cupy.cuda.Stream(non_blocking=True) if own_stream else None

@@ -1,8 +1,8 @@
-"""GPU memory that ranks read of each other, and the way of its contents to a socket.
+"""GPU memory that ranks read of each other.
 
 Within a host each rank allocates its memory once and its peers map it (CUDA IPC), so they read it
-in place: over NVLink, over PCIe or within the GPU that ranks share. To and from other hosts parts
-of it travel through pinned host memory. Not run on a GPU yet (docs/GPU.md).
+in place: over NVLink, over PCIe or within the GPU that ranks share. Not run on a GPU yet
+(docs/GPU.md).
 
 Memory that a peer still maps must not be freed. So a rank that closes says so in its page, and the
 owner frees its memory when all peers have said it, looking when it opens or closes other memory;
@@ -16,12 +16,9 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from oneflow.boxing.transport.rank_pages import UNMAPPED, RankPages
 from oneflow.boxing.transport.rendezvous import KeyValueStore
 from oneflow.boxing.transport.waking import full_fence
-from oneflow.core.metrics import METRICS
 from oneflow.kernels.array import Array, ArrayModule, GpuBlock
 
 _WAIT_S = 60.0
@@ -117,39 +114,3 @@ def _free_retired() -> None:
 def _bytes_at(cupy: ArrayModule, memory: GpuBlock, nbytes: int) -> Array:
     view: Array = cupy.ndarray((nbytes,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
     return view
-
-
-def device_mirror(nbytes: int) -> Array:
-    """Memory on the current GPU for a copy of a far rank's registers."""
-    import cupy
-
-    mirror: Array = cupy.zeros(max(nbytes, 1), cupy.uint8)
-    return mirror
-
-
-def staging_for(part: Array) -> Array:
-    """Pinned host memory like a CuPy array, for what goes over a socket."""
-    import cupyx
-
-    raw: Array = cupyx.empty_pinned((max(part.nbytes, 1),), np.uint8)
-    shaped: Array = raw[: part.nbytes].view(part.dtype).reshape(part.shape)
-    METRICS.pinned(raw.nbytes)
-    weakref.finalize(shaped, METRICS.pinned, -raw.nbytes).atexit = False
-    return shaped
-
-
-def to_staging(staged: Array, part: Array) -> None:
-    """Waits until the values are there."""
-    if part.size:
-        import cupy
-
-        cupy.ascontiguousarray(part).get(out=staged)
-
-
-def from_staging(part: Array, staged: Array) -> None:
-    """Waits until the values are on the GPU, so that `staged` may be written again."""
-    if part.size:
-        import cupy
-
-        part[...] = cupy.asarray(staged)
-        cupy.cuda.get_current_stream().synchronize()

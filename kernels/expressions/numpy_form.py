@@ -40,6 +40,7 @@ from oneflow.core.expression import (
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.hardware import device_of, to_host
 from oneflow.kernels.normal import erfc_of, erfcx_of
 from oneflow.kernels.sums import is_long_chain, sum_in_blocks
 
@@ -97,33 +98,28 @@ def _sigmoid(xp: ArrayModule, out: Array, x: Array) -> None:
     xp.reciprocal(out, out=out)
 
 
-def _erf(xp: ArrayModule, out: Array, x: Array) -> None:
-    if xp is not np:
-        from cupyx.scipy.special import erf
+def _special(name: str, of_host: Callable[[Array], Array]) -> Callable[..., None]:
+    """A function that NumPy has not: ours on the host, CuPy's on its GPUs."""
 
-        erf(x, out=out)
-        return
-    flat = out.reshape(-1)
-    for i, value in enumerate(x.flat):
-        flat[i] = math.erf(value)
+    def run(xp: ArrayModule, out: Array, x: Array) -> None:
+        if xp is np:
+            out[...] = of_host(x)
+        elif xp.__name__ == "cupy":
+            import cupyx.scipy.special
 
+            getattr(cupyx.scipy.special, name)(x, out=out)
+        else:
+            device_of(out).copy(out, of_host(to_host(x)).astype(out.dtype))
 
-def _erfc(xp: ArrayModule, out: Array, x: Array) -> None:
-    if xp is not np:
-        from cupyx.scipy.special import erfc
-
-        erfc(x, out=out)
-        return
-    out[...] = erfc_of(x)
+    return run
 
 
-def _erfcx(xp: ArrayModule, out: Array, x: Array) -> None:
-    if xp is not np:
-        from cupyx.scipy.special import erfcx
+def _erf_of(x: Array) -> Array:
+    found: Array = np.fromiter(map(math.erf, x.flat), np.float64, x.size).reshape(x.shape)
+    return found
 
-        erfcx(x, out=out)
-        return
-    out[...] = erfcx_of(x)
+
+_scaled_tail = _special("erfcx", erfcx_of)
 
 
 def _gauss(xp: ArrayModule, out: Array, x: Array) -> None:
@@ -133,7 +129,7 @@ def _gauss(xp: ArrayModule, out: Array, x: Array) -> None:
 
 
 def _normal_tail(xp: ArrayModule, out: Array, x: Array) -> None:
-    _erfcx(xp, out, x * x.dtype.type(math.sqrt(0.5)))
+    _scaled_tail(xp, out, x * x.dtype.type(math.sqrt(0.5)))
     xp.multiply(out, x.dtype.type(0.5), out=out)
 
 
@@ -175,8 +171,9 @@ def _sum_over_rows(lead: int) -> Callable[..., None]:
 
 _OWN: dict[str, Callable[..., None]] = {
     **{name: _rounding(function) for name, function in _ROUNDINGS.items()},
-    "relu": _relu, "rsqrt": _rsqrt, "sigmoid": _sigmoid, "erf": _erf, "erfc": _erfc,
-    "erfcx": _erfcx, "gauss": _gauss, "normal_tail": _normal_tail, "where": _where,
+    "relu": _relu, "rsqrt": _rsqrt, "sigmoid": _sigmoid, "erf": _special("erf", _erf_of),
+    "erfc": _special("erfc", erfc_of),
+    "erfcx": _scaled_tail, "gauss": _gauss, "normal_tail": _normal_tail, "where": _where,
 }  # fmt: skip
 _READS_AFTER_WRITING = ("where", "total", "largest", COLUMN_TOTAL, "erf", "erfc", "erfcx", "round",
                          "floor", "ceil", "trunc", CAST)  # fmt: skip

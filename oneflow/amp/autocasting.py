@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from oneflow.core.device import is_device_type
 from oneflow.core.dispatch import Mode, ModeAbove, current_mode, swap_mode, use_mode
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16, float32
 from oneflow.core.op import Op
@@ -48,6 +49,11 @@ WIDTHS = {float16: 0, bfloat16: 0, float32: 1}
 """The dtypes that are cast; all others stay."""
 
 DEFAULTS = {"cuda": float16, "cpu": bfloat16}
+
+
+def _rules(kind: str) -> str:
+    """The kind of device whose rules are in force on another: registered kinds cast as GPUs do."""
+    return "cpu" if kind == "cpu" else "cuda"
 
 
 class _Settings(threading.local):
@@ -89,7 +95,9 @@ class Autocasting(ModeAbove):
         part = precision_of(op, tuple([x.meta for x in inputs]), op.defaults | attrs)
         if part == "lower":
             return lower
-        if where in (op.widens if op.widens is not None else ("cuda",) if part == "keep" else ()):
+        if _rules(where) in (
+            op.widens if op.widens is not None else ("cuda",) if part == "keep" else ()
+        ):
             return float32
         kinds = {x.meta.dtype for x in found}
         return None if len(kinds) == 1 else float32
@@ -119,8 +127,9 @@ class Autocasting(ModeAbove):
         found = [x for x in given if isinstance(x, Tensor) and x.meta.dtype in WIDTHS]
         where = device_type(found[0]) if found else ""
         lower = self.dtypes.get(where)
-        is_lower = "lower" in how or f"lower_{where}" in how
-        is_cast = is_lower or where in how
+        rules = _rules(where)
+        is_lower = "lower" in how or f"lower_{rules}" in how
+        is_cast = is_lower or rules in how
         if lower is None or not (is_cast or "widest" in how or "outside" in how):
             return function(*args, **kwargs)
         wanted = lower if is_lower else float32
@@ -170,10 +179,10 @@ def _begin(changes: dict[str, DType | None], caches: bool) -> Mode | None:
 class autocast:
     """Run ops in mixed precision inside a with-block or a decorated function.
 
-    device_type: "cuda" or "cpu".  dtype: float16 or bfloat16; by default float16 on GPUs, bfloat16
-    on CPUs.  enabled: False for ordinary precision inside such a block.  cache_enabled: cast each
-    parameter once a block. Raises RuntimeError for another device; another dtype warns and changes
-    nothing.
+    device_type: "cuda", "cpu" or a registered kind.  dtype: float16 or bfloat16; by default
+    float16 on GPUs, bfloat16 elsewhere.  enabled: False for ordinary precision inside such a block.
+    cache_enabled: cast each parameter once a block. Raises RuntimeError for another device; another
+    dtype warns and changes nothing.
     """
 
     def __init__(
@@ -183,13 +192,15 @@ class autocast:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        if device_type not in DEFAULTS:
+        if not is_device_type(device_type):
             raise RuntimeError(
                 f"User specified an unsupported autocast device_type {device_type!r}; it is "
-                "'cuda' or 'cpu'"
+                "'cuda', 'cpu' or a registered kind"
             )
         self.device = device_type
-        self.fast_dtype = _settings.dtypes[device_type] if dtype is None else dtype_of(dtype)
+        self.fast_dtype = (
+            _settings.dtypes.get(device_type, bfloat16) if dtype is None else dtype_of(dtype)
+        )
         self._enabled = enabled
         self._cache_enabled = _settings.caches if cache_enabled is None else cache_enabled
         if enabled and self.fast_dtype not in (float16, bfloat16):

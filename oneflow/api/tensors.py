@@ -35,6 +35,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *at("core.size", row("Size", "flow")),
     *at("core.device", row("device", "flow", own="Device")),
+    *at("kernels.hardware", row("register_device", "flow", torch=None)),
     *at(
         "tensor.layout",
         row("placement", "flow", torch=None),

@@ -1,21 +1,66 @@
-"""Devices of this process: `cpu` and `cuda`, with an index, and `meta`, where tensors have a shape
-and a dtype but no values. Devices of other kinds are values to compare with.
+"""Devices of this process: `cpu`, `cuda` and registered kinds, with an index, and `meta`, where
+tensors have a shape and a dtype but no values. Devices of other kinds are values to compare with.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from oneflow.core.config import current_config
 from oneflow.core.errors import DeviceError
 
-DEVICE_TYPES = ("cpu", "cuda")
+_types = ["cpu", "cuda"]
+_finders: list[Callable[[str], None]] = []
 META = "meta"
 FOREIGN = ("hpu", "ipu", "mlu", "mps", "mtia", "musa", "npu", "privateuseone", "xla", "xpu")
-"""Kinds of devices that PyTorch knows and on which no tensor can be here."""
-NAMED = (*DEVICE_TYPES, META, *FOREIGN)
+"""Kinds of devices that PyTorch knows; without a registered implementation they hold no tensor."""
+
+
+def device_types() -> tuple[str, ...]:
+    """Return the kinds of devices that tensors can be on, built-in kinds first."""
+    return tuple(_types)
+
+
+def add_device_type(name: str) -> None:
+    """Add a kind of device (kernels/hardware.py holds its implementation)."""
+    if name not in _types:
+        _types.append(name)
+
+
+def add_finder(find: Callable[[str], None]) -> None:
+    """Call `find(name)` when an unknown kind is named; it may register that kind."""
+    _finders.append(find)
+
+
+def is_device_type(name: str) -> bool:
+    """Return whether tensors can be on this kind of device. Installed packages are searched for
+    an unknown kind.
+    """
+    if name not in _types and name.isidentifier():
+        for find in _finders:
+            find(name)
+    return name in _types
+
+
+def is_device_name(name: str) -> bool:
+    """Return whether `name` is a kind of device that a Device may have."""
+    return name in _types or name == META or name in FOREIGN or is_device_type(name)
+
+
+def device_number(kind: str, index: int, count: int) -> int:
+    """Return the physical device behind `kind:index` on a host with `count` devices.
+
+    Ranks that outnumber the devices share them in turn: `kind:local_rank` is device local_rank
+    modulo count. Raises DeviceError if there is no such device.
+    """
+    if 0 <= index < count:
+        return index
+    if count and index == current_config().local_rank:
+        return index % count
+    raise DeviceError(f"there is no {kind}:{index}: this host has {count} {kind.upper()} devices")
 
 
 def load_cupy() -> Any:
@@ -53,10 +98,9 @@ class Device:
         text = str(type)
         name, _, number = text.partition(":")
         is_number = number.isascii() and number.isdecimal() and len(number) < 10
-        if name not in NAMED or (number and not is_number):
+        if not is_device_name(name) or (number and not is_number):
             raise DeviceError(
-                f"Expected one of {', '.join(DEVICE_TYPES)} device type "
-                f"at start of device string: {text}"
+                f"Expected one of {', '.join(_types)} device type at start of device string: {text}"
             )
         self.type = name
         self.index = (
@@ -97,9 +141,12 @@ class Device:
 
 
 def require_kind(kind: str) -> None:
-    """Raise DeviceError for a kind of device on which nothing here runs."""
-    if kind in FOREIGN:
-        raise DeviceError(f"no tensor can be on {kind}: use cpu or cuda")
+    """Raise DeviceError for a kind of device without an implementation."""
+    if kind in FOREIGN and not is_device_type(kind):
+        raise DeviceError(
+            f"no tensor can be on {kind}: use {' or '.join(_types)} (a package may bring {kind}: "
+            "docs/DEVICES.md)"
+        )
 
 
 class _Chosen(threading.local):

@@ -38,9 +38,11 @@ class BindOptions:
 
     def batches(self, device: str) -> bool:
         """Whether updates on a kind of device share calls."""
+        if device not in ("cpu", "cuda"):
+            return False  # a batch is machine code, which other kinds have no compiler for
         if self.batch_updates is not None:
             return self.batch_updates
-        return device != "cpu" and not self.thorough
+        return device == "cuda" and not self.thorough
 
 
 DEFAULT = BindOptions()

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from oneflow.core.device import DEVICE_TYPES, META
+from oneflow.core.device import META, device_types, is_device_type
 from oneflow.core.errors import GraphError, PlacementError
 
 MAX_RANK = 1 << 31
@@ -43,9 +43,9 @@ class Placement:
     _hash: int
 
     def __new__(cls, type: str, ranks: Ranks) -> Placement:
-        if type not in (*DEVICE_TYPES, META):
+        if type != META and not is_device_type(type):
             raise PlacementError(
-                f"Expected one of {', '.join(DEVICE_TYPES)} device type "
+                f"Expected one of {', '.join(device_types())} device type "
                 f"at start of device string: {type}"
             )
         try:

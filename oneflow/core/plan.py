@@ -92,6 +92,12 @@ class Plan:
     _origin: Plan | None = None
 
     @property
+    def device_type(self) -> str:
+        """The kind of device that the registers are on: "cpu" unless an actor is elsewhere."""
+        kinds = (actor.placement.type for actor in self.actors)
+        return next((kind for kind in kinds if kind != "cpu"), "cpu")
+
+    @property
     def origin(self) -> Plan:
         """The plan that this one is under another name, or this one."""
         return self._origin or self

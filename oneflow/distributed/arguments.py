@@ -13,6 +13,7 @@ from oneflow.core.errors import DeviceError, DTypeError, GraphError, PlacementEr
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import to_host
 from oneflow.tensor.tensor import Tensor
 
 
@@ -44,7 +45,7 @@ def array_of(x: Tensor | None, who: str) -> Array:
     global tensor, DeviceError for a tensor on another rank's device.
     """
     array = check_local(x, who)._array
-    return array if isinstance(array, np.ndarray) else np.asarray(array.get())
+    return to_host(array)
 
 
 def check_local(x: Tensor | None, who: str) -> Tensor:

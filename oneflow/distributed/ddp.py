@@ -18,13 +18,11 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from oneflow.core.dtype import DType
 from oneflow.core.errors import DTypeError, PlacementError
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
-from oneflow.kernels.cuda_device import own_device
+from oneflow.kernels.hardware import array_module
 from oneflow.kernels.streams import BOXING, beside, join
 from oneflow.tensor.gate import Gate, Table, behind
 from oneflow.tensor.grad_mode import is_grad_enabled
@@ -237,7 +235,7 @@ class Averaging:
             is_last = self._num_done == len(self._buckets)
             made = self._hook(Bucket(self._num_done - 1, is_last, wrap(flat), members))
             flat[...] = made._array.reshape(-1)
-        elif device == "cpu":
+        elif device != "cuda":
             everyone.all_reduce(flat, out=flat, what=what)
         else:
             self._is_beside = True
@@ -253,10 +251,8 @@ def _kind(x: Tensor) -> tuple[str, DType]:
 
 
 def _means_of(kind: str, ranks: tuple[int, ...]) -> tuple[Any, Collectives]:
-    """NumPy or CuPy, and the collectives of these ranks for its arrays."""
-    if kind == "cpu":
-        return np, world().collectives(ranks)
-    return own_device(), world().device_collectives(ranks)
+    """The array module of a kind of device, and the collectives of these ranks for its arrays."""
+    return array_module(kind), world().collectives_on(kind, ranks)
 
 
 def _parts(flat: Array, tensors: Sequence[Tensor]) -> list[Array]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oneflow.boxing import settings
 from oneflow.core.config import Config
 from oneflow.core.log import get_logger
+from oneflow.kernels.hardware import hardware_for
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
@@ -36,19 +37,21 @@ class Ability(NamedTuple):
     shares: bool
 
 
-def open_device_collectives(world: World, ranks: tuple[int, ...]) -> DeviceCollectives:
-    """This rank's end of `ranks` (ascending) for arrays on this rank's GPU; all of them must call
-    it. Where one of them cannot use NCCL, or NCCL fails to join them, none does, and a warning says
-    why.
+def open_device_collectives(
+    world: World, ranks: tuple[int, ...], kind: str = "cuda"
+) -> DeviceCollectives:
+    """Open this rank's end of `ranks` (ascending) for arrays on its device of a kind; all of them
+    must call it. Arrays of a registered kind go through host memory. Where one of the ranks cannot
+    use NCCL, or NCCL fails to join them, none does, and a warning says why.
 
-    Raises DeviceError without a GPU.
+    Raises DeviceError without such a device.
     """
     from oneflow.boxing.collectives.device import StagedCollectives
-    from oneflow.kernels.cuda_device import own_device
 
-    cupy, host = own_device(), world.collectives(ranks)
-    if len(ranks) == 1:
-        return StagedCollectives(host)  # which moves nothing then
+    hardware, host = hardware_for(kind), world.collectives(ranks)
+    if len(ranks) == 1 or kind != "cuda":
+        return StagedCollectives(host, hardware)  # with one rank it moves nothing
+    cupy = hardware.use()
     mine = json.dumps(own_ability(cupy, world.config)).encode()
     said = host.gather_bytes(mine, "opening of GPU collectives")
     found = [Ability(*json.loads(text)) for text in said]
@@ -60,7 +63,7 @@ def open_device_collectives(world: World, ranks: tuple[int, ...]) -> DeviceColle
         return opened
     level = logging.WARNING if world.rank == ranks[0] else logging.INFO
     log.log(level, "GPU tensors of ranks %s move through host memory: %s", list(ranks), reason)
-    return StagedCollectives(host)
+    return StagedCollectives(host, hardware)
 
 
 def _join(

@@ -15,6 +15,7 @@ import numpy as np
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError, TransportError
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import to_host
 from oneflow.tensor.tensor import Tensor, wrap
 
 MAX_NBYTES = 1 << 30
@@ -155,7 +156,7 @@ def _tensor(x: Tensor, path: Path) -> Any:
         raise DTypeError(f"{_named(path)} is a value of an nn.Graph under construction")
     if x.is_global:
         raise DTypeError(f"{_named(path)} is a global tensor, which moves with to_global()")
-    array = x._array if isinstance(x._array, np.ndarray) else x._array.get()
+    array = to_host(x._array)
     head = [x.device.type, _dtype_text(array, path), list(array.shape)]
     return _extension(_TENSOR, [*head, array.tobytes()])
 

@@ -46,7 +46,7 @@ class World:
         self._numbers = itertools.count()
         self._collectives: dict[tuple[tuple[int, ...], str], Collectives] = {}
         self._opening: dict[tuple[tuple[int, ...], str], threading.Lock] = {}
-        self._device_collectives: dict[tuple[int, ...], Collectives] = {}
+        self._device_collectives: dict[tuple[str, tuple[int, ...]], Collectives] = {}
         self.long_waits = LongWaits()
         self._network: Network | None = None
         ending.watch(self.fail, lambda: self._client is not None)
@@ -128,14 +128,19 @@ class World:
                     found = self._collectives[key] = open_collectives(self, ranks, channel)
         return found
 
-    def device_collectives(self, ranks: tuple[int, ...]) -> Collectives:
-        """Return collectives, as `collectives` does, for arrays on this rank's GPU."""
-        found = self._device_collectives.get(ranks)
+    def device_collectives(self, ranks: tuple[int, ...], kind: str = "cuda") -> Collectives:
+        """Return collectives, as `collectives` does, for arrays on this rank's device of a kind."""
+        found = self._device_collectives.get((kind, ranks))
         if found is None:
             from oneflow.distributed.device_groups import open_device_collectives
 
-            found = self._device_collectives[ranks] = open_device_collectives(self, ranks)
+            found = open_device_collectives(self, ranks, kind)
+            self._device_collectives[kind, ranks] = found
         return found
+
+    def collectives_on(self, kind: str, ranks: tuple[int, ...]) -> Collectives:
+        """Return collectives of arrays on a kind of device, the host included."""
+        return self.collectives(ranks) if kind == "cpu" else self.device_collectives(ranks, kind)
 
     @property
     def everyone(self) -> Collectives:

@@ -21,6 +21,7 @@ from oneflow.core.operand import Attr, Attrs
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import source
 from oneflow.functional.random_state import Generator, next_seed
+from oneflow.kernels.hardware import module_of
 from oneflow.ops.linalg import qr
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
@@ -290,10 +291,7 @@ def _log(x: Array | Tensor) -> Any:
         return logs
     if isinstance(x, Tensor):
         return x.log()
-    import cupy
-
-    logs = cupy.log(x)
-    return logs
+    return module_of(x).log(x)
 
 
 def assign(own: Tensor, value: ArrayLike) -> None:

@@ -6,7 +6,6 @@ The public table (oneflow/api) says which methods there are; `install` attaches 
 from __future__ import annotations
 
 import itertools
-import operator as python_operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -40,8 +39,7 @@ from oneflow.functional.from_data import as_tensor, legacy_tensor, tensor
 from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import expand
 from oneflow.kernels.array import is_pinned as lies_pinned
-from oneflow.kernels.cuda_device import gpu_count
-from oneflow.kernels.streams import pinned
+from oneflow.kernels.hardware import address_of, hardware_class, hardware_for
 from oneflow.ops import unary
 from oneflow.tensor import on_ranks
 from oneflow.tensor.alike import Place, layout_of
@@ -311,9 +309,7 @@ def contiguous(self: Tensor, memory_format: str | None = None) -> Tensor:
 def data_ptr(self: Tensor) -> int:
     """Address of the first element."""
     needs_data(self, "data_ptr()")
-    array = self._array
-    pointer = array.ctypes.data if self.is_cpu else array.data.ptr
-    return python_operator.index(pointer)
+    return address_of(self._array)
 
 
 def storage_offset(self: Tensor) -> int:
@@ -410,9 +406,11 @@ def pin_memory(self: Tensor, *_: object) -> Tensor:
     kernels; the tensor itself if it lies there already, is not on the CPU, or there is no GPU.
     """
     array = self._array
-    if self._placement is not None or not isinstance(array, np.ndarray) or not gpu_count():
+    if self._placement is not None or not isinstance(array, np.ndarray) or lies_pinned(array):
         return self
-    return self if lies_pinned(array) else raw(self.meta, pinned(array), self._device)
+    if not hardware_class("cuda").count():
+        return self
+    return raw(self.meta, hardware_for("cuda").pinned(array), self._device)
 
 
 def new(self: Tensor, *args: ArrayLike, **where: Unpack[Place]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, cast
 
-from oneflow.core.device import DEVICE_TYPES, META, NAMED, Device, DeviceLike
+from oneflow.core.device import META, Device, DeviceLike, is_device_name, is_device_type
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.errors import CallError, DeviceError, PlacementError
@@ -57,7 +57,7 @@ def _wanted(
             device = arg._placement.type if arg._placement is not None else arg._device
             dtype = arg.meta.dtype
         elif isinstance(arg, (Device, Placement)) or (
-            isinstance(arg, str) and arg.split(":")[0] in NAMED
+            isinstance(arg, str) and is_device_name(arg.split(":")[0])
         ):
             device = arg
         elif isinstance(arg, int) and not isinstance(arg, bool):
@@ -80,7 +80,7 @@ def _to_device(x: Tensor, device: DeviceLike | Placement, non_blocking: bool) ->
 def _global_to_device(x: Tensor, placement: Placement, device: DeviceLike | Placement) -> Tensor:
     if current_global_mode().is_enabled:
         device = Device(cast(DeviceLike, device)).type  # code written for one device names one
-    if not isinstance(device, str) or device not in (*DEVICE_TYPES, META):
+    if not isinstance(device, str) or not (device == META or is_device_type(device)):
         raise DeviceError(
             'Only string device without device id (eg. "cpu" or "cuda") is expected for global '
             f"tensor, but got {device!r}"

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from oneflow.actors.device import is_on_gpu
 from oneflow.actors.job import Job
 from oneflow.boxing import settings
 from oneflow.core.graph import LogicalGraph
@@ -153,7 +153,7 @@ def open_plan(
             places=here.places,
             patience_s=PATIENCE * here.config.act_s,
             tls=client.tls,
-            collectives=here.device_collectives if is_on_gpu(plan) else here.collectives,
+            collectives=partial(here.collectives_on, plan.device_type),
         )
 
     watch = StepWatch(client, here.long_waits, name)

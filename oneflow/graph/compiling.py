@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.actors.device import is_on_gpu
 from oneflow.actors.epilogues import products_line
 from oneflow.actors.fusing import table as fusion_table
 from oneflow.core.collector import collector_paused
 from oneflow.core.config import current_config
+from oneflow.core.device import META
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import LogicalGraph, Value
 from oneflow.distributed.world import world
@@ -129,12 +129,12 @@ def modes_of(spec: GraphSpec, called: Iterable[Module], tensors: Iterable[Tensor
     return Modes(modules.values(), tensors)
 
 
-def gpu_index(tensors: Iterable[Tensor]) -> int:
-    """The index of the GPU that a graph of these tensors runs on, if it runs on one: theirs, or
-    without any there this rank's own.
+def device_index(tensors: Iterable[Tensor]) -> int:
+    """Return the index of the device that a graph of these tensors runs on: theirs, or without any
+    there this rank's own.
     """
     own = current_config().local_rank
-    return next((x._device.index for x in tensors if x._device.type == "cuda"), own)
+    return next((x._device.index for x in tensors if x._device.type not in ("cpu", META)), own)
 
 
 def compile_built(spec: GraphSpec, built: Built) -> Compiled:
@@ -156,7 +156,7 @@ def compile_built(spec: GraphSpec, built: Built) -> Compiled:
 def _compile(spec: GraphSpec, trace: Trace, built: Built) -> Compiled:
     spanned = ranks_that_draw_together(trace.graph)
     config = spec.job_config()
-    index = gpu_index([*trace.variables.values(), *tensors_of(built.given)])
+    index = device_index([*trace.variables.values(), *tensors_of(built.given)])
     variables, steps = trace.variables, spec.plans.steps_done
 
     def arrays(plan: Plan) -> dict[str, Array]:
@@ -227,7 +227,7 @@ def _say_compiled(spec: GraphSpec, job: Job, seconds: float, text: str) -> None:
         facts = [fact for segment in segments for fact in segment.facts]
         others = sum((segment.unformed for segment in segments), Counter[str]())
         spec.debugging.say(2, fusion_table(facts, others))
-        if is_on_gpu(plan):
+        if plan.device_type == "cuda":
             spec.debugging.say(2, products_line())
     if spec.debugging.v_level >= 3:
         spec.debugging.say(3, str(plan))

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from oneflow.actors.device import hardware_for, is_on_gpu
 from oneflow.actors.rank_memory import plan_memory
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import AGAIN, LogicalGraph, Node, Value, find_root
@@ -29,6 +28,7 @@ from oneflow.graph.memory_report import (
     describe_block,
     report_memory,
 )
+from oneflow.kernels.hardware import hardware_for
 from oneflow.scheduler.compiler.layout.signatures import compute_seconds, local_nbytes
 from oneflow.scheduler.compiler.rewrite.recompute import is_under
 from oneflow.scheduler.compiler.schedule.phases import Phases
@@ -147,7 +147,7 @@ def _fewest(
 
 def _try(traced: LogicalGraph, config: JobConfig) -> Trial:
     plan = compile_alone(traced.copied(), config)
-    hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", 0)
+    hardware = hardware_for(plan.device_type, 0)
     ranks = sorted({rank for actor in plan.actors for rank in actor.placement.rank_ids})
     reports = {
         rank: report_memory(plan, rank, plan_memory(plan, rank, hardware, config.binding))

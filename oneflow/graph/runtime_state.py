@@ -21,7 +21,7 @@ from oneflow.graph.arguments import Arguments, Meta
 from oneflow.graph.binding import bind_plan
 from oneflow.graph.compiling import (
     Compiled,
-    gpu_index,
+    device_index,
     modes_of,
     ranks_that_draw_together,
 )
@@ -140,7 +140,7 @@ def _loaded(
     plan = Plan.from_bytes(data)
     variables = _variables(spec, plan, saved)
     arrays = take_layouts(plan, variables, spec.variables.whole)
-    index = gpu_index(variables.values())
+    index = device_index(variables.values())
     job = bind_plan(plan, plan_digest(data), spec.job_config(), arrays, index)
     job.step = spec.plans.first_step
     nodes = {str(n.attrs["name"]): n for n in plan.graph.of_kind("input")}

@@ -25,7 +25,7 @@ from oneflow.core.spelling import also_called, is_mocked
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.functional.initial import assign
-from oneflow.kernels.cuda_device import use_device
+from oneflow.kernels.hardware import array_module
 from oneflow.nn.module import zero_gradients
 from oneflow.nn.parameter import RowTable
 from oneflow.nn.utils.clip_grad import clip_grad_norm_
@@ -611,9 +611,7 @@ def _refuse_set(params: Params) -> None:
 
 
 def _array_module(x: Tensor) -> Any:
-    if device_type(x) == "cpu":
-        return np
-    return use_device(x._device.index)
+    return array_module(device_type(x), x._device.index)
 
 
 def gradient_of(param: Tensor) -> Tensor:

@@ -9,9 +9,8 @@ import numpy as np
 from oneflow.core.device import META, Device, require_kind
 from oneflow.core.errors import OneFlowError
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.array import Array, is_pinned
-from oneflow.kernels.cuda_device import use_device
-from oneflow.kernels.streams import copy_beside
+from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import class_of, hardware_for
 
 
 def to_host(array: Array) -> np.ndarray[Any, Any]:
@@ -22,7 +21,7 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
     # Late: it watches GPU collectives, and with them come sockets and an event loop.
     from oneflow.boxing.collectives.device_watch import raise_if_broken
 
-    host: np.ndarray[Any, Any] = array.get()
+    host = class_of(array).to_host(array)
     raise_if_broken()
     return host
 
@@ -45,9 +44,13 @@ def array_on(array: Array, device: Device, non_blocking: bool = False) -> Any:
     if device.type == "cpu":
         return array.copy() if isinstance(array, np.ndarray) else to_host(array)
     require_kind(device.type)
-    if non_blocking and is_pinned(array):
-        return copy_beside(array, device.index)
-    return use_device(device.index).array(array)
+    hardware = hardware_for(device.type, device.index)
+    if isinstance(array, np.ndarray):
+        return hardware.from_host(array, non_blocking)
+    kind = class_of(array)
+    if kind.kind != device.type:
+        return hardware.from_host(to_host(array))
+    return hardware.use().array(array)
 
 
 def without_values(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

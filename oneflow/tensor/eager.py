@@ -30,7 +30,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, SbpLike
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
-from oneflow.kernels.cuda_device import use_device
+from oneflow.kernels.hardware import array_module
 from oneflow.kernels.quiet import run_quietly
 from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import move
@@ -245,7 +245,7 @@ def _run_any(
     for i in op.mutates.values():
         if 0 in arrays[i].strides:
             require_single_places(arrays[i])
-    xp = np if device.type == "cpu" else use_device(device.index)
+    xp = np if device.type == "cpu" else array_module(device.type, device.index)
     if call.view is not None:
         shared = call.view(*arrays, **attrs)
         if shared is not None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -35,7 +36,7 @@ from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast, check_fits, nd_sbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.array import Array
-from oneflow.kernels.cuda_device import own_device
+from oneflow.kernels.hardware import array_module
 from oneflow.kernels.quiet import run_quietly
 from oneflow.tensor.devices import check_has_values, without_values
 from oneflow.tensor.devices import to_device as to_device
@@ -159,7 +160,7 @@ def _compute(
     """This rank's part of the outputs, and whether the only one is a view of the input: one that
     shares its memory, or would if the shards lay otherwise."""
     if call.parts is not None:
-        return call.parts.run(shards, array_module(placement)), is_view
+        return call.parts.run(shards, array_module(placement.type)), is_view
     if call.bound is None:
         return [empty_shard(t, placement) for t in call.out_types], is_view
     if is_view and call.bound.view is not None:
@@ -202,13 +203,13 @@ def create_global(op: type[Op], attrs: Attrs, placement: Placement, nd_sbp: NdSb
     made = nd_sbp if _may_be_cut(op, attrs, nd_sbp) else all_broadcast(placement.ndim)
     box = shard_box(type_.shape, nd_sbp, placement, rank)
     if not box.is_first:
-        shard = array_module(placement).zeros(box.shape, type_.dtype.np)
+        shard = array_module(placement.type).zeros(box.shape, type_.dtype.np)
         return wrap_global(shard, type_, placement, nd_sbp)
     made_box = shard_box(type_.shape, made, placement, rank)
     bound = bind(op, (), (type_,), attrs, placement.type, Shards(placement, rank, (), (made,)))
     (shard,) = _run_kernel(bound, [], attrs, placement)
     if made_box.shape != box.shape:
-        shard = array_module(placement).ascontiguousarray(shard[box.slices])
+        shard = array_module(placement.type).ascontiguousarray(shard[box.slices])
     return wrap_global(shard, type_, placement, nd_sbp)
 
 
@@ -244,17 +245,18 @@ def relayout(
         return _without_values(type_, dst_placement, dst_sbp)._array
     check_has_values(src_placement.type, type_)
     here = world()
-    on_gpus = src_placement.type == dst_placement.type == "cuda"
+    kind = dst_placement.type
+    on_device = src_placement.type == kind != "cpu"
     route = _route(type_, src_sbp, src_placement, dst_sbp, dst_placement)
     mine = shard if here.rank in src_placement else None
-    if on_gpus and (mine is not None or here.rank in dst_placement):
-        after = route.run(mine, here.device_collectives)
+    if on_device and (mine is not None or here.rank in dst_placement):
+        after = route.run(mine, partial(here.collectives_on, kind))
     else:
         mine = None if mine is None else to_host(mine)
         after = route.run(mine, here.collectives)
     if after is None or here.rank not in dst_placement:
         return empty_shard(type_, dst_placement)
-    return after if on_gpus else to_device(after, dst_placement.type)
+    return after if on_device else to_device(after, kind)
 
 
 def _route(
@@ -271,8 +273,11 @@ def _route(
     if found is None:
         network = world().network
         empty = np.empty
-        if src_placement.type == dst_placement.type == "cuda":
-            network, empty = replace(network, near=DEVICE), own_device().empty
+        kind = dst_placement.type
+        if src_placement.type == kind != "cpu":
+            empty = array_module(kind).empty
+        if src_placement.type == kind == "cuda":
+            network = replace(network, near=DEVICE)
         on_cpu_src, on_cpu_dst = _as_cpu(src_placement), _as_cpu(dst_placement)
         steps = choose_route(type_, src_sbp, on_cpu_src, dst_sbp, on_cpu_dst, network)
         if len(_routes) >= MAX_CACHED_CALLS:
@@ -339,13 +344,6 @@ def _without_values(type_: TensorType, placement: Placement, nd_sbp: NdSbp) -> T
 def empty_shard(type_: TensorType, placement: Placement) -> Any:
     """Return what a rank outside the placement holds: nothing, with as many dims."""
     return np.empty((0,) * max(1, type_.ndim), type_.dtype.np)
-
-
-def array_module(placement: Placement) -> Any:
-    """NumPy, or CuPy on this rank's GPU."""
-    if placement.type == "cpu":
-        return np
-    return own_device()
 
 
 def _as_cpu(placement: Placement) -> Placement:
@@ -527,7 +525,7 @@ def _may_be_cut(op: type[Op], attrs: Attrs, nd_sbp: NdSbp) -> bool:
 
 def _run_kernel(bound: BoundOp, shards: list[Any], attrs: Attrs, placement: Placement) -> list[Any]:
     """Runs the kernel on this rank's shards; returns its part of the outputs."""
-    xp = np if placement.type == "cpu" else array_module(placement)
+    xp = array_module(placement.type)
     seed = int(attrs["seed"]) if bound.op.is_random else 0
     made: list[Any] = run_quietly(bound.run, xp, shards, seed)
     return made

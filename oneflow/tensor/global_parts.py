@@ -23,7 +23,7 @@ class BoundParts:
 
     def __init__(self, plan: PartsPlan, what: str) -> None:
         placement = plan.placement
-        self._on_gpu = placement.type == "cuda"
+        self._kind = placement.type
         self._rank = world().rank
         self._ranks = ranks = placement.rank_ids
         self._exchanges = [Exchange(ranks, m.pulls) for m in plan.moves]
@@ -67,11 +67,9 @@ class BoundParts:
         if self._is_local[i]:
             unpack(self._rank, part, target, exchange, _no_peer, xp.add)
             return
-        if self._on_gpu:
-            group = world().device_collectives(self._ranks)
+        group = world().collectives_on(self._kind, self._ranks)
+        if self._kind != "cpu":
             part = xp.ascontiguousarray(part)
-        else:
-            group = world().collectives(self._ranks)
         group.transfer(self._what[i], part, target, exchange)
 
 

@@ -24,7 +24,7 @@ class BoundRows:
     def __init__(
         self, types: Types, out_types: Types, attrs: Attrs, placement: Placement, what: str
     ) -> None:
-        self._on_gpu = placement.type == "cuda"
+        self._kind = placement.type
         self._ranks = placement.rank_ids
         self._lead, self._is_padded = attrs["lead"], attrs["is_padded"]
         self._what = f"{what} on {placement.notation}"
@@ -35,10 +35,9 @@ class BoundRows:
     def run(self, shards: Sequence[Array], xp: ArrayModule) -> list[Array]:
         """This rank's part of the results. All ranks of the placement must call it."""
         here = world()
-        group = here.device_collectives if self._on_gpu else here.collectives
         outs = [xp.empty(t.shape, t.dtype.np) for t in self._made]
         exchange_rows(
-            group(self._ranks),
+            here.collectives_on(self._kind, self._ranks),
             xp,
             xp.ascontiguousarray(shards[0]),
             [row_list(xp.ascontiguousarray(x), self._lead) for x in shards[1:]],

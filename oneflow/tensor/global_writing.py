@@ -9,8 +9,9 @@ from oneflow.core.device import META
 from oneflow.core.errors import PlacementError
 from oneflow.core.operand import Number
 from oneflow.distributed.world import world
+from oneflow.kernels.hardware import array_module
 from oneflow.ops.slicing import SliceUpdate, held_part, local_attrs, slices_of
-from oneflow.tensor.eager_global import array_module, relayout
+from oneflow.tensor.eager_global import relayout
 from oneflow.tensor.global_parts import bound_update
 from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.tape import record_call
@@ -65,7 +66,7 @@ def _write_tensor(x: Tensor, value: Tensor, bounds: Bounds) -> None:
     wanted, bound = bound_update(value.meta, x.meta, sbps, where, placement, world().rank)
     array = relayout(value._array, value.meta, value.sbp, placement, wanted, placement)
     if bound is not None:
-        bound.fill(x._array, (x._array, array), array_module(placement))
+        bound.fill(x._array, (x._array, array), array_module(placement.type))
 
 
 def _write_number(x: Tensor, value: Number, bounds: Bounds) -> None:

@@ -10,12 +10,13 @@ import ml_dtypes
 import numpy as np
 
 from oneflow.core.config import current_config
-from oneflow.core.device import DEVICE_TYPES
+from oneflow.core.device import is_device_type
 from oneflow.core.dtype import DType, DTypeLike, bool_, dtype_of
 from oneflow.core.errors import CallError, DTypeError, PlacementError, SbpError
 from oneflow.core.placement import Placement, Ranks
 from oneflow.core.sbp import NdSbp, check_fits
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.hardware import hardware_class
 
 NodeRanks: TypeAlias = "dict[int, int | Sequence[int]]"
 """Ranks of each node, as old scripts give them."""
@@ -57,7 +58,7 @@ class placement(metaclass=_PlacementType):
     @staticmethod
     def all(type: str) -> Placement:
         """Every device of the cluster, in one row."""
-        if type not in DEVICE_TYPES or (type == "cuda" and not has_cuda()):
+        if not is_device_type(type) or not hardware_class(type).count():
             raise PlacementError(
                 f'Can\'t construct placement with "{type}" type because there is no device!'
             )

@@ -112,8 +112,7 @@ def _first_wins(array: Array, placement: Placement, nd_sbp: NdSbp) -> tuple[Arra
     group = next(g for g in groups_of(placement, axes) if rank in g)
     if len(group) == 1:
         return array, False
-    on_gpu = placement.type == "cuda"
-    ranks = world().device_collectives(group) if on_gpu else world().collectives(group)
+    ranks = world().collectives_on(placement.type, group)
     first = ranks.broadcast(array, group[0], "to_global of a local tensor")
     if rank == group[0] or _bytes_equal(array, first):
         return array, False

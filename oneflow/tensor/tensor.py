@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, GpuArray
-from oneflow.kernels.cuda_device import index_of
+from oneflow.kernels.hardware import class_of
 from oneflow.tensor.formats import layout, strided
 from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.modes import current_global_mode
@@ -564,15 +564,16 @@ def raw(type_: TensorType, array: Array | GpuArray | None, device: Device) -> Te
 def wrap(array: Array, device: Device | None = None, *, requires_grad: bool = False) -> Tensor:
     """A local tensor over `array` (NumPy or CuPy; memory is shared)."""
     if device is None:
-        device = cpu_device() if isinstance(array, np.ndarray) else _cuda_device(array)
+        device = cpu_device() if isinstance(array, np.ndarray) else _device_of(array)
     x = raw(TensorType(tuple(array.shape), dtype_of(array.dtype)), array, device)
     if requires_grad:
         x.requires_grad = True
     return x
 
 
-def _cuda_device(array: Array) -> Device:
-    return Device("cuda", index_of(cast(GpuArray, array)))
+def _device_of(array: Array) -> Device:
+    kind = class_of(array)
+    return Device(kind.kind, kind.index_of(array))
 
 
 def wrap_global(shard: Array, type_: TensorType, placement: Placement, sbp: NdSbp) -> Tensor:
@@ -637,7 +638,7 @@ def extra(x: Tensor) -> Extra:
 
 
 def device_type(x: Tensor) -> str:
-    """ "cpu" or "cuda", of local and global tensors alike."""
+    """The kind of device ("cpu", "cuda", ...), of local and global tensors alike."""
     return x._placement.type if x._placement is not None else x._device.type
 
 

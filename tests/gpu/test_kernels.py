@@ -20,7 +20,7 @@ from .gpu_needed import need_gpu
 
 pytestmark = pytest.mark.gpu
 cupy = need_gpu()
-registry.load_cuda()
+registry.load()
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 HALF_TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1}
 

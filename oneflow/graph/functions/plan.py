@@ -11,7 +11,7 @@ from oneflow.core.graph import LogicalGraph
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.compiling import (
     Built,
-    gpu_index,
+    device_index,
     output_tensor,
     randomness_of,
     ranks_that_draw_together,
@@ -59,7 +59,7 @@ class FunctionPlan:
         self._routes, self._targets = call.routes, call.targets
         self._wanted = call.wanted if call.targets else []
         self._variables = trace.variables
-        self._index = gpu_index([*trace.variables.values(), *tensors_of(given)])
+        self._index = device_index([*trace.variables.values(), *tensors_of(given)])
         # Traced tensors have histories: all that the plans need of them is kept without.
         self._returned = map_tensors(call.returned, _blank)
         self._outputs = [_blank(y) for y in call.outputs]

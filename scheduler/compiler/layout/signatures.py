@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -42,10 +43,11 @@ MOVES = frozenset({"to_global", "boxing"})
 SOURCES = frozenset({"input", "variable"})
 """Structural nodes whose value is there before the step."""
 
-BYTES_PER_SECOND = {"cpu": 2.5e10, "cuda": 1e12}
-FLOPS_PER_SECOND = {"cpu": 2e11, "cuda": 1e14}
-"""Paces of one rank. Those of a CPU: with them steps of the four models of
-benchmarks/auto_parallel.py on one core take 0.75 to 1.03 of their estimates."""
+BYTES_PER_SECOND = defaultdict(lambda: 2.5e11, {"cpu": 2.5e10, "cuda": 1e12})
+FLOPS_PER_SECOND = defaultdict(lambda: 1e13, {"cpu": 2e11, "cuda": 1e14})
+"""Paces of one rank; of registered kinds a guess between the two. Those of a CPU: with them steps
+of the four models of benchmarks/auto_parallel.py on one core take 0.75 to 1.03 of their
+estimates."""
 MOVE_SECONDS = 2e-5
 """Least time of an exchange, however few bytes it moves: it is an actor with messages of its
 own."""

@@ -10,7 +10,6 @@ import pytest
 
 import oneflow as flow
 from oneflow.actors.batching import batch
-from oneflow.actors.device import hardware_for
 from oneflow.actors.random_rows import random_rows
 from oneflow.actors.segment import Segment
 from oneflow.core.actor_kinds import ActorKind
@@ -21,6 +20,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.expressions.binding import numpy_kernel
 from oneflow.kernels.expressions.cuda_form import ManyKernel
 from oneflow.kernels.expressions.formula import Formula
+from oneflow.kernels.hardware import hardware_for
 
 F = flow.nn.functional
 

@@ -22,7 +22,7 @@ class Unreachable(LocalStore):
 def plan() -> Any:
     from types import SimpleNamespace
 
-    return SimpleNamespace(registers=[], actors=[])
+    return SimpleNamespace(registers=[], actors=[], device_type="cpu")
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -15,13 +15,13 @@ from oneflow.actors import live
 from oneflow.actors.actor import Actor, Input, Output
 from oneflow.actors.bind import BoundActor, bind
 from oneflow.actors.bus import InProcessBus
-from oneflow.actors.device import Cpu
 from oneflow.actors.executor import Executor
 from oneflow.actors.in_process import _Memory
 from oneflow.actors.job import Job
 from oneflow.actors.messages import KERNEL_DONE, Freed, Post, Ready, Send
 from oneflow.core.errors import HangError
 from oneflow.core.metrics import METRICS
+from oneflow.kernels.hardware import Cpu
 
 from .programs import Array, compile_text, initial, shards, two_layers
 

@@ -13,12 +13,12 @@ from oneflow.actors.memory import (
     ALIGNMENT,
     Lifetime,
     aligned,
-    aligned_buffer,
     lower_bound,
     plan_offsets,
 )
 from oneflow.actors.offset_search import search_offsets
 from oneflow.actors.offsets import ORDERS, TOGETHER, Blocks, least_offsets, place
+from oneflow.kernels.array import aligned_buffer
 from oneflow.kernels.expressions.fitting import FOUND, NONE, Fitter
 from tests.support.properties import STEADY
 

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oneflow.kernels import hardware
+from oneflow.kernels.cuda_hardware import Cuda
 from tests.support.waiting import CALL_S
 
 here = threading.local()
@@ -284,11 +286,36 @@ def make() -> Any:
     )
 
 
+class StandIn(Cuda):
+    """A GPU whose array module is the stand-in."""
+
+    array_class = DeviceArray
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+
+    @classmethod
+    def count(cls) -> int:
+        return 1
+
+    def use(self) -> Any:
+        return sys.modules["cupy"]
+
+    def from_host(self, array: Any, non_blocking: bool = False) -> Any:
+        return self.use().asarray(array)
+
+    @classmethod
+    def to_host(cls, array: Any) -> Any:
+        return np.array(array, subok=False)
+
+
 @contextmanager
 def installed() -> Iterator[Any]:
-    """`import cupy` gives the stand-in."""
+    """`import cupy` gives the stand-in, and "cuda" is a device of it."""
     cupy = make()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(hardware._kinds, "cuda", StandIn)
+        patch.setattr(hardware, "_made", lambda kind, index: hardware.hardware_class(kind)(index))
         patch.setitem(sys.modules, "cupy", cupy)
         patch.setitem(sys.modules, "cupy.cuda", cupy.cuda)
         patch.setitem(sys.modules, "cupy.cuda.nccl", cupy.cuda.nccl)

@@ -56,6 +56,7 @@ def test_a_kernel_that_is_registered_later_is_taken(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bound_op, "_bound", {})
     bound("neg")
     monkeypatch.setitem(registry._KERNELS, ("neg", "cpu"), [])
+    monkeypatch.delitem(registry._candidates, ("neg", "cpu"))
 
     def new(*_: object) -> None:
         return

@@ -26,6 +26,7 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.hardware import hardware_for
 
 from . import stand_in_cupy
 from .boxing_layouts import all_sbp, gathered, scatter
@@ -49,7 +50,7 @@ class Ranks:
     def open(self, rank: int, members: tuple[int, ...]) -> Any:
         host = self._groups.setdefault(members, InProcessGroup(members)).collectives(rank)
         if self._backend == "staged":
-            return StagedCollectives(host)
+            return StagedCollectives(host, hardware_for("cuda", 0))
         name = f"{self._name}-{members}"
         return NcclCollectives(name, rank, members, self._store, host, **self._options)
 

@@ -29,7 +29,6 @@ from oneflow.distributed.device_groups import (
     open_device_collectives,
     own_ability,
 )
-from oneflow.kernels import cuda_device
 from oneflow.tensor import eager_global
 from tests.unit.boxing import stand_in_cupy
 from tests.unit.boxing.boxing_ranks import LocalStore, in_threads
@@ -72,8 +71,6 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             getDeviceProperties=lambda n: {"uuid": b"0123456789abcdef"},
             deviceGetPCIBusId=lambda n: "0000:1b:00.0",
         )
-        for where in (cuda_device, eager_global):
-            monkeypatch.setattr(where, "own_device", lambda: module)
         yield module
 
 
@@ -92,6 +89,9 @@ class Here:
         assert self.may_use_the_host
         group = self._groups.setdefault(ranks, InProcessGroup(ranks))
         return group.collectives(self.rank)
+
+    def collectives_on(self, kind: str, ranks: tuple[int, ...]) -> Any:
+        return self.collectives(ranks) if kind == "cpu" else self.device_collectives(ranks)
 
     def device_collectives(self, ranks: tuple[int, ...]) -> Any:
         if ranks not in self.opened:
@@ -223,7 +223,9 @@ def test_values_of_given_up_collectives_do_not_reach_the_host(
 ) -> None:
     from oneflow.boxing.collectives import device_watch
 
-    array = types.SimpleNamespace(get=lambda: np.ones(3))
+    array = types.SimpleNamespace(
+        __cuda_array_interface__={}, __array__=lambda *_, **__: np.ones(3)
+    )
     np.testing.assert_array_equal(eager_global.to_host(array), np.ones(3))
     looker = types.SimpleNamespace(first_error=lambda: HangError("rank 1 never came"))
     monkeypatch.setattr(device_watch, "_looker", looker)

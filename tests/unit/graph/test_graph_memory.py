@@ -13,12 +13,12 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
-from oneflow.actors.device import hardware_for
 from oneflow.actors.rank_memory import plan_memory
 from oneflow.actors.registers import is_shared, made_on
 from oneflow.core.config import Config, current_config, set_config
 from oneflow.core.errors import ConfigError, GraphError
 from oneflow.graph.memory_report import report_memory
+from oneflow.kernels.hardware import hardware_for
 from tests.unit.actors.programs import compile_text, two_layers
 
 CPU = hardware_for("cpu", 0)

@@ -519,6 +519,7 @@ from oneflow.jit import is_scripting as is_scripting
 from oneflow.jit import is_tracing as is_tracing
 from oneflow.jit import script as script
 from oneflow.jit import unused as unused
+from oneflow.kernels.hardware import register_device as register_device
 from oneflow.nn.modules.ranks import distributed_partial_fc_sample as distributed_partial_fc_sample
 from oneflow.nn.modules.recurrent_calls import gru as gru
 from oneflow.nn.modules.recurrent_calls import lstm as lstm

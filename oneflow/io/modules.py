@@ -28,10 +28,13 @@ _APART = frozenset(attribute for _, attribute, _ in TABLES) | frozenset(HOOK_KIN
 
 def class_name(module: Module) -> str | None:
     """Return the name in `oneflow.nn` of the module's class; None if it is a class of the program,
-    or if functions are registered as hooks: then it is saved as any other object is.
+    if functions are registered as hooks, or if an attribute hides a method: then it is saved as any
+    other object is.
     """
-    kind = type(module)
-    if _class_named(kind.__name__) is not kind or any(vars(module)[name] for name in HOOK_KINDS):
+    kind, own = type(module), vars(module)
+    if _class_named(kind.__name__) is not kind or any(own[name] for name in HOOK_KINDS):
+        return None
+    if any(callable(getattr(kind, name, None)) for name in own):
         return None
     return kind.__name__
 

@@ -280,6 +280,23 @@ def test_one_yolov5_trains_as_on_pytorch(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours["found"][1], theirs["found"][1], rtol=1e-6)
 
 
+@pytest.mark.skipif(
+    "ONEFLOW_YOLOV5" not in os.environ,
+    reason="ONEFLOW_YOLOV5 does not say where a checkout of Oneflow-Inc/one-yolov5 lies",
+)
+def test_one_yolov5_programs_run_unmodified(tmp_path: Path) -> None:
+    """train.py, val.py and detect.py, whose checkpoints hold the model as an object."""
+    needs = "numpy<2 pillow<10 pandas<3 opencv-python-headless<4.12 matplotlib<3.9 seaborn scipy"
+    needs += " tqdm pyyaml requests psutil gitpython tensorboard tabulate rich setuptools<80"
+    path = installed("flowvision==0.2.2", needs, from_source=True)
+    program = ["tests.clients.yolov5_programs", os.environ["ONEFLOW_YOLOV5"], str(tmp_path)]
+    (found,) = reports([path], program)
+    assert len(found["losses"]) == 2 and all(0 < x < 1 for row in found["losses"] for x in row)
+    assert found["validated"][0].split()[:3] == ["all", "4", "4"]
+    assert found["images"] == sorted(f"{i}.png" for i in range(4))
+    assert set(found["found"]) == {"0", "1", "2", "3"}
+
+
 def test_onediff_compiles_models_of_diffusers() -> None:
     """The diffusers for which it was written; attention and blocks are its own."""
     needs = "diffusers==0.29.2 huggingface_hub==0.24.7 importlib-metadata==8.5.0 zipp requests"

@@ -209,6 +209,14 @@ def test_hooks_that_have_names_come_back() -> None:
     assert list(back._forward_pre_hooks.values()) == [own.double]
 
 
+def test_attributes_that_hide_methods_come_back() -> None:
+    layer = nn.Linear(2, 2)
+    layer.type, layer.f = "models.common.Conv", -1
+    back = again(layer)
+    assert (back.type, back.f) == ("models.common.Conv", -1)
+    assert back(flow.ones(1, 2)).tolist() == layer(flow.ones(1, 2)).tolist()
+
+
 def again_with_names(value: Any) -> Any:
     with flow.serialization.safe_globals([own.double]):
         return again(value)

@@ -1,4 +1,4 @@
-"""The verb `oneflow serve`: a folder with a model, over HTTP."""
+"""The verb `oneflow serve`: a folder with a model or with graphs, over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", default=8000, show_default=True, help="0: any free one.")
+@click.option("--http", metavar="HOST:PORT", help='The same in one, for graphs; "": no HTTP.')
+@click.option("--grpc", default="127.0.0.1:8001", show_default=True, metavar="HOST:PORT",
+              help='Address of gRPC, for graphs; "": no gRPC.')  # fmt: skip
+@click.option("--cluster", default="", metavar="HOST:PORT",
+              help="The scheduler whose devices run graphs; else as configured.")  # fmt: skip
 @click.option("--name", help="Name of the model to clients; else that of the folder.")
 @click.option("--replicas", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--tensor-parallel", type=click.IntRange(1), default=1, show_default=True,
@@ -42,10 +47,11 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--tls-cert", type=FILE)
 @click.option("--tls-key", type=FILE)
 def serve(path: Path, **flags: object) -> None:
-    """Serves PATH over HTTP until a signal ends it.
+    """Serves PATH until a signal ends it.
 
     A folder with a config.json is a language model of Hugging Face's form (llama, mistral, qwen2,
-    gpt2), for clients of OpenAI's API.
+    gpt2), for clients of OpenAI's API. Any other is a repository of graphs, NAME/VERSION/*.job, for
+    clients of KServe and Triton.
     """
     if (path / "config.json").exists():
         _serve_language(path, flags)
@@ -90,7 +96,32 @@ def _serve_language(path: Path, flags: dict[str, Any]) -> None:
 
 
 def _serve_repository(path: Path, flags: dict[str, Any]) -> None:
-    raise ConfigError(f"{path} has no config.json, so that it is no language model")
+    try:
+        from oneflow.serving.kserve.repository import Limits
+        from oneflow.serving.kserve.server import RepositorySettings, serve_repository
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"oneflow serve needs the package {error.name}: pip install 'oneflow-actors[serve]'"
+        ) from None
+    limits = Limits(
+        requests=flags["max_requests"],
+        body_nbytes=flags["max_body"],
+        timeout_s=flags["timeout"],
+        drain_s=flags["drain"],
+    )
+    http = f"{flags['host']}:{flags['port']}" if flags["http"] is None else flags["http"]
+    settings = RepositorySettings(
+        root=path.resolve(),
+        http=http,
+        grpc=flags["grpc"],
+        cluster=flags["cluster"],
+        replicas=flags["replicas"],
+        key=_read_key(flags["api_key_file"]),
+        limits=limits,
+        certificate=flags["tls_cert"],
+        certificate_key=flags["tls_key"],
+    )
+    serve_repository(settings, say)
 
 
 def _read_key(path: Path | None) -> str:

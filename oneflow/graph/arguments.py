@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable
 
 import numpy as np
@@ -13,7 +14,8 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.tree import Tree, flatten
-from oneflow.tensor.tensor import Tensor
+from oneflow.surfaces import find
+from oneflow.tensor.tensor import Tensor, wrap
 
 Meta = tuple[TensorType, Placement | None, NdSbp | None]
 _FIXED = (bool, int, float, complex, str, bytes)
@@ -54,6 +56,22 @@ class Arguments:
         """The key of calls with such arguments, as `key_of` gives it."""
         constants = {(path, repr(leaf)) for path, leaf in self.constants.items()}
         return frozenset({*zip(self.paths, self.metas, strict=True), *constants})
+
+    def examples(self, build: inspect.Signature) -> dict[str, Tensor]:
+        """Return zeros like the tensors of the first call, by the names of `build`'s arguments.
+        Raises GraphError if one of them is no tensor.
+        """
+        names = list(build.parameters)
+        found = {}
+        for path, meta in zip(self.paths, self.metas, strict=True):
+            _, place, key, *inner = path.split(".")
+            if inner or self.constants:
+                raise GraphError(
+                    f"save of {self._graph}: each argument of build() is to be one tensor, so that "
+                    f"requests can name it; {path} is not, or there are others"
+                )
+            found[names[int(key)] if place == "0" else key] = _zeros(*meta)
+        return found
 
     def tensors(self, given: Tree) -> list[Tensor]:
         """The tensors of another call, in the order of the first. Raises GraphError for what is
@@ -115,6 +133,15 @@ def meta_of(x: Tensor) -> Meta:
 
 def _is_same(a: object, b: object) -> bool:
     return a is b or (type(a) is type(b) and isinstance(a, _FIXED) and a == b)
+
+
+def _zeros(type_: TensorType, placement: Placement | None, sbp: NdSbp | None) -> Tensor:
+    if placement is None or sbp is None:
+        return wrap(np.zeros(type_.shape, type_.dtype.np))
+    made: Tensor = find("flow", "zeros")(
+        *type_.shape, dtype=type_.dtype, placement=placement, sbp=sbp
+    )
+    return made
 
 
 def _changed(index: int, expected: Meta, found: Meta) -> GraphError:

@@ -13,6 +13,8 @@ class Train(nn.Graph):
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +49,7 @@ from oneflow.graph.proxy import Proxy
 from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.state import load_state, state_of
+from oneflow.io.files import AnyPath
 from oneflow.jobs.export import save
 from oneflow.nn.module import Module
 from oneflow.optim.lr_scheduler import LRScheduler
@@ -445,6 +448,19 @@ class Graph:
     export = save
     """Writes this graph with its variables, its optimizers' state and its input pipeline to one
     file, which a cluster runs without any code of the user; see `flow.jobs.save`."""
+
+    def save_job_file(self, path: AnyPath) -> None:
+        """Write the job file of `export` for inference, with inputs like those of the last call as
+        the example: `flow.save(graph, path)`. In a folder it is `model.job`.
+
+        Raises GraphError before the first call, JobFileError for arguments that are no tensors.
+        """
+        compiled = self._spec.plans.now
+        if compiled is None:
+            raise GraphError("graph must be compiled first.")
+        path = Path(os.fspath(path))
+        examples = compiled.arguments.examples(inspect.signature(self.build))
+        save(self, path / "model.job" if path.is_dir() else path, inputs=examples)
 
     # Names inside of upstream's graphs, which onediff reads, answered by what stands for them.
 

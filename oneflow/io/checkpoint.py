@@ -10,7 +10,7 @@ import json
 import os
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from oneflow.distributed.world import world
 from oneflow.io.agree import agree, named_locally
 from oneflow.io.assemble import MapLocation, assemble, mapped
 from oneflow.io.container import Writer, dtype_named
-from oneflow.io.files import Target, as_open, as_path
+from oneflow.io.files import AnyPath, Target, as_open, as_path
 from oneflow.io.load_shards import WholeShards, load_shards
 from oneflow.io.manifest import MANIFEST_FILE, left_over
 from oneflow.io.pact import Pact
@@ -39,6 +39,14 @@ from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 _MEET_NBYTES = 256 << 20
 """Bytes after which the ranks look whether the one that writes still can."""
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """An object with a file of its own: `nn.Graph`."""
+
+    def save_job_file(self, path: AnyPath) -> None:
+        """Write it to a file."""
 
 
 def save(
@@ -60,11 +68,16 @@ def save(
     `__getstate__` gives, or its attributes. Functions and classes in it are names. Objects that a
     call has to make (open files, lambdas, iterators) have no form.
 
+    A graph (`nn.Graph`) that was called is written as a job file for inference: see its `export`.
+
     A file or a folder becomes visible when it is complete and on the disk; before, an older one of
     the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all
     ranks if one of them fails; DesyncError if the ranks do not save the same. Files are in the
     safetensors format; the structure is JSON in their metadata, or in the folder's manifest.
     """
+    if isinstance(obj, Savable):
+        obj.save_job_file(as_path(path_or_buffer))
+        return
     tree = Encoder(obj)
     is_folder = isinstance(path_or_buffer, str | Path) and os.path.isdir(path_or_buffer)
     save_as_external_data = save_as_external_data or is_folder

@@ -297,6 +297,13 @@ def test_one_yolov5_programs_run_unmodified(tmp_path: Path) -> None:
     assert set(found["found"]) == {"0", "1", "2", "3"}
 
 
+def test_tritonclient_asks_a_repository(tmp_path: Path) -> None:
+    (found,) = reports([], ["tests.clients.triton_server", str(tmp_path)])
+    assert found["http"] == found["grpc"] == {"error": 0.0, "rows": [5, 3], "versions": ["1", "2"],
+                                              "missing": True, "unloaded": False}  # fmt: skip
+    assert found["ended"] == 0
+
+
 def test_onediff_compiles_models_of_diffusers() -> None:
     """The diffusers for which it was written; attention and blocks are its own."""
     needs = "diffusers==0.29.2 huggingface_hub==0.24.7 importlib-metadata==8.5.0 zipp requests"

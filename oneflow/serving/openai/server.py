@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import signal
 import socket
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from oneflow.serving.language.chat import ChatTemplate
 from oneflow.serving.language.config import load_config
 from oneflow.serving.language.replicas import Replicas
 from oneflow.serving.language.tokenizer import Tokenizer
+from oneflow.serving.listening import is_loopback, listen
 from oneflow.serving.openai.app import Limits, Service
 
 log = get_logger(__name__)
@@ -50,14 +50,14 @@ def serve(settings: ServerSettings, say: Callable[[str], None]) -> None:
     ConfigError for an address that cannot be listened at, ModelError for a model that cannot be
     served.
     """
-    if not _is_loopback(settings.host) and not settings.key:
+    if not is_loopback(settings.host) and not settings.key:
         raise ConfigError(
             f"{settings.host} can be reached from other machines: give an API key "
             "(--api-key-file), or listen at 127.0.0.1"
         )
     load_config(settings.folder)  # before anything is started
     service = _service(settings)
-    with _listen(settings.host, settings.port) as listener:
+    with listen(settings.host, settings.port) as listener:
         asyncio.run(_run(settings, service, listener, say))
 
 
@@ -70,26 +70,6 @@ def _service(settings: ServerSettings) -> Service:
         settings.limits,
         settings.key,
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(found[0], found[1])
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(found[4])
-    except OSError as error:
-        raise ConfigError(f"cannot listen at {host}:{port}: {error.strerror}") from None
-    return listener
 
 
 async def _run(

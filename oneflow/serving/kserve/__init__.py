@@ -1,0 +1,1 @@
+"""Graphs for clients of KServe and Triton: the Open Inference Protocol over HTTP and gRPC."""

@@ -10,73 +10,174 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
 from oneflow import __version__, surfaces
 from oneflow.core.config import TRUE_WORDS
+from oneflow.core.errors import OneFlowError
 from oneflow.core.spelling import is_mocked, set_mocked
+from oneflow.mock_torch.brought import NEVER_ANEW, brought
 from oneflow.mock_torch.dependants import dependants
-from oneflow.mock_torch.dummy import DummyModule
-from oneflow.mock_torch.importer import TORCH_VERSION, Mock, MockFinder, ModuleWrapper
+from oneflow.mock_torch.importer import TORCH_VERSION, Mock, MockFinder
 
 Names = dict[str, Any]
+Modules = dict[str, ModuleType]
+
+WAIT_LIMIT_S = 120.0
+"""How long a thread waits for another one's with-block of another mock."""
 
 
 @dataclass
 class _World:
-    """The finder of one mock (None: of the real libraries), and the modules that exist under it
-    while it is not in force.
+    """The finder of one mock, the packages that use it, and their modules while it is not in force.
+
+    anew: packages whose real modules go out when the mock begins. users: all that use it.
     """
 
-    finder: MockFinder | None
-    modules: dict[str, ModuleType] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()  # imported before the mock began
+    finder: MockFinder
+    anew: set[str] = field(default_factory=set)
+    users: set[str] = field(default_factory=set)
+    modules: Modules = field(default_factory=dict)
+    known: frozenset[str] = frozenset()  # real modules that stayed when the mock began
 
-    @property
-    def mock(self) -> Mock:
-        return Mock() if self.finder is None else self.finder.mock
+    def enter(self) -> Modules:
+        """Put the mock in force. Return the real modules that it takes out: those of the mocked
+        libraries, of packages to be imported anew, and those of which (or above which) the mock
+        has a twin.
+        """
+        tops = {*self.finder.mock.libraries, *self.anew}
+        twins = self.modules
+        some = {_top(name) for name in twins}  # most modules have no twin: a quick look first
+
+        def is_taken(name: str) -> bool:
+            top = _top(name)
+            return top in tops or (top in some and any(one in twins for one in _and_above(name)))
+
+        real = _take_out(is_taken)
+        self.known = frozenset(sys.modules)
+        sys.meta_path.insert(0, self.finder)
+        sys.modules.update(self.modules)
+        return real
+
+    def leave(self, real: Modules) -> None:
+        """Take out all that the mock brought, and put the real modules back."""
+        self.users |= self.anew | brought(self.finder, self.known, self.users)
+        tops = {*self.finder.mock.libraries, *self.users}
+        self.modules = _take_out(lambda name: _top(name) in tops and name not in self.known)
+        sys.meta_path.remove(self.finder)
+        self.finder.asked = []
+        sys.modules.update(real)
 
 
 class _Switch:
-    """The world in force, and those that are not."""
+    """The mock in force, the worlds of all mocks, and the changes that a with-block may undo."""
 
     def __init__(self) -> None:
-        self.current = _World(None)
-        self.worlds: dict[object, _World] = {None: self.current}
+        self.current: _World | None = None
+        self.worlds: dict[str, _World] = {}
+        self.real: Modules = {}  # taken out for the mock in force
+        # Weak: `enable()` without a with-block is gone at once and stands for nobody.
+        self.began: list[weakref.ref[_Change]] = []
+        self.changed = threading.Condition(threading.RLock())
 
     @property
     def mock(self) -> Mock | None:
-        return None if self.current.finder is None else self.current.mock
+        return None if self.current is None else self.current.finder.mock
 
-    def to(self, mock: Mock | None, names: Names, dependants: Sequence[str] = ()) -> None:
-        """Put another mock in force; names: the caller's globals.
+    def begin(self, change: _Change, mock: Mock | None, anew: Sequence[str]) -> None:
+        """Put another mock in force. `sys.modules` is the process's, so a thread waits here for
+        others that are in a with-block of another mock.
 
-        dependants: packages that were imported before and are to be imported anew.
+        Raises:
+            OneFlowError: If they stay there for WAIT_LIMIT_S.
         """
-        old, new = self.current, self._world_of(mock)
-        if new is old:
-            return
-        leaving = _leaving(old, {*old.mock.libraries, *new.mock.libraries}, dependants)
-        aliases = {n: _imported_as(m) for n, m in names.items() if _is_one_of(m, leaving)}
-        old.modules = {name: sys.modules.pop(name) for name in leaving}
-        if old.finder is not None:
-            sys.meta_path.remove(old.finder)
-            old.finder.asked = []
-        if new.finder is not None:
-            sys.meta_path.insert(0, new.finder)
-        new.known = frozenset(sys.modules)
-        sys.modules.update(new.modules)
-        self.current = new
-        surfaces.mocked = is_mocked
-        set_mocked("torch" in new.mock.libraries and new.finder is not None)
-        _rename(names, aliases)
+        with self.changed:
+            self._wait_for(mock, anew)
+            change.before = self.mock
+            self._to(mock, change.names, anew)
+            self.began = [weakref.ref(one) for one in (*self._open(), change)]
 
-    def _world_of(self, mock: Mock | None) -> _World:
-        key = None if mock is None else repr(mock)
-        return self.worlds.setdefault(key, _World(None if mock is None else MockFinder(mock)))
+    def end(self, change: _Change) -> None:
+        """Undo a change. If other threads are in a with-block of this mock, the last of them does
+        that.
+        """
+        with self.changed:
+            place = self._open().index(change)
+            self.began = [weakref.ref(one) for one in self._open() if one is not change]
+            others = [one for one in self._open() if one.thread != change.thread]
+            if others and len(others) == len(self.began):
+                others[0].names += change.names
+                later = [one for one in self._open()[place:] if one in others]
+                if later:
+                    later[0].before = change.before
+            else:
+                self._wait_for(change.before)
+                self._to(change.before, change.names, ())
+            self.changed.notify_all()
+
+    def _open(self) -> list[_Change]:
+        """Changes that were not undone, in their order."""
+        return [change for one in self.began if (change := one()) is not None]
+
+    def _wait_for(self, mock: Mock | None, anew: Sequence[str] = ()) -> None:
+        """Wait until no module has to move, or no other thread is in a with-block."""
+        here = threading.get_ident()
+
+        def may_move() -> bool:
+            stays = self._is_in_force(mock, anew)
+            return stays or all(one.thread == here for one in self._open())
+
+        if not self.changed.wait_for(may_move, WAIT_LIMIT_S):
+            raise OneFlowError(
+                f"mock_torch: another thread has been in a with-block of another mock for "
+                f"{WAIT_LIMIT_S} s; leave it before a thread that it waits for switches"
+            )
+
+    def _to(self, mock: Mock | None, names: Sequence[Names], anew: Sequence[str]) -> None:
+        new = None
+        if mock is not None:
+            new = self.worlds.setdefault(repr(mock), _World(MockFinder(mock)))
+        if not self._is_in_force(mock, anew):
+            if self.current is not None:
+                self.current.leave(self.real)
+                self.real = {}
+            if new is not None:
+                new.anew.update(top for top in anew if top not in NEVER_ANEW)
+                self.real = new.enter()
+            self.current = new
+            surfaces.mocked = is_mocked
+            set_mocked(mock is not None and "torch" in mock.libraries)
+        for one in names:
+            self._rename(one)
+
+    def _is_in_force(self, mock: Mock | None, anew: Sequence[str]) -> bool:
+        if mock != self.mock:
+            return False
+        return self.current is None or self.current.anew.issuperset(anew)
+
+    def _rename(self, names: Names) -> None:
+        """Let a module's global names mean modules of the world in force; those it lacks go."""
+        for alias, module in list(names.items()):
+            if not (isinstance(module, ModuleType) and self._is_elsewhere(module)):
+                continue
+            names.pop(alias)
+            try:
+                names[alias] = importlib.import_module(_imported_as(module))
+            except ImportError:
+                continue
+
+    def _is_elsewhere(self, module: ModuleType) -> bool:
+        """Whether a module belongs to a world that is not in force."""
+        name = _imported_as(module)
+        if sys.modules.get(name) is module:
+            return False
+        away = [self.real, *(w.modules for w in self.worlds.values() if w is not self.current)]
+        return any(modules.get(name) is module for modules in away)
 
 
 class MockEnableDisableMixin:
@@ -91,56 +192,30 @@ class MockEnableDisableMixin:
     ]
 
 
-def _leaving(world: _World, libraries: set[str], dependants: Sequence[str]) -> list[str]:
-    """Names of the modules that belong to the world that is left: the libraries, and the packages
-    of which a file that was imported in it uses them.
-    """
-    tops = {*dependants}
-    if world.finder is not None:
-        for name, module in list(sys.modules.items()):
-            if name in world.known or world.mock.covers(name):
-                continue
-            if name in world.finder.users or _holds_mocked(module):
-                tops.add(name.partition(".")[0])
-    tops -= {"oneflow", "__main__"}
+def _top(name: str) -> str:
+    return name.partition(".")[0]
 
+
+def _stays(name: str) -> bool:
     kept = MockEnableDisableMixin.hazard_list
-
-    def leaves(name: str) -> bool:
-        top = name.partition(".")[0]
-        if top in libraries:
-            return True
-        return top in tops and name not in world.known and top not in kept and name not in kept
-
-    return [name for name in sys.modules if leaves(name)]
+    return name in kept or _top(name) in kept
 
 
-def _holds_mocked(module: ModuleType) -> bool:
-    held = list(getattr(module, "__dict__", {}).values())
-    return any(isinstance(value, ModuleWrapper | DummyModule) for value in held)
+def _take_out(is_chosen: Callable[[str], bool]) -> Modules:
+    # A list first: other threads import.
+    chosen = [name for name in list(sys.modules) if is_chosen(name) and not _stays(name)]
+    return {name: sys.modules.pop(name) for name in chosen}
 
 
-def _is_one_of(value: object, leaving: Sequence[str]) -> bool:
-    return (
-        isinstance(value, ModuleType)
-        and _imported_as(value) in leaving
-        and sys.modules.get(_imported_as(value)) is value
-    )
+def _and_above(name: str) -> Iterator[str]:
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 def _imported_as(module: ModuleType) -> str:
     """The name that was imported; a dummy's own name is that of ours which is missing."""
     return module.__name__ if module.__spec__ is None else module.__spec__.name
-
-
-def _rename(names: Names, aliases: Mapping[str, str]) -> None:
-    """Let global names mean the modules of the world that begins; those it lacks are gone."""
-    for alias, name in aliases.items():
-        names.pop(alias)
-        try:
-            names[alias] = importlib.import_module(name)
-        except ImportError:
-            continue
 
 
 _switch = _Switch()
@@ -162,8 +237,8 @@ class _Importer:
     @property
     def delete_list(self) -> list[str]:
         """Names of the modules that were looked for since the mock came into force."""
-        finder = _switch.current.finder
-        return [] if finder is None else list(finder.asked)
+        world = _switch.current
+        return [] if world is None else list(world.finder.asked)
 
 
 _importer = _Importer()
@@ -172,9 +247,10 @@ _importer = _Importer()
 class _Change:
     """A switch that a with-block undoes at its end."""
 
-    def __init__(self, mock: Mock | None, names: Names, dependants: Sequence[str] = ()) -> None:
-        self._names, self._before = names, _switch.mock
-        _switch.to(mock, names, dependants)
+    def __init__(self, mock: Mock | None, names: Names, anew: Sequence[str] = ()) -> None:
+        self.names, self.thread = [names], threading.get_ident()
+        self.before: Mock | None = None
+        _switch.begin(self, mock, anew)
 
     def __enter__(self) -> None:
         return None
@@ -185,7 +261,7 @@ class _Change:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _switch.to(self._before, self._names)
+        _switch.end(self)
 
 
 class enable(_Change):

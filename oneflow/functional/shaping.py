@@ -98,15 +98,27 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return ops.reshape(input, shape=(*shape[:first], middle, *shape[last + 1 :]))
 
 
-def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Dim `dim` taken apart into `sizes`, one of which may be -1."""
+def unflatten(
+    input: Tensor,
+    dim: int,
+    sizes: Sequence[int] | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+) -> Tensor:
+    """Dim `dim` taken apart into `sizes` (later releases of OneFlow: `shape`), one of which may be
+    -1.
+    """
+    if sizes is not None and shape is not None:
+        raise CallError("unflatten() got its sizes more than once, also as shape")
+    if sizes is None and shape is None:
+        raise CallError("unflatten() needs the sizes into which it takes a dim apart")
     at = one_dim(dim, input.ndim, "unflatten")
-    shape = list(input.meta.shape)
-    wanted = list(sizes)
+    whole = input.meta.shape
+    wanted = list(sizes or shape or ())
     if -1 in wanted:
         rest = math.prod(s for s in wanted if s != -1)
-        wanted[wanted.index(-1)] = shape[at] // rest if rest else 0
-    return reshape(input, (*shape[:at], *wanted, *shape[at + 1 :]))
+        wanted[wanted.index(-1)] = whole[at] // rest if rest else 0
+    return reshape(input, (*whole[:at], *wanted, *whole[at + 1 :]))
 
 
 def permute(input: Tensor, *order: int | Sequence[int], dims: DimLike = None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import oneflow as flow
-from oneflow.compat.upstream import inner, internal
+from oneflow.compat.upstream import args_tree, inner, internal
 from oneflow.compat.upstream.args_tree import ArgsTree
 
 Point = namedtuple("Point", "x y")
@@ -155,3 +155,10 @@ def test_ranges_of_the_compiled_module() -> None:
     flow.env.init_rdma()
     assert not flow.env.rdma_is_initialized()
     flow.env.destory_rdma()
+
+
+def test_clients_may_make_leaves_of_dataclasses(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert args_tree._is_dataclass(Output(3)) and not args_tree._is_dataclass([3])
+    monkeypatch.setattr(args_tree, "_is_dataclass", lambda value: False)
+    found = args_tree.ArgsTree([Output(3), 4]).map_leaf(lambda leaf: type(leaf).__name__)
+    assert found == ["Output", "int"]

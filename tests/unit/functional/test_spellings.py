@@ -201,3 +201,20 @@ def test_keywords_of_saving_and_of_switches(tmp_path: Path) -> None:
     x = flow.arange(16.0).reshape(2, 4, 2)
     wanted = flow.nn.functional.group_norm(x, 2)
     assert (flow.nn.functional.group_norm(x, 2, num_channels=4) == wanted).all()
+
+
+def test_unflatten_takes_its_sizes_by_both_names() -> None:
+    x = flow.arange(12).reshape(2, 6)
+    wanted = torch.arange(12).reshape(2, 6).unflatten(1, (3, -1)).tolist()
+    for found in (
+        x.unflatten(1, (3, -1)),
+        x.unflatten(1, sizes=(3, -1)),
+        x.unflatten(1, shape=(3, -1)),
+        flow.unflatten(x, 1, (3, -1)),
+        flow.unflatten(x, dim=-1, shape=(3, -1)),
+    ):
+        assert found.tolist() == wanted
+    with pytest.raises(TypeError, match="more than once"):
+        x.unflatten(1, (3, -1), shape=(3, 2))
+    with pytest.raises(TypeError, match="needs the sizes"):
+        x.unflatten(1)

@@ -7,8 +7,10 @@ saves and loads its own.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.half_copies import HalfCopies
 from oneflow.graph.laying_out import take_layout, take_layouts
 from oneflow.graph.names import model_names, model_tensors, names_of, states_by_name
-from oneflow.graph.tree import Tree, map_tensors, tensors_of
+from oneflow.graph.tree import Tree, map_tensors, record_of, tensors_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap, wrap_traced
 
@@ -37,9 +39,11 @@ if TYPE_CHECKING:
     from oneflow.core.graph import Node, Value
     from oneflow.graph.spec import GraphSpec
 
-FORMAT = 2
+FORMAT = 3
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _TENSOR = "oneflow tensor"
+
+State = Mapping[str, Any]
 
 
 def runtime_state_of(
@@ -48,26 +52,28 @@ def runtime_state_of(
     """See Graph.runtime_state_dict."""
     if spec.plans.now is None:
         raise GraphError(f"runtime_state_dict: graph {spec.name} is not compiled; call it first")
-    plans = (spec.plans.takes_shapes and spec.plans.kept) or [spec.plans.now]
-    known = names_of(spec)
-    left_out = {} if with_eager else model_names(spec)
-    held = {known.get(id(x)): x for compiled in plans for x in compiled.variables.values()}
     result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
-    result.update(
-        format=FORMAT,
-        graph_name=spec.name,
-        variables=OrderedDict((n, x) for n, x in held.items() if n and id(x) not in left_out),
-        step=spec.plans.steps_done,
-        plans=[_plan_state(spec, compiled, known) for compiled in plans],
-    )
+    if not spec.plans.takes_shapes:
+        result.update(_plan_state(spec, spec.plans.now, with_eager))
+        return result
+    for order, compiled in enumerate(spec.plans.kept or [spec.plans.now]):
+        name = f"{spec.name}_{order}" if order else spec.name
+        result[name] = {**_plan_state(spec, compiled, with_eager), "cache_order": order}
     return result
 
 
-def _plan_state(spec: GraphSpec, compiled: Compiled, known: dict[int, str]) -> dict[str, Any]:
-    """A plan, the tensors that it reads and the graph does not know, and how it is called."""
+def _plan_state(spec: GraphSpec, compiled: Compiled, with_eager: bool) -> dict[str, Any]:
+    """A plan, the tensors that it reads, and how it is called."""
+    known = names_of(spec)
+    left_out = {} if with_eager else model_names(spec)
+    held = {known.get(id(x)): x for x in compiled.variables.values()}
     randomness = compiled.randomness
     data = compiled.job.bound.plan.to_bytes()
     return {
+        "format": FORMAT,
+        "graph_name": spec.name,
+        "variables": OrderedDict((n, x) for n, x in held.items() if n and id(x) not in left_out),
+        "step": spec.plans.steps_done,
         "plan": wrap(np.frombuffer(data, np.uint8).copy()),
         "captured": {n: x for n, x in compiled.variables.items() if id(x) not in known},
         "halves": compiled.halves.names(compiled.variables) if compiled.halves else [],
@@ -75,7 +81,7 @@ def _plan_state(spec: GraphSpec, compiled: Compiled, known: dict[int, str]) -> d
         "constants": _plain_constants(spec, compiled),
         "is_global": [placement is not None for _, placement, _ in compiled.arguments.metas],
         "input_names": list(compiled.input_names),
-        "outputs": _described(spec, compiled.outputs),
+        "outputs_original": _described(spec, compiled.outputs),
         "draws": [] if randomness is None else randomness.default_counts(),
     }
 
@@ -95,6 +101,9 @@ def _described(spec: GraphSpec, tree: Tree) -> Any:
     """The structure that build() returned, with a dict in the place of each tensor."""
     if isinstance(tree, Tensor):
         return {_TENSOR: tree._placement is not None}
+    if (record := record_of(tree)) is not None:
+        kind = f"{type(tree).__module__}:{type(tree).__qualname__}"
+        return {"record": [kind, *([key, _described(spec, x)] for key, x in record.items())]}
     if isinstance(tree, (list, tuple)):
         kind = "tuple" if isinstance(tree, tuple) else "list"
         return {kind: [_described(spec, item) for item in tree]}
@@ -109,27 +118,34 @@ def _described(spec: GraphSpec, tree: Tree) -> Any:
     return {"value": tree}
 
 
-def load_runtime_state(spec: GraphSpec, state: Mapping[str, Any], warm_up: bool) -> None:
+def load_runtime_state(spec: GraphSpec, state: State, warm_up: bool) -> None:
     """See Graph.load_runtime_state_dict."""
     if spec.is_compiled:
         raise GraphError("load_runtime_state_dict must be called before the graph's first call")
-    if state.get("format") != FORMAT:
+    states = _states(state)
+    if not states or any(one.get("format") != FORMAT for one in states):
         raise GraphError(
             f"load_runtime_state_dict of {spec.name}: no state of a compiled graph of format "
             f"{FORMAT}; runtime_state_dict makes one"
         )
-    plans = state["plans"]
-    if not spec.plans.takes_shapes and len(plans) > 1:
+    if not spec.plans.takes_shapes and len(states) > 1:
         raise GraphError(
-            f"load_runtime_state_dict of {spec.name}: the state has plans for {len(plans)} "
+            f"load_runtime_state_dict of {spec.name}: the state has plans for {len(states)} "
             "shapes of inputs; decorate __init__ with Graph.with_dynamic_input_shape"
         )
-    spec.plans.first_step = int(state["step"])
+    spec.plans.first_step = int(states[0]["step"])
     for optimizer in spec.optimizers:
         optimizer.resume(spec.plans.first_step)
-    for item in plans:
-        compiled = _loaded(spec, item, {**state["variables"], **item["captured"]}, warm_up)
+    for one in states:
+        compiled = _loaded(spec, one, {**one["variables"], **one["captured"]}, warm_up)
         spec.plans.keep(compiled)
+
+
+def _states(state: State) -> list[State]:
+    """One state, or those of the shapes of inputs in the order of their first calls."""
+    if "format" in state or not all(isinstance(one, Mapping) for one in state.values()):
+        return [state]
+    return sorted(state.values(), key=lambda one: int(one.get("cache_order", 0)))
 
 
 def _loaded(
@@ -161,7 +177,7 @@ def _loaded(
         variables,
         Arguments.of(spec.name, state["paths"], state["constants"], metas),
         list(state["input_names"]),
-        _rebuilt(state["outputs"], made),
+        _rebuilt(state["outputs_original"], made),
         outputs,
         modes_of(spec, (), variables.values()),
         _randomness(spec, plan, state["draws"]),
@@ -222,8 +238,27 @@ def _rebuilt(described: Mapping[str, Any], made: Callable[[bool], Tensor]) -> An
         return what
     if kind == "dict":
         return {key: _rebuilt(item, made) for key, item in what}
+    if kind == "record":
+        name, *fields = what
+        return _class_of(name)(**{key: _rebuilt(item, made) for key, item in fields})
     items = [_rebuilt(item, made) for item in what]
     return tuple(items) if kind == "tuple" else items
+
+
+def _class_of(name: str) -> Callable[..., Any]:
+    """The dataclass of outputs. A file imports nothing: the program has the class, or it has not
+    what the outputs are for.
+    """
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and is_dataclass(found)):
+        raise GraphError(
+            f"load_runtime_state_dict: build() returned a {name}, which is no dataclass of this "
+            "program; import it before"
+        )
+    return found
 
 
 def _randomness(spec: GraphSpec, plan: Plan, draws: list[int]) -> GraphRandomness | None:
@@ -243,16 +278,15 @@ def _zeros(node: Node) -> Any:
     return np.zeros(node.outputs[0].type.shape, node.outputs[0].type.dtype.np)
 
 
-def runtime_state_to(state: Mapping[str, Any], device: DeviceLike) -> OrderedDict[str, Any]:
+def runtime_state_to(state: State, device: DeviceLike) -> OrderedDict[str, Any]:
     """See Graph.runtime_state_dict_to."""
-    held = [state["variables"], [plan["captured"] for plan in state["plans"]]]
+    if "format" not in state:
+        return OrderedDict((name, runtime_state_to(one, device)) for name, one in state.items())
+    held = [state["variables"], state["captured"]]
     variables, captured = map_tensors(held, lambda x: x.to(device))
-    plans = [{**p, "captured": own} for p, own in zip(state["plans"], captured, strict=True)]
-    moved = OrderedDict(state, variables=variables, plans=plans)
+    moved = OrderedDict(state, variables=variables, captured=captured)
     kinds = {x._device.type for x in tensors_of([variables, captured])}
-    places = {
-        node.placement.type for p in state["plans"] for node in Plan.from_bytes(_bytes(p)).graph
-    }
+    places = {node.placement.type for node in Plan.from_bytes(_bytes(state)).graph}
     if not kinds <= places:
         raise GraphError(
             f"runtime_state_dict_to: the plan is for {', '.join(sorted(places))}; it cannot move "

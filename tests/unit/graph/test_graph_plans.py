@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,14 @@ def test_values_of_modules_are_in_the_state_only_if_asked_for(rng: np.random.Gen
         nn.Graph().load_runtime_state_dict(state)
 
 
+@dataclass
+class Made:
+    """Outputs of a graph."""
+
+    sample: Any
+    name: str = "none"
+
+
 class Shapes(nn.Graph):
     @nn.Graph.with_dynamic_input_shape()
     def __init__(self) -> None:
@@ -251,13 +260,15 @@ class Shapes(nn.Graph):
         self.model = nn.Linear(5, 2)
 
     def build(self, x: Any, *, factor: float) -> Any:
-        return self.model(x) * factor
+        return Made(self.model(x) * factor, name="made")
 
 
 def test_plans_of_all_shapes_are_in_the_state(monkeypatch: Any, tmp_path: Path) -> None:
     graph = Shapes()
     inputs = [flow.ones(rows, 5) for rows in (2, 3, 2)]
-    wanted = [graph(x, factor=0.5).numpy() for x in inputs]
+    wanted = [graph(x, factor=0.5).sample.numpy() for x in inputs]
+    assert len(graph.runtime_state_dict()) == 2  # a state for each shape, by its graph's name
+    assert all("outputs_original" in one for one in graph.runtime_state_dict().values())
     state = through_a_file(graph.runtime_state_dict(with_eager=True), tmp_path)
     with pytest.raises(GraphError, match="plans for 2 shapes of inputs"):
         nn.Graph().load_runtime_state_dict(state)
@@ -265,7 +276,12 @@ def test_plans_of_all_shapes_are_in_the_state(monkeypatch: Any, tmp_path: Path) 
     refuses_to_compile(monkeypatch)
     again.load_runtime_state_dict(state)
     for x, expected in zip(inputs, wanted, strict=True):
-        np.testing.assert_array_equal(again(x, factor=0.5).numpy(), expected)
+        found = again(x, factor=0.5)
+        assert type(found) is Made and found.name == "made"
+        np.testing.assert_array_equal(found.sample.numpy(), expected)
+    monkeypatch.delattr(f"{__name__}.Made")
+    with pytest.raises(GraphError, match=r"Made, which is no dataclass of this program"):
+        Shapes().load_runtime_state_dict(state)
 
 
 def test_captured_tensors_and_global_ones_are_in_the_state() -> None:
@@ -313,7 +329,7 @@ def test_states_that_do_not_fit(rng: np.random.Generator) -> None:
     state = graph.runtime_state_dict()
     with pytest.raises(GraphError, match="before the graph's first call"):
         graph.load_runtime_state_dict(state)
-    with pytest.raises(GraphError, match="no state of a compiled graph of format 2"):
+    with pytest.raises(GraphError, match="no state of a compiled graph of format 3"):
         Train(make_model()).load_runtime_state_dict(graph.state_dict())
     other = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
     with pytest.raises(GraphError, match=r"model\.0\.weight is float32\[8, 5\]"):

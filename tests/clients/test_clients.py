@@ -304,11 +304,28 @@ def test_tritonclient_asks_a_repository(tmp_path: Path) -> None:
     assert found["ended"] == 0
 
 
-def test_onediff_compiles_models_of_diffusers() -> None:
-    """The diffusers for which it was written; attention and blocks are its own."""
-    needs = "diffusers==0.29.2 huggingface_hub==0.24.7 importlib-metadata==8.5.0 zipp requests"
-    needs += " urllib3 charset-normalizer idna certifi regex pillow"
-    path = installed("onediff==1.2.0", needs)
-    found = reports([path], ["tests.clients.onediff_models", "unet", "attention", "autoencoder"])
-    assert len(found) == 3
+@pytest.fixture(scope="module")
+def onediff() -> str:
+    """Onediff and the diffusers for which it was written; attention and blocks are its own."""
+    needs = "onediffx==1.2.0 diffusers==0.29.2 transformers==4.41.2 tokenizers==0.19.1"
+    needs += " accelerate==0.31.0 peft==0.11.1 psutil omegaconf antlr4-python3-runtime==4.9.3"
+    needs += " huggingface_hub==0.24.7 importlib-metadata==8.5.0 zipp requests packaging pyyaml"
+    needs += " urllib3 charset-normalizer idna certifi regex pillow tqdm"
+    return installed("onediff==1.2.0", needs)
+
+
+def test_onediff_compiles_models_of_diffusers(onediff: str) -> None:
+    models = ["unet", "attention", "autoencoder", "sdxl", "svd", "cached_image", "cached_video"]
+    found = reports([onediff], ["tests.clients.onediff_models", *models])
+    assert len(found) == len(models)
     assert not failed(found)
+
+
+@pytest.mark.parametrize("steps", [("saved", "loaded"), ("saved_pipe", "loaded_pipe")])
+def test_onediff_graphs_are_those_of_another_process(
+    steps: tuple[str, str], onediff: str, tmp_path: Path
+) -> None:
+    for step in steps:
+        found = reports([onediff], ["tests.clients.onediff_pipes", str(tmp_path), step])
+        assert len(found) == 1
+        assert not failed(found)

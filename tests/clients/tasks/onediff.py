@@ -1,4 +1,5 @@
-"""oneflow_compile of UNet2DConditionModel, Transformer2DModel, AutoencoderKL of diffusers."""
+"""oneflow_compile of UNets of Stable Diffusion (XL, Video), with DeepCache, Transformer2DModel,
+AutoencoderKL; graph files, and pipelines by compile_pipe."""
 
 PACKAGES = "onediff==1.2.0"
 SUITE = "test_onediff"

@@ -10,53 +10,66 @@ from oneflow.mock_torch.dummy import DummyModule
 from oneflow.mock_torch.importer import MockFinder, ModuleWrapper
 
 NEVER_ANEW = frozenset({"oneflow", "__main__"})
+MOCKED = ""
+"""The owner of objects of a mocked library."""
+
+Owners = dict[str, tuple[ModuleType, int, frozenset[str]]]
+"""Name of a module -> the module, the number of its names, and the packages of their values."""
 
 
-def brought(finder: MockFinder, known: frozenset[str], before: set[str]) -> set[str]:
+def brought(
+    finder: MockFinder, known: frozenset[str], before: set[str], owners: Owners
+) -> set[str]:
     """Return the packages that were imported under a mock and use a mocked library, by asking it
     for a name or by holding something of such a package.
 
     known: modules that were imported before the mock came into force. before: packages that are
-    known to use the library. Packages that do not use it are the same in every world, so that
-    their classes are, too.
+    known to use the library. owners: of modules that were looked at before, to be brought up to
+    date. Packages that do not use the library are the same in every world, so that their classes
+    are, too.
     """
     new = {
         name: module
         for name, module in list(sys.modules.items())
         if name not in known and not finder.mock.covers(name)
     }
-    found = {_top(name) for name in finder.users if name not in known}
-    found |= {_top(name) for name, module in new.items() if _holds_mocked(module)}
     # An import that failed took its package out again, and left the modules below it.
-    found |= {_top(name) for name in new if _top(name) not in sys.modules}
+    found = before | {_top(name) for name in new if _top(name) not in sys.modules}
+    found |= {_top(name) for name in finder.users if name not in known}
     held: dict[str, set[str]] = {}
     for name, module in new.items():
-        held.setdefault(_top(name), set()).update(_owners(module))
-    found |= before
+        held.setdefault(_top(name), set()).update(_looked_up(owners, name, module))
+    found.add(MOCKED)
     while more := {top for top in held if top not in found and found & held[top]}:
         found |= more
-    return found - NEVER_ANEW - {""}
+    return found - NEVER_ANEW - {MOCKED}
 
 
 def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _values(module: ModuleType) -> list[object]:
+def _looked_up(owners: Owners, name: str, module: ModuleType) -> frozenset[str]:
+    names = _names(module)
+    last = owners.get(name)
+    if last is None or last[0] is not module or last[1] != len(names):
+        last = owners[name] = module, len(names), frozenset(_owners(list(names.values())))
+    return last[2]
+
+
+def _names(module: ModuleType) -> dict[str, object]:
     # Not `vars`: the first look at a lazily loaded module's attribute loads it.
     if isinstance(module, ModuleType) and not isinstance(module, ModuleWrapper):
-        return list(object.__getattribute__(module, "__dict__").values())
-    return list(getattr(module, "__dict__", {}).values())
+        found: dict[str, object] = object.__getattribute__(module, "__dict__")
+        return found
+    return getattr(module, "__dict__", {})
 
 
-def _holds_mocked(module: ModuleType) -> bool:
-    return any(isinstance(value, ModuleWrapper | DummyModule) for value in _values(module))
-
-
-def _owners(module: ModuleType) -> Iterator[str]:
-    """Yield the packages of the modules, classes, functions and other values that it holds."""
-    for value in _values(module):
-        if isinstance(value, ModuleWrapper):
+def _owners(values: list[object]) -> Iterator[str]:
+    """Yield the packages of modules, classes, functions and other values."""
+    for value in values:
+        if isinstance(value, ModuleWrapper | DummyModule):
+            yield MOCKED
             continue
         if isinstance(value, ModuleType):
             name = object.__getattribute__(value, "__dict__").get("__name__")
@@ -64,5 +77,5 @@ def _owners(module: ModuleType) -> Iterator[str]:
             name = getattr(value, "__module__", None)
         else:
             name = type(value).__module__
-        if isinstance(name, str):
+        if isinstance(name, str) and name:
             yield _top(name)

@@ -21,7 +21,7 @@ from oneflow import __version__, surfaces
 from oneflow.core.config import TRUE_WORDS
 from oneflow.core.errors import OneFlowError
 from oneflow.core.spelling import is_mocked, set_mocked
-from oneflow.mock_torch.brought import NEVER_ANEW, brought
+from oneflow.mock_torch.brought import NEVER_ANEW, Owners, brought
 from oneflow.mock_torch.dependants import dependants
 from oneflow.mock_torch.importer import TORCH_VERSION, Mock, MockFinder
 
@@ -29,7 +29,7 @@ Names = dict[str, Any]
 Modules = dict[str, ModuleType]
 
 WAIT_LIMIT_S = 120.0
-"""How long a thread waits for another one's with-block of another mock."""
+"""Seconds that a thread waits for another one's with-block of another mock."""
 
 
 @dataclass
@@ -44,6 +44,7 @@ class _World:
     users: set[str] = field(default_factory=set)
     modules: Modules = field(default_factory=dict)
     known: frozenset[str] = frozenset()  # real modules that stayed when the mock began
+    owners: Owners = field(default_factory=dict)
 
     def enter(self) -> Modules:
         """Put the mock in force. Return the real modules that it takes out: those of the mocked
@@ -66,7 +67,7 @@ class _World:
 
     def leave(self, real: Modules) -> None:
         """Take out all that the mock brought, and put the real modules back."""
-        self.users |= self.anew | brought(self.finder, self.known, self.users)
+        self.users |= self.anew | brought(self.finder, self.known, self.users, self.owners)
         tops = {*self.finder.mock.libraries, *self.users}
         self.modules = _take_out(lambda name: _top(name) in tops and name not in self.known)
         sys.meta_path.remove(self.finder)

@@ -21,7 +21,7 @@ WORDS = ["<|startoftext|>", "<|endoftext|>", *"abcdefghijklmnopqrstuvwxyz"]
 
 
 def outputs(folder: Path, name: str, made: torch.Tensor) -> torch.Tensor:
-    """What the first process saved under a name; it saves it if there is nothing."""
+    """The output that the first process saved under a name; it saves it if there is nothing."""
     file = folder / f"{name}.pt"
     if not file.exists():
         torch.save(made, file)

@@ -306,7 +306,6 @@ PATHS: dict[str, str] = {
     "nn.utils.container": "nn.modules.containers",
     "nn.utils.packsequence": "nn.utils.rnn",
     "npu": "compat.torch.absent_device",
-    "onnx": "compat.torch.onnx",
     "ops.array_ops": ".",
     "ops.transpose_util": "compat.upstream.inner",
     "ops.util": "",
@@ -372,11 +371,25 @@ path that only leads to others has an empty row.
 """
 
 
+OTHER_PACKAGES: dict[str, str] = {
+    "oneflow_onnx": "",
+    "oneflow_onnx.oneflow2onnx": "",
+    "oneflow_onnx.oneflow2onnx.util": "onnx.converting",
+}
+"""The same of upstream's packages, for programs that import them where they are not installed."""
+
+
 def find_spec(name: str) -> ModuleSpec | None:
     """The module of a row, for Python's import; None for any other name."""
-    if name.removeprefix("oneflow.") not in PATHS:
+    if _row(name) is None:
         return None
     return ModuleSpec(name, _PathLoader(), is_package=True)
+
+
+def _row(name: str) -> str | None:
+    """The row of a module's full name, if it has one."""
+    found = OTHER_PACKAGES.get(name)
+    return PATHS.get(name.removeprefix("oneflow.")) if found is None else found
 
 
 def child(module: str, name: str) -> ModuleType | None:
@@ -390,7 +403,7 @@ class _PathLoader(Loader):
         return None  # Python's own kind of module
 
     def exec_module(self, module: ModuleType) -> None:
-        row = PATHS[module.__name__.removeprefix("oneflow.")].split()
+        row = (_row(module.__name__) or "").split()
         module.__doc__ = "Names that upstream or PyTorch defines under this path; a row of PATHS."
         module.__dict__.update(__getattr__=_Lookup(module, row), __dir__=lambda: _offered(row))
 

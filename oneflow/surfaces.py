@@ -393,7 +393,7 @@ class _PathFinder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if not name.startswith("oneflow."):
+        if not name.startswith(("oneflow.", "oneflow_onnx")):
             return None
         found: ModuleSpec | None = importlib.import_module("oneflow.paths").find_spec(name)
         return found

@@ -82,6 +82,7 @@ MODULES = (
     "multiprocessing",
     "nn",
     "one_embedding",
+    "onnx",
     "optim",
     "profiler",
     "remat",

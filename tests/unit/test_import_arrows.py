@@ -74,6 +74,8 @@ HEAVY_LIBRARIES = (  # 20 ms or more to import, most of which a run never needs;
         "cupyx",
         "lmdb",
         "matplotlib",
+        "onnx",
+        "onnxruntime",
         "pathspec",
         "psutil",
         "pynvml",

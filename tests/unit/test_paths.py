@@ -389,7 +389,6 @@ quasirandom                                   SobolEngine
 nn.attention                                  sdpa_kernel
 overrides                                     has_torch_function
 npu                                           is_available
-onnx                                          export
 random                                        fork_rng
 return_types                                  max
 serialization                                 safe_globals

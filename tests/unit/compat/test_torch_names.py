@@ -95,7 +95,6 @@ def test_question_has_its_answer(name: str) -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "onnx": (lambda: flow.onnx.export(1, 2), OneFlowError, r"state_dict.*graph\.export"),
     "jit.load": (lambda: flow.jit.load("x.pt"), OneFlowError, "load_state_dict"),
     "jit.save": (lambda: flow.jit.save(1, "x.pt"), OneFlowError, r"graph\.export"),
     "fx": (lambda: flow.fx.Tracer(), OneFlowError, r"nn\.Graph"),

@@ -1,0 +1,53 @@
+"""Fake quantization, found among its ops and written as QuantizeLinear and DequantizeLinear."""
+
+from __future__ import annotations
+
+from oneflow.core.dtype import DType, float32, int8, uint8
+from oneflow.core.graph import Node, Value
+from oneflow.onnx.export.builder import Builder
+
+_RANGES: dict[tuple[int, int], DType] = {(-128, 127): int8, (0, 255): uint8}
+
+
+def write_quantized(b: Builder, node: Node) -> str:
+    """The numbers that integers of 8 bits stand for, if that is what a node gives; else ""."""
+    found = _found(node)
+    if found is None:
+        return ""
+    x, unit, zero, dtype = found
+    shape = tuple(unit.type.shape)
+    cut = [i for i, size in enumerate(shape) if size != 1]
+    if len(cut) > 1 or any(v.id not in b.names for v in (x, unit, zero)):
+        return ""
+    axis = cut[0] if cut else None
+    kept = [] if axis is None else [shape[axis]]
+    scale = b.reshape(b.names[unit.id], kept)
+    point = b.cast(b.reshape(b.names[zero.id], kept), dtype)
+    axis = None if axis is None else axis + x.type.ndim - len(shape)
+    whole = b("QuantizeLinear", b.names[x.id], scale, point, axis=axis)
+    return b("DequantizeLinear", whole, scale, point, axis=axis)
+
+
+def _made_by(value: Value, op: str) -> Node | None:
+    return value.node if value.node.op == op else None
+
+
+def _found(node: Node) -> tuple[Value, Value, Value, DType] | None:
+    """(x, unit, zero point, dtype) of (clamp(round(x / unit) + zero) - zero) * unit."""
+    if node.op != "mul" or node.outputs[0].type.dtype is not float32:
+        return None
+    moved, unit = node.inputs
+    shifted = _made_by(moved, "sub")
+    whole = shifted and _made_by(shifted.inputs[0], "clamp")
+    if not shifted or not whole:
+        return None
+    zero = shifted.inputs[1]
+    dtype = _RANGES.get((whole.attrs["min"], whole.attrs["max"]))
+    added = _made_by(whole.inputs[0], "add")
+    rounded = added and _made_by(added.inputs[0], "round")
+    divided = rounded and _made_by(rounded.inputs[0], "div")
+    if dtype is None or not added or not divided:
+        return None
+    if added.inputs[1] is not zero or divided.inputs[1] is not unit:
+        return None
+    return divided.inputs[0], unit, zero, dtype

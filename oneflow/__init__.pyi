@@ -26,6 +26,7 @@ from oneflow import model as model
 from oneflow import multiprocessing as multiprocessing
 from oneflow import nn as nn
 from oneflow import one_embedding as one_embedding
+from oneflow import onnx as onnx
 from oneflow import optim as optim
 from oneflow import profiler as profiler
 from oneflow import remat as remat

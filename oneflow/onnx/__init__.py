@@ -6,6 +6,7 @@ from oneflow.onnx.converting import convert_to_onnx_and_check, export_onnx_model
 from oneflow.onnx.errors import OnnxExportError, OnnxImportError
 from oneflow.onnx.export.api import export
 from oneflow.onnx.export.tracing import is_in_onnx_export
+from oneflow.onnx.load.model import OnnxModule, load
 
 OnnxExporterError = OnnxExportError
 
@@ -13,11 +14,13 @@ __all__ = [
     "OnnxExportError",
     "OnnxExporterError",
     "OnnxImportError",
+    "OnnxModule",
     "convert_to_onnx_and_check",
     "export",
     "export_onnx_model",
     "is_in_onnx_export",
     "is_onnxrt_backend_supported",
+    "load",
     "register_custom_op_symbolic",
     "unregister_custom_op_symbolic",
 ]

@@ -72,6 +72,8 @@ class Builder:
     initializers: dict[str, onnx.TensorProto] = field(default_factory=dict)
     call: Call | None = None
     prefix: str = ""
+    taken: frozenset[str] = frozenset()
+    """Names of weights, inputs and results, which are no others'."""
     names: dict[int, str] = field(default_factory=dict)
     """Names of the values of the logical graph that are written, by their ids."""
     _constants: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
@@ -116,7 +118,8 @@ class Builder:
 
     def fresh(self, word: str) -> str:
         self._count += 1
-        return f"{word}_{self._count}"
+        made = f"{word}_{self._count}"
+        return self.fresh(word) if made in self.taken else made
 
     def refuse(self, reason: str) -> OnnxExportError:
         call = self.call or Call("the graph", (), {}, (), ())

@@ -58,7 +58,10 @@ class _Writer:
         self.input_names = _renamed([n for n, _ in source.inputs], inputs, "input_names")
         self.output_names = _renamed(source.outputs, outputs, "output_names")
         self.live = live_nodes(self.graph)
-        self.b = Builder(opset, sizer=self._sized)
+        held = [str(n.attrs["name"]) for n in self.graph.of_kind("variable")]
+        shown = [name.removeprefix(source.prefix) for name in held]
+        taken = frozenset((*shown, *self.input_names, *self.output_names))
+        self.b = Builder(opset, sizer=self._sized, taken=taken)
         self.dims: dict[tuple[int, ...], tuple[str, int]] = {}
         """The value, by name, and the dim of it that show a Size."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from oneflow.onnx.converting import convert_to_onnx_and_check, export_onnx_model
 from oneflow.onnx.errors import OnnxExportError, OnnxImportError
-from oneflow.onnx.export.api import export
-from oneflow.onnx.export.tracing import is_in_onnx_export
-from oneflow.onnx.load.model import OnnxModule, load
+from oneflow.onnx.reader.model import OnnxModule, load
+from oneflow.onnx.writer.api import export
+from oneflow.onnx.writer.tracing import TrainingMode, is_in_onnx_export
 
 OnnxExporterError = OnnxExportError
 
@@ -15,6 +15,7 @@ __all__ = [
     "OnnxExporterError",
     "OnnxImportError",
     "OnnxModule",
+    "TrainingMode",
     "convert_to_onnx_and_check",
     "export",
     "export_onnx_model",

@@ -16,8 +16,8 @@ from oneflow.graph.graph import Graph
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.io.checkpoint import load
 from oneflow.onnx.errors import OnnxExportError
-from oneflow.onnx.export.api import export
-from oneflow.onnx.export.tracing import arguments_of, traced
+from oneflow.onnx.writer.api import export
+from oneflow.onnx.writer.tracing import arguments_of, traced
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

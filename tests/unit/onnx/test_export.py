@@ -113,6 +113,20 @@ def test_training_writes_state_and_is_refused_at_the_users_line() -> None:
     assert model.training
 
 
+def test_words_of_pytorch_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    model, mode = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), flow.onnx.TrainingMode
+    made = flow.onnx.export(
+        model, (flow.ones(1, 3),), training=mode.EVAL, do_constant_folding=True, verbose=True
+    )
+    assert kinds(made) == ["Gemm", "Identity"]
+    assert "Gemm" in capsys.readouterr().out
+    with pytest.raises(flow.onnx.OnnxExportError, match="dropout"):
+        flow.onnx.export(model.eval(), flow.ones(1, 3), training=mode.TRAINING)
+    assert not model.training
+    with pytest.raises(flow.onnx.OnnxExportError, match="without its weights"):
+        flow.onnx.export(model, flow.ones(1, 3), export_params=False)
+
+
 class Unwritten(nn.Module):
     def forward(self, x: flow.Tensor) -> flow.Tensor:
         return flow.linalg.inv(x) + 1  # this line

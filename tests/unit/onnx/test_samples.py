@@ -10,10 +10,10 @@ from onnx import helper
 from oneflow.core.op import REGISTRY, find_op, infer_types
 from oneflow.core.tensor_type import TensorType
 from oneflow.onnx.errors import OnnxExportError
-from oneflow.onnx.export.builder import Builder, Call, onnx_dtype
-from oneflow.onnx.export.expressions import UNWRITTEN, WRITERS
-from oneflow.onnx.export.refusals import REFUSED
-from oneflow.onnx.export.rows import ROWS, write_call
+from oneflow.onnx.writer.builder import Builder, Call, onnx_dtype
+from oneflow.onnx.writer.expressions import UNWRITTEN, WRITERS
+from oneflow.onnx.writer.refusals import REFUSED
+from oneflow.onnx.writer.rows import ROWS, write_call
 from tests.unit.ops.numpy_mode import type_of
 from tests.unit.ops.sample import Sample, named
 from tests.unit.ops.samples import SAMPLES

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import DType, float32, int64
-from oneflow.onnx.export.builder import Builder, Call
-from oneflow.onnx.export.elementwise import filled
-from oneflow.onnx.export.products import transposed_conv
-from oneflow.onnx.export.sizes import is_dynamic, product
-from oneflow.onnx.export.table import writes
+from oneflow.onnx.writer.builder import Builder, Call
+from oneflow.onnx.writer.elementwise import filled
+from oneflow.onnx.writer.products import transposed_conv
+from oneflow.onnx.writer.sizes import is_dynamic, product
+from oneflow.onnx.writer.table import writes
 from oneflow.ops import pool
 from oneflow.tensor.tensor import wrap
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from oneflow.core.dtype import DType, int32, int64, uint8
 from oneflow.core.tensor_type import TensorType
-from oneflow.onnx.export.builder import Builder, Call
-from oneflow.onnx.export.elementwise import filled
-from oneflow.onnx.export.sizes import product
-from oneflow.onnx.export.table import writes
+from oneflow.onnx.writer.builder import Builder, Call
+from oneflow.onnx.writer.elementwise import filled
+from oneflow.onnx.writer.sizes import product
+from oneflow.onnx.writer.table import writes
 from oneflow.ops.quantized import zero_of
 
 

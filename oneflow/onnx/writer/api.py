@@ -11,9 +11,9 @@ from oneflow.graph.graph import Graph
 from oneflow.io.files import AnyPath
 from oneflow.nn.module import Module
 from oneflow.onnx.errors import OnnxExportError
-from oneflow.onnx.export.dynamic import Axes, traced_dynamic
-from oneflow.onnx.export.tracing import Traced, evaluating, exporting, traced
-from oneflow.onnx.export.writing import nbytes_of, write_model
+from oneflow.onnx.writer.dynamic import Axes, traced_dynamic
+from oneflow.onnx.writer.tracing import Traced, TrainingMode, evaluating, exporting, traced
+from oneflow.onnx.writer.writing import nbytes_of, write_model
 
 if TYPE_CHECKING:
     import onnx
@@ -37,13 +37,16 @@ def export(
     opset_version: int | None = None,
     dynamic_axes: Names | None = None,
     external_data: bool = False,
-    training: bool = False,
+    training: TrainingMode | bool = False,
     weights: Mapping[str, object] | None = None,
+    export_params: bool = True,
+    do_constant_folding: bool = True,
+    verbose: bool = False,
 ) -> onnx.ModelProto:
     """Write a module or a graph as an ONNX model, made of the logical graph that nn.Graph traces.
 
     Args:
-        model: A module, in evaluation unless `training`; or a graph, as it is.
+        model: A module, in evaluation unless `training` says otherwise; or a graph, as it is.
         args: Example arguments: a tensor, or a tuple. A graph that was called needs none.
         f: The file to write; None: none is written.
         kwargs: Example arguments by keyword.
@@ -52,8 +55,11 @@ def export(
         opset_version: Version of the operator set; default: 17.
         dynamic_axes: Dims of any size, by the names of inputs: {"x": {0: "batch"}} or {"x": [0]}.
         external_data: Put weights into a file of their own beside `f`, as those over 2 GB are.
-        training: Leave the module in the mode in which it is.
+        training: EVAL; PRESERVE, or True, to leave the module in its mode; TRAINING.
         weights: Values of variables by name that are taken instead of the present ones.
+        export_params: False raises OnnxExportError: weights are always written.
+        do_constant_folding: PyTorch's, and changes nothing: runtimes fold constants.
+        verbose: Print the model as text.
 
     Returns:
         The model. Weights have the names of the parameters.
@@ -69,6 +75,8 @@ def export(
         ['Gemm', 'Relu', 'Identity']
     """
     _require_onnx()
+    if not export_params:
+        raise OnnxExportError("onnx.export: a model without its weights is not written")
     given = args if isinstance(args, tuple) else (args,)
     named = dict(kwargs or {})
     opset = OPSET if opset_version is None else opset_version
@@ -82,7 +90,15 @@ def export(
         _check(made)
     if f is not None and _writes(source):
         save(made, f, external_data)
+    if verbose:
+        print(_text_of(made))
     return made
+
+
+def _text_of(model: onnx.ModelProto) -> str:
+    from onnx import printer
+
+    return str(printer.to_text(model))
 
 
 def _writes(source: Traced) -> bool:

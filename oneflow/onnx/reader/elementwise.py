@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from oneflow.core.dtype import bool_, int64
-from oneflow.onnx.load.step import OPERATORS, Operator, Step, dtype_numbered, flow, layer, runs
+from oneflow.onnx.reader.step import OPERATORS, Operator, Step, dtype_numbered, flow, layer, runs
 from oneflow.tensor.tensor import Tensor
 
 _UNARY = (

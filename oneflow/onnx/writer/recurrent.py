@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from oneflow.core.tensor_type import TensorType
-from oneflow.onnx.export.builder import Builder, Call
-from oneflow.onnx.export.expressions import write_formula
-from oneflow.onnx.export.shapes import split
-from oneflow.onnx.export.sizes import is_dynamic
-from oneflow.onnx.export.table import writes
+from oneflow.onnx.writer.builder import Builder, Call
+from oneflow.onnx.writer.expressions import write_formula
+from oneflow.onnx.writer.shapes import split
+from oneflow.onnx.writer.sizes import is_dynamic
+from oneflow.onnx.writer.table import writes
 from oneflow.ops.recurrent_step import CELLS, step_of
 
 _OPERATORS = {"LSTM": "LSTM", "GRU": "GRU", "RNN_TANH": "RNN", "RNN_RELU": "RNN"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from oneflow.core.dtype import DType, bool_, int64
-from oneflow.onnx.export.builder import Builder, Call
-from oneflow.onnx.export.elementwise import filled, places
-from oneflow.onnx.export.sizes import is_dynamic
-from oneflow.onnx.export.table import writes
+from oneflow.onnx.writer.builder import Builder, Call
+from oneflow.onnx.writer.elementwise import filled, places
+from oneflow.onnx.writer.sizes import is_dynamic
+from oneflow.onnx.writer.table import writes
 
 FAR = np.iinfo(np.int64).max
 

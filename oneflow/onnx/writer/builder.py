@@ -13,7 +13,7 @@ from oneflow.core.dtype import DType, dtype_of, float32, float64, int64
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.onnx.errors import OnnxExportError
-from oneflow.onnx.export.sizes import Size, is_dynamic
+from oneflow.onnx.writer.sizes import Size, is_dynamic
 
 if TYPE_CHECKING:
     import onnx

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import int64
-from oneflow.onnx.load.step import Step, flow, layer, runs
+from oneflow.onnx.reader.step import Step, flow, layer, runs
 from oneflow.tensor.tensor import Tensor
 
 

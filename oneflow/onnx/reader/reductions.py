@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oneflow.onnx.load.step import Step, flow, layer, runs
+from oneflow.onnx.reader.step import Step, flow, layer, runs
 from oneflow.tensor.tensor import Tensor
 
 

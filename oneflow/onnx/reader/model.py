@@ -19,8 +19,8 @@ from oneflow.io.files import AnyPath
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.onnx.errors import OnnxImportError
-from oneflow.onnx.load import elementwise, products, recurrent, reductions, shapes  # noqa: F401
-from oneflow.onnx.load.step import OPERATORS, Array, Step, Value
+from oneflow.onnx.reader import elementwise, products, recurrent, reductions, shapes  # noqa: F401
+from oneflow.onnx.reader.step import OPERATORS, Array, Step, Value
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

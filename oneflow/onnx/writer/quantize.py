@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oneflow.core.dtype import DType, float32, int8, uint8
 from oneflow.core.graph import Node, Value
-from oneflow.onnx.export.builder import Builder
+from oneflow.onnx.writer.builder import Builder
 
 _RANGES: dict[tuple[int, int], DType] = {(-128, 127): int8, (0, 255): uint8}
 

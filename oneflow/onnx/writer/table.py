@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oneflow.core.op import find_op
-from oneflow.onnx.export.builder import Builder, Call
-from oneflow.onnx.export.expressions import write_formula
-from oneflow.onnx.export.refusals import REFUSED
+from oneflow.onnx.writer.builder import Builder, Call
+from oneflow.onnx.writer.expressions import write_formula
+from oneflow.onnx.writer.refusals import REFUSED
 
 Row = Callable[[Builder, Call], "str | tuple[str, ...]"]
 

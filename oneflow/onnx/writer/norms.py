@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from oneflow.core.dtype import float64, int64
 from oneflow.core.op import find_op
-from oneflow.onnx.export.builder import Builder, Call
-from oneflow.onnx.export.elementwise import filled, places
-from oneflow.onnx.export.expressions import write_formula
-from oneflow.onnx.export.table import writes
+from oneflow.onnx.writer.builder import Builder, Call
+from oneflow.onnx.writer.elementwise import filled, places
+from oneflow.onnx.writer.expressions import write_formula
+from oneflow.onnx.writer.table import writes
 
 
 @writes("layer_norm")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.onnx.load.step import Step, constant, flow, layer, runs
+from oneflow.onnx.reader.step import Step, constant, flow, layer, runs
 from oneflow.ops.recurrent import recurrent
 from oneflow.tensor.tensor import Tensor
 

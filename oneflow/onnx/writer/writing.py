@@ -11,11 +11,11 @@ from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
 from oneflow.onnx.errors import OnnxExportError
-from oneflow.onnx.export.builder import Builder, Call, onnx_dtype
-from oneflow.onnx.export.quantize import write_quantized
-from oneflow.onnx.export.rows import write_call
-from oneflow.onnx.export.sizes import Size
-from oneflow.onnx.export.tracing import Traced
+from oneflow.onnx.writer.builder import Builder, Call, onnx_dtype
+from oneflow.onnx.writer.quantize import write_quantized
+from oneflow.onnx.writer.rows import write_call
+from oneflow.onnx.writer.sizes import Size
+from oneflow.onnx.writer.tracing import Traced
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

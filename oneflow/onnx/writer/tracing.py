@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from oneflow.core.graph import LogicalGraph
@@ -88,14 +89,22 @@ def exporting() -> Iterator[None]:
         _exporting -= 1
 
 
+class TrainingMode(IntEnum):
+    """The mode of a module while it is exported, in PyTorch's words."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
 @contextmanager
-def evaluating(model: object, training: bool) -> Iterator[None]:
+def evaluating(model: object, training: int) -> Iterator[None]:
     """A module's modes within are those of evaluation, unless it is to be exported in training."""
-    if not isinstance(model, Module) or training:
+    if not isinstance(model, Module) or training == TrainingMode.PRESERVE:
         yield
         return
     modes = [(m, m.training) for m in model.modules()]
-    model.eval()
+    model.train(training == TrainingMode.TRAINING)
     try:
         yield
     finally:

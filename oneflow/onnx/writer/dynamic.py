@@ -12,8 +12,8 @@ from oneflow.graph.graph import Graph
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.nn.module import Module
 from oneflow.onnx.errors import OnnxExportError
-from oneflow.onnx.export.sizes import Differs, Size, merge
-from oneflow.onnx.export.tracing import Symbol, Traced, arguments_of, example, traced
+from oneflow.onnx.writer.sizes import Differs, Size, merge
+from oneflow.onnx.writer.tracing import Symbol, Traced, arguments_of, example, traced
 from oneflow.tensor.tensor import Tensor
 
 Axes = Mapping[int, Mapping[int, str]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from oneflow.core.dtype import bool_, float32, float64, int32, int64, uint8
-from oneflow.onnx.export.builder import Builder, Call, wide
-from oneflow.onnx.export.elementwise import places
-from oneflow.onnx.export.table import writes
+from oneflow.onnx.writer.builder import Builder, Call, wide
+from oneflow.onnx.writer.elementwise import places
+from oneflow.onnx.writer.table import writes
 
 _KINDS = {
     "reduce_sum": "ReduceSum",

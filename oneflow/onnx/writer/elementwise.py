@@ -8,10 +8,10 @@ import numpy as np
 
 from oneflow.core.dtype import DType, bool_, float32, int64
 from oneflow.core.op import find_op
-from oneflow.onnx.export.builder import Builder, Call, onnx_dtype
-from oneflow.onnx.export.expressions import write_formula
-from oneflow.onnx.export.sizes import Size, is_dynamic
-from oneflow.onnx.export.table import Row, writes
+from oneflow.onnx.writer.builder import Builder, Call, onnx_dtype
+from oneflow.onnx.writer.expressions import write_formula
+from oneflow.onnx.writer.sizes import Size, is_dynamic
+from oneflow.onnx.writer.table import Row, writes
 
 
 @writes("copy", "assign", "depend", "amp_white_identity", "amp_black_identity")

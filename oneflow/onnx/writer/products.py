@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from oneflow.core.dtype import DType, bool_, float32
 from oneflow.core.operand import Attrs
-from oneflow.onnx.export.builder import Builder, Call, wide
-from oneflow.onnx.export.elementwise import filled
-from oneflow.onnx.export.sizes import is_dynamic, product
-from oneflow.onnx.export.table import writes
+from oneflow.onnx.writer.builder import Builder, Call, wide
+from oneflow.onnx.writer.elementwise import filled
+from oneflow.onnx.writer.sizes import is_dynamic, product
+from oneflow.onnx.writer.table import writes
 from oneflow.ops.conv import Sizes
 
 

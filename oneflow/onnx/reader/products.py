@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.onnx.load.step import Array, Step, constant, flow, layer, runs
+from oneflow.onnx.reader.step import Array, Step, constant, flow, layer, runs
 from oneflow.ops.pool import roi_align
 from oneflow.tensor.tensor import Tensor
 

@@ -37,8 +37,8 @@ from oneflow.core.expression import (
 )
 from oneflow.core.op import Op, operand_names
 from oneflow.kernels.expressions.numpy_form import UFUNCS
-from oneflow.onnx.export.builder import Builder, Call, wide
-from oneflow.onnx.export.sizes import Size, product
+from oneflow.onnx.writer.builder import Builder, Call, wide
+from oneflow.onnx.writer.sizes import Size, product
 
 Writer = Callable[..., str]
 """A function of (builder, dtype of the result, *names of arguments) to the name of the result."""

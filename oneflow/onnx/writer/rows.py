@@ -1,6 +1,6 @@
 """All rows: importing this fills the table."""
 
-from oneflow.onnx.export import (  # noqa: F401
+from oneflow.onnx.writer import (  # noqa: F401
     elementwise,
     gathers,
     norms,
@@ -10,6 +10,6 @@ from oneflow.onnx.export import (  # noqa: F401
     reductions,
     shapes,
 )
-from oneflow.onnx.export.table import ROWS, write_call
+from oneflow.onnx.writer.table import ROWS, write_call
 
 __all__ = ["ROWS", "write_call"]

@@ -137,9 +137,15 @@ class Mode:
     """Called with a tensor before its values are read by the program, in a mode that may refuse
     that."""
 
-    def before_writing(self) -> None:
+    def before_writing(self, array: object = None) -> None:
         """Called before the values of a tensor are overwritten in its memory: waits for calls that
-        may still read or write them, in a mode that runs calls later."""
+        may still read or write them, in a mode that runs calls later. array: this memory; None:
+        that of any tensor."""
+
+    def to_copy(self, x: Tensor) -> Any:
+        """Return the memory of a tensor, of which the caller only copies values. Other calls may
+        still read it."""
+        return x._array
 
     check_backward: Callable[[], None] | None = None
     """Called before a backward pass adds to `.grad`, in a mode that may refuse that."""

@@ -45,7 +45,7 @@ def _write(x: Tensor, values: Array | Tensor | float) -> Tensor:
             if isinstance(values, Tensor):
                 return x.copy_(values)
             return x.fill_(values.item() if isinstance(values, np.ndarray) else values)
-    current_mode().before_writing()
+    current_mode().before_writing(x._array)
     if x._array.size and x._device.type != META:
         x._array[...] = values
     x._version[0] += 1

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from oneflow.core.device import Device
-from oneflow.core.dispatch import current_mode
+from oneflow.core.dispatch import Mode, current_mode
 from oneflow.core.dtype import DType, dtype_of, int64
 from oneflow.core.errors import ArgumentError, CallError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array
 from oneflow.tensor import on_ranks
 from oneflow.tensor.devices import array_on, check_has_values, to_host
 from oneflow.tensor.tape import nothing_saved, record_call
@@ -32,16 +33,34 @@ def to_numpy(
     """
     if dtype is not None:
         return to_numpy(x).astype(dtype, copy=False)
+    mode = current_mode()
+    x = _with_values(x, mode)
+    array = x._array
+    mode.before_writing(array)  # the caller may write to it
+    return _as_numpy(array, x)
+
+
+def values_of(x: Tensor) -> np.ndarray[Any, Any]:
+    """The values as an array that the caller copies from and leaves as it is. Waits for nobody but
+    the call that makes them, where calls run later.
+    """
+    mode = current_mode()
+    x = _with_values(x, mode)
+    return _as_numpy(mode.to_copy(x), x)
+
+
+def _with_values(x: Tensor, mode: Mode) -> Tensor:
+    """`x`, whole. Raises an error if it has no values."""
     needs_data(x, "numpy()")
     check_has_values(x._device.type, x.meta)
-    mode = current_mode()
     if mode.check_read is not None:
         mode.check_read(x)
-    if x._placement is not None:
-        x = on_ranks.gather(x)
-    mode.before_writing()  # the caller may write to the array
-    array = to_host(x._array)
-    return array.astype(np.float32) if x.meta.dtype.name == "bfloat16" else array
+    return x if x._placement is None else on_ranks.gather(x)
+
+
+def _as_numpy(array: Array, x: Tensor) -> np.ndarray[Any, Any]:
+    found = to_host(array)
+    return found.astype(np.float32) if x.meta.dtype.name == "bfloat16" else found
 
 
 def move(x: Tensor, device: Device, non_blocking: bool = False) -> Tensor:

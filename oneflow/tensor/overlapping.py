@@ -7,8 +7,10 @@ give, which waits and fills the slot again. So all code that touches a tensor's 
 must, without knowing of workers, and tensors that no worker has to do with cost nothing.
 
 Memory may also be reached through another tensor over it. Views share the calls to wait for with
-their base; what overwrites waits for all calls of all workers; random and creating ops, global
-tensors and other devices run in the caller's thread as they always do.
+their base. An op that overwrites waits for all calls of all workers; whoever gets the memory as an
+array (`numpy()`) for those that use it; `item`, `tolist` and their kin, which only copy, for the
+call that makes it. Random and creating ops, backward passes, global tensors and other devices run
+in the caller's thread as they always do.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ from oneflow.tensor.grad_mode import state
 from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, extra, raw
 from oneflow.tensor.views import view_of
-from oneflow.tensor.workers import Call, Worker, finish, is_settled, queueing, settle
+from oneflow.tensor.workers import (
+    Call,
+    Worker,
+    finish,
+    finish_with,
+    is_settled,
+    queueing,
+    settle,
+)
 
 _class: Any = Tensor
 _slot: Any = vars(Tensor)["_array"]
@@ -48,6 +58,11 @@ class Later:
 
     def __init__(self, array: Array, made: Call | None, used: dict[Worker, Call]) -> None:
         self.array, self.made, self.used = array, made, used
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no call has to do with the memory any more."""
+        return all([call.is_finished for call in list(self.used.values())])
 
     def wait(self) -> list[Call]:
         """Wait for the calls, and return those that were waited for. Raises the error of the one
@@ -83,8 +98,19 @@ class Overlapping(Eager):
         settle()
         Eager.write(self, x, new)
 
-    def before_writing(self) -> None:
-        finish()
+    def before_writing(self, array: object = None) -> None:
+        if isinstance(array, np.ndarray):
+            finish_with(array)
+        else:
+            finish()
+
+    def to_copy(self, x: Tensor) -> Any:
+        found = x._extra.later if x._extra is not None else None
+        if found is None:
+            return x._array
+        if found.made is not None:
+            found.made.wait()
+        return x._array if found.is_free else found.array
 
     def store(self, x: Tensor, new: Tensor) -> None:
         settle()
@@ -147,8 +173,8 @@ def _queue(worker: Worker, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attr
     with queueing:
         given = [_later(x) for x in inputs]
         after = [x.made for x in given if x.made is not None]
-        kernel = _kernel(call, arrays, [x.array for x in given])
-        queued = Call(worker, kernel, after, where)
+        read = [x.array for x in given]
+        queued = Call(worker, _kernel(call, arrays, read), after, where, (*read, *arrays))
         worker.queue(queued)
         for x in inputs:
             _mark(x, queued)

@@ -445,12 +445,12 @@ class Tensor(TableMethods):
             )
         if self.value is not None:
             needs_data(self, "item()")
-        return self.numpy().item()
+        return _values_of(self).item()
 
     def tolist(self) -> Any:
         if self.value is not None:
             needs_data(self, "tolist()")
-        return self.numpy().tolist()
+        return _values_of(self).tolist()
 
     def __bool__(self) -> bool:
         if self.meta.numel != 1:
@@ -675,6 +675,12 @@ _VALUES = {
 }
 """The user's words for a call that wants values, and what to write instead, by function."""
 _OPERATORS = {"getitem": "x[...]", "setitem": "x[...] = y"}
+
+
+def _values_of(x: Tensor) -> Any:
+    from oneflow.tensor.convert import values_of  # it needs this module
+
+    return values_of(x)
 
 
 def needs_data(x: Tensor, what: str, instead: str = READ_OUTSIDE) -> None:

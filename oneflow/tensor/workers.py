@@ -5,8 +5,8 @@ So only the order needs care, and it follows from two rules:
 
     made    a call waits for the calls that fill its inputs; all of them were queued before it, on
             this worker or another, so the earliest call that is not finished can always run
-    used    whoever wants to see or to overwrite an array waits for the call that fills it and for
-            those that read it
+    used    whoever wants to overwrite an array waits for the call that fills it and for those that
+            read it; whoever only copies numbers of it, for the first
 
 A call that fails leaves its error: calls that read its outputs fail with it, and so does whoever
 wants to see them. An error that nobody met that way is raised where somebody waits for all calls.
@@ -21,9 +21,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from oneflow.core.errors import OneFlowError
 from oneflow.core.location import locate
 from oneflow.core.log import get_logger
+from oneflow.kernels.array import Array
 from oneflow.kernels.quiet import run_quietly
 
 MOST_QUEUED = 1000
@@ -50,12 +53,18 @@ class Call:
     """One call of a kernel, in the queue of a worker.
 
     after: the calls that fill its inputs.  where: the user's line that it comes from.
+    arrays: those that it reads or fills.
     """
 
-    __slots__ = ("_after", "_function", "_where", "failure", "number", "worker")
+    __slots__ = ("_after", "_function", "_where", "arrays", "failure", "number", "worker")
 
     def __init__(
-        self, worker: Worker, function: Callable[[], object], after: Sequence[Call], where: str
+        self,
+        worker: Worker,
+        function: Callable[[], object],
+        after: Sequence[Call],
+        where: str,
+        arrays: Sequence[Array] = (),
     ) -> None:
         self.worker = worker
         self.number = 0
@@ -63,6 +72,16 @@ class Call:
         self._function: Callable[[], object] | None = function
         self._after: Sequence[Call] = after
         self._where = where
+        self.arrays = arrays
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has run."""
+        return self.worker.has_finished(self.number)
+
+    def uses(self, array: Array) -> bool:
+        """Whether it may read or fill memory of `array`."""
+        return any([np.may_share_memory(array, one) for one in self.arrays])
 
     def run(self) -> None:
         """Compute it, in the worker's thread; what it needed is let go."""
@@ -111,12 +130,17 @@ class Worker:
         self._has_calls, self._has_finished = threading.Condition(lock), threading.Condition(lock)
         self._calls: deque[Call | None] = deque()
         self._thread: threading.Thread | None = None
+        self._running: Call | None = None
         self._finished = self.queued
 
     @property
     def is_idle(self) -> bool:
         """Whether all its calls are finished."""
         return self._finished == self.queued
+
+    def has_finished(self, number: int) -> bool:
+        """Whether the first `number` calls are finished."""
+        return self._finished >= number
 
     def make_room(self) -> None:
         """Wait until fewer than MOST_QUEUED calls are unfinished."""
@@ -140,6 +164,15 @@ class Worker:
             while self._finished < number:
                 self._has_finished.wait()
 
+    def wait_with(self, array: Array) -> None:
+        """Wait until the calls that use the memory of `array` are finished."""
+        with self._has_calls:
+            left = [call for call in (self._running, *self._calls) if call is not None]
+        for call in reversed(left):
+            if call.uses(array):
+                self.wait_for(call.number)
+                return
+
     def close(self) -> None:
         """End the thread once it has run what is queued."""
         with self._has_calls:
@@ -152,12 +185,14 @@ class Worker:
             with self._has_calls:
                 while not self._calls:
                     self._has_calls.wait()
-                call = self._calls.popleft()
+                call = self._running = self._calls.popleft()
             if call is None:
                 return
             call.run()
+            call.arrays = ()
             del call
             with self._has_finished:
+                self._running = None
                 self._finished += 1
                 self._has_finished.notify_all()
 
@@ -177,6 +212,12 @@ def finish() -> None:
     """Wait for all calls of all workers; errors stay where they are."""
     for worker in _all_workers():
         worker.wait_for(worker.queued)
+
+
+def finish_with(array: Array) -> None:
+    """Wait for the calls of all workers that use the memory of an array."""
+    for worker in _all_workers():
+        worker.wait_with(array)
 
 
 def settle() -> None:

@@ -153,6 +153,51 @@ def test_writes_wait_for_queued_readers() -> None:
     assert x.tolist() == [4.0, 4.0, 4.0]
 
 
+READS: dict[str, Callable[[Any], Any]] = {
+    "item": lambda x: x.item(),
+    "float": float,
+    "int": int,
+    "bool": bool,
+    "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: x.numpy().item(),
+    "array": lambda x: np.asarray(x).item(),
+    "repr": lambda x: 6 if repr(x) == "tensor(6., dtype=oneflow.float32)" else repr(x),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reading_waits_for_no_other_worker(read: Callable[[Any], Any]) -> None:
+    one, two = flow.asyncs.Thread(), flow.asyncs.Thread()
+    x = flow.tensor([1.0, 2.0, 3.0])
+    with flow.asyncs.thread(one):
+        total = x.sum()
+    with held(two):
+        with flow.asyncs.thread(two):
+            other = x * 2.0
+        assert read(total) in (6, True)
+        assert is_pending(other) and not two._worker.is_idle
+    assert other.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_copies_do_not_wait_for_readers_but_arrays_do() -> None:
+    worker = flow.asyncs.Thread()
+    x = flow.tensor([1.0, 2.0])
+    alias = x.detach()[:1]
+    with held(worker):
+        with flow.asyncs.thread(worker):
+            y = alias + 1.0
+        assert x.tolist() == [1.0, 2.0] and alias.item() == 1.0
+        arrays: list[Any] = []
+        reader = threading.Thread(target=lambda: arrays.append(x.numpy()))
+        reader.start()
+        free = flow.zeros(2).numpy()  # memory of its own
+        free[0] = 7.0
+        assert reader.is_alive() and not arrays
+    reader.join()
+    arrays[0][0] = 5.0
+    assert y.tolist() == [2.0] and x.tolist() == [5.0, 2.0]
+
+
 def test_workers_feed_each_other() -> None:
     a, b = flow.asyncs.Thread(), flow.asyncs.Thread()
     x = y = flow.ones(2, dtype=flow.int64)

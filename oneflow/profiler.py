@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from oneflow.core.dispatch import Mode, current_mode, swap_mode
 from oneflow.core.machine_peak import measured_peak
@@ -30,6 +30,9 @@ from oneflow.nn.timing import Call, Recording, Timing
 from oneflow.services.kernel_sums import SHOWN, KernelSums
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.grad_mode import run_inside
+
+if TYPE_CHECKING:
+    from oneflow.nn.memory_timing import Memory
 
 __all__ = [
     "Event",
@@ -77,6 +80,8 @@ class Event:
     cpu_time_total, self_cpu_time_total: in us, of all `count` times, with the ops inside of it and
     without them.  start: of the first, in us.  module, line: of the first, too.  nbytes, flops: of
     all times; see the page on the runtime.
+    cpu_memory_usage, self_cpu_memory_usage: bytes allocated less bytes freed, with the ops inside
+    of it and without them, under `profile_memory=True`.
     """
 
     name: str
@@ -92,6 +97,8 @@ class Event:
     nbytes: int = 0
     flops: int = 0
     input_dtypes: tuple[str, ...] = ()
+    cpu_memory_usage: int = 0
+    self_cpu_memory_usage: int = 0
 
     @property
     def cpu_time(self) -> float:
@@ -125,6 +132,8 @@ class Events(list[Event]):
             found[key].self_cpu_time_total += e.self_cpu_time_total
             found[key].nbytes += e.nbytes
             found[key].flops += e.flops
+            found[key].cpu_memory_usage += e.cpu_memory_usage
+            found[key].self_cpu_memory_usage += e.self_cpu_memory_usage
         return Events(found.values())
 
     def total_average(self) -> Event:
@@ -138,10 +147,16 @@ class Events(list[Event]):
         rows: Iterable[Event] = self
         if sort_by is not None:
             rows = sorted(self, key=lambda e: -float(getattr(e, sort_by)))
-        lines = [f"{'name':<40} {'count':>8} {'cpu total us':>14} {'cpu mean us':>12}  shapes"]
+        has_memory = any(e.self_cpu_memory_usage for e in self)
+        memory = f" {'cpu mem':>12} {'self cpu mem':>12}" if has_memory else ""
+        numbers = f"{'count':>8} {'cpu total us':>14} {'cpu mean us':>12}{memory}"
+        lines = [f"{'name':<40} {numbers}  shapes"]
         for e in list(rows)[:row_limit]:
             shapes = "" if e.input_shapes is None else str(list(map(list, e.input_shapes)))
             numbers = f"{e.count:>8} {e.cpu_time_total:>14.1f} {e.cpu_time:>12.1f}"
+            if has_memory:
+                sizes = e.cpu_memory_usage, e.self_cpu_memory_usage
+                numbers += "".join(f" {_size(nbytes):>12}" for nbytes in sizes)
             lines.append(f"{e.name[:40]:<40} {numbers}  {shapes}".rstrip())
         return "\n".join(lines)
 
@@ -155,6 +170,14 @@ class Events(list[Event]):
         data = json.dumps(_chrome(self)).encode()
         path = Path(path)
         write_whole(path, gzip.compress(data, 1) if path.suffix == ".gz" else data)
+
+
+def _size(nbytes: int) -> str:
+    """A number of bytes as PyTorch shows it."""
+    for unit, name in ((1 << 30, "Gb"), (1 << 20, "Mb"), (1 << 10, "Kb")):
+        if abs(nbytes) >= unit:
+            return f"{nbytes / unit:.2f} {name}"
+    return f"{nbytes} b"
 
 
 def _chrome(events: Events) -> dict[str, Any]:
@@ -240,6 +263,7 @@ class profile:
     schedule: the action in each step, of which `step` tells the end; see `profiler.schedule`.
     Without one all is recorded.
     on_trace_ready: called with the profiler at the end of each window that was recorded.
+    profile_memory: count the bytes that ops allocate and free (oneflow/nn/memory_timing.py).
     Modules, lines, bytes and operations are always noted. The other parameters are accepted and
     change nothing.
     """
@@ -267,6 +291,8 @@ class profile:
         self._action = ProfilerAction.NONE
         self._recording = Recording()
         self._timing: Timing | None = None
+        self._memory: Memory | None = None
+        self._profile_memory = profile_memory
         self._before: Mode | None = None
         self._step_start = 0
 
@@ -316,14 +342,24 @@ class profile:
             before = ProfilerAction.NONE
         if before is ProfilerAction.NONE and action is not ProfilerAction.NONE:
             self._recording = Recording()
-            self._timing = Timing(current_mode(), self._recording)
+            self._timing = self._new_timing()
             self._before = swap_mode(self._timing)
             _open.append(self._recording)
         self._step_start = time.perf_counter_ns()
 
+    def _new_timing(self) -> Timing:
+        if not self._profile_memory:
+            return Timing(current_mode(), self._recording)
+        from oneflow.nn.memory_timing import Memory, MemoryTiming
+
+        self._memory = Memory()
+        return MemoryTiming(current_mode(), self._recording, self._memory)
+
     def _end_window(self, is_ready: bool) -> None:
         """Stop timing. is_ready: the recording is wanted."""
         if self._timing is not None:
+            if self._memory is not None:
+                self._memory.close()
             swap_mode(self._before)
             _open.remove(self._recording)
             self._timing = None
@@ -339,6 +375,11 @@ class profile:
     def events(self) -> Events:
         """The events so far of the window that is recorded, or was last."""
         found = [self._event(call, True) for call in self._recording.calls()]
+        if self._memory is not None:
+            for number, (own, whole) in self._memory.by_call.items():
+                found[number].self_cpu_memory_usage = own
+                found[number].cpu_memory_usage = whole
+            found += [_freed(at, nbytes) for at, nbytes in self._memory.outside]
         found += [self._event(call, False) for call in self._recording.blocks]
         return Events(sorted(found, key=lambda e: (e.start, -e.cpu_time_total)))
 
@@ -390,6 +431,13 @@ class profile:
     def export_chrome_trace(self, path: str | Path) -> None:
         """Write the events as a file that TensorBoard, Chrome and Perfetto show."""
         self.events().export_chrome_trace(path)
+
+
+def _freed(at: int, nbytes: int) -> Event:
+    """The event of bytes that were freed between calls, under PyTorch's name for it."""
+    event = Event("[memory]", 1, 0.0, at / 1000, is_op=False)
+    event.cpu_memory_usage = event.self_cpu_memory_usage = nbytes
+    return event
 
 
 def _block(name: str, start: int, took: int) -> Call:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from oneflow.actors.job import Job
@@ -16,6 +17,7 @@ from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
 from oneflow.core.graph_text import print_node
 from oneflow.core.job_config import DEFAULT, BindOptions, Cluster, JobConfig
 from oneflow.core.plan import Plan, plan_digest
+from oneflow.core.stage_log import note
 from oneflow.distributed.world import world
 from oneflow.scheduler.compiler.observe import Observer
 from oneflow.scheduler.compiler.pipeline import run_passes
@@ -41,12 +43,17 @@ def compile_and_bind(
     A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by
     the scheduler, after all ranks have agreed that they traced the same.
     """
+    start = perf_counter()
     if len(graph.rank_ids) == 1:  # every rank that calls it compiles the same
         plan, digest = compile_alone(graph, config), ""
     else:
         data = compile_together(graph, config)
         plan, digest = Plan.from_bytes(data), plan_digest(data)
-    return bind_plan(plan, digest, config, arrays(plan), device_index)
+    compiled = perf_counter()
+    note(config.name, "compile", compiled - start)
+    job = bind_plan(plan, digest, config, arrays(plan), device_index)
+    note(config.name, "bind", perf_counter() - compiled)
+    return job
 
 
 def bind_plan(

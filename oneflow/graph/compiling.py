@@ -17,10 +17,12 @@ from oneflow.core.config import current_config
 from oneflow.core.device import META
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import LogicalGraph, Value
+from oneflow.core.stage_log import recording
 from oneflow.distributed.world import world
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.choosing import trace_chosen
+from oneflow.graph.compile_log import write
 from oneflow.graph.debugging import prints
 from oneflow.graph.describe import describe, describe_module, input_names, passes_done
 from oneflow.graph.draws import GraphRandomness
@@ -29,6 +31,7 @@ from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.memory_limit import costs_in, report_of
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.plans import Modes
+from oneflow.graph.recomputed_tensors import recomputed_lines
 from oneflow.graph.sources import Sources
 from oneflow.graph.trace import Trace
 from oneflow.graph.tracing import Build
@@ -115,6 +118,7 @@ def trace_graph(
             f"graph {spec.name} has nothing to run: build() takes no tensor and reads none"
         )
     seconds = perf_counter() - start
+    spec.compile_log.note("trace", seconds)
     spec.debugging.say(0, f"traced {len(trace.graph)} nodes in {seconds:.3f} s; compiling")
     modes = modes_of(spec, trace.called.values(), trace.variables.values())
     return Built(given, trace, outputs, modes)
@@ -141,7 +145,9 @@ def compile_built(spec: GraphSpec, built: Built) -> Compiled:
     """Compiles what was traced, and binds it."""
     start = perf_counter()
     text = str(built.trace.graph) if spec.debugging.v_level >= 2 else ""  # compiling edits it
-    compiled = _compile(spec, built.trace, built)
+    with recording(spec.name, spec.compile_log.record):
+        compiled = _compile(spec, built.trace, built)
+    spec.compile_log.time_first_run(compiled.job)
     compiled.modes.settle()
     spec.plans.keep(compiled)
     _say_compiled(spec, compiled.job, perf_counter() - start, text)
@@ -149,6 +155,7 @@ def compile_built(spec: GraphSpec, built: Built) -> Compiled:
         spec.debugging.say(
             0, f"{cost.module} is computed again: {cost.saved_nbytes} bytes are not kept"
         )
+    _say_tensors(spec, compiled)
     _say_memory(spec, compiled)
     return compiled
 
@@ -236,11 +243,21 @@ def _say_compiled(spec: GraphSpec, job: Job, seconds: float, text: str) -> None:
             spec.debugging.print(describe_module(spec, path, module, with_ops=level >= 2))
 
 
+def _say_tensors(spec: GraphSpec, compiled: Compiled) -> None:
+    """The tensors that checkpointing does not keep, and those that it keeps, from level 1 on."""
+    if compiled.recomputed and (spec.debugging.is_heard(1) or current_config().debug):
+        for line in recomputed_lines(compiled.job.bound.plan, spec.job_config()):
+            spec.debugging.say(1, line)
+            write(line)
+
+
 def _say_memory(spec: GraphSpec, compiled: Compiled) -> None:
     """The memory analysis, from level 3 of debugging on, or on every rank if GLOG_v asks for it."""
     if current_config().tells_memory or spec.debugging.is_heard(3):
         report = report_of(spec, compiled)
         spec.debugging.print(f"{report}\n{report.table()}")
+    if current_config().debug:
+        write(str(report_of(spec, compiled)))
 
 
 def say_recordings(spec: GraphSpec, recordings: Recordings) -> None:

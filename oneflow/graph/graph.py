@@ -28,6 +28,7 @@ from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
 from oneflow.graph.arguments import key_of
+from oneflow.graph.compile_log import CompileLog
 from oneflow.graph.compiling import (
     Compiled,
     compile_built,
@@ -433,6 +434,13 @@ class Graph:
         and temporary, `plot(path)` draws them. Once compiled.
         """
         return report_of(self._spec, self._compiled("memory_report"))
+
+    def compile_log(self) -> CompileLog:
+        """The stages of tracing, compiling and binding so far, and the first run: seconds, and the
+        memory of the process after each. `str()` of it is a table. "compile" is all passes
+        together, or reading the plan that was compiled before.
+        """
+        return self._spec.compile_log
 
     def explain(self) -> Explanation:
         """Say how the graph lies, why, and what the three next best layouts would cost: estimated

@@ -160,28 +160,28 @@ def costs_in(plan: Plan, config: JobConfig) -> tuple[Recomputed, ...]:
     """Savings and costs of the modules that a plan computes again, on each of their ranks; savings
     of all micro-batches that a stage has under way.
     """
-    again = [n for n in plan.graph if n.phase == AGAIN and not _only_moves(n)]
+    again = [n for n in plan.graph if n.phase == AGAIN and not only_moves(n)]
     if not again:
         return ()
     made = {n.outputs[0].id: n for n in plan.graph if n.outputs}
     parts = defaultdict[tuple[str, int, tuple[int, ...]], list[Node]](list)
     for node in again:
-        module = _repeated(node, made, config.recomputed)
+        module = repeated_module(node, made, config.recomputed)
         parts[module, node.stage, node.placement.rank_ids].append(node)
     phases, found = Phases(plan, config), []
     for (module, stage, ranks), nodes in sorted(parts.items(), key=_by_module(config)):
-        nbytes = sum(local_nbytes(value) for value in _read_outside(nodes))
+        nbytes = sum(local_nbytes(value) for value in read_outside(nodes))
         seconds = plan.graph.num_pieces * sum(compute_seconds(n, _layout) for n in nodes)
         saved = nbytes * phases.pieces_kept(stage)
         found.append(Recomputed(module, saved, seconds, nbytes, stage, ranks))
     return tuple(found)
 
 
-def _only_moves(node: Node) -> bool:
+def only_moves(node: Node) -> bool:
     return node.is_structural or node.op == "depend"
 
 
-def _repeated(node: Node, made: dict[int, Node], recomputed: Sequence[str]) -> str:
+def repeated_module(node: Node, made: dict[int, Node], recomputed: Sequence[str]) -> str:
     """The module for whose sake a node is computed again: the outermost one that is, or of one that
     repeats what was computed again already, one further inside.
     """
@@ -197,7 +197,7 @@ def _by_module(config: JobConfig) -> Callable[[tuple[tuple[str, int, Any], Any]]
     return lambda item: (config.recomputed.index(item[0][0]), *item[0][1:])
 
 
-def _read_outside(nodes: list[Node]) -> Iterable[Value]:
+def read_outside(nodes: list[Node]) -> Iterable[Value]:
     """The values, in memory of their own, that others read than these nodes."""
     ids = {node.id for node in nodes}
     values = (v for node in nodes for v in node.outputs)

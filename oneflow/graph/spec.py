@@ -12,6 +12,7 @@ from oneflow.core.errors import GraphError
 from oneflow.core.job_config import JobConfig
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
+from oneflow.graph.compile_log import CompileLog
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.debugging import Debugging
 from oneflow.graph.optimizer import GraphOptimizer, GraphScaler
@@ -63,6 +64,9 @@ class GraphSpec:
     recomputed: set[int] = field(default_factory=set)
     choice: Choice | None = None
     variables: VariableState = field(default_factory=VariableState)
+
+    def __post_init__(self) -> None:
+        self.compile_log = CompileLog(self.name, self.debugging)
 
     @property
     def is_compiled(self) -> bool:

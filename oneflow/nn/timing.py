@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from oneflow.nn.module import Module
 
 Types = Sequence[TensorType]
+FACTS = 9
+"""Facts that are noted of a call."""
 
 
 class Call(NamedTuple):
@@ -73,7 +75,7 @@ class Recording:
 
     def calls(self) -> Iterator[Call]:
         """Yield the calls so far."""
-        columns = (iter(self.noted),) * 9
+        columns = (iter(self.noted),) * FACTS
         for name, start, end, inside, op, types, outs, attrs, place in zip(*columns, strict=True):
             took = end - start
             yield Call(name, start, took, took - inside, op, types, outs, attrs, *place)
@@ -196,7 +198,7 @@ class Timing(ModeAbove):
         try:
             with self.inner.backward_pass():
                 below = current_mode()
-                with use_mode(self if below is self else Timing(below, r)):
+                with use_mode(self if below is self else self.over(below)):
                     yield
         finally:
             r.maker = before
@@ -210,5 +212,9 @@ class Timing(ModeAbove):
             r.noted += (call.op.name, start, end, 0, *kind, place)
         r.nested += times[-1] - times[0]
 
+    def over(self, inner: Mode) -> Timing:
+        """Return the like of this over another mode."""
+        return Timing(inner, self.recording)
+
     def afresh(self) -> Timing:
-        return Timing(self.inner.afresh(), self.recording)
+        return self.over(self.inner.afresh())

@@ -13,6 +13,7 @@ from oneflow.core.config import current_config
 from oneflow.core.errors import ConfigError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.metrics import METRICS
+from oneflow.core.stage_log import note
 from oneflow.scheduler.compiler.verify import verify
 
 if TYPE_CHECKING:
@@ -74,15 +75,16 @@ class Observer:
     def observe(self, name: str, made: LogicalGraph | Plan, done: int, total: int) -> None:
         """Observe the graph or plan after pass `name`, the `done`-th of `total`."""
         graph = made if isinstance(made, LogicalGraph) else made.graph
-        self._count(name, len(graph))
+        self._count(name, graph.name, len(graph))
         self._dump(name, graph.name, made, done)
         if self.check:
             verify(made, after=name)
         if self.progress is not None:
             self.progress(name, done, total)
 
-    def _count(self, name: str, num_nodes: int) -> None:
+    def _count(self, name: str, graph_name: str, num_nodes: int) -> None:
         seconds = time.perf_counter() - self._started
+        note(graph_name, name, seconds)
         self.times.append(PassTime(name, seconds, num_nodes))
         METRICS.scheduler.passes[name].observe(seconds)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from oneflow.core.dispatch import Mode, current_mode, swap_mode
 from oneflow.core.machine_peak import measured_peak
@@ -26,13 +26,11 @@ from oneflow.core.no_effect import without_effect
 from oneflow.core.whole_files import write_whole
 from oneflow.distributed.world import world
 from oneflow.kernels.work import Work, work_of
+from oneflow.nn.memory_timing import Memory, MemoryTiming
 from oneflow.nn.timing import Call, Recording, Timing
 from oneflow.services.kernel_sums import SHOWN, KernelSums
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.grad_mode import run_inside
-
-if TYPE_CHECKING:
-    from oneflow.nn.memory_timing import Memory
 
 __all__ = [
     "Event",
@@ -350,8 +348,6 @@ class profile:
     def _new_timing(self) -> Timing:
         if not self._profile_memory:
             return Timing(current_mode(), self._recording)
-        from oneflow.nn.memory_timing import Memory, MemoryTiming
-
         self._memory = Memory()
         return MemoryTiming(current_mode(), self._recording, self._memory)
 

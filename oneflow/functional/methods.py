@@ -43,7 +43,7 @@ from oneflow.kernels.hardware import address_of, hardware_class, hardware_for
 from oneflow.ops import unary
 from oneflow.tensor import on_ranks
 from oneflow.tensor.alike import Place, layout_of
-from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
+from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy, values_of
 from oneflow.tensor.formats import memory_format
 from oneflow.tensor.grad_mode import is_grad_enabled, no_grad
 from oneflow.tensor.inplace import check_writable, in_place, overwrite
@@ -135,6 +135,7 @@ COMPLETING: dict[str, Callable[..., Any]] = {
     "__new__": _construct,
     "backward": _backward,
     "numpy": to_numpy,
+    "_read_values": values_of,
     "__repr__": tensor_text,
     "__deepcopy__": deep_copy,
     "__reduce_ex__": reduce_tensor,

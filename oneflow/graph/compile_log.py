@@ -1,4 +1,4 @@
-"""What compiling a graph took: `debug(0)` prints it, ONEFLOW_DEBUG_MODE=1 writes it to a file."""
+"""The time and memory of compiling: `debug(0)` prints them, ONEFLOW_DEBUG_MODE=1 writes a file."""
 
 from __future__ import annotations
 

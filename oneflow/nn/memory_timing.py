@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
 from oneflow.kernels.array import Array
 from oneflow.nn.timing import FACTS, Recording, Timing
 from oneflow.tensor.tensor import Tensor
@@ -108,11 +111,18 @@ class MemoryTiming(Timing):
         memory.end(len(self.recording.noted) // FACTS - 1)
         return out
 
-    def create(self, *args: Any) -> Any:
+    def create(
+        self,
+        op: type[Op],
+        attrs: Attrs,
+        device: Device | None,
+        placement: Placement | None,
+        nd_sbp: NdSbp | None,
+    ) -> Any:
         memory = self._memory
         memory.begin()
         try:
-            out = super().create(*args)
+            out = super().create(op, attrs, device, placement, nd_sbp)
         except BaseException:
             memory.abort()
             raise

@@ -170,6 +170,7 @@ class Tensor(TableMethods):
             inputs: Tensors | None = None,
         ) -> None: ...
         def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]: ...
+        def _read_values(self) -> np.ndarray[Any, Any]: ...
         def __repr__(self) -> str: ...
         def __deepcopy__(self, memo: dict[int, Any]) -> Tensor: ...
         def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]: ...
@@ -445,12 +446,12 @@ class Tensor(TableMethods):
             )
         if self.value is not None:
             needs_data(self, "item()")
-        return _values_of(self).item()
+        return self._read_values().item()
 
     def tolist(self) -> Any:
         if self.value is not None:
             needs_data(self, "tolist()")
-        return _values_of(self).tolist()
+        return self._read_values().tolist()
 
     def __bool__(self) -> bool:
         if self.meta.numel != 1:
@@ -675,12 +676,6 @@ _VALUES = {
 }
 """The user's words for a call that wants values, and what to write instead, by function."""
 _OPERATORS = {"getitem": "x[...]", "setitem": "x[...] = y"}
-
-
-def _values_of(x: Tensor) -> Any:
-    from oneflow.tensor.convert import values_of  # it needs this module
-
-    return values_of(x)
 
 
 def needs_data(x: Tensor, what: str, instead: str = READ_OUTSIDE) -> None:

@@ -28,40 +28,56 @@ def _recurrent(b: Builder, call: Call) -> tuple[str, ...]:
     return _layer(b, call)
 
 
-def _turned(b: Builder, x: str, mode: str, hidden: int, axis: int) -> str:
-    """A tensor of all gates with these in ONNX's order."""
+def _turned(b: Builder, x: str, mode: str, hidden: int) -> str:
+    """A tensor of all gates, one after another along dim 0, with these in ONNX's order."""
     order = _ORDERS.get(mode)
     if order is None:
         return x
     taken = np.concatenate([np.arange(hidden) + hidden * g for g in order])
-    return b("Gather", x, b.constant(taken), axis=axis)
+    return b("Gather", x, b.constant(taken), axis=0)
 
 
 def _layer(b: Builder, call: Call) -> tuple[str, ...]:
-    """x is the input's share in the gates already, so the input's weight is the identity."""
+    """A layer by its operator, which takes in the product before that gave the input's share."""
     mode, reverse = call.attrs["mode"], call.attrs["reverse"]
-    (x, h, weight, *rest), dtype = call.inputs, call.types[0].dtype
+    (_, h, weight, *rest), dtype = call.inputs, call.types[0].dtype
     hidden, columns = call.types[1].shape[1], call.types[0].shape[-1]
-    order = _ORDERS.get(mode, (0,))
-    taken = np.concatenate([np.arange(hidden) + hidden * g for g in order])
-    eye = b.constant(np.eye(columns, dtype=dtype.np)[taken][None])
-    recurrence = b.unsqueeze(_turned(b, weight, mode, hidden, 0), [0])
-    bias = ""
-    if mode == "GRU" and rest:
-        own = b.unsqueeze(_turned(b, rest[0], mode, hidden, 0), [0])
-        none = b.constant(np.zeros((1, columns), dtype.np))
-        bias = b("Concat", none, own, axis=1)
+    x, given, share = _product(b, call)
+    recurrence = b.unsqueeze(_turned(b, weight, mode, hidden), [0])
+    bias, own = share, rest[0] if mode == "GRU" and rest else ""
+    if bias or own:
+        zero = b.constant(np.zeros(columns, dtype.np))
+        both = [_turned(b, part, mode, hidden) if part else zero for part in (bias, own)]
+        bias = b.unsqueeze(b("Concat", *both, axis=0), [0])
     first = [b.unsqueeze(h, [0])]
     if mode == "LSTM":
         first.append(b.unsqueeze(rest[0], [0]))
     made = b.many(
-        _OPERATORS[mode], 3 if mode == "LSTM" else 2, x, eye, recurrence, bias, "", *first,
+        _OPERATORS[mode], 3 if mode == "LSTM" else 2, x,
+        b.unsqueeze(_turned(b, given, mode, hidden), [0]), recurrence, bias, "", *first,
         hidden_size=hidden, direction="reverse" if reverse else "forward",
         activations=["Relu"] if mode == "RNN_RELU" else None,
         linear_before_reset=1 if mode == "GRU" else None,
     )  # fmt: skip
     outs = [b.squeeze(made[0], [1]), *(b.squeeze(m, [0]) for m in made[1:])]
     return (*outs, *[""] * (len(call.results) - len(outs)))
+
+
+def _product(b: Builder, call: Call) -> tuple[str, str, str]:
+    """(x, weight, bias) of the product that is the layer's input; without one its weight is the
+    identity.
+    """
+    node = call.values[0].node if call.values else None
+    is_product = node is not None and (
+        node.op == "linear"
+        or (node.op == "matmul" and node.attrs["transpose_b"] and not node.attrs["transpose_a"])
+    )
+    ndims = [value.type.ndim for value in node.inputs[:2]] if node is not None else []
+    if node is None or not is_product or ndims != [3, 2]:
+        eye = b.constant(np.eye(call.types[0].shape[-1], dtype=call.types[0].dtype.np))
+        return call.inputs[0], eye, ""
+    x, weight, *bias = (b.names[value.id] for value in node.inputs)
+    return x, weight, bias[0] if bias else ""
 
 
 def _steps(b: Builder, call: Call) -> tuple[str, ...]:

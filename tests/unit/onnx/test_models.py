@@ -150,6 +150,13 @@ def test_model_agrees_with_onnxruntime(name: str) -> None:
     assert_same(make(), flow.randn(*shape))
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layer_is_one_operator_with_its_own_weights(kind: str) -> None:
+    made = assert_same(Recurrent(kind), flow.randn(6, 3, 5))
+    written = [node.op_type for node in made.graph.node]
+    assert kind in written and "MatMul" not in written
+
+
 @pytest.mark.parametrize("name", ["bottleneck", "inverted", "shuffle", "windows", "GRU"])
 def test_batch_may_have_any_size(name: str) -> None:
     make, shape = MODELS[name]

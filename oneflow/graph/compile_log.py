@@ -61,13 +61,15 @@ class CompileLog:
 
 def write(text: str) -> None:
     """Append lines to this rank's file, under ONEFLOW_DEBUG_MODE=1:
-    `log/local_rank_<N>/<host>/oneflow.INFO`, or in the folder that GLOG_log_dir names instead.
+    `log/local_rank_<N>/<host>/oneflow.INFO`, or in the folder that GLOG_log_dir names, as the
+    launcher does, instead of the first two.
     """
     config = current_config()
     if not config.debug:
         return
-    logs = os.environ.get("GLOG_log_dir", "log")  # noqa: SIM112 - glog's own spelling
-    folder = Path(logs, f"local_rank_{config.local_rank}", socket.gethostname())
+    own = f"log/local_rank_{config.local_rank}"
+    logs = os.environ.get("GLOG_log_dir") or own  # noqa: SIM112 - glog's own spelling
+    folder = Path(logs, socket.gethostname())
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / FILE, "a") as file:
         file.write(f"{text}\n")

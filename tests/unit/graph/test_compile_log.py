@@ -35,9 +35,10 @@ class Training(nn.Graph):
 @pytest.fixture
 def debug_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     before = current_config()
-    monkeypatch.setenv("GLOG_log_dir", str(tmp_path))
+    monkeypatch.delenv("GLOG_log_dir", raising=False)
+    monkeypatch.chdir(tmp_path)
     set_config(replace(before, debug=True))
-    yield tmp_path / "local_rank_0" / socket.gethostname() / "oneflow.INFO"
+    yield tmp_path / "log" / "local_rank_0" / socket.gethostname() / "oneflow.INFO"
     set_config(before)
 
 
@@ -66,6 +67,15 @@ def test_each_stage_is_a_line_on_the_terminal_and_in_the_file(
     assert any("registers" in line for line in written)  # the memory report
     table = str(graph.compile_log()).splitlines()
     assert [row.split()[0] for row in table[1:]] == names
+
+
+def test_the_folder_of_the_launcher_is_taken(
+    debug_mode: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLOG_log_dir", str(tmp_path / "mine"))
+    Training()(flow.ones(16, 64))
+    assert (tmp_path / "mine" / socket.gethostname() / "oneflow.INFO").exists()
+    assert not debug_mode.exists()
 
 
 def test_nothing_is_said_that_nobody_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

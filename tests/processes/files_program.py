@@ -332,7 +332,7 @@ def wrong(folder: Path, new: Any, last: int) -> None:
     refuses(DesyncError, f"rank {last} saves to", lambda: flow.save(new, own))
     odd = {**new, "more": new["x"]} if last == RANK else new
     refuses(DesyncError, "other global tensors", lambda: flow.save(odd, folder / "good"))
-    odd = {**new, "odd": object()} if last == RANK else new
+    odd = {**new, "odd": iter(())} if last == RANK else new
     refuses(CheckpointError, f"rank {last} failed", lambda: flow.save(odd, folder / "good"))
     refuses(CheckpointError, "['odd']", lambda: flow.save(odd, folder / "good", 0))
     (folder / "plain").write_text("x") if RANK == 0 else None

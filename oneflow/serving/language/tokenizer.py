@@ -48,7 +48,7 @@ class Tokenizer:
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes that a token stands for, which may be a part of a character."""
-        word = self._fast.id_to_token(token)
+        word: str | None = self._fast.id_to_token(token)
         if word is None:
             return b""
         if token in self._special:

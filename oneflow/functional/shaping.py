@@ -110,11 +110,12 @@ def unflatten(
     """
     if sizes is not None and shape is not None:
         raise CallError("unflatten() got its sizes more than once, also as shape")
-    if sizes is None and shape is None:
+    sizes = shape if sizes is None else sizes
+    if sizes is None:
         raise CallError("unflatten() needs the sizes into which it takes a dim apart")
     at = one_dim(dim, input.ndim, "unflatten")
     whole = input.meta.shape
-    wanted = list(sizes or shape or ())
+    wanted = list(sizes)
     if -1 in wanted:
         rest = math.prod(s for s in wanted if s != -1)
         wanted[wanted.index(-1)] = whole[at] // rest if rest else 0

@@ -6,7 +6,6 @@ general ones, which are written against its array module, do not serve. docs/DEV
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -22,7 +21,7 @@ Host = np.ndarray[Any, Any]
 ENTRY_POINTS = "oneflow.devices"
 
 
-class Hardware(ABC):
+class Hardware:
     """One device of this process. Subclasses implement a kind of device.
 
     A subclass must define `array_class`, `count`, `use`, `from_host` and `to_host`.
@@ -51,9 +50,9 @@ class Hardware(ABC):
         self.number = device_number(self.kind, index, self.count())
 
     @classmethod
-    @abstractmethod
     def count(cls) -> int:
         """Return the number of devices of this kind on this host; 0 where there are none."""
+        raise NotImplementedError
 
     @classmethod
     def number_of(cls, array: Array) -> int:
@@ -74,11 +73,10 @@ class Hardware(ABC):
     @classmethod
     def load_kernels(cls) -> None:
         """Import the modules that register kernels for this kind."""
-        return
 
-    @abstractmethod
     def use(self) -> ArrayModule:
         """Make this the current device of the calling thread. Return its array module."""
+        raise NotImplementedError
 
     @property
     def xp(self) -> ArrayModule:
@@ -90,21 +88,20 @@ class Hardware(ABC):
         copied: Host = array.copy()
         return copied
 
-    @abstractmethod
     def from_host(self, array: Host, non_blocking: bool = False) -> Array:
         """Copy a NumPy array to this device.
 
         non_blocking: The copy may still be under way at return; `array` then stays unchanged.
         """
+        raise NotImplementedError
 
     @classmethod
-    @abstractmethod
     def to_host(cls, array: Array) -> Host:
         """Copy an array of this kind to a NumPy array; wait for its values."""
+        raise NotImplementedError
 
     def synchronize(self) -> None:
         """Wait for all launched kernels; here: kernels have finished when they return."""
-        return
 
     def memory(self) -> tuple[int, int]:
         """Return the free and total bytes of the device; (0, 0) if it does not tell."""

@@ -164,6 +164,7 @@ PATHS: dict[str, str] = {
     "framework.dtype": "tensor.layout core.dtype .",
     "framework.env_util": "env",
     "framework.generator": "functional.random_state",
+    "framework.infer_compiler": "infer_compiler",
     "framework.tensor": "tensor.tensor .",
     "framework.tensor_str": "tensor.printing",
     "framework.type_tensor": ".",

@@ -84,3 +84,16 @@ def test_digits_learn_from_another_folder(python: Path, tmp_path: Path) -> None:
 def test_command_line_is_installed(python: Path, tmp_path: Path) -> None:
     printed = run(python.parent / "oneflow", "--version", cwd=tmp_path)
     assert printed.startswith("oneflow-actors")
+
+
+def test_pytorch_finds_the_backend_by_its_name(python: Path, tmp_path: Path) -> None:
+    probe = "from importlib.util import find_spec; print(find_spec('torch') is None)"
+    if run(python, "-c", probe, cwd=tmp_path).strip() == "True":
+        pytest.skip("this environment has no PyTorch")
+    program = (
+        "import torch\n"
+        "model = torch.nn.Linear(3, 2)\n"
+        "compiled = torch.compile(model, backend='oneflow')\n"
+        "print(torch.allclose(compiled(torch.ones(4, 3)), model(torch.ones(4, 3))))\n"
+    )
+    assert run(python, "-W", "ignore", "-c", program, cwd=tmp_path).strip() == "True"

@@ -106,6 +106,7 @@ framework.distribute                          split
 framework.dtype                               float32
 framework.env_util                            get_rank
 framework.generator                           Generator
+framework.infer_compiler                      compile_from_torch
 framework.tensor                              Tensor
 framework.tensor_str                          set_printoptions
 framework.type_tensor                         FloatTensor

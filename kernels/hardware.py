@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.device import add_device_type, add_finder, device_number, device_types
 from oneflow.core.errors import DeviceError, InternalError
+from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule, aligned_buffer, data_address
+
+if TYPE_CHECKING:
+    from oneflow.kernels.registry import Kernel
 
 Host = np.ndarray[Any, Any]
 ENTRY_POINTS = "oneflow.devices"
@@ -73,6 +77,14 @@ class Hardware:
     @classmethod
     def load_kernels(cls) -> None:
         """Import the modules that register kernels for this kind."""
+
+    @classmethod
+    def kernel_of(cls, name: str, types: tuple[TensorType, ...], numel: int) -> Kernel | None:
+        """Return the kernel of op `name` that goes before all registered ones; None: there is none.
+
+        numel: Elements of the largest array.
+        """
+        return None
 
     def use(self) -> ArrayModule:
         """Make this the current device of the calling thread. Return its array module."""
@@ -171,7 +183,10 @@ class Cpu(Hardware):
 
 
 _kinds: dict[str, type[Hardware]] = {"cpu": Cpu}
-_BUILT_IN = {"cuda": ("oneflow.kernels.cuda_hardware", "Cuda")}
+_BUILT_IN = {
+    "cuda": ("oneflow.kernels.cuda_hardware", "Cuda"),
+    "cpu+remat": ("oneflow.kernels.remat_hardware", "RematCpu"),
+}
 """Modules and classes of kinds that are loaded when they are first asked for."""
 
 

@@ -212,6 +212,10 @@ def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) ->
     Raises DeviceError if a registered kind has none and does not go by the host.
     """
     _load_for(name, device)
+    if device not in ("cpu", "cuda"):
+        own = hardware_class(device).kernel_of(name, types, numel)
+        if own is not None:
+            return own
     dtype = types[0].dtype.name if types else ""
     for candidate in _kernels_for(name, device):
         if numel >= candidate.min_elements and (not candidate.dtypes or dtype in candidate.dtypes):

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 from oneflow.core.config import current_config
 from oneflow.core.errors import DeviceError
 
-_types = ["cpu", "cuda"]
+REMAT, GPU_REMAT = "cpu+remat", "cuda+remat"
+_types = ["cpu", "cuda", REMAT]
 _finders: list[Callable[[str], None]] = []
 META = "meta"
 FOREIGN = ("hpu", "ipu", "mlu", "mps", "mtia", "musa", "npu", "privateuseone", "xla", "xpu")
@@ -21,7 +22,7 @@ FOREIGN = ("hpu", "ipu", "mlu", "mps", "mtia", "musa", "npu", "privateuseone", "
 
 def device_types() -> tuple[str, ...]:
     """Return the kinds of devices that tensors can be on, built-in kinds first."""
-    return tuple(_types)
+    return tuple([kind for kind in _types if kind != REMAT])
 
 
 def add_device_type(name: str) -> None:
@@ -46,8 +47,8 @@ def is_device_type(name: str) -> bool:
 
 
 def is_device_name(name: str) -> bool:
-    """Return whether `name` is a kind of device that a Device may have."""
-    return name in _types or name == META or name in FOREIGN or is_device_type(name)
+    """Return whether a text names a kind of device, also one that Device or an op refuses."""
+    return name in (*_types, META, *FOREIGN, GPU_REMAT) or is_device_type(name)
 
 
 def device_number(kind: str, index: int, count: int) -> int:
@@ -98,9 +99,15 @@ class Device:
         text = str(type)
         name, _, number = text.partition(":")
         is_number = number.isascii() and number.isdecimal() and len(number) < 10
+        if name == GPU_REMAT:
+            raise DeviceError(
+                "there is no cuda+remat: memory of a GPU is not dropped and computed again; use "
+                "cpu+remat, or flow.utils.checkpoint on cuda (docs/REMAT.md)"
+            )
         if not is_device_name(name) or (number and not is_number):
             raise DeviceError(
-                f"Expected one of {', '.join(_types)} device type at start of device string: {text}"
+                f"Expected one of {', '.join(device_types())} device type "
+                f"at start of device string: {text}"
             )
         self.type = name
         self.index = (
@@ -109,7 +116,8 @@ class Device:
 
     @property
     def rematable(self) -> bool:
-        return False
+        """Whether results on this device may be dropped and computed again (`flow.remat`)."""
+        return self.type == REMAT
 
     def __enter__(self) -> Device:
         _chosen.devices = (*_chosen.devices, self)
@@ -134,18 +142,18 @@ class Device:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Device) or self.type != other.type:
             return False
-        return self.type == "cpu" or self.index == other.index
+        return self.type in ("cpu", REMAT) or self.index == other.index
 
     def __hash__(self) -> int:
-        return hash((self.type, 0 if self.type == "cpu" else self.index))
+        return hash((self.type, 0 if self.type in ("cpu", REMAT) else self.index))
 
 
 def require_kind(kind: str) -> None:
     """Raise DeviceError for a kind of device without an implementation."""
     if kind in FOREIGN and not is_device_type(kind):
         raise DeviceError(
-            f"no tensor can be on {kind}: use {' or '.join(_types)} (a package may bring {kind}: "
-            "docs/DEVICES.md)"
+            f"no tensor can be on {kind}: use {' or '.join(device_types())} "
+            f"(a package may bring {kind}: docs/DEVICES.md)"
         )
 
 

@@ -202,6 +202,11 @@ class Optimizer:
                 "one differs"
             )
         known = {id(p) for g in self.param_groups for p in g.parameters}
+        everyone = [p for g in (*self.param_groups, group) for p in g.parameters]
+        if len({p._device.rematable for p in everyone if isinstance(p, Tensor)}) > 1:
+            raise ValueError(
+                "an optimizer takes either all of its parameters on cpu+remat or none of them"
+            )
         for param in group.parameters:
             if not isinstance(param, Tensor):
                 raise TypeError(

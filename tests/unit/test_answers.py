@@ -32,8 +32,6 @@ SETTINGS = [
     lambda: flow.backends.cudnn.set_reserved_mem_mbytes(100),
     lambda: flow.backends.cudnn.enable_conv_heuristic_search_algo(True),
     lambda: flow.backends.cudnn.enable_fused_normalization_add_relu(True),
-    lambda: flow.remat.set_budget("500MB"),
-    lambda: flow.remat.set_small_pieces_optimization(True),
     lambda: flow.multiprocessing.set_sharing_strategy("file_system"),
 ]
 

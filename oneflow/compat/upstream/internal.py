@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-from oneflow import comm, cuda, sysconfig
+from oneflow import comm, cuda, remat, sysconfig
 from oneflow import profiler as _profiler
 from oneflow.core.dispatch import is_traced
 from oneflow.core.errors import OneFlowError
@@ -26,6 +26,7 @@ __all__ = [
     "flags",
     "lazy_mode",
     "profiler",
+    "remat",
 ]
 
 

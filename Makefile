@@ -57,7 +57,7 @@ gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes
 EMULATED ?= build/emulated
 gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GPU): values, never speed; five minutes at first
 	test -x $(EMULATED)/bin/python || $(PYTHON) -m venv $(EMULATED)
-	$(EMULATED)/bin/python -m pip install -q -e '.[test]'
+	$(EMULATED)/bin/python -m pip install -q 'torch==2.13.0' -e '.[test]'
 	tests/cuda_emulation/build.sh $(EMULATED)
 	tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu -n 2 -rs
 	EMU_DEVICES=2 tests/cuda_emulation/run.sh $(EMULATED) python -m pytest -m gpu tests/gpu/test_gpu_ranks.py tests/gpu/test_two_gpus.py -rs

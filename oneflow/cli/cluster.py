@@ -14,7 +14,7 @@ from oneflow.cli.group import Verbs, choose_group
 from oneflow.cli.keys import DATA_ROOTS, given, limit_options
 from oneflow.cli.output import FORMATS, fields, output_option, show_json, table
 from oneflow.cli.types import DURATION, PAIR
-from oneflow.cluster.quantities import show_time
+from oneflow.services.quantities import show_time
 
 if TYPE_CHECKING:
     from oneflow.cluster.client import Cluster

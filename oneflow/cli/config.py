@@ -9,7 +9,7 @@ import click
 
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import output_option, show_json, table
-from oneflow.cluster.quantities import exact_duration, show_size
+from oneflow.services.quantities import exact_duration, show_size
 
 if TYPE_CHECKING:
     from oneflow.cluster.settings import Key

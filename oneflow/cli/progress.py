@@ -11,9 +11,9 @@ from typing import Any
 
 from oneflow.cli.output import say
 from oneflow.cluster.job import Job
-from oneflow.cluster.quantities import show_duration
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.services.quantities import show_duration
 
 LINE_S = 30.0
 BAR_S = 0.5

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from oneflow.cli.output import fields, table
-from oneflow.cluster.quantities import show_duration, show_time
 from oneflow.scheduler.jobs.causes import log_path, logs_folder
 from oneflow.scheduler.jobs.records import JobRecord, JobState
+from oneflow.services.quantities import show_duration, show_time
 
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb

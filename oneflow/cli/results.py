@@ -11,8 +11,8 @@ import click
 from oneflow.cli.output import say, show_json
 from oneflow.cli.progress import shown_values
 from oneflow.cluster.job import Job, MetricPoint
-from oneflow.cluster.quantities import show_time
 from oneflow.launcher.logs import escape
+from oneflow.services.quantities import show_time
 
 
 def show_metrics(job: Job, follow: bool, how: str) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oneflow.cluster.quantities import parse_duration, parse_size
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.config import FALSE_WORDS, TRUE_WORDS, current_config, split_address
 from oneflow.core.control_channel import socket_path
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import check_unwritten
+from oneflow.services.quantities import parse_duration, parse_size
 
 SYSTEM_FILE = Path("/etc/oneflow/config.toml")
 MAX_DAEMONS = 256

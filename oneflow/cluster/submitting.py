@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection
-from oneflow.cluster.quantities import parse_duration
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ConfigError, JobSpecError
@@ -22,6 +21,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import MAX_NAME_CHARS, check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto, spec_to_proto
+from oneflow.services.quantities import parse_duration
 
 if TYPE_CHECKING:
     from oneflow.graph.graph import Graph

@@ -28,7 +28,6 @@ from oneflow.actors.tcp import Mirrors, make_mirrors
 from oneflow.cli.main import cli
 from oneflow.cli.records import job_details, job_table
 from oneflow.cluster.connection import Connection
-from oneflow.cluster.quantities import show_duration, show_time
 from oneflow.cluster.settings import load_settings
 from oneflow.cluster.toml import read_toml
 from oneflow.core.config import Config, split_address
@@ -60,6 +59,7 @@ from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.specs import record_from_proto
 from oneflow.scheduler.server import SchedulerServer
 from oneflow.services.failpoints import parse
+from oneflow.services.quantities import show_duration, show_time
 from tests.support.proving import proven
 from tests.support.waiting import CALL_S
 

@@ -31,12 +31,12 @@ from oneflow.cli.types import RANKS
 from oneflow.cluster.connection import StoreTroubleError
 from oneflow.cluster.job import Job, RankWaits
 from oneflow.cluster.logs import LogBlock
-from oneflow.cluster.quantities import show_time
 from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
+from oneflow.services.quantities import show_time
 
 
 @pytest.fixture(autouse=True)

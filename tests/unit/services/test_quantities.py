@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from oneflow.cluster.quantities import (
+from oneflow.core.errors import ConfigError
+from oneflow.services.quantities import (
     parse_duration,
     parse_moment,
     parse_size,
     show_duration,
     show_size,
 )
-from oneflow.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

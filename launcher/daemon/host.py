@@ -49,6 +49,7 @@ from oneflow.launcher.daemon.inspecting import Inspector
 from oneflow.launcher.daemon.programs import Place
 from oneflow.launcher.daemon.rank import Rank
 from oneflow.launcher.daemon.requests import Requests
+from oneflow.launcher.daemon.retired import RetiredJobs
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.watchdog import Watchdog
 from oneflow.launcher.processes import reap
@@ -93,6 +94,7 @@ class Host:
         self._requests = Requests(
             settings, self._running_writers, self._running_rank, self.attachment
         )
+        self._retired = RetiredJobs(settings.jobs_dir, settings.removed_dir)
         self._inspector = Inspector(settings, self._running_rank, self.attachment)
         self.on_ready: Callable[[], object] = lambda: None  # it may be given work
 
@@ -304,9 +306,9 @@ class Host:
             case "inspect":
                 self._spawn(self._inspector.inspect(message.inspect))
             case "forget":
-                if parse_folder_name(message.forget) is None:
-                    raise ProtocolError(f"no job has a folder {message.forget[:80]!r}")
-                self._spawn(asyncio.to_thread(self._forget, message.forget))
+                self._spawn(asyncio.to_thread(self._forget, _folder(message.forget), False))
+            case "retire":
+                self._spawn(asyncio.to_thread(self._forget, _folder(message.retire), True))
             case "welcome":
                 log.info("attached to %s as %s", self.settings.scheduler, self.settings.id)
                 if not self.mind.is_leaving:
@@ -320,9 +322,12 @@ class Host:
             case _:
                 DAEMON.message_rejected("unknown")
 
-    def _forget(self, folder: str) -> None:
-        """Checked: it becomes part of a path."""
-        if not any(key.folder == folder for key in self._ranks):
+    def _forget(self, folder: str, is_retired: bool) -> None:
+        if any(key.folder == folder for key in self._ranks):
+            return
+        if is_retired:
+            self._retired.retire(folder)
+        else:
             shutil.rmtree(self.settings.jobs_dir / folder, ignore_errors=True)
 
     def _running_rank(self, key: AttemptKey) -> Rank | None:
@@ -372,6 +377,8 @@ class Host:
         if self._rank is not None:
             self._rank.look()
         self._step(Ticked())
+        if self._retired.is_due():
+            self._spawn(asyncio.to_thread(self._retired.sweep))
         if self._unkillable:
             self._unkillable = [pid for pid in self._unkillable if os.path.exists(f"/proc/{pid}")]
             if not self._unkillable:
@@ -383,6 +390,13 @@ class Host:
         states["running"] = int(phase is Phase.RUNNING)
         states["stopping"] = int(phase is Phase.STOPPING)
         states["unkillable"] = len(self._unkillable)
+
+
+def _folder(name: str) -> str:
+    """Return the name of a job's folder, which becomes part of a path. Raises ProtocolError."""
+    if parse_folder_name(name) is None:
+        raise ProtocolError(f"no job has a folder {name[:80]!r}")
+    return name
 
 
 def kept_jobs(folder: Path) -> list[str]:

@@ -102,6 +102,11 @@ class DaemonSettings:
         return self.state_dir / "jobs"
 
     @property
+    def removed_dir(self) -> Path:
+        """Return the folder in which those of retired jobs are kept for a day."""
+        return self.state_dir / "removed"
+
+    @property
     def id(self) -> str:
         return f"{self.node_name}/{self.device}"
 

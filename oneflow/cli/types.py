@@ -14,7 +14,7 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new version
 
 
 class Quantity(Kind):
-    """Numbers read by a parser of oneflow/cluster/quantities.py; what is read already stays."""
+    """Numbers read by a parser of oneflow/services/quantities.py; what is read already stays."""
 
     def __init__(self, name: str, parser: str) -> None:
         self.name, self._parser = name, parser
@@ -22,7 +22,7 @@ class Quantity(Kind):
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from oneflow.cluster import quantities
+        from oneflow.services import quantities
 
         try:
             parse: Callable[[str], float] = getattr(quantities, self._parser)

@@ -27,6 +27,7 @@ from oneflow.scheduler.jobs.events import (
     Rejected,
     Remove,
     Save,
+    SaveClock,
     SaveDrain,
     SaveEpoch,
     Submitted,
@@ -323,8 +324,8 @@ def _compacted(changes: Sequence[Change]) -> list[Change]:
                 removed[job_id] = number
             case Save(record=record):
                 last[record.id] = number
-            case SaveEpoch():
-                last[SaveEpoch] = number
+            case SaveEpoch() | SaveClock():
+                last[type(change)] = number
             case SaveDrain(daemon=daemon):
                 last[SaveDrain, daemon] = number
     keep = set(removed.values()) | {

@@ -94,7 +94,9 @@ class State:
         self.metrics.recovering(loaded.jobs)
         self.lines = Lines()
         performer = Performer(self.lines, settings)
-        table = Table(loaded.jobs, loaded.epoch, settings.table, loaded.removed, loaded.drained)
+        table = Table(
+            loaded.jobs, loaded.epoch, settings.table, loaded.removed, loaded.drained, loaded.wall
+        )
         wrote = self.metrics.writes[()].observe
         self.driver = Driver(table, database, performer.perform, wrote)
         self.blobs = Blobs(folder / "blobs", settings.limits, self._wanted_files)

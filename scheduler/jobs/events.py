@@ -172,6 +172,13 @@ class SaveEpoch:
 
 
 @dataclass(frozen=True)
+class SaveClock:
+    """Make durable which time it is believed to be, in seconds since the epoch."""
+
+    wall: float
+
+
+@dataclass(frozen=True)
 class SaveDrain:
     """Make durable which incarnation of a daemon is drained. 0: none."""
 
@@ -231,5 +238,14 @@ class Rejected:
 Told = TellPrepare | Tell
 
 Action = (
-    Save | Remove | SaveEpoch | SaveDrain | TellWelcome | TellFenced | TellPrepare | Tell | Rejected
+    Save
+    | Remove
+    | SaveEpoch
+    | SaveClock
+    | SaveDrain
+    | TellWelcome
+    | TellFenced
+    | TellPrepare
+    | Tell
+    | Rejected
 )

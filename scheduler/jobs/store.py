@@ -21,7 +21,14 @@ from typing import TypeAlias
 import msgspec
 
 from oneflow.core.errors import ConfigError, StoreError
-from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveDrain, SaveEpoch
+from oneflow.scheduler.jobs.events import (
+    CurvePoint,
+    Remove,
+    Save,
+    SaveClock,
+    SaveDrain,
+    SaveEpoch,
+)
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.services.failpoints import failpoint
@@ -71,11 +78,15 @@ SCHEMA = (
     DROP TABLE undrained;
     CREATE TABLE drained (daemon TEXT PRIMARY KEY, incarnation TEXT NOT NULL)
     """,
+    """
+    CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), wall REAL NOT NULL);
+    INSERT INTO clock VALUES (1, 0.0)
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
 Places: TypeAlias = tuple[Assignment, ...]
-Change = Save | Remove | SaveEpoch | SaveDrain
+Change = Save | Remove | SaveEpoch | SaveClock | SaveDrain
 
 
 @dataclass(frozen=True)
@@ -96,13 +107,15 @@ class Loaded:
     """Everything that a scheduler reads from the store at its start.
 
     jobs: in the order they came. epoch: the last one taken. removed: ids and lives of jobs that
-    were forgotten, the last MAX_REMOVED of them. drained: see fleet.py.
+    were forgotten, the last MAX_REMOVED of them. drained: see fleet.py. wall: the time that it was
+    believed to be, in seconds since the epoch; 0: not known.
     """
 
     jobs: tuple[JobRecord, ...]
     epoch: int
     removed: tuple[tuple[str, int], ...] = ()
     drained: tuple[tuple[str, int], ...] = ()
+    wall: float = 0.0
 
 
 class SqliteStore:
@@ -234,6 +247,7 @@ class SqliteStore:
                 int(epoch[0]),
                 tuple((job_id, int(life)) for job_id, life in removed),
                 tuple((daemon, int(incarnation)) for daemon, incarnation in drained),
+                float(run("SELECT max(wall) FROM clock").fetchone()[0] or 0.0),
             )
 
     def _decode(self, job_id: str, body: bytes) -> JobRecord:
@@ -253,6 +267,8 @@ class SqliteStore:
                         _remove(run, job_id, life)
                     case SaveEpoch(epoch=epoch):
                         run("UPDATE epochs SET last = max(last, ?)", (epoch,))
+                    case SaveClock(wall=wall):
+                        run("UPDATE clock SET wall = ?", (wall,))
                     case SaveDrain(daemon=daemon, incarnation=incarnation):
                         run("DELETE FROM drained WHERE daemon = ?", (daemon,))
                         if incarnation:  # as text: it has 64 bits, SQLite's numbers 63

@@ -40,6 +40,7 @@ from oneflow.scheduler.jobs.events import (
     Rejected,
     RemoveAsked,
     RestartAsked,
+    SaveClock,
     Submitted,
     TellFenced,
     Ticked,
@@ -50,11 +51,12 @@ from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
 from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.reports import Reports
-from oneflow.scheduler.jobs.retention import overdue
+from oneflow.scheduler.jobs.retention import WallClock, overdue
 from oneflow.scheduler.jobs.settings import Settings
 
 LOOK_S = 0.1
 RETIRE_S = 10.0  # so often old jobs are looked for
+SAVE_CLOCK_S = 600.0  # so often the believed time is made durable
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 _GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
@@ -63,7 +65,8 @@ class Table:
     """The job table: all that the scheduler knows and decides, as one pure state machine.
 
     records: all jobs of the store, in the order they came. epoch: the last one taken. removed: ids
-    of the last jobs that were forgotten, and their lives. drained: see Fleet.
+    of the last jobs that were forgotten, and their lives. drained: see Fleet. wall: the time that
+    it was believed to be when the store was written last; 0: not known.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Table:
         settings: Settings | None = None,
         removed: Iterable[tuple[str, int]] = (),
         drained: Iterable[tuple[str, int]] = (),
+        wall: float = 0.0,
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
@@ -85,6 +89,9 @@ class Table:
         self._looked_at = 0.0
         self._wall_offset = 0.0
         self._retire_at = 0.0
+        jobs = self._desk.jobs.values()
+        known = wall or max((max(j.submitted_at, j.finished_at) for j in jobs), default=0.0)
+        self._clock, self._clock_saved = WallClock(known), wall
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -252,7 +259,7 @@ class Table:
         life = self._desk.jobs[job_id].life
         self._desk.forget(job_id, why)
         for daemon in self._fleet.daemons:  # earlier attempts may have run anywhere
-            self._fleet.tell(daemon, pb.SchedulerMessage(forget=folder_name(job_id, life)))
+            self._fleet.tell(daemon, _removal(folder_name(job_id, life), bool(why)))
 
     def _check_node(self, event: DrainAsked | UndrainAsked, num_daemons: int) -> None:
         if event.node and not num_daemons:
@@ -299,7 +306,7 @@ class Table:
         for name in hello.kept:  # removed while it was away
             job_id, life = parse_folder_name(name) or ("", 0)
             if life <= self._desk.removed.get(job_id, -1):
-                self._fleet.tell(daemon, pb.SchedulerMessage(forget=name))
+                self._fleet.tell(daemon, _removal(name, is_retired=True))
 
     def _fence(self, daemon: str, incarnation: int) -> None:
         """It runs what was given up: it may not go on with anything."""
@@ -356,7 +363,16 @@ class Table:
             self._look()
         if isinstance(event, Ticked) and self._desk.now >= self._retire_at:
             self._retire_at = self._desk.now + RETIRE_S
-            for job_id, why in overdue(self.jobs.values(), self.settings, self._desk.wall).items():
+            self._retire()
+
+    def _retire(self) -> None:
+        is_known = self._clock.look(self._desk.now, self._desk.wall)
+        wall = self._clock.believed
+        if abs(wall - self._clock_saved) >= SAVE_CLOCK_S:
+            self._clock_saved = wall
+            self._desk.tell(SaveClock(wall))
+        if is_known:
+            for job_id, why in overdue(self.jobs.values(), self.settings, wall).items():
                 self._forget(job_id, why)
 
     def _look(self) -> None:
@@ -382,6 +398,13 @@ class Table:
             if self._desk.jobs[job_id].pending != why:
                 self._desk.note(job_id, pending=why)
         self._desk.is_queue_stale = False
+
+
+def _removal(folder: str, is_retired: bool) -> pb.SchedulerMessage:
+    """Say that a job's folder is not wanted. is_retired: nobody asked for that, as far as known."""
+    if is_retired:
+        return pb.SchedulerMessage(retire=folder)
+    return pb.SchedulerMessage(forget=folder)
 
 
 def _taken(known: JobRecord, event: Submitted) -> str:

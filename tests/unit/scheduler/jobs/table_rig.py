@@ -57,6 +57,7 @@ class Rig:
             self.settings,
             options.get("removed", ()),
             options.get("drained", ()),
+            options.get("wall", 0.0),
         )
         self.history = History()
         self.now = options.get("now", 1000.0)

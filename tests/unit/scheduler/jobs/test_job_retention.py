@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.jobs.causes import log_path
-from oneflow.scheduler.jobs.events import CancelAsked, Remove, RemoveAsked, Tell, Ticked
+from oneflow.scheduler.jobs.events import (
+    CancelAsked,
+    Remove,
+    RemoveAsked,
+    SaveClock,
+    Tell,
+    Ticked,
+)
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.retention import MAX_REMOVED, overdue
 from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.store import SqliteStore
 
 from .table_rig import WALL, Rig
 
@@ -54,8 +63,10 @@ def test_the_table_forgets_them_at_the_daemons_too() -> None:
         rig.run(name)
         rig.exit(0, 0, job_id=name)
     rig.do(Ticked(WALL + 60), 60)
+    assert not rig.told(Remove), "removed on the first look"
+    rig.do(Ticked(WALL + 120), 60)
     assert [(a.job_id, bool(a.why)) for a in rig.told(Remove)] == [("j1", True)]
-    assert {(t.daemon, t.message.forget) for t in rig.told(Tell)} == {
+    assert {(t.daemon, t.message.retire) for t in rig.told(Tell)} == {
         ("n0/cpu:0", "j1"),
         ("n0/cpu:1", "j1"),
     }
@@ -68,13 +79,65 @@ def test_a_daemon_that_was_away_is_told_when_it_comes_back() -> None:
     rig.exit(0, 0)
     rig.do(RemoveAsked("j1"))
     rig.join("n1/cpu:0", kept=["j1", "another-clusters"])
-    assert rig.said("forget") == ["j1"]
+    assert rig.said("retire") == ["j1"]
     after = Rig(0, removed=[("j1", 0)])
     after.join("n1/cpu:0", kept=["j1"])
-    assert after.said("forget") == ["j1"]
+    assert after.said("retire") == ["j1"]
     after.submit("j1")  # another one of that name: its files must stay
     after.join("n2/cpu:0", kept=["j1", "j1~1", "j1~x"])
-    assert after.said("forget") == ["j1"]
+    assert after.said("retire") == ["j1"]
+
+
+def looks(rig: Rig, ahead_s: float, for_s: float, every_s: float = 300.0) -> list[str]:
+    """Let time pass with the wall clock ahead. Return the ids of jobs that are removed."""
+    found = []
+    for _ in range(round(for_s / every_s)):
+        actions = rig.do(Ticked(WALL + rig.now + every_s + ahead_s), every_s)
+        found += [a.job_id for a in actions if isinstance(a, Remove)]
+    return found
+
+
+@pytest.mark.parametrize("kept_wall", [0.0, WALL])
+def test_a_clock_that_is_ahead_at_the_start_is_not_believed_at_once(kept_wall: float) -> None:
+    settings = Settings(keep_s=30 * DAY)
+    rig = Rig(0, settings=settings, now=0.0, records=[ended("j1", DAY)], wall=kept_wall)
+    assert looks(rig, 100 * DAY, 3600 - 300) == []
+    assert looks(rig, 0.0, 2 * 3600) == []
+    assert list(rig.table.jobs) == ["j1"]
+
+
+def test_a_clock_that_keeps_to_its_jump_is_believed_after_an_hour() -> None:
+    """So does that of a scheduler that was away for long."""
+    rig = Rig(0, settings=Settings(keep_s=30 * DAY), now=0.0, records=[ended("j1", 1)], wall=WALL)
+    assert looks(rig, 100 * DAY, 3600) == []
+    assert looks(rig, 100 * DAY, 600) == ["j1"]
+
+
+def test_a_clock_that_jumps_to_and_fro_is_not_believed() -> None:
+    rig = Rig(0, settings=Settings(keep_s=30 * DAY), now=0.0, records=[ended("j1", 1)], wall=WALL)
+    for _ in range(4):
+        assert looks(rig, 100 * DAY, 1800) == []
+        assert looks(rig, 200 * DAY, 1800) == []
+        assert looks(rig, -DAY, 600) == []
+
+
+def test_the_believed_time_survives_the_scheduler(tmp_path: Path) -> None:
+    """Records that a wrong clock wrote make no difference to the next scheduler's belief."""
+    rig = Rig(0, now=0.0, wall=WALL)
+    saved = [a.wall for a in rig.do(Ticked(WALL + 1), 1) if isinstance(a, SaveClock)]
+    assert saved == []
+    saved = [a.wall for a in rig.do(Ticked(WALL + 1990), 2000) if isinstance(a, SaveClock)]
+    assert saved == [WALL + 1990]
+    store = SqliteStore(tmp_path / "cluster.db")
+    assert store.load().wall == 0.0
+    store.write([SaveClock(wall) for wall in saved])
+    store.close()
+    again = SqliteStore(tmp_path / "cluster.db")
+    assert again.load().wall == WALL + 1990
+    again.close()
+    false = ended("false", -100 * DAY)
+    rig = Rig(0, now=0.0, records=[ended("j1", DAY), false], wall=WALL + 1990)
+    assert looks(rig, 100 * DAY, 3000) == []
 
 
 def test_what_is_remembered_of_removed_jobs_is_bounded() -> None:

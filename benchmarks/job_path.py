@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = "ONEFLOW_BENCH_TOUCHED"  # where processes note what they touch
+FOLDER = "ONEFLOW_TEST_TOUCHED"  # where processes note what they touch
 MANY = 1_000_000  # steps: the job ends when it is told to
 SWITCH = "switch"  # a byte: the number of the round that is noted, 0: none
 

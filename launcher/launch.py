@@ -15,6 +15,7 @@ from pathlib import Path
 
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.processors import share_of_processors
+from oneflow.core.variables import unread
 from oneflow.launcher.flags import Settings, parse
 from oneflow.launcher.processes import become_subreaper
 from oneflow.launcher.report import config_line, final_line
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
         if settings.print_config:
-            print(settings.describe())
+            print("\n".join([settings.describe(), *unread(os.environ)]))
             return 0
         return run(settings)
     except OneFlowError as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from oneflow.core.errors import InternalError
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -69,10 +72,6 @@ def bootstrap_path() -> Path:
 
 def _package_folder() -> Path:
     """Return the folder of `oneflow` itself; this file may be reached through a link."""
-    import importlib.util
-
-    from oneflow.core.errors import InternalError
-
     spec = importlib.util.find_spec("oneflow")
     if spec is None or not spec.submodule_search_locations:
         raise InternalError("the package oneflow has no folder")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 from importlib import metadata
 
 from oneflow import __version__
 from oneflow.core.config import Config
+from oneflow.core.variables import unread
 
 DEPENDENCIES = ("numpy", "numba", "grpcio", "protobuf", "ml_dtypes", "safetensors")
 MISSING = "not installed"
@@ -22,7 +24,7 @@ def doctor() -> list[str]:
     lines += [f"{name} {_version(name)}" for name in (*DEPENDENCIES, *(installed or CUPY[:1]))]
     lines.append(f"host {socket.gethostname()} ({platform.platform()})")
     lines.append(f"rank {config.rank} of {config.world_size}, scheduler at {config.master_address}")
-    return lines + _devices()
+    return lines + _devices() + [f"environment: {clause}" for clause in unread(os.environ)]
 
 
 def _version(name: str) -> str:
@@ -46,8 +48,6 @@ def _products() -> list[str]:
 
 
 def _devices() -> list[str]:
-    import os
-
     from oneflow.tensor.layout import has_cuda
 
     lines = [f"cpu: {os.cpu_count()} cores", *_products()]

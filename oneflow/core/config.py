@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from oneflow.core.errors import ConfigError
@@ -27,9 +28,9 @@ PROXY_VARIABLES = (
     "ALL_PROXY",
 )
 MAX_SPIN_S = 0.01
-TRUE_WORDS = frozenset(("1", "true", "on", "yes"))
+TRUE_WORDS = frozenset(("1", "true", "on", "yes", "y"))
 LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")  # the first is the default
-FALSE_WORDS = frozenset(("0", "false", "off", "no", ""))
+FALSE_WORDS = frozenset(("0", "false", "off", "no", "n", ""))
 
 
 class ConfigWarning(UserWarning):
@@ -180,6 +181,20 @@ def current_config() -> Config:
     if _current is None:
         _current = Config.from_env()
     return _current
+
+
+@cache
+def warn_of_unread() -> None:
+    """Warn once about the variables named ONEFLOW_... that are set and that nothing reads.
+
+    On rank 0 only, and when the first op runs: launchers, daemons and the command line, which start
+    programs with the same variables, run none.
+    """
+    if current_config().rank == 0 and any(name.startswith("ONEFLOW_") for name in os.environ):
+        from oneflow.core.variables import unread  # few programs need the table
+
+        if clauses := unread(os.environ):
+            warnings.warn("; ".join(clauses), ConfigWarning, stacklevel=2)
 
 
 def set_config(config: Config | None) -> None:

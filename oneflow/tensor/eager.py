@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from oneflow.boxing.bound_op import BoundOp, bind
-from oneflow.core.config import current_config
+from oneflow.core.config import current_config, warn_of_unread
 from oneflow.core.device import META, Device, chosen_device, require_kind
 from oneflow.core.dispatch import Mode, set_default_mode
 from oneflow.core.errors import (
@@ -61,6 +61,7 @@ tensor or a gradient's program holds stays the one of its value when `_calls` is
 
 def prepare(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs, device: str) -> BoundOp:
     """Infers the types and binds the op to whole tensors. Raises what `op.infer` raises."""
+    warn_of_unread()
     require_kind(device)
     attrs = op.defaults | attrs
     out_types = tuple([_known.setdefault(t, t) for t in infer_types(op, types, attrs)])

@@ -135,7 +135,7 @@ class Client:
         words = [rig.address, str(rig.folder / "scheduler" / "token"), job_file, job_id, cell.phase]
         if cell.target == "client":
             argv = [*own_program("fault_matrix"), "--client", *words]
-            env = rig.env | {"ONEFLOW_RIG": "client"}
+            env = rig.env | {"ONEFLOW_TEST_RIG": "client"}
             self.process = subprocess.Popen(argv, env=env, cwd=ROOT)
         else:
             cluster = rig.client()

@@ -45,7 +45,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]  # from which programs of tests are run, as modules
 FAULTS = "tests.faults"
 DEVICES = ("cpu:0", "cpu:1")
-MARK = "ONEFLOW_RIG"
+MARK = "ONEFLOW_TEST_RIG"
 RANK_ENV = {
     "ONEFLOW_HEARTBEAT_SECONDS": "0.2",
     "ONEFLOW_SUSPECT_SECONDS": "0.8",

@@ -74,7 +74,7 @@ def BalancedRanges(total: int, part_size: int) -> list[tuple[int, int]]:
 
 def string_to_bool(env_str: str) -> bool:
     """Whether a word means yes."""
-    return env_str.lower() in TRUE_WORDS | {"y"}
+    return env_str.lower() in TRUE_WORDS
 
 
 def parse_boolean_from_env(env_var: str, defalut_value: bool) -> bool:

@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 def opened(folder: Path | None, limit: int = MIB) -> DiskCache:
-    return DiskCache(folder, ".x", limit, "things", "ONEFLOW_THINGS")
+    return DiskCache(folder, ".x", limit, "things", "ONEFLOW_KERNEL_CACHE")
 
 
 def test_an_entry_is_found_by_another_cache_of_the_same_folder(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Counted:
     """A cache, and how often it had to compile."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        disk = DiskCache(folder, ".plan", 1 << 20, "plans", "ONEFLOW_PLANS")
+        disk = DiskCache(folder, ".plan", 1 << 20, "plans", "ONEFLOW_PLAN_CACHE")
         self.cache, self.made = PlanCache(disk), 0
 
     def plan(
@@ -133,7 +133,7 @@ def emptied(path: Path) -> None:
 
 def nonsense(path: Path) -> None:
     """Well kept bytes that are no plan."""
-    disk = DiskCache(path.parent, ".plan", 1 << 20, "plans", "ONEFLOW_PLANS")
+    disk = DiskCache(path.parent, ".plan", 1 << 20, "plans", "ONEFLOW_PLAN_CACHE")
     disk.put(path.stem, path.stem.encode() + b"\xff" * 50)
 
 
@@ -143,13 +143,13 @@ def contradiction(path: Path) -> None:
     plan.graph = LogicalGraph("empty")
     for actor in plan.actors:
         actor.nodes = []
-    disk = DiskCache(path.parent, ".plan", 1 << 20, "plans", "ONEFLOW_PLANS")
+    disk = DiskCache(path.parent, ".plan", 1 << 20, "plans", "ONEFLOW_PLAN_CACHE")
     disk.put(path.stem, path.stem.encode() + plan.to_bytes())
 
 
 def of_another(path: Path) -> None:
     """A whole entry under a name that is not its own."""
-    DiskCache(path.parent, ".plan", 1 << 20, "plans", "ONEFLOW_PLANS").put(
+    DiskCache(path.parent, ".plan", 1 << 20, "plans", "ONEFLOW_PLAN_CACHE").put(
         path.stem, b"0" * len(path.stem) + compile_graph(graph(), CONFIG, Cluster(2)).to_bytes()
     )
 

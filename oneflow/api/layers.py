@@ -335,7 +335,7 @@ ROWS: tuple[Row, ...] = (
         row("fake_quantize_per_tensor_affine", "flow"),
         row("fake_quantize_per_channel_affine", "flow"),
     ),
-    *classes("nn.qat", "nn", "QatConv1d QatConv2d QatConv3d", unknown=ALL),
+    *classes("nn.qat", "nn", "QatConv1d QatConv2d QatConv3d QatLinear", unknown=ALL),
     *at(
         "functional.nn_ctc",
         row("ctc_loss", "F _C"),

@@ -67,9 +67,13 @@ class Integers:
         scale = div(sub(high, low), 2**self.bits - 1)
         return scale, unary.neg(rounded(div(low, scale)))
 
+    def unit(self, scale: Tensor) -> Tensor:
+        """The number that the integer 1 stands for."""
+        return pow(2.0, scale) if self.formula == "cambricon" else scale
+
     def round(self, x: Tensor, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
         """The integers, and the numbers they stand for."""
-        unit = pow(2.0, scale) if self.formula == "cambricon" else scale
+        unit = self.unit(scale)
         low, high = self.limits
         whole = clamp(add(rounded(div(x, unit)), zero_point), low, high)
         return whole, mul(sub(whole, zero_point), unit)

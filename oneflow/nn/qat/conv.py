@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from oneflow.core.dtype import int64
-from oneflow.functional.creation import zeros
 from oneflow.nn.modules.conv import Conv1d, Conv2d, Conv3d, _Conv
-from oneflow.nn.modules.quantization import (
-    FakeQuantization,
-    MinMaxObserver,
-    MovingAverageMinMaxObserver,
-)
-from oneflow.tensor.grad_mode import no_grad
+from oneflow.nn.qat.rounding import Rounded
 from oneflow.tensor.tensor import Tensor
 
 __all__ = ["QatConv1d", "QatConv2d", "QatConv3d"]
 
 
-class _QatConv(_Conv):
+class _QatConv(Rounded, _Conv):
     """A convolution of rounded inputs with rounded weights; gradients pass the rounding.
 
     weight_quant_per_layer: one scale for all weights, or one per output channel.  The scale of
     inputs follows running extremes, of which input_quant_momentum is the weight of the past.
     """
-
-    current_train_step: Tensor
 
     def __init__(
         self,
@@ -54,21 +45,17 @@ class _QatConv(_Conv):
             bias,
             padding_mode,
         )
-        kind = (quantization_formula, quantization_bit, quantization_scheme)
-        self.weight_observer = MinMaxObserver(*kind, weight_quant_per_layer)
-        self.input_observer = MovingAverageMinMaxObserver(
-            stop_update_after_iters, *kind, input_quant_momentum
+        self._observe(
+            quantization_formula,
+            quantization_bit,
+            quantization_scheme,
+            weight_quant_per_layer,
+            input_quant_momentum,
+            stop_update_after_iters,
         )
-        self.fake_quantization = FakeQuantization(*kind)
-        self.register_buffer("current_train_step", zeros((1,), dtype=int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            with no_grad():
-                self.current_train_step.add_(1)
-        observed = self.input_observer(x, self.current_train_step)
-        weight = self.fake_quantization(self.weight, *self.weight_observer(self.weight))
-        return self._convolve(self.fake_quantization(x, *observed), weight)
+        return self._convolve(*self._rounded(x))
 
 
 class QatConv1d(_QatConv, Conv1d):

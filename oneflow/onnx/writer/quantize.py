@@ -1,10 +1,13 @@
-"""Fake quantization, found among its ops and written as QuantizeLinear and DequantizeLinear."""
+"""Fake quantization, found among its ops, and layers of integers, written as QuantizeLinear and
+DequantizeLinear."""
 
 from __future__ import annotations
 
-from oneflow.core.dtype import DType, float32, int8, uint8
+from oneflow.core.dtype import DType, float32, int8, int32, uint8
 from oneflow.core.graph import Node, Value
-from oneflow.onnx.writer.builder import Builder
+from oneflow.onnx.writer.builder import Builder, Call
+from oneflow.onnx.writer.table import writes
+from oneflow.ops.quantized import runs_of
 
 _RANGES: dict[tuple[int, int], DType] = {(-128, 127): int8, (0, 255): uint8}
 
@@ -51,3 +54,47 @@ def _found(node: Node) -> tuple[Value, Value, Value, DType] | None:
     if added.inputs[1] is not zero or divided.inputs[1] is not unit:
         return None
     return divided.inputs[0], unit, zero, dtype
+
+
+# ---- layers of integers --------------------------------------------------------------------------
+
+
+def _of_input(b: Builder, call: Call) -> str:
+    """The numbers that the integers of x stand for."""
+    (x, *_), (unit, zero) = call.inputs, call.inputs[4:6]
+    limits = call.attrs["low"], call.attrs["high"]
+    dtype = _RANGES.get(limits)
+    if dtype is not None:
+        scale, point = b.reshape(unit, []), b.cast(b.reshape(zero, []), dtype, int32)
+        return b("DequantizeLinear", b("QuantizeLinear", x, scale, point), scale, point)
+    point = b.cast(zero, float32, int32)
+    level = b("Add", b("Round", b("Div", x, unit)), point)
+    level = b("Clip", level, *(b.number(limit, float32) for limit in limits))
+    return b("Mul", b("Sub", level, point), unit)
+
+
+def _dequantized(b: Builder, call: Call, weight: str) -> str:
+    """Integers of a weight as numbers."""
+    scales, zeros = call.inputs[2:4]
+    return b("DequantizeLinear", weight, scales, b.cast(zeros, int8, int32), axis=0)
+
+
+@writes("integer_linear")
+def _integer_linear(b: Builder, call: Call) -> str:
+    columns = call.types[0].shape[-1]
+    w = _dequantized(b, call, b.slice(call.inputs[1], [0], [columns], [1]))
+    made = b("MatMul", _of_input(b, call), b.swap(w, 2))
+    return b("Add", made, call.inputs[6]) if len(call.inputs) > 6 else made
+
+
+@writes("integer_conv")
+def _integer_conv(b: Builder, call: Call) -> str:
+    a, outs = call.attrs, call.types[1].shape[0]
+    own = call.types[0].shape[1] // a["groups"]
+    w = b.slice(call.inputs[1], [0], [runs_of(a["kernel"], own, a["dilation"])[2]], [2])
+    w = b.transpose(b.reshape(w, (outs, *a["kernel"], own)), (0, 3, 1, 2))
+    windows = {
+        "pads": [*a["padding"], *a["padding"]], "kernel_shape": list(a["kernel"]),
+        "strides": list(a["stride"]), "dilations": list(a["dilation"]), "group": a["groups"],
+    }  # fmt: skip
+    return b("Conv", _of_input(b, call), _dequantized(b, call, w), *call.inputs[6:], **windows)

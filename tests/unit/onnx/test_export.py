@@ -304,6 +304,42 @@ def test_fake_quantization_becomes_integers_of_8_bits(scheme: str, per_layer: bo
     assert "Round" not in written or scheme == "affine"
 
 
+class Trained(nn.Module):
+    """Quantization-aware layers that have seen inputs."""
+
+    def __init__(self, **kind: Any) -> None:
+        super().__init__()
+        self.conv = nn.QatConv2d(16, 8, 3, padding=1, **kind)
+        self.wide = nn.QatConv2d(8, 16, (3, 2), stride=(2, 1), dilation=(1, 2), groups=2, **kind)
+        self.head = nn.QatLinear(16, 5, **kind)
+        for _ in range(2):
+            self(flow.randn(2, 16, 9, 8))
+        self.eval()
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        x = self.wide(nn.functional.relu(self.conv(x)))
+        out: flow.Tensor = self.head(x.mean((2, 3)))
+        return out
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs"),
+    [({}, 6), ({"quantization_scheme": "affine"}, 6), ({"quantization_bit": 6}, 0)],
+)
+def test_quantization_aware_layers_are_written_as_they_are_and_as_integers(
+    kind: dict[str, Any], pairs: int
+) -> None:
+    flow.manual_seed(1)
+    model = Trained(weight_quant_per_layer=False, **kind)
+    x, converted = flow.randn(2, 16, 9, 8), flow.nn.qat.convert(model)
+    # A sum of floats in another order may round to the next integer of the layer behind it.
+    made = assert_same(model, x, tolerance=0.03)
+    assert kinds(made).count("DequantizeLinear") == pairs
+    whole = assert_same(converted, x, tolerance=0.03)
+    held = [i for i in whole.graph.initializer if i.data_type == onnx.TensorProto.INT8]
+    assert len(held) >= 2
+
+
 def test_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

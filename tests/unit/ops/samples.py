@@ -16,6 +16,7 @@ from oneflow.core import dtype as dtypes
 from .activation_samples import ACTIVATION_SAMPLES
 from .attention_samples import ATTENTION_SAMPLES
 from .box_samples import BOX_SAMPLES
+from .integer_samples import integer_samples
 from .nn_samples import NN_SAMPLES
 from .one_embedding_samples import ONE_EMBEDDING_SAMPLES
 from .paged_samples import PAGED_SAMPLES
@@ -619,4 +620,5 @@ SAMPLES = [
     *ARITHMETIC, *ACTIVATION_SAMPLES, *ATTENTION_SAMPLES, *BOX_SAMPLES, *NN_SAMPLES,
     *ONE_EMBEDDING_SAMPLES, *PAGED_SAMPLES, *RECURRENT_SAMPLES, *ROW_SAMPLES, *SPECIAL_SAMPLES,
     *quantized_samples(),
+    *integer_samples(),
 ]  # fmt: skip

@@ -32,6 +32,7 @@ NO_POSITIONS = {
         *("adam_update_and_cast", "amsgrad_update_and_cast", "dampened_update", "adamax_update"),
         *("nadam_product", "nadam_update", "radam_update", "asgd_rates", "gcd", "lcm"),
         *("bitwise_left_shift", "bitwise_right_shift", "dequantize", "quantized_linear"),
+        *("integer_conv", "integer_linear"),
     },
     "positions that another op has made or checked": {
         *("gather_grad", "nll_loss_grad", "sparse_softmax_cross_entropy_grad", "ctc_loss_grad"),

@@ -260,7 +260,7 @@ nadam_update radam_update rmsprop_update sgd_update sgd_update_and_cast
 """
 """Updates run once for each sample that has a learning rate, or a number of steps, of its own."""
 _OTHERS = "attention_grad batch_norm_average recurrent recurrent_grad quantized_linear "
-_OTHERS += "paged_attention"
+_OTHERS += "integer_linear integer_conv paged_attention"
 LOOPED = {*RATES.split(), *_OTHERS.split()}
 """Ops that run once for each sample in some of their calls; the others never do. Of attention it is
 the gradient of a mask that broadcasts; of layers the call with weights of each sample; and a cache

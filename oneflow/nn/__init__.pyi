@@ -181,6 +181,7 @@ from oneflow.nn.parameter import UninitializedParameter as UninitializedParamete
 from oneflow.nn.qat import QatConv1d as QatConv1d
 from oneflow.nn.qat import QatConv2d as QatConv2d
 from oneflow.nn.qat import QatConv3d as QatConv3d
+from oneflow.nn.qat import QatLinear as QatLinear
 from oneflow.tensor.tensor import Tensor
 
 class CELU(Module):

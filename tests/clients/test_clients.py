@@ -329,3 +329,9 @@ def test_onediff_graphs_are_those_of_another_process(
         found = reports([onediff], ["tests.clients.onediff_pipes", str(tmp_path), step])
         assert len(found) == 1
         assert not failed(found)
+
+
+def test_onediff_example_makes_the_image_of_torch(onediff: str, tmp_path: Path) -> None:
+    (found,) = reports([onediff], ["tests.clients.text_to_image", str(tmp_path)])
+    assert max(found["differences"]) <= 1  # of 255
+    assert found["graphs"] and found["spread"] > 20

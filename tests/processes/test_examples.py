@@ -127,7 +127,7 @@ def test_readme_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_profile_shows_ops_modules_and_lines_of_both_modes(tmp_path: Path) -> None:
-    done = start(1, ROOT / "examples" / "profile.py", "--steps", "2", "--folder", str(tmp_path))
+    done = start(1, ROOT / "examples" / "profiling.py", "--steps", "2", "--folder", str(tmp_path))
     assert done.returncode == 0, done.stderr
     graph, eager = done.stdout.split("---- eager ----")
     for text, module in ((graph, "model.blocks"), (eager, "Model.blocks")):
@@ -135,7 +135,7 @@ def test_a_profile_shows_ops_modules_and_lines_of_both_modes(tmp_path: Path) -> 
         ops, modules, lines = (dict(re.findall(r"(?m)^(\S+) +(\d+) ", part)) for part in parts)
         assert (ops["linear"], ops["matmul_weight_grad"]) == ("7", "7")
         assert modules[module] == "0"  # which has no ops but those inside of it
-        assert all("examples/profile.py:" in name for name in lines)
+        assert all("examples/profiling.py:" in name for name in lines)
     assert (tmp_path / "trace-rank0.json.gz").exists()
     (file,) = tmp_path.glob("*.pt.trace.json")
     events = json.loads(file.read_text())["traceEvents"]

@@ -1,6 +1,6 @@
 """Where a training step spends its time: by op, by module and by source line.
 
-    python examples/profile.py [--steps 5] [--folder trace]
+    python examples/profiling.py [--steps 5] [--folder trace]
 
 The same small language model is profiled as a graph and as eager code. The files in the folder are
 for ui.perfetto.dev (`trace-rank0.json.gz`: a row for each actor, a slice for each kernel), and for

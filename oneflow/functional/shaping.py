@@ -483,5 +483,8 @@ def atleast_3d(input: Tensor) -> Tensor:
 def pad_with(input: Tensor, pads: tuple[int, ...], value: Number) -> Tensor:
     """pads: (before, after) per dim, not negative."""
     kind = input.meta.dtype
-    value = float(value) if kind.is_floating_point else bool(value) if kind is bool_ else int(value)
+    if kind.is_floating_point:
+        value = float(value)
+    elif not kind.is_complex:
+        value = bool(value) if kind is bool_ else int(value)
     return ops.pad(input, pads=pads, value=value)

@@ -110,6 +110,14 @@ def test_negative_pads_cut_off_in_every_mode(mode: str) -> None:
         )
 
 
+def test_complex_tensors_are_padded_with_fractions() -> None:
+    x = (X + 2j * X).astype(np.complex64)
+    same(
+        F.pad(flow.tensor(x), (1, 2), value=1.5),
+        torch.nn.functional.pad(torch.tensor(x), (1, 2), value=1.5),
+    )
+
+
 def test_scatter_and_select_without_dims() -> None:
     x = flow.tensor(2.0)
     index = flow.tensor(0)

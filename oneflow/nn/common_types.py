@@ -14,11 +14,15 @@ _scalar_or_tuple_any_t = Union[T, tuple[T, ...]]  # noqa: UP007  (read as values
 _scalar_or_tuple_1_t = Union[T, tuple[T]]  # noqa: UP007
 _scalar_or_tuple_2_t = Union[T, tuple[T, T]]  # noqa: UP007
 _scalar_or_tuple_3_t = Union[T, tuple[T, T, T]]  # noqa: UP007
+_scalar_or_tuple_4_t = Union[T, tuple[T, T, T, T]]  # noqa: UP007
+_scalar_or_tuple_6_t = Union[T, tuple[T, T, T, T, T, T]]  # noqa: UP007
 
 _size_any_t = _scalar_or_tuple_any_t[int]
 _size_1_t = _scalar_or_tuple_1_t[int]
 _size_2_t = _scalar_or_tuple_2_t[int]
 _size_3_t = _scalar_or_tuple_3_t[int]
+_size_4_t = _scalar_or_tuple_4_t[int]
+_size_6_t = _scalar_or_tuple_6_t[int]
 _size_any_opt_t = Union[int, None, tuple[Union[int, None], ...]]  # noqa: UP007
 _size_2_opt_t = Union[int, None, tuple[Union[int, None], Union[int, None]]]  # noqa: UP007
 _size_3_opt_t = Union[  # noqa: UP007

@@ -15,6 +15,8 @@ FOLDERS = {
     "oneflow/api": "the public table, one file per topic",
     "oneflow/core": "words that every package shares",
     "oneflow/serving": "models over HTTP: `oneflow serve`",
+    "oneflow/autoprof": "times of ops beside PyTorch's: `python -m oneflow.autoprof`",
+    "oneflow/test_utils": "tests of ops against PyTorch, by upstream's names",
     "oneflow/services": "tools of processes that serve: pages, lines with proofs, traces",
     "oneflow/ops": "one declaration per op",
     "oneflow/functional": "the functions users call, over ops",

@@ -326,6 +326,10 @@ PATHS: dict[str, str] = {
     "support.env_var_util": "compat.upstream.inner",
     "testing": "compat.torch.testing",
     "testing._comparison": "compat.torch.testing",
+    "test_utils.automated_test_util.global_scope": "test_utils.automated_test_util.autotest",
+    "test_utils.automated_test_util.torch_flow_dual_object": "test_utils.automated_test_util "
+    "test_utils.automated_test_util.dual_object test_utils.automated_test_util.autotest",
+    "test_utils.automated_test_util.util": "broadcast=distributed.objects:broadcast_object",
     "unittest": "compat.upstream.testing",
     "unittest.env": "compat.upstream.testing",
     "utils._python_dispatch": "compat.torch.python_dispatch",

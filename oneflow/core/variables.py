@@ -293,6 +293,36 @@ OTHERS = (
     Variable(
         "ONEFLOW_PROCESSES_PER_NODE", "text", "auto", "ranks that deploy/slurm launches on a node"
     ),
+    Variable(
+        "ONEFLOW_PROFILE_CSV",
+        "path",
+        "`op_prof`",
+        "file of `python -m oneflow.autoprof` ([AUTOTEST.md](AUTOTEST.md))",
+    ),
+    Variable("ONEFLOW_PROFILE_PRINT_SUMMARY", "flag", "1", "0: autoprof prints no table"),
+    Variable("ONEFLOW_PROFILE_ONLY_ONEFLOW", "flag", "0", "1: autoprof measures OneFlow alone"),
+    Variable("ONEFLOW_PROFILE_ONLY_PYTORCH", "flag", "0", "1: autoprof measures PyTorch alone"),
+    Variable(
+        "ONEFLOW_PROFILE_WARMUP_NUM", "count", "10", "calls of an op before autoprof measures it"
+    ),
+    Variable(
+        "ONEFLOW_PROFILE_RUN_NUM", "count", "1000", "calls of an op in each measurement of autoprof"
+    ),
+    Variable(
+        "ONEFLOW_PROFILE_VERBOSE", "flag", "0", "1: autoprof prints the tables of both profilers"
+    ),
+    Variable(
+        "ONEFLOW_TEST_SEED",
+        "count",
+        "random",
+        "seed with which each `autotest` of `oneflow.test_utils` begins",
+    ),
+    Variable(
+        "ONEFLOW_TEST_CPU_ONLY",
+        "text",
+        "unset",
+        "set: AutoTests draw no GPU, and those that need one are skipped",
+    ),
 )
 TESTS = (
     Variable(

@@ -269,6 +269,9 @@ sbp                                           split
 special                                       erf
 special.special_ops                           erf
 support.env_var_util                          parse_boolean_from_env
+test_utils.automated_test_util.global_scope   is_global
+test_utils.automated_test_util.torch_flow_dual_object autotest
+test_utils.automated_test_util.util           broadcast
 sysconfig                                     with_cuda
 utils.checkpoint                              checkpoint
 utils.data                                    DataLoader

@@ -190,18 +190,22 @@ def load_settings(
 
 def config_dir(env: Mapping[str, str] | None = None) -> Path:
     """ONEFLOW_CONFIG_DIR, else the user's own folder for configuration."""
-    import platformdirs
-
-    given = (os.environ if env is None else env).get("ONEFLOW_CONFIG_DIR")
-    return Path(given or platformdirs.user_config_dir("oneflow", appauthor=False))
+    return _user_dir("config", env)
 
 
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
     """ONEFLOW_STATE_DIR, else the user's own folder for what programs keep."""
+    return _user_dir("state", env)
+
+
+def _user_dir(kind: str, env: Mapping[str, str] | None) -> Path:
+    given = (os.environ if env is None else env).get(f"ONEFLOW_{kind.upper()}_DIR")
+    if given:
+        return Path(given)
     import platformdirs
 
-    given = (os.environ if env is None else env).get("ONEFLOW_STATE_DIR")
-    return Path(given or platformdirs.user_state_dir("oneflow", appauthor=False))
+    usual = {"config": platformdirs.user_config_path, "state": platformdirs.user_state_path}
+    return usual[kind]("oneflow", appauthor=False)
 
 
 def runtime_dir() -> Path:

@@ -71,6 +71,15 @@ class Config:
     metrics_addr: str | None = None
     keep_freed_memory: bool = True  # unless the user tuned malloc by its own variables
     runtime_dir: Path = Path("/tmp")
+    waits_for_kernels: bool = False  # after each call, to find the kernel that failed
+    checks_numerics: bool = False  # a NaN or infinity ends the kernel's step
+    dumps_numerics: bool = False  # and the arrays of that call go to a file
+    log_dir: str = "log"  # folder of what is written for who looks for a defect
+    quantizes_embeddings: bool = False  # rows of embeddings travel in 8 bits unless a table says
+    dry_run: bool = False  # the first graph is compiled, and the process ends
+    tf32: bool | None = None  # products of float32 on GPUs; None: as CuPy is told to
+    message_nbytes: int = 4 << 20  # the largest gRPC message; -1: any
+    read_nbytes: int = -1  # of files of records at once; -1: as Python does
     cuda_graphs: bool = True  # a segment's GPU kernels are replayed as CUDA graphs
     attention: str = "auto"  # fused: no scores are stored; scores: they are; auto: by the device
     cudnn: bool = True  # attention and convolutions by cuDNN where it is installed
@@ -103,6 +112,9 @@ class Config:
         launched = _is_launched(env)
         heartbeat_s, suspect_s, act_s, timeout_s = _times(env)
         trace_dir, trace_steps = _trace(env, "ONEFLOW_TRACE")
+        checks_numerics = _boolean(env, "ONEFLOW_DEBUG_KERNEL_SYNC_CHECK_NUMERICS")
+        waits = _boolean(env, "ONEFLOW_DEBUG_KERNEL_SYNC_CHECK") or checks_numerics
+        dry_run, log_dir = _boolean(env, "ONEFLOW_DRY_RUN"), env.get("GLOG_log_dir") or "log"
         config = cls(
             **(_world(env) if launched else {}),  # type: ignore[arg-type]
             launched=launched,
@@ -122,20 +134,29 @@ class Config:
             trust_local_sizes=_boolean(env, "ONEFLOW_EAGER_LOCAL_TO_GLOBAL_BALANCED_OVERRIDE"),
             view_may_copy=_boolean(env, "ONEFLOW_DISABLE_VIEW"),
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
-            dump_dir=env.get("ONEFLOW_DUMP") or None,
+            log_dir=log_dir,
+            dump_dir=env.get("ONEFLOW_DUMP") or (log_dir if dry_run else None),
+            quantizes_embeddings=_boolean(env, "ONEFLOW_ONE_EMBEDDING_ENABLE_QUANTIZED_COMM"),
+            dry_run=dry_run,
+            waits_for_kernels=waits,
+            checks_numerics=checks_numerics,
+            dumps_numerics=_boolean(env, "ONEFLOW_DEBUG_KERNEL_SYNC_CHECK_NUMERICS_DUMP"),
+            tf32=_boolean_or_none(env, "ONEFLOW_EP_CUDA_ENABLE_TF32_EXECUTION"),
+            message_nbytes=_message_nbytes(env, "ONEFLOW_GRPC_MAX_MESSAGE_BYTE_SIZE"),
+            read_nbytes=_integer(
+                env, "ONEFLOW_PERSISTENT_IN_STREAM_BUFFER_SIZE_BYTES", -1, low=512
+            ),
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
             tells_memory=_integer(env, "GLOG_v", 0, low=0) >= 3,
             metrics_addr=_address(env, "ONEFLOW_METRICS_ADDR"),
             keep_freed_memory=not any(env.get(name) for name in MALLOC_VARIABLES),
             runtime_dir=_runtime_dir(env),
-            cuda_graphs=_boolean(
-                env, "ONEFLOW_CUDA_GRAPHS", env.get("CUDA_LAUNCH_BLOCKING") != "1"
-            ),
+            cuda_graphs=_cuda_graphs(env) and not waits,
             attention=_choice(env, "ONEFLOW_ATTENTION", ("auto", "fused", "scores")),
             cudnn=_boolean(env, "ONEFLOW_CUDNN", True),
             convolutions=_choice(env, "ONEFLOW_CONVOLUTIONS", ("auto", "direct")),
             products=_choice(env, "ONEFLOW_PRODUCTS", ("auto", "oneflow", "openblas", "mkl")),
-            fuses_kernels=_boolean(env, "ONEFLOW_KERNEL_FUSION", True),
+            fuses_kernels=_boolean(env, "ONEFLOW_KERNEL_FUSION", True) and not waits,
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
             nccl_shares_gpu=_boolean(env, "NCCL_MULTI_RANK_GPU_ENABLE"),
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
@@ -330,6 +351,25 @@ def _boolean(env: Mapping[str, str], name: str, default: bool = False) -> bool:
     if word in TRUE_WORDS or word in FALSE_WORDS:
         return word in TRUE_WORDS
     raise ConfigError(f"{name}={text!r} is not a truth value; use 1 or 0")
+
+
+def _boolean_or_none(env: Mapping[str, str], name: str) -> bool | None:
+    """A truth value; None if the variable is not set."""
+    return _boolean(env, name) if name in env else None
+
+
+def _cuda_graphs(env: Mapping[str, str]) -> bool:
+    """Whether kernels are replayed as CUDA graphs, by our name or else by upstream's."""
+    usual = env.get("CUDA_LAUNCH_BLOCKING") != "1"
+    usual = _boolean(env, "ONEFLOW_KERNEL_ENABLE_CUDA_GRAPH", usual)
+    return _boolean(env, "ONEFLOW_CUDA_GRAPHS", usual)
+
+
+def _message_nbytes(env: Mapping[str, str], name: str) -> int:
+    """The limit of a message; -1: none. A smaller one would refuse messages of a plan's parts."""
+    if env.get(name, "").strip() == "-1":
+        return -1
+    return _integer(env, name, 4 << 20, low=4 << 20)
 
 
 def _address(env: Mapping[str, str], name: str) -> str | None:

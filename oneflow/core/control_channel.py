@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from oneflow.core import errors
+from oneflow.core.config import current_config
 from oneflow.core.errors import ConfigError, InternalError, OneFlowError
 
 LATE_S = 10.0  # who waits so long to join says for whom, well before the deadline
@@ -21,7 +22,6 @@ ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 OPEN_KEY = "oneflow-open"  # initial metadata of every stream that was let in, sent at once
 CHUNK_NBYTES = 1 << 20
 WINDOW_NBYTES = 2 << 20  # of a stream: so much may be on its way
-MAX_MESSAGE_NBYTES = 4 << 20
 MAX_VALUE_NBYTES = 1 << 20  # of one key of the store
 MAX_KEY_CHARS = 1024
 MAX_TEXT_CHARS = 64 << 10
@@ -45,8 +45,8 @@ def channel_options() -> list[tuple[str, int]]:
     """
     return [
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", MAX_MESSAGE_NBYTES),
-        ("grpc.max_send_message_length", MAX_MESSAGE_NBYTES),
+        ("grpc.max_receive_message_length", current_config().message_nbytes),
+        ("grpc.max_send_message_length", current_config().message_nbytes),
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.max_concurrent_streams", 1024),  # of a connection; a server's memory is bounded so
         ("grpc.keepalive_time_ms", 20_000),

@@ -4,6 +4,7 @@ tensors have a shape and a dtype but no values. Devices of other kinds are value
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -66,6 +67,8 @@ def device_number(kind: str, index: int, count: int) -> int:
 
 def load_cupy() -> Any:
     """CuPy, which all work on `cuda` needs. Raises DeviceError where it is not installed."""
+    if (tf32 := current_config().tf32) is not None:
+        os.environ["CUPY_TF32"] = str(int(tf32))  # CuPy reads it when it is imported
     try:
         import cupy
     except ImportError as error:

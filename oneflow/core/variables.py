@@ -124,6 +124,24 @@ SEEN = (
     ),
     Variable("ONEFLOW_DEBUG", "flag", "0", "a second name of `ONEFLOW_DEBUG_MODE`"),
     Variable(
+        "ONEFLOW_DRY_RUN", "flag", "0", "1: compile the first graph, write its dumps, and exit"
+    ),
+    Variable(
+        "ONEFLOW_DEBUG_KERNEL_SYNC_CHECK", "flag", "0", "1: wait for the device after each kernel"
+    ),
+    Variable(
+        "ONEFLOW_DEBUG_KERNEL_SYNC_CHECK_NUMERICS",
+        "flag",
+        "0",
+        "1: the first kernel whose result has a NaN or an infinity is an error",
+    ),
+    Variable(
+        "ONEFLOW_DEBUG_KERNEL_SYNC_CHECK_NUMERICS_DUMP",
+        "flag",
+        "0",
+        "1: and its inputs and outputs are written to a file",
+    ),
+    Variable(
         "ONEFLOW_LOAD_ANY_CLASS",
         "flag",
         "0",
@@ -237,6 +255,36 @@ SPEED = (
         "flag",
         "1; 0 with `CUDA_LAUNCH_BLOCKING=1`",
         "0: launch the kernels of segments one by one, not as CUDA graphs",
+    ),
+    Variable(
+        "ONEFLOW_KERNEL_ENABLE_CUDA_GRAPH",
+        "flag",
+        "1",
+        "upstream's name of `ONEFLOW_CUDA_GRAPHS`",
+    ),
+    Variable(
+        "ONEFLOW_EP_CUDA_ENABLE_TF32_EXECUTION",
+        "flag",
+        "0",
+        "1: products of float32 matrices on GPUs in TF32",
+    ),
+    Variable(
+        "ONEFLOW_ONE_EMBEDDING_ENABLE_QUANTIZED_COMM",
+        "flag",
+        "0",
+        "1: rows of embeddings travel as int8 where a table names no `communication`",
+    ),
+    Variable(
+        "ONEFLOW_GRPC_MAX_MESSAGE_BYTE_SIZE",
+        "count",
+        "4194304",
+        "largest message of gRPC between ranks, or -1 for any",
+    ),
+    Variable(
+        "ONEFLOW_PERSISTENT_IN_STREAM_BUFFER_SIZE_BYTES",
+        "count",
+        "Python's",
+        "bytes that readers of OFRecord files read from a disk at once, at least 512",
     ),
 )
 CLUSTERS = (

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 from oneflow.actors.job import Job
 from oneflow.boxing import settings
+from oneflow.core.config import current_config
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
 from oneflow.core.graph_text import print_node
@@ -51,9 +52,23 @@ def compile_and_bind(
         plan, digest = Plan.from_bytes(data), plan_digest(data)
     compiled = perf_counter()
     note(config.name, "compile", compiled - start)
+    if current_config().dry_run:
+        _end_dry_run(plan, compiled - start)
     job = bind_plan(plan, digest, config, arrays(plan), device_index)
     note(config.name, "bind", perf_counter() - compiled)
     return job
+
+
+def _end_dry_run(plan: Plan, seconds: float) -> NoReturn:
+    """End this process, as ONEFLOW_DRY_RUN asks for, now that its first graph is compiled."""
+    if world().rank == 0:
+        print(
+            f"{plan.graph.name}: compiled in {seconds:.3f} s, {len(plan.graph)} ops, "
+            f"{len(plan.actors)} actors; ONEFLOW_DRY_RUN: nothing is run, the graph after each "
+            f"pass is in {current_config().dump_dir}",
+            flush=True,
+        )
+    raise SystemExit(0)
 
 
 def bind_plan(

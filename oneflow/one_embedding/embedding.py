@@ -21,6 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from oneflow.boxing.boxes import shard_box
+from oneflow.core.config import current_config
 from oneflow.core.dtype import DType, float16, float32, int32, int64
 from oneflow.core.errors import ArgumentError, CallError, DTypeError, RowStoreError
 from oneflow.core.sbp import PARTIAL, all_broadcast
@@ -155,7 +156,8 @@ class Embedding(Module):
     size_factor leaves room for an optimizer's states: 1 + their number.  padding_idx: this id gives
     zeros and learns nothing.  seed: of the first values, which depend on it, table and id alone.
     communication: the form in which rows and their gradients travel between ranks: float32,
-    float16, or int8 with a scale for each row; `statistics()` shows what that loses.
+    float16, or int8 with a scale for each row; `statistics()` shows what that loses. None: float32,
+    or int8 with ONEFLOW_ONE_EMBEDDING_ENABLE_QUANTIZED_COMM=1.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class Embedding(Module):
         default_initializer: Initializer | None = None,
         padding_idx: int | None = None,
         seed: int = 0,
-        communication: str = "float32",
+        communication: str | None = None,
     ) -> None:
         super().__init__()
         widths = list(embedding_dim) if isinstance(embedding_dim, Sequence) else [embedding_dim]
@@ -189,6 +191,8 @@ class Embedding(Module):
         if not listed:
             raise ArgumentError(f"embedding {name!r} has no tables: list make_table_options(...)")
         self.embedding_dim, self.num_tables = sum(widths), len(listed)
+        if communication is None:
+            communication = "int8" if current_config().quantizes_embeddings else "float32"
         if communication not in COMMUNICATIONS:
             raise ArgumentError(
                 f"embedding {name!r}: communication is {communication!r}, must be one of "
@@ -325,7 +329,7 @@ class MultiTableEmbedding(Embedding):
         default_initializer: Initializer | None = None,
         padding_idx: int | None = None,
         seed: int = 0,
-        communication: str = "float32",
+        communication: str | None = None,
     ) -> None:
         if not isinstance(embedding_dim, int):
             raise ArgumentError(

@@ -316,4 +316,5 @@ def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
 if current_config().keep_freed_memory:
     keep_freed_memory()
 EAGER = Eager()
+EAGER.replays = not current_config().waits_for_kernels
 set_default_mode(EAGER)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from oneflow.core.config import current_config
 from oneflow.core.draws import mix_seed
 from oneflow.core.errors import ConfigError
 from oneflow.core.whole_files import PendingFile
@@ -75,7 +76,7 @@ def write(path: str | Path, features: Iterable[Mapping[str, Value]]) -> int:
 
 def read(path: str | Path) -> Iterator[bytes]:
     """The messages of a file, as bytes. Raises ConfigError where it is cut off or no such file."""
-    with open(path, "rb") as file:
+    with open(path, "rb", current_config().read_nbytes) as file:
         while head := file.read(_LENGTH.size):
             yield _message(file, head, path)
 

@@ -35,7 +35,7 @@ FOLDERS = (
 )
 SUFFIXES = (".py", ".pyi", ".md", ".sh", ".sbatch", ".yaml", ".yml", ".toml", ".service", ".env")
 NAME = re.compile(r"\bONEFLOW_[A-Z0-9_]*[A-Z0-9]\b")
-ELSEWHERE = {"ONEFLOW_ENABLE_NHWC", "ONEFLOW_ONE_EMBEDDING_ENABLE_QUANTIZED_COMM"}
+ELSEWHERE = {"ONEFLOW_ENABLE_NHWC"}
 """Upstream's variables that a page says are not read."""
 PARSED = ("flag", "count", "seconds", "address", "choice")
 NOT_IN_CONFIG = {

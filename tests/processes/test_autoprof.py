@@ -31,7 +31,12 @@ class TestTwo(flow.unittest.TestCase):
     @profile(torch.nn.functional.relu)
     def profile_relu(test_case):
         torch.nn.functional.relu(torch.ones(4, 4), inplace=True)
+        torch.ones(2).relu()
         print("other library:", sys.modules.get("torch") is not None)
+
+    @profile(torch.Tensor.tanh)
+    def profile_relu_after(test_case):
+        torch.ones(2).tanh()
 
     @profile(torch.add)
     def profile_raising(test_case):
@@ -41,7 +46,7 @@ class TestTwo(flow.unittest.TestCase):
         raise AssertionError("tests are not run")
 """
 FEW = {"ONEFLOW_PROFILE_WARMUP_NUM": "1", "ONEFLOW_PROFILE_RUN_NUM": "3"}
-MEASURED = ["matmul", "matmul", "nn.functional.relu"]
+MEASURED = ["matmul", "matmul", "nn.functional.relu", "Tensor.tanh"]
 
 
 @pytest.fixture
@@ -74,9 +79,9 @@ def test_a_table_of_both_libraries(program: Path, tmp_path: Path) -> None:
     done, rows = profiled([str(program)], tmp_path)
     assert list(rows[0]) == table.columns()
     assert [row["OP"] for row in rows] == [op for op in MEASURED for _ in range(2)]
-    assert [row["Library"] for row in rows] == ["OneFlow", "PyTorch"] * 3
+    assert [row["Library"] for row in rows] == ["OneFlow", "PyTorch"] * 4
     assert rows[0]["Args"] == rows[1]["Args"] == "ones(32, 32), ones(32, 32).t()"
-    assert [row["Description"] for row in rows] == ["", "", "a vector", "a vector", "", ""]
+    assert [row["Description"] for row in rows] == ["", "", "a vector", "a vector", *[""] * 4]
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
         for count in cpu_counts():
             title = f"(us, {count} CPU{'s' * (count > 1)})"

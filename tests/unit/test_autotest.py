@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import OrderedDict
@@ -240,6 +241,26 @@ def test_all_sbp_of_a_grid() -> None:
     one, whole = flow.sbp.split(1), flow.sbp.broadcast
     assert found.value() == [(one, one), (one, whole), (whole, one), (whole, whole)]
     assert all_sbp(dim=2).value() == [(whole, whole)]
+
+
+def test_the_seed_of_a_process_reaches_the_parameters_of_its_first_module() -> None:
+    code = """
+from oneflow.test_utils.automated_test_util import *
+
+@autotest(n=1, check_graph=False)
+def check(_):
+    module = torch.nn.Linear(1, 1)
+    print(float(module.oneflow.weight))
+    return module(random_tensor(2, 1, 1))
+
+check(None)
+"""
+    command, env = [sys.executable, "-c", code], {**os.environ, "ONEFLOW_TEST_SEED": "7"}
+    first, second = (
+        subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert first == second and float(first)
 
 
 def test_a_wrong_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

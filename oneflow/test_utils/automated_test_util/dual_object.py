@@ -77,9 +77,8 @@ class DualObject:
                 setattr(owner, key, _for_side(value, side))
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        measure = state.profiled.get(self.name)
-        if measure is not None:
-            return measure(self, args, kwargs)
+        if state.profiled and (name := _op_name(self)) in state.profiled:
+            return state.profiled[name](self, args, kwargs)
         _annotate(self.pytorch, args, kwargs)
         description = f"{_called_name(self)}({describe_all(args, kwargs)})"
         both = {side: arguments(args, kwargs, side) for side in ("pytorch", "oneflow")}
@@ -312,6 +311,15 @@ def _annotate(function: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     for name, given in (*zip(names, args, strict=False), *kwargs.items()):
         if isinstance(given, generator) and (name in types or name not in names):
             given.to(types.get(name, float))  # PyTorch refuses a name that it does not have
+
+
+def _op_name(pair: DualObject) -> str:
+    """The name by which `profile` knows a function: a method of a tensor is one of its class."""
+    owner = pair.owner
+    is_method = owner is not None and any(
+        is_pytorch(x) or isinstance(x, Tensor) for x in (owner.pytorch, owner.oneflow)
+    )
+    return f"Tensor.{pair.name.rpartition('.')[2]}" if is_method else pair.name
 
 
 def _called_name(pair: DualObject) -> str:

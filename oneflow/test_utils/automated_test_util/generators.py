@@ -8,7 +8,6 @@ the same program, on every rank.
 from __future__ import annotations
 
 import random as python_random
-import sys
 import types
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -64,8 +63,7 @@ def seed_all(seed: int) -> None:
     python_random.seed(seed)
     np.random.seed(seed % 2**32)
     manual_seed(seed)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
+    pytorch().manual_seed(seed)  # which draws the parameters of modules
 
 
 def pytorch() -> Any:

@@ -28,7 +28,7 @@ def profile(op: DualObject) -> Callable[[Callable[..., object]], Callable[..., N
         @functools.wraps(method)
         def run(*args: object, **kwargs: object) -> None:
             before = state.profiled
-            state.profiled = {**before, op.name: measure}
+            state.profiled = {**before, op.name: functools.partial(measure, op.name)}
             try:
                 method(*args, **kwargs)
             finally:
@@ -39,15 +39,15 @@ def profile(op: DualObject) -> Callable[[Callable[..., object]], Callable[..., N
     return decorate
 
 
-def measure(op: DualObject, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Row]:
-    """Measure one call on the libraries that take part, and report it."""
+def measure(name: str, op: DualObject, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Row]:
+    """Measure one call on the libraries that take part, and report it by the name of its op."""
     description = str(kwargs.pop("profile_description", "") or "")
     text = describe_all(args, kwargs)
     rows = []
     for library in state.libraries:
         positional, keywords = arguments(args, kwargs, library)
         times = measure_call(library, getattr(op, library), positional, keywords)
-        rows.append(Row(op.name, text, library, times, description))
+        rows.append(Row(name, text, library, times, description))
     for report in reporters:
         report(rows)
     return rows

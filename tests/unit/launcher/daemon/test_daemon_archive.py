@@ -105,6 +105,19 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".out*"))
 
 
+def test_pythons_without_filters_of_archives_unpack_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of Debian 12, 3.11.2."""
+    for name in ("data_filter", "FilterError"):
+        monkeypatch.delattr(tarfile, name, raising=False)
+    source = tree(tmp_path / "source")
+    pack(source, tmp_path / "archive")
+    unpack(tmp_path / "archive", tmp_path / "out")
+    assert (tmp_path / "out" / "link").read_bytes() == (source / "pkg" / "data.bin").read_bytes()
+    assert (tmp_path / "out" / "run.sh").stat().st_mode & 0o777 == 0o755
+
+
 def test_virtual_environments_stay_behind_as_caches_do(tmp_path: Path) -> None:
     source, same = tree(tmp_path / "source"), tree(tmp_path / "same")
     for base in (source / ".venv", source / "pkg" / "env"):

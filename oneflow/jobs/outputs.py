@@ -16,6 +16,7 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.core.folders import sync_folder
+from oneflow.core.log import get_logger
 from oneflow.core.whole_files import PendingFile, write_whole
 from oneflow.io.container import Writer
 from oneflow.kernels.array import Array
@@ -25,33 +26,67 @@ METRICS = "metrics.jsonl"
 ROWS = "rows.json"
 VARIABLES = "variables"
 _LINE_NBYTES = 64 << 10
+MAX_WAITING_NBYTES = 16 << 20
+
+log = get_logger(__name__)
 
 
 class MetricsFile:
-    """The curve of every recorded number, appended step by step, exact to the last bit."""
+    """The curve of every recorded number, appended step by step, exact to the last bit.
+
+    Lines that a full disk does not take wait in memory, up to `MAX_WAITING_NBYTES`.
+    """
 
     def __init__(self, job_dir: Path, steps_done: int) -> None:
         folder = job_dir / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / METRICS
-        keep = _nbytes_until(path, steps_done)
-        self._file = open(path, "ab", buffering=_LINE_NBYTES)  # noqa: SIM115  (closed by close)
+        self._path = folder / METRICS
+        keep = _nbytes_until(self._path, steps_done)
+        self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115  (closed by close)
         self._file.truncate(keep)
+        self._waiting = bytearray()
+        self._num_dropped = 0
+        self._trouble = False
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Raises OSError."""
-        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+        """Append the numbers of a step."""
+        if len(self._waiting) > MAX_WAITING_NBYTES:
+            self._num_dropped += 1
+            return
+        self._waiting += json.dumps({"step": step, **values}).encode() + b"\n"
+        if len(self._waiting) >= _LINE_NBYTES and not self._trouble:
+            self.flush()
 
     def flush(self) -> None:
-        """Write what was added to the file; it is not yet on the disk."""
-        self._file.flush()
+        """Write the lines that wait, as far as the disk takes them; the file is not synced."""
+        try:
+            self._write()
+        except OSError as error:
+            if not self._trouble:
+                log.warning("cannot write %s: %s; its lines wait in memory", self._path, error)
+            self._trouble = True
+            return
+        if self._trouble:
+            log.warning("%s is written again; %d steps are missing", self._path, self._num_dropped)
+        self._trouble, self._num_dropped = False, 0
+
+    def _write(self) -> None:
+        while self._waiting:
+            del self._waiting[: self._file.write(self._waiting)]
 
     def check(self) -> None:
-        """Raises OneFlowError if the file was deleted meanwhile: its job did not succeed."""
+        """Check that all lines are in the file, or else the job did not succeed.
+
+        Raises:
+            OSError: If the disk does not take the last ones.
+            OneFlowError: If the file was deleted meanwhile.
+        """
+        self._write()
         if os.fstat(self._file.fileno()).st_nlink == 0:
-            raise OneFlowError(f"{self._file.name} was deleted while the job ran")
+            raise OneFlowError(f"{self._path} was deleted while the job ran")
 
     def close(self) -> None:
+        self.flush()
         self._file.close()
 
 

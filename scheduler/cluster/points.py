@@ -38,6 +38,7 @@ class Points(Listener):
         self._new: dict[str, list[New]] = defaultdict(list)
         self._num_new = 0
         self._lost: dict[str, int] = {}  # points for which there was no room
+        self._is_in_trouble = False  # the last write failed
         self._news = News()
         self.waits = ActorWaits()
 
@@ -92,8 +93,19 @@ class Points(Listener):
             try:
                 await self._write(record, new)
             except StoreError as error:
-                log.warning("%d points of job %s are lost: %s", len(new), job_id, error)
+                self._keep(record, new)
+                if not self._is_in_trouble:
+                    log.warning("%s; metric points wait in memory until it can be", error)
+                self._is_in_trouble = True
+                return
+            self._is_in_trouble = False
             self._news.tell(job_id)
+
+    def _keep(self, record: JobRecord, new: list[New]) -> None:
+        """Put points back that could not be written, unless their job was removed meanwhile."""
+        if self._driver.jobs.get(record.id) is not None:
+            self._new[record.id] = new + self._new.pop(record.id, [])
+            self._num_new += len(new)
 
     async def _write(self, record: JobRecord, new: list[New]) -> None:
         store, life = self._driver.store, record.life

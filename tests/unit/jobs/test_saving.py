@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import resource
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +23,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
 from oneflow.io import save_shards
-from oneflow.jobs import saving
+from oneflow.jobs import outputs, saving
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.outputs import MetricsFile
 from oneflow.jobs.restoring import choose, restore
@@ -274,6 +278,50 @@ def test_a_checkpoint_that_no_job_wrote_is_refused(tmp_path: Path, change: dict[
     flow.save({**STATE, **change, "y": x}, tmp_path / "f")
     with pytest.raises(CheckpointError, match=r"not one of a job: .* at `\$\."):
         restore(str(tmp_path / "f"), variables(), may_fall_back=False)
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Files of this process end after 100 bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_curve_waits_in_memory_for_room(tmp_path: Path, small_files: None) -> None:
+    file = MetricsFile(tmp_path, 0)
+    for step in range(1, 21):
+        file.add(step, {"loss": 1 / step})
+        file.flush()
+    path = tmp_path / "outputs" / "metrics.jsonl"
+    assert path.stat().st_size == 100
+    with pytest.raises(OSError, match="large"):
+        file.check()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    file.add(21, {"loss": 0.0})
+    file.check()
+    file.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 22))
+    assert [line["loss"] for line in lines[:20]] == [1 / step for step in range(1, 21)]
+
+
+def test_waiting_lines_are_bounded(
+    tmp_path: Path, small_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MAX_WAITING_NBYTES", 500)
+    file = MetricsFile(tmp_path, 0)
+    for step in range(1000):
+        file.add(step, {})
+        file.flush()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    file.close()
+    lines = (tmp_path / "outputs" / "metrics.jsonl").read_text().splitlines()
+    assert 30 < len(lines) < 100
+    assert [json.loads(line)["step"] for line in lines] == list(range(len(lines)))
 
 
 def test_the_curve_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from oneflow.core.errors import StoreError
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.points import MAX_SHARES, WINDOW, ActorWaits, Paces
+from oneflow.scheduler.cluster.driver import Driver
+from oneflow.scheduler.cluster.points import MAX_SHARES, WINDOW, ActorWaits, Paces, Points
+from oneflow.scheduler.jobs.events import CurvePoint
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 
 RUNNING = JobRecord("j1", JobSpec(), JobState.RUNNING, attempt=1, total_steps=1000)
@@ -125,3 +131,39 @@ def test_what_a_daemon_makes_up_stays_small() -> None:
     shares = waits.of("j1")[0].shares
     assert len(shares) <= MAX_SHARES
     assert all(0 <= share <= 1 for share in shares.values())
+
+
+class FullStore:
+    """A store whose disk is full at first."""
+
+    def __init__(self) -> None:
+        self.is_full, self.steps = True, list[int]()
+
+    def add_points(self, job_id: str, points: list[tuple[int, CurvePoint]], life: int) -> None:
+        if self.is_full:
+            raise StoreError("cannot write cluster.db: its disk is full")
+        self.steps += [point.step for _, point in points]
+
+
+class FullDriver:
+    def __init__(self) -> None:
+        self.store = FullStore()
+        self.jobs = {"j1": JobRecord("j1", JobSpec(argv=("x",)), state=JobState.RUNNING)}
+
+    async def in_store(self, call: Callable[[], object]) -> object:
+        return call()
+
+
+def test_points_wait_for_room_on_the_disk(caplog: pytest.LogCaptureFixture) -> None:
+    driver = FullDriver()
+    points = Points(cast("Driver", driver))
+    for step in range(5):
+        points._add("j1", 1, CurvePoint(step, 0.0, {"loss": 1.0}))
+        asyncio.run(points.flush())
+    assert driver.store.steps == []
+    assert len([r for r in caplog.records if "wait in memory" in r.message]) == 1
+    driver.store.is_full = False
+    points._add("j1", 1, CurvePoint(5, 0.0, {"loss": 1.0}))
+    asyncio.run(points.flush())
+    assert driver.store.steps == list(range(6))
+    assert points._num_new == 0

@@ -108,12 +108,13 @@ JOB = (
           (('max by (job) (rate(oneflow_train_samples_total{job=~"$job"}[$__rate_interval]))',
             "{{job}}"),), "ops"),
     Panel("Since the last step",
-          (('time() - max by (job) (oneflow_train_last_step_timestamp_seconds{job=~"$job"})',
-            "{{job}}"),), "s"),
-    Panel("Steps behind, by rank",
-          (('max by (job) (oneflow_train_last_step{job=~"$job"}) - on(job) group_right() '
-            'oneflow_train_last_step{job=~"$job"}', "{{job}} rank {{rank}}"),),
-          text="Of a script's ranks; those of a graph job step together."),
+          (('time() - max by (job) (oneflow_train_last_step_timestamp_seconds{job=~"$job"})'
+            ' and on(job) oneflow_train_running == 1', "{{job}}"),), "s"),
+    Panel("Since the last step, by rank",
+          (('timestamp(oneflow_train_last_step_timestamp_seconds{job=~"$job"})'
+            ' - oneflow_train_last_step_timestamp_seconds and on(job, instance) '
+            'oneflow_train_running == 1', "{{job}} rank {{rank}}"),), "s",
+          text="At the scrape of each rank: pages are not scraped at the same moment."),
     Panel("Age of the last checkpoint",
           (('time() - oneflow_checkpoint_last_success_timestamp_seconds{job=~"$job"}',
             "{{job}}"),), "s"),

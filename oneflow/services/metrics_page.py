@@ -166,6 +166,12 @@ JOB_FAMILIES: tuple[tuple[Callable[[str, str, Sequence[Row]], Metric], str, str,
     (counter, "oneflow_train_samples", "Samples seen.", lambda c, rank: [({}, c.samples)]),
     (
         gauge,
+        "oneflow_train_running",
+        "Whether the job goes on here; 0 for one that ended and is shown for a while.",
+        lambda c, rank: [({}, float(not c.ended_at))],
+    ),
+    (
+        gauge,
         "oneflow_train_last_step",
         "Index of the last finished step.",
         lambda c, rank: [({"rank": rank}, c.last_step)],

@@ -96,6 +96,7 @@ def test_names_follow_the_conventions() -> None:
         "oneflow_checkpoint_last_step",
         "oneflow_train_last_step",
         "oneflow_train_loss",
+        "oneflow_train_running",
         "oneflow_daemon_actors",
         "oneflow_mailbox_depth_max",
         "oneflow_embedding_queued_rows",

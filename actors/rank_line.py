@@ -85,7 +85,7 @@ class RankLine:
             options = [*channel_options(), *self._tls.channel_options()]
             credentials = self._tls.channel_credentials()
             return aio.secure_channel(join_address(resolved, port), credentials, options)
-        if self._token and is_loopback(resolved):
+        if is_loopback(resolved):
             check_listener(resolved, port)  # says at once whose process has the port
         self._line = await asyncio.to_thread(dial, resolved, port, timeout_s)
         return aio.insecure_channel(self._line.target, options=line_options())

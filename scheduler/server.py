@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias
@@ -13,18 +15,19 @@ import grpc
 from grpc import aio
 
 from oneflow.core.config import Config, ConfigWarning, join_address, split_address
-from oneflow.core.control_channel import channel_options, is_loopback, resolve
-from oneflow.core.errors import ConfigError
+from oneflow.core.control_channel import ERROR_KEY, channel_options, is_loopback, resolve
+from oneflow.core.errors import AuthError, ConfigError
 from oneflow.core.job_tls import JobTls, job_tls
 from oneflow.core.log import get_logger
 from oneflow.core.loop import wait_for
 from oneflow.core.metrics import METRICS
 from oneflow.core.rpc import CallContext, CallDetails, Find, Handler, Message, Server
 from oneflow.protos import control_pb2_grpc
-from oneflow.scheduler.door import Door, RefusedProofError, session_shown
+from oneflow.scheduler.door import Door, RefusedProofError, address_of, session_shown
 from oneflow.scheduler.interceptor import Interceptor, behaviour_of, called_at_once
 from oneflow.scheduler.ports import check_port_is_free
 from oneflow.scheduler.service import CompileJob, SchedulerService
+from oneflow.services.listeners import connected_users
 from oneflow.services.proof import PROVE, digest_of, name_of
 
 START_S = 30.0
@@ -33,8 +36,10 @@ FAILED_DRAIN_S = 0.5  # the same after a failure, when a rank that hangs may nev
 
 
 LEFT_POLL_S = 0.02
+MAX_PEERS = 4096  # whose users are remembered
 
 Messages: TypeAlias = "AsyncIterator[Message | None]"
+Answer: TypeAlias = "Callable[[Messages, CallContext], Awaitable[Message | None]]"
 
 log = get_logger(__name__)
 
@@ -95,7 +100,9 @@ class SchedulerServer:
         token, door = self._config.job_token, None
         if token is not None:
             door = _door(token, lambda: join_address(host, self._port))
-        server = aio.server(options=channel_options(), interceptors=[_Guard(door)])
+        server = aio.server(
+            options=channel_options(), interceptors=[_Guard(door, is_loopback(host))]
+        )
         service = SchedulerService(self._world_size, self._compile_job, self._config)
         register: Any = control_pb2_grpc.add_SchedulerServicer_to_server
         register(service, server)
@@ -150,19 +157,57 @@ def _door(token: str, address: Callable[[], str]) -> Door:
 
 class _Guard(Interceptor):
     """Refuses calls of those who have not proven the job's token, and tells who sends bytes that
-    are no message so; both are counted. door: None for a job without a token.
+    are no message so; both are counted. door: None for a job without a token, of which the kernel
+    says whose the calls are if they come from this machine.
     """
 
-    def __init__(self, door: Door | None) -> None:
+    def __init__(self, door: Door | None, is_local: bool) -> None:
         self._door = door
+        self._users = _Users() if door is None and is_local else None
 
     async def intercept_service(self, continuation: Find, details: CallDetails) -> Handler | None:
         handler = await continuation(details)
         if handler is None or details.method == PROVE:
             return handler
         shown = session_shown(details.invocation_metadata or ())
-        is_known = self._door is None or self._door.visitor(shown) is not None
-        return called_at_once(handler, _answering(handler) if is_known else _turn_away)
+        if self._door is not None and self._door.visitor(shown) is None:
+            return called_at_once(handler, _turn_away)
+        answer = _answering(handler)
+        return called_at_once(handler, answer if self._users is None else self._users.guard(answer))
+
+
+class _Users:
+    """The users of the connections from this machine, as the kernel knows them."""
+
+    def __init__(self) -> None:
+        self._strangers: OrderedDict[str, int | None] = OrderedDict()  # by peer
+
+    def guard(self, answer: Answer) -> Answer:
+        """Return an answer that turns other users away."""
+
+        async def guarded(messages: Messages, context: CallContext) -> Message | None:
+            user = self._stranger(str(context.peer()))
+            if user is None:
+                return await answer(messages, context)
+            METRICS.scheduler.rejected["auth"] += 1
+            why = f"this job is not of user {user}; set ONEFLOW_JOB_TOKEN to the same on every node"
+            kind = ((ERROR_KEY, AuthError.__name__),)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, why, kind)
+
+        return guarded
+
+    def _stranger(self, peer: str) -> int | None:
+        """Return the user of a connection who is neither ours nor root; None: there is none."""
+        address = address_of(peer)
+        if address is None:
+            return None
+        if peer not in self._strangers:
+            host, port = split_address(address)
+            users = connected_users(host, port) - {os.geteuid(), 0}
+            self._strangers[peer] = min(users, default=None)
+            while len(self._strangers) > MAX_PEERS:
+                self._strangers.popitem(last=False)
+        return self._strangers[peer]
 
 
 async def _turn_away(messages: Messages, context: CallContext) -> None:
@@ -170,7 +215,7 @@ async def _turn_away(messages: Messages, context: CallContext) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing job token")
 
 
-def _answering(handler: Handler) -> Callable[[Messages, CallContext], Awaitable[Message | None]]:
+def _answering(handler: Handler) -> Answer:
     behaviour = behaviour_of(handler)
 
     async def answer(messages: Messages, context: CallContext) -> Message | None:

@@ -282,6 +282,42 @@ def as_stranger(text: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True).stderr
 
 
+STRANGERS_RANK = """
+import concurrent.futures.thread, os
+import grpc
+from oneflow.actors.control import ControlClient
+from oneflow.core.config import Config
+"localhost".encode("idna")  # as another user it imports nothing
+os.setgroups([])
+os.setgid({uid})
+os.setuid({uid})
+rank = ControlClient("127.0.0.1:{port}", 1, 2, Config(rank=1, world_size=2))
+try:
+    rank.join(20.0)
+    print("joined", flush=True)
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+@NEEDS_ROOT
+def test_a_strangers_rank_does_not_join_a_job_without_a_token() -> None:
+    """On one machine: there the kernel says whose a connection is."""
+    port = free_port()
+    config = Config(rank=0, world_size=2)
+    server = SchedulerServer(f"127.0.0.1:{port}", 2, lambda graph, config: b"", config)
+    server.start()
+    try:
+        program = STRANGERS_RANK.format(uid=STRANGER, port=port)
+        said = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        assert "joined" not in said.stdout, said
+        assert "set the same ONEFLOW_JOB_TOKEN on every node" in said.stdout, said
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("is_first", [True, False], ids=["before rank 0 came", "after it died"])
 def test_a_rank_says_nothing_to_who_took_the_port_of_rank_0(tmp_path: Path, is_first: bool) -> None:
     token, port = "t" * 64, free_port()

@@ -87,7 +87,7 @@ def _show_up(found: Up) -> None:
     devices = " ".join(sorted(d.device for d in status.daemons if d.state == "up"))
     what = "runs already" if found.was_running else f"is ready after {found.seconds:.1f} s"
     if found.restarted:
-        what = f"is whole again: {', '.join(found.restarted)} had ended"
+        what = f"is whole again: {', '.join(found.restarted)} had ended or did not run"
     if status.allows_scripts:
         following = "oneflow job submit --wait -- python train.py"
     else:

@@ -18,6 +18,7 @@ from oneflow.cluster.submitting import OPTIONS, new_job_id, read_job_file
 from oneflow.core.errors import ConfigError, JobSpecError
 
 AGAIN_S = 5.0
+AGAIN_FOR_S = 600.0
 """Time between tries of a submission for which the scheduler has no room."""
 
 
@@ -43,15 +44,21 @@ def run_submit(
 
 
 def _submitted(cluster: Cluster, asked: dict[str, Any]) -> Job:
-    """The job, as soon as the scheduler can write it down; what keeps it from that is said once."""
+    """The job, as soon as the scheduler can write it down; what keeps it from that is said once.
+
+    Raises StoreTroubleError after AGAIN_FOR_S.
+    """
+    deadline = time.monotonic() + AGAIN_FOR_S
     asked = {**asked, "job_id": asked.get("job_id") or new_job_id()}
     said = ""
     while True:
         try:
             return _submit(cluster, asked)
         except StoreTroubleError as error:
+            if time.monotonic() > deadline:
+                raise
             if str(error) != said:
-                say(f"{error}; tried again every {AGAIN_S:g} s")
+                say(f"{error}; tried again every {AGAIN_S:g} s for {AGAIN_FOR_S / 60:g} minutes")
                 said = str(error)
             time.sleep(AGAIN_S)
 

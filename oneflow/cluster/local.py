@@ -50,6 +50,7 @@ LOOK_S = 0.1
 DAEMON_END_S = 25.0  # a daemon gives its rank a grace of its own
 SCHEDULER_END_S = 15.0
 KILL_S = 5.0
+STOPPED_S = 1.0  # a process that is stopped for so long is taken for frozen
 LOG_TAIL_NBYTES = 4096
 SOCKET = "scheduler.sock"
 
@@ -100,9 +101,18 @@ def start(wish: Wish, timeout_s: float = START_S) -> Up:
         old = read_record(state)
         if old is not None and any(p.is_alive for p in old.processes):
             wish = _like(old, wish)
+        if old is not None:
+            _end_stopped(old)
         if old is not None and old.is_whole:
             return Up(old, _wait_ready(old, timeout_s), time.monotonic() - begun, True)
         return _start(state, wish, old, begun, timeout_s)
+
+
+def _end_stopped(record: LocalCluster) -> None:
+    """End the processes that somebody stopped, which would keep `up` waiting for ever."""
+    if any(process.is_stopped for process in record.processes):
+        time.sleep(STOPPED_S)
+        _end([p for p in record.processes if p.is_stopped], signal.SIGKILL, KILL_S)
 
 
 def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, timeout_s: float) -> Up:
@@ -401,7 +411,7 @@ def _wait_ready(
     from oneflow.cluster.connection import Patience
 
     deadline = time.monotonic() + timeout_s
-    cluster, wanted = None, record.num_daemons
+    cluster, status, wanted = None, None, record.num_daemons
     try:
         while True:
             for name, process in (started or {}).items():
@@ -417,12 +427,23 @@ def _wait_ready(
                 pass  # not listening yet: looked at again until the deadline
             if time.monotonic() > deadline:
                 raise ClusterUnreachableError(
-                    f"the cluster was not ready after {timeout_s:g} s; see {log_path('scheduler')}"
+                    f"the cluster was not ready after {timeout_s:g} s{_missing(record, status)}; "
+                    f"see {log_path('scheduler')}"
                 )
             time.sleep(LOOK_S)
     finally:
         if cluster is not None:
             cluster.close()
+
+
+def _missing(record: LocalCluster, status: Any) -> str:
+    """Name the processes of a cluster that is not ready and their logs."""
+    if status is None:
+        return ": its scheduler does not answer"
+    up = {d.device for d in status.daemons if d.state in ("up", "draining")}
+    gone = [p for p in record.daemons if p.name not in up]
+    named = ", ".join(f"{p.name} (process {p.pid}, {log_path(p.name)})" for p in gone)
+    return f": no word of {named}" if named else ""
 
 
 def _connect(record: LocalCluster, patience: Patience) -> Cluster:

@@ -9,7 +9,7 @@ from typing import Any
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import write_private
-from oneflow.core.processes import start_time
+from oneflow.core.processes import is_stopped, start_time
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Process:
     @property
     def is_alive(self) -> bool:
         return self.started > 0 and start_time(self.pid) == self.started
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it lives but was stopped by a signal: it will not answer."""
+        return self.is_alive and is_stopped(self.pid)
 
 
 @dataclass(frozen=True)

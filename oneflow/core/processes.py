@@ -32,6 +32,11 @@ def is_alive(pid: int, started: int) -> bool:
     return started != 0 and start_time(pid) == started
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal, as SIGSTOP does."""
+    return stat_fields(pid)[:1] == ["T"]
+
+
 def own_mark() -> str:
     """`<pid>-<start time>` of this process."""
     return f"{os.getpid()}-{start_time(os.getpid())}"

@@ -525,6 +525,21 @@ def test_following_survives_the_scheduler(local: LocalTest) -> None:
     assert record["attempt"] == 1
 
 
+def test_up_replaces_a_frozen_daemon(tmp_path: Path) -> None:
+    local = LocalTest(tmp_path)
+    assert local.run("cluster", "up", "--daemons", "2").returncode == 0
+    try:
+        frozen = local.record.daemons[1]
+        os.kill(frozen.pid, signal.SIGSTOP)
+        done = local.run("cluster", "up")
+        assert done.returncode == 0, done.stderr
+        assert f"whole again: {frozen.name}" in done.stdout
+        assert not frozen.is_alive
+        assert local.record.daemons[1].pid != frozen.pid
+    finally:
+        local.run("cluster", "down")
+
+
 def test_down_leaves_nothing(tmp_path: Path) -> None:
     before = set(os.listdir("/dev/shm"))
     local = LocalTest(tmp_path)

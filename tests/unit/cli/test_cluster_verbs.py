@@ -485,6 +485,11 @@ def test_submit_that_waits_tries_again_and_says_so(
     full = FullAtFirst(2)
     job = _submitted(full, {"graph": "x.job"})  # type: ignore[arg-type]
     assert full.ids == [job.id] * 3 and len(pauses) == 2
-    assert capsys.readouterr().err == "oneflow: no room for 9 bytes; tried again every 5 s\n"
+    said = "oneflow: no room for 9 bytes; tried again every 5 s for 10 minutes\n"
+    assert capsys.readouterr().err == said
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr("oneflow.cli.submit.time.monotonic", lambda: next(clock))
+    with pytest.raises(StoreTroubleError):
+        _submitted(FullAtFirst(100), {"graph": "x.job"})  # type: ignore[arg-type]
     with pytest.raises(StoreTroubleError):
         _submit(FullAtFirst(1), {"graph": "x.job", "job_id": "j"})  # type: ignore[arg-type]

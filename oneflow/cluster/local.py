@@ -436,7 +436,7 @@ def _wait_ready(
             cluster.close()
 
 
-def _missing(record: LocalCluster, status: Any) -> str:
+def _missing(record: LocalCluster, status: pb.ClusterStatus | None) -> str:
     """Name the processes of a cluster that is not ready and their logs."""
     if status is None:
         return ": its scheduler does not answer"

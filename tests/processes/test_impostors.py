@@ -302,7 +302,7 @@ except Exception as error:
 
 @NEEDS_ROOT
 def test_a_strangers_rank_does_not_join_a_job_without_a_token() -> None:
-    """On one machine: there the kernel says whose a connection is."""
+    """The kernel names the user of a connection within a machine."""
     port = free_port()
     config = Config(rank=0, world_size=2)
     server = SchedulerServer(f"127.0.0.1:{port}", 2, lambda graph, config: b"", config)

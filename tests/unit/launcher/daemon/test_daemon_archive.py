@@ -108,7 +108,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 def test_pythons_without_filters_of_archives_unpack_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that of Debian 12, 3.11.2."""
+    """Python 3.11.2 of Debian 12 is one."""
     for name in ("data_filter", "FilterError"):
         monkeypatch.delattr(tarfile, name, raising=False)
     source = tree(tmp_path / "source")

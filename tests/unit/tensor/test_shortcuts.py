@@ -190,14 +190,18 @@ def test_nothing_is_kept_and_nothing_is_lost() -> None:
             assert all(weakref.ref(t)() is t for t in made)
 
     kept = [x, x.meta, x._array, x._version, y, None, True, False, np.dtype(np.float32), x._device]
+
+    def found() -> list[int]:
+        gc.collect()
+        return [len(gc.get_objects()), *(sys.getrefcount(t) for t in kept)]
+
     work()
-    gc.collect()
-    objects, counts = len(gc.get_objects()), [sys.getrefcount(t) for t in kept]
-    work()
-    gc.collect()
-    assert len(gc.get_objects()) - objects < 20
-    for before, now in zip(counts, [sys.getrefcount(t) for t in kept], strict=True):
-        assert abs(before - now) < 20
+    changes = []
+    for _ in range(3):  # tests before may still let go of things; a leak is there each time
+        before = found()
+        work()
+        changes.append([abs(b - n) for b, n in zip(before, found(), strict=True)])
+    assert max(min(each) for each in zip(*changes, strict=True)) < 20
     death = weakref.ref(x + 1.5)
     assert death() is None
 

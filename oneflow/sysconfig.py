@@ -20,6 +20,7 @@ __all__ = [
     "has_rpc_backend_grpc",
     "has_rpc_backend_local",
     "with_cuda",
+    "with_enterprise",
     "with_mlir",
     "with_mlir_cuda_codegen",
     "with_rdma",
@@ -38,6 +39,11 @@ def get_cuda_version() -> int:
 
 def with_rdma() -> bool:
     """False: hosts talk over TCP, and GPUs through NCCL."""
+    return False
+
+
+def with_enterprise() -> bool:
+    """False: the packages that the company sold are no part of this project. OneDiff asks."""
     return False
 
 

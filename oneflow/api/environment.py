@@ -9,7 +9,7 @@ ROWS: tuple[Row, ...] = (
         "sysconfig",
         "cmake_build_type get_compile_flags get_cuda_version get_include get_lib "
         "get_liboneflow_link_flags get_link_flags has_rpc_backend_grpc has_rpc_backend_local "
-        "with_cuda with_mlir with_mlir_cuda_codegen with_rdma",
+        "with_cuda with_enterprise with_mlir with_mlir_cuda_codegen with_rdma",
         unknown=ALL,
     ),
     *classes("backends.cuda", "backends.cuda", "cuMatmulMode is_built", unknown="cuMatmulMode"),

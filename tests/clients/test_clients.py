@@ -364,3 +364,18 @@ def test_onediff_example_makes_the_image_of_torch(onediff: str, tmp_path: Path) 
     (found,) = reports([onediff], ["tests.clients.text_to_image", str(tmp_path)])
     assert max(found["differences"]) <= 1  # of 255
     assert found["graphs"] and found["spread"] > 20
+
+
+@pytest.mark.skipif(
+    "ONEFLOW_COMFYUI" not in os.environ,
+    reason="ONEFLOW_COMFYUI does not say where a checkout of ComfyUI with onediff's nodes lies",
+)
+def test_onediff_nodes_of_comfyui_sample_as_torch(onediff: str) -> None:
+    needs = "torchsde trampoline scipy safetensors sentencepiece torchvision torchaudio"
+    needs += " kornia kornia_rs spandrel soundfile scikit-image imageio lazy-loader tifffile"
+    needs += " aiohttp multidict yarl frozenlist aiosignal propcache attrs aiohappyeyeballs"
+    comfy = installed("einops", needs)
+    program = ["tests.clients.comfy_nodes", os.environ["ONEFLOW_COMFYUI"]]
+    (found,) = reports([onediff, comfy], program)
+    assert found["compiled"] == "MixedOneflowDeployableModule"
+    assert max(found["differences"].values()) < 2e-3  # of half floats

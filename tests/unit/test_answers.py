@@ -58,6 +58,7 @@ def test_questions_about_the_installation() -> None:
     config = flow.sysconfig
     assert config.with_cuda() is flow.cuda.is_available()
     assert (config.with_rdma(), config.with_mlir(), config.with_mlir_cuda_codegen()) == (False,) * 3
+    assert config.with_enterprise() is False
     assert config.has_rpc_backend_grpc() and config.cmake_build_type() == "Release"
     assert config.get_compile_flags() == config.get_link_flags() == []
     with pytest.raises(flow.core.errors.OneFlowError, match="no C"):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from oneflow.core.config import current_config
 from oneflow.core.device import Device, DeviceLike
-from oneflow.core.errors import DeviceError
+from oneflow.core.errors import ArgumentError, DeviceError
 from oneflow.functional.legacy import CUDA_TYPES
 from oneflow.functional.random_state import default_generator
 from oneflow.functional.random_state import manual_seed as _seed
@@ -195,7 +196,8 @@ def set_rng_state_all(new_states: Sequence[Tensor]) -> None:
 
 
 class Event:
-    """A mark in the work of this process's GPU. Raises DeviceError without a GPU.
+    """A mark in the work of this process's GPU; without a GPU, in that of the CPU, where the work
+    before it is done when it is recorded.
 
     enable_timing: `elapsed_time` may be asked.  The others are accepted and change nothing.
     """
@@ -203,23 +205,42 @@ class Event:
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
-        own_device()
-        self._event = import_cupy().cuda.Event(block=blocking, disable_timing=not enable_timing)
+        self._is_timed, self._recorded_at = enable_timing, -1.0
+        self._event: Any = None
+        if is_available():
+            own_device()
+            self._event = import_cupy().cuda.Event(block=blocking, disable_timing=not enable_timing)
 
     def record(self, stream: object = None) -> None:
         """Put the mark behind all work given so far."""
-        self._event.record()
+        self._recorded_at = perf_counter()
+        if self._event is not None:
+            self._event.record()
+
+    def wait(self, stream: object = None) -> None:
+        """Return at once: later work runs behind earlier work, as all streams are one."""
 
     def query(self) -> bool:
-        """Whether the work before the mark is done."""
-        return bool(self._event.done)
+        """Return whether the work before the mark is done."""
+        return self._event is None or bool(self._event.done)
 
     def synchronize(self) -> None:
         """Wait until the work before the mark is done."""
-        self._event.synchronize()
+        if self._event is not None:
+            self._event.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this mark to another."""
+        """Return the milliseconds from this mark to another. Raises ArgumentError for a mark that
+        is not recorded or was made without `enable_timing`.
+        """
+        for event in (self, end_event):
+            if not event._is_timed or event._recorded_at < 0:
+                raise ArgumentError(
+                    "Event.elapsed_time: both events must be made with enable_timing=True and "
+                    "recorded"
+                )
+        if self._event is None:
+            return (end_event._recorded_at - self._recorded_at) * 1e3
         return float(import_cupy().cuda.get_elapsed_time(self._event, end_event._event))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import oneflow as flow
 from oneflow.core.config import Config, set_config
-from oneflow.core.errors import DeviceError
+from oneflow.core.errors import ArgumentError, DeviceError
 from oneflow.kernels import cuda_device
 
 
@@ -143,3 +143,34 @@ def test_one_seed_for_all_devices() -> None:
         drawn.append(flow.rand(3).tolist())
     flow.set_rng_state(state)
     assert drawn[0] == drawn[1] == drawn[2]
+
+
+def test_streams_and_events_of_a_host_without_gpus_change_nothing() -> None:
+    first, second = (flow.cuda.Event(enable_timing=True) for _ in range(2))
+    side = flow.cuda.Stream()
+    x = flow.arange(6.0)
+    first.record(side)
+    with flow.cuda.stream(side):
+        side.wait_stream(flow.cuda.current_stream())
+        y = x.cumsum(0) * 2
+    second.record()
+    side.wait_event(second)
+    second.wait(flow.cuda.current_stream())
+    flow.cuda.current_stream().wait_stream(side)
+    second.synchronize()
+    side.synchronize()
+    assert first.query() and side.query()
+    assert y.tolist() == [0, 2, 6, 12, 20, 30]
+    assert first.elapsed_time(second) > 0 > second.elapsed_time(first)
+
+
+@pytest.mark.parametrize(("is_timed", "is_recorded"), [(False, True), (True, False)])
+def test_times_are_those_of_recorded_events_that_are_timed(
+    is_timed: bool, is_recorded: bool
+) -> None:
+    begin, end = flow.cuda.Event(enable_timing=True), flow.cuda.Event(enable_timing=is_timed)
+    begin.record()
+    if is_recorded:
+        end.record()
+    with pytest.raises(ArgumentError, match="enable_timing=True and recorded"):
+        begin.elapsed_time(end)

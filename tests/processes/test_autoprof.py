@@ -12,7 +12,7 @@ import pytest
 
 from oneflow.autoprof import table
 from oneflow.autoprof.__main__ import main
-from oneflow.autoprof.measuring import Row, Times, cpu_counts
+from oneflow.autoprof.measuring import Row, Times, _sum_of_kernels, cpu_counts
 from oneflow.core.errors import ConfigError
 
 PROGRAM = """
@@ -139,6 +139,15 @@ def test_a_comparison_without_pytorch_says_how_to_get_it(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ConfigError, match="pip install torch, or set ONEFLOW_PROFILE_ONLY_ONEFLOW"):
         main(["some_module"])
+
+
+def test_each_op_of_a_call_counts_with_its_shortest_time() -> None:
+    """Two products a call, one relu, an op in some calls, and one event of the profiler."""
+    names = ["mm", "mm", "relu", "grow", "mm", "mm", "relu", "grow", "grow", "once"]
+    times = [5.0, 1.0, 3.0, 1.0, 4.0, 2.0, 7.0, 1.0, 1.0, 100.0]
+    events = list(zip(names, times, strict=True))
+    assert _sum_of_kernels(events, 2) == (4.0 + 1.0) + 3.0 + 3.0 / 2
+    assert _sum_of_kernels([("once", 1.0)], 2) is None
 
 
 def recorded(op: str, library: str, microseconds: float) -> dict[str, str]:

@@ -58,6 +58,7 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
     nodes.
     """
     late = late_nodes(graph, config)  # they form segments of their own
+    floor = _least_level(graph)
     levels: dict[int, int] = {}
     groups: dict[Hashable, list[Node]] = {}
     places: dict[int, int] = {}
@@ -68,7 +69,8 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
             levels[node.id] = _source_level(node, levels)
             continue
         is_late = node.id in late
-        level = gathers.level(node, _level(node, levels, late))
+        least = 0 if node.is_structural else floor
+        level = gathers.level(node, max(least, _level(node, levels, late)))
         level = levels[node.id] = buckets.level(node, level, is_late)
         groups.setdefault(_key(node, level, cluster, is_late), []).append(node)
     parts: list[list[Node]] = []
@@ -169,6 +171,12 @@ def _is_sent_ahead(node: Node) -> bool:
 
 def _source_level(node: Node, levels: dict[int, int]) -> int:
     return max((levels[v.node.id] for v in node.inputs), default=-1)
+
+
+def _least_level(graph: LogicalGraph) -> int:
+    """The level of compute nodes that read no input: on one rank that of those that do, or views of
+    variables would be copied from one segment to the next. Several ranks can run them meanwhile."""
+    return int(len(graph.rank_ids) == 1 and any(node.op == "input" for node in graph))
 
 
 def _level(node: Node, levels: dict[int, int], late: frozenset[int]) -> int:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from oneflow.core.errors import GraphError
 from oneflow.infer_compiler.aten import CALLS
-from oneflow.infer_compiler.calls import Compiled, Statics
-from oneflow.infer_compiler.running import Program, is_ours, operator_of
+from oneflow.infer_compiler.calls import Compiled, Places
+from oneflow.infer_compiler.running import is_ours, operator_of
 from oneflow.infer_compiler.types import from_torch
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 DRAWS = ("bernoulli.p", "rand_like.default", "randn_like.default")
 """Operators whose numbers depend on the shape of their argument alone."""
+
+NOWHERE = Places()
 
 KEPT = frozenset(name.partition(".")[0] for name in CALLS) | {"bernoulli", "addmm", "baddbmm"}
 """Operators that are not to be taken apart."""
@@ -38,49 +42,82 @@ def oneflow_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_
         A function of the same arguments, whose outputs have gradients.
     """
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    statics = Statics()
+    registers: dict[int, Any] = {}
+    staying: set[str] = set()
+    """Names of the values that a forward pass hands over in one place in each call."""
 
     def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        places = static_inputs()
-        run = compiled(graph, statics)
+        metadata = forward_metadata()
+        held, saved = static_inputs(metadata), outputs_of(graph)[metadata.num_forward :]
+        names = {n.name for i, n in enumerate(inputs_of(graph)) if i not in held}
+        staying.update(n.name for n in saved if n.name not in names)
+        first = metadata.num_forward
+        places = Places(held, range(first, first + len(saved)), registers)
+        return boxed(compiled(graph, places))
 
-        def call(args: list[Any]) -> Any:
-            statics.add([args[i] for i in places if i < len(args)])
-            return run(*args)
-
-        return boxed(call)
+    def inference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        return boxed(compiled(graph, Places(static_inputs(forward_metadata()))))
 
     def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        run = compiled(graph, statics)
-        return boxed(lambda args: run(*args))
+        held = [i for i, n in enumerate(inputs_of(graph)) if n.name in staying and is_tensor(n)]
+        return boxed(compiled(graph, Places(held, range(len(outputs_of(graph))), registers)))
 
     wrapped = aot_autograd(
-        fw_compiler=forward, bw_compiler=backward, decompositions=decompositions()
+        fw_compiler=forward,
+        bw_compiler=backward,
+        inference_compiler=inference,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decompositions(),
     )
     return wrapped(gm, example_inputs)
 
 
-def boxed(call: Callable[[list[Any]], Any]) -> Any:
-    """Mark a function whose only argument is the list of inputs."""
+def boxed(call: Callable[..., Any]) -> Any:
+    """Return a function, marked as one whose only argument is the list of inputs."""
 
     def run(args: list[Any]) -> Any:
         taken = list(args)
         args.clear()  # so that PyTorch may free what only it holds
-        return call(taken)
+        return call(*taken)
 
     marked: Any = run
     marked._boxed_call = True
     return marked
 
 
-def static_inputs() -> list[int]:
-    """Numbers of the inputs that are parameters or buffers, as AOTAutograd says."""
+def forward_metadata() -> Any:
+    """Facts about the forward pass that AOTAutograd is compiling."""
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
-    return [] if metadata is None else list(metadata.static_input_indices or [])
+    found = None if context is None else context.fw_metadata
+    if found is None:
+        raise GraphError("oneflow_backend: AOTAutograd tells nothing about the forward pass")
+    return found
+
+
+def static_inputs(metadata: Any) -> list[int]:
+    """Numbers of the inputs that are parameters or buffers."""
+    return list(metadata.static_input_indices or [])
+
+
+def inputs_of(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The nodes of the inputs."""
+    return [n for n in graph.graph.nodes if n.op == "placeholder"]
+
+
+def outputs_of(graph: torch.fx.GraphModule) -> list[Any]:
+    """The outputs: nodes and constants."""
+    *_, output = graph.graph.nodes
+    outputs: Any = output.args[0]
+    return list(outputs)
+
+
+def is_tensor(node: torch.fx.Node) -> bool:
+    """Whether the value of a node is a tensor."""
+    return hasattr(node.meta.get("val"), "stride")
 
 
 def decompositions() -> dict[Any, Any]:
@@ -107,12 +144,19 @@ def _dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tenso
     return x * (kept / (1 - p) if p < 1 else kept), kept.bool()
 
 
-def compiled(graph: torch.fx.GraphModule, statics: Statics) -> Callable[..., Any]:
+def compiled(graph: torch.fx.GraphModule, places: Places = NOWHERE) -> Callable[..., Any]:
     """A graph of aten's operators as a function; what is not ours stays PyTorch's."""
-    _draw_first(graph)
+    draws = _draws(graph)
+    if not draws:
+        return _compiled(graph, places)
+    run = _compiled(graph, places)
+    return lambda *args: run(*args, *(draw() for draw in draws))
+
+
+def _compiled(graph: torch.fx.GraphModule, places: Places) -> Callable[..., Any]:
     foreign = [n for n in graph.graph.nodes if n.op == "call_function" and not is_ours(n)]
     if not foreign:
-        return _whole(graph, statics)
+        return _whole(graph, places)
     from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
     from torch.fx.passes.operator_support import create_op_support
 
@@ -124,13 +168,13 @@ def compiled(graph: torch.fx.GraphModule, statics: Statics) -> Callable[..., Any
     ).partition_and_fuse()
     for name, part in list(parts.named_children()):
         if name.startswith("fused_"):
-            _run_ours(part, statics)
+            _run_ours(part)
     return parts
 
 
-def _run_ours(part: torch.nn.Module, statics: Statics) -> None:
+def _run_ours(part: torch.nn.Module) -> None:
     of_part: Any = part
-    of_part.forward = _whole(of_part, statics)
+    of_part.forward = _whole(of_part, NOWHERE)
 
 
 def _drawn(
@@ -150,30 +194,32 @@ def _drawn(
     return target(empty, *given)
 
 
-def _draw_first(graph: torch.fx.GraphModule) -> None:
-    """Let PyTorch draw random numbers before all else, so that they do not cut our graph."""
-    nodes = graph.graph.nodes
-    first = next((n for n in nodes if n.op not in ("placeholder", "get_attr")), None)
-    for node in list(nodes):
-        if operator_of(node) not in DRAWS or first is None:
+def _draws(graph: torch.fx.GraphModule) -> list[Callable[[], torch.Tensor]]:
+    """Make inputs of the random numbers that a graph draws. Returns the calls that draw them."""
+    nodes, draws = graph.graph, list[Callable[[], "torch.Tensor"]]()
+    *_, last = inputs_of(graph)
+    for node in list(nodes.nodes):
+        if operator_of(node) not in DRAWS:
             continue
         like = node.args[0].meta["val"]
         if not all(isinstance(n, int) for n in like.shape):
             continue  # a shape that only a run knows
         place = list(like.shape), list(like.stride()), like.dtype
-        with graph.graph.inserting_before(first):
-            drawn = graph.graph.call_function(_drawn, (node.target, *place, *node.args[1:]))
-            drawn.meta = node.meta
-        node.replace_all_uses_with(drawn)
-        graph.graph.erase_node(node)
+        draws.append(partial(_drawn, node.target, *place, *node.args[1:]))
+        with nodes.inserting_after(last):
+            last = nodes.placeholder(f"drawn_{len(draws)}")
+        last.meta = node.meta
+        node.replace_all_uses_with(last)
+        nodes.erase_node(node)
     graph.recompile()
+    return draws
 
 
-def _whole(graph: torch.fx.GraphModule, statics: Statics) -> Callable[..., Any]:
+def _whole(graph: torch.fx.GraphModule, places: Places) -> Compiled:
     nodes = list(graph.graph.nodes)
     constants = {
         str(n.target): from_torch(getattr(graph, str(n.target)))
         for n in nodes
         if n.op == "get_attr"
     }
-    return Compiled(Program(nodes, constants), statics)
+    return Compiled(nodes, constants, places)

@@ -13,7 +13,7 @@ from oneflow.core.device import DeviceLike
 from oneflow.core.errors import ConfigError
 from oneflow.graph.graph import Graph
 from oneflow.graph.tree import record_of
-from oneflow.infer_compiler.calls import PLANS, keep
+from oneflow.infer_compiler.calls import PLANS
 from oneflow.infer_compiler.converting import torch2oflow
 from oneflow.infer_compiler.types import from_torch, to_torch
 from oneflow.io.checkpoint import load, save
@@ -86,6 +86,13 @@ class _Graph(Graph):
         return run(*args, **kwargs)
 
 
+def _keep(graph: Graph, plans: int) -> None:
+    """Let a graph for inputs of many shapes keep this number of plans."""
+    cache = graph._dynamic_input_graph_cache
+    if cache is not None:
+        cache.set_cache_size(plans)
+
+
 @cache
 def _deployed() -> Any:
     """The class of compiled modules, made when PyTorch is there."""
@@ -148,7 +155,7 @@ def _deployed() -> Any:
             parts = _parts(self._original)
             if self._plans is None or self._plans[0] != parts:
                 graph = _Graph(torch2oflow(self._original))
-                keep(graph, self._options["size"])
+                _keep(graph, self._options["size"])
                 if self._options["debug"] >= 0:
                     graph.debug(self._options["debug"])
                 object.__setattr__(self, "_plans", (parts, graph))

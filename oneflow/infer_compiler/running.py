@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import GraphError
@@ -43,31 +43,55 @@ def is_ours(node: torch.fx.Node) -> bool:
 
 
 class Program:
-    """An FX graph as a function of our tensors.
+    """An FX graph as a function of calls that give our tensors.
 
-    constants: tensors that the graph holds, by their attribute.
+    constants: tensors that the graph holds, by their attribute. computed: the nodes whose values
+    it returns.
     """
 
-    def __init__(self, nodes: list[torch.fx.Node], constants: Mapping[str, Tensor]) -> None:
-        self.nodes, self.constants = nodes, constants
-        self.last = {used: node for node in nodes for used in node.all_input_nodes}
+    def __init__(
+        self,
+        nodes: Sequence[torch.fx.Node],
+        constants: Mapping[str, Tensor],
+        computed: Sequence[torch.fx.Node],
+    ) -> None:
+        self.nodes, self.constants, self.computed = _needed(nodes, computed), constants, computed
+        inputs = [n for n in nodes if n.op == "placeholder"]
+        self.places = {node: i for i, node in enumerate(inputs)}
+        self.last = {used: node for node in self.nodes for used in node.all_input_nodes}
+        for node in computed:
+            self.last.pop(node, None)
 
-    def __call__(self, *inputs: object) -> Any:
-        given = iter(inputs)
+    def __call__(self, inputs: Sequence[Callable[[], Any]]) -> list[Any]:
         values: dict[torch.fx.Node, Any] = {}
         for node in self.nodes:
             if node.op == "placeholder":
-                values[node] = next(given)
+                values[node] = inputs[self.places[node]]()
             elif node.op == "get_attr":
                 values[node] = self.constants[str(node.target)]
-            elif node.op == "output":
-                return _filled(node.args[0], values)
             else:
                 values[node] = _called(node, values)
             for used in node.all_input_nodes:
-                if self.last[used] is node:
+                if self.last.get(used) is node:
                     del values[used]
-        raise GraphError("an FX graph without an output")
+        return [values[node] for node in self.computed]
+
+
+def _needed(
+    nodes: Sequence[torch.fx.Node], computed: Sequence[torch.fx.Node]
+) -> list[torch.fx.Node]:
+    """The nodes that lead to the computed ones. An input stands in front of its first user: a view
+    of one that stood before all others would be a copy."""
+    needed = set(computed)
+    for node in reversed(nodes):
+        if node in needed:
+            needed.update(node.all_input_nodes)
+    found: dict[torch.fx.Node, None] = {}
+    for node in nodes:
+        if node in needed and node.op != "placeholder":
+            found.update(dict.fromkeys(n for n in node.all_input_nodes if n.op == "placeholder"))
+            found[node] = None
+    return list(found)
 
 
 def _called(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:

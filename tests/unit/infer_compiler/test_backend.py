@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -106,45 +108,68 @@ def test_an_optimizer_of_pytorchs_trains_a_compiled_module() -> None:
     assert losses[5] < losses[0] / 1.1
 
 
-def test_graphs_are_ours_whole_and_read_parameters_where_they_lie(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[calls.Compiled] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[calls.Compiled]:
+    """The graphs that are compiled from now on."""
+    found: list[calls.Compiled] = []
     init = calls.Compiled.__init__
 
     def remembered(self: Any, *args: Any) -> None:
-        made.append(self)
+        found.append(self)
         init(self, *args)
 
     monkeypatch.setattr(calls.Compiled, "__init__", remembered)
+    return found
+
+
+def test_graphs_are_ours_whole_and_read_parameters_where_they_lie(
+    made: list[calls.Compiled],
+) -> None:
     model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(3, 8)
     compiled = torch.compile(model, backend=oneflow_backend)
     with torch.no_grad():
         compiled(x)
         (run,) = made
-        ((key, graph),) = run.graphs.items()
-        addresses = {place[0] for _, place in key}
-        assert addresses == {p.data_ptr() for p in model.parameters()}
+        ((key, plan),) = run.plans.items()
+        assert set(plan._places.values()) == {p.data_ptr() for p in model.parameters()}
         model[0].weight.mul_(2)
         close(compiled(x), model(x))
-        assert run.graphs == {key: graph}
-        for rows in (4, 5, 6):
-            close(compiled(torch.ones(rows, 8)), model(torch.ones(rows, 8)))
+        assert run.plans == {key: plan}
         model[0].weight = nn.Parameter(torch.randn(4, 8))
         close(compiled(x), model(x))
+        for rows in (4, 5, 6):
+            close(compiled(torch.ones(rows, 8)), model(torch.ones(rows, 8)))
 
 
 def test_the_number_of_plans_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "PLANS", 2)
-    statics = calls.Statics()
     graph = torch.fx.symbolic_trace(lambda a, b: (torch.ops.aten.mm.default(a, b),))
-    run = backends.compiled(graph, statics)
+    run = backends.compiled(graph)
     assert isinstance(run, calls.Compiled)
-    weights = [torch.randn(3, 2) for _ in range(4)]
-    statics.add(weights)
-    for weight in weights:
-        close(run(torch.ones(2, 3), weight)[0], torch.ones(2, 3) @ weight)
-        assert len(run.graphs) <= 2
+    weight = torch.randn(3, 2)
+    for rows in (1, 2, 3, 4, 1):
+        close(run(torch.ones(rows, 3), weight)[0], torch.ones(rows, 3) @ weight)
+        assert len(run.plans) <= 2
+
+
+def test_saved_values_lie_in_registers_and_outlive_another_forward_pass(
+    made: list[calls.Compiled],
+) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), torch.randn(5, 8)
+    compiled = torch.compile(copy.deepcopy(model), backend=oneflow_backend)
+    for _ in range(3):
+        compiled(x).sum().backward()
+        compiled.zero_grad()
+    assert [len(run.plans) for run in made] == [1, 1]
+    assert all(plan._borrowed for run in made for plan in run.plans.values())
+    for run in (model, compiled):  # the first values are overwritten if both share registers
+        first, second = run(x), run(2 * x)
+        (first.square().sum() + second.sum()).backward()
+        run(3 * x).sum().backward()  # adds to gradients that may lie in a register
+    wanted, found = (list(run.parameters()) for run in (model, compiled))
+    for one, other in zip(found, wanted, strict=True):
+        assert one.grad is not None and other.grad is not None
+        close(one.grad, other.grad)
 
 
 def test_an_operator_that_is_not_ours_stays_pytorchs() -> None:
@@ -167,7 +192,7 @@ def test_an_operator_that_fails_is_named_with_its_line() -> None:
     node = next(n for n in graph.graph.nodes if n.op == "call_function")
     assert is_ours(node)
     node.meta["stack_trace"] = '  File "model.py", line 12, in forward\n'
-    run = backends.compiled(graph, calls.Statics())
+    run = backends.compiled(graph)
     with pytest.raises(GraphError, match=r"aten\.mm\.default cannot be compiled at model\.py:12"):
         run(torch.ones(2, 3), torch.ones(4, 5))
 
@@ -182,3 +207,53 @@ def test_dtypes_and_strides_come_back_as_they_were() -> None:
     for one, wanted in zip(found, program(x, i), strict=True):
         assert one.dtype == wanted.dtype and one.stride() == wanted.stride()
         assert torch.equal(one, wanted)
+
+
+def test_shapes_may_be_dynamic_and_programs_broken() -> None:
+    def program(x: torch.Tensor, *, factor: float = 1.0) -> torch.Tensor:
+        y = (x * factor).softmax(-1).cumsum(0)
+        torch._dynamo.graph_break()
+        return y.reshape(-1, y.shape[0]) @ y
+
+    compiled = torch.compile(program, backend=oneflow_backend, dynamic=True)
+    with torch.no_grad():
+        for rows in (3, 4, 7):
+            x = torch.randn(rows, 5 * rows)
+            close(compiled(x, factor=0.5), program(x, factor=0.5))
+
+
+def test_writes_to_inputs_and_views_of_them_are_seen() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(2)
+        x[0] = y.sum()
+        return x[1:], y.t()
+
+    compiled = torch.compile(program, backend=oneflow_backend)
+    x, y = torch.randn(3, 2), torch.randn(2, 4)
+    ours = x.clone()
+    wanted, found = program(x, y), compiled(ours, y)
+    close(ours, x)
+    close(found[0], wanted[0])
+    assert found[0].data_ptr() == ours[1:].data_ptr() and found[1].data_ptr() == y.data_ptr()
+    found[0].zero_()
+    assert not ours[1:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
+def test_dtypes_are_those_of_pytorch(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * y + x).sum(0) - y
+
+    x, y = torch.randn(4, 3).to(dtype), torch.randn(3).to(dtype)
+    with torch.no_grad():
+        found, wanted = torch.compile(program, backend=oneflow_backend)(x, y), program(x, y)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, wanted)
+
+
+def test_the_package_is_imported_without_pytorch() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from oneflow.framework.infer_compiler import compile_from_torch, oneflow_backend, register"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

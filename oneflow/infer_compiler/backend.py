@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import GraphError
-from oneflow.infer_compiler.aten import CALLS
 from oneflow.infer_compiler.calls import Compiled, Places
+from oneflow.infer_compiler.decompositions import decompositions
 from oneflow.infer_compiler.running import is_ours, operator_of
 from oneflow.infer_compiler.types import from_torch
 
@@ -23,9 +23,6 @@ DRAWS = ("bernoulli.p", "rand_like.default", "randn_like.default")
 """Operators whose numbers depend on the shape of their argument alone."""
 
 NOWHERE = Places()
-
-KEPT = frozenset(name.partition(".")[0] for name in CALLS) | {"bernoulli", "addmm", "baddbmm"}
-"""Operators that are not to be taken apart."""
 
 
 def oneflow_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: object) -> Any:
@@ -118,30 +115,6 @@ def outputs_of(graph: torch.fx.GraphModule) -> list[Any]:
 def is_tensor(node: torch.fx.Node) -> bool:
     """Whether the value of a node is a tensor."""
     return hasattr(node.meta.get("val"), "stride")
-
-
-def decompositions() -> dict[Any, Any]:
-    """PyTorch's compositions of operators, without those that we have as one."""
-    import torch
-    from torch._decomp import core_aten_decompositions
-
-    table = dict(core_aten_decompositions())
-    table[torch.ops.aten.native_dropout.default] = _dropout
-    for op in list(table):
-        name = str(op).removeprefix("aten.")
-        if name in CALLS or name.partition(".")[0] in KEPT:
-            del table[op]
-    return table
-
-
-def _dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw as PyTorch does without a compiler, so that the next number is the same, too."""
-    import torch
-
-    if train is False or p == 0:
-        return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    kept = torch.ops.aten.bernoulli.p(x, 1 - p)
-    return x * (kept / (1 - p) if p < 1 else kept), kept.bool()
 
 
 def compiled(graph: torch.fx.GraphModule, places: Places = NOWHERE) -> Callable[..., Any]:

@@ -75,22 +75,21 @@ def compile_from_torch(
     return _mixed(kind)(torch_module, use_graph, given)
 
 
-class _Graph(Graph):
-    @Graph.with_dynamic_input_shape()
-    def __init__(self, model: Module) -> None:
-        super().__init__()
-        self.model = model
+@cache
+def _graphs(plans: int) -> Callable[[Module], Graph]:
+    """The class of graphs that keep this number of plans."""
 
-    def build(self, method: str, *args: object, **kwargs: object) -> Any:
-        run = self.model if method == "forward" else getattr(self.model, method)
-        return run(*args, **kwargs)
+    class TorchGraph(Graph):
+        @Graph.with_dynamic_input_shape(size=plans)
+        def __init__(self, model: Module) -> None:
+            super().__init__()
+            self.model = model
 
+        def build(self, method: str, *args: object, **kwargs: object) -> Any:
+            run = self.model if method == "forward" else getattr(self.model, method)
+            return run(*args, **kwargs)
 
-def _keep(graph: Graph, plans: int) -> None:
-    """Let a graph for inputs of many shapes keep this number of plans."""
-    cache = graph._dynamic_input_graph_cache
-    if cache is not None:
-        cache.set_cache_size(plans)
+    return TorchGraph
 
 
 @cache
@@ -151,18 +150,17 @@ def _deployed() -> Any:
                 state = Graph.runtime_state_dict_to(state, device)
             self._graph().load_runtime_state_dict(state, warmup_with_run=run_warmup)
 
-        def _graph(self) -> _Graph:
+        def _graph(self) -> Graph:
             parts = _parts(self._original)
             if self._plans is None or self._plans[0] != parts:
-                graph = _Graph(torch2oflow(self._original))
-                _keep(graph, self._options["size"])
+                graph = _graphs(self._options["size"])(torch2oflow(self._original))
                 if self._options["debug"] >= 0:
                     graph.debug(self._options["debug"])
                 object.__setattr__(self, "_plans", (parts, graph))
                 file = self._options["graph_file"]
                 if file is not None and Path(file).exists():
                     self.load_graph(file)
-            made: _Graph = self._plans[1]
+            made: Graph = self._plans[1]
             return made
 
         def _run(self, method: str, *args: object, **kwargs: object) -> Any:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch.fx
 
-RESHAPING = frozenset(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"))
-VIEWS = RESHAPING | {"t", "transpose", "permute", "alias", "detach"}
+RESHAPING = frozenset(("view", "_unsafe_view", "reshape"))
+TURNING = frozenset(("t", "transpose", "permute"))
+VIEWS = RESHAPING | TURNING | {"unsqueeze", "squeeze", "alias", "detach"}
 """Operators that show the same numbers: of a computed value, the plan returns the value."""
 PARTS = frozenset(("expand", "slice", "select"))
 """Views of inputs besides: of a computed value these could be much smaller than the value."""
@@ -64,24 +65,31 @@ def _route(
     if type(output).__name__ != "Node":
         return Route(value=output)
     node: Any = output
-    root, views = _chain(node, VIEWS | PARTS)
+    root, views = _chain(node, VIEWS | PARTS, TURNING)
     if root in inputs:
         return Route(given=inputs[root], views=views)
-    root, views = _chain(node, VIEWS)
+    root, views = _chain(node, VIEWS, frozenset())
     if root not in computed:
         computed.append(root)
     return Route(made=computed.index(root), views=views)
 
 
-def _chain(node: Any, followed: frozenset[str]) -> tuple[Any, tuple[View, ...]]:
+def _chain(
+    node: Any, followed: frozenset[str], below_reshaped: frozenset[str]
+) -> tuple[Any, tuple[View, ...]]:
     """The value of which a node is a view by these operators, and the views, the first one first.
-    A view by sizes that another node computes is no such view.
+    A view by sizes that another node computes is no such view, and a reshaped value is none of
+    those operators but these: a plan's value lies row by row, and turned and reshaped it is a copy.
     """
     views: list[View] = []
+    is_reshaped = False
     while node.op == "call_function" and str(node.target).startswith("aten."):
         name = str(node.target).split(".")[1]
         if name not in followed or len(node.all_input_nodes) != 1:
             break
+        if is_reshaped and name in TURNING - below_reshaped:
+            break
+        is_reshaped = is_reshaped or name in RESHAPING
         views.append((_strided(name, node.target), node.args[1:], node.kwargs))
         node = node.args[0]
     return node, tuple(reversed(views))

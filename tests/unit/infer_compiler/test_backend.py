@@ -257,3 +257,20 @@ def test_the_package_is_imported_without_pytorch() -> None:
         "from oneflow.framework.infer_compiler import compile_from_torch, oneflow_backend, register"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("masked", ["", "causal", "added", "chosen"])
+def test_gradients_of_attention_are_those_of_pytorch(masked: str) -> None:
+    chosen = torch.rand(8, 8) > 0.3
+    chosen[2] = False  # a row without a column has no gradient
+    mask = {"added": torch.randn(8, 8), "chosen": chosen}.get(masked)
+
+    def program(*inputs: torch.Tensor) -> torch.Tensor:
+        attention = nn.functional.scaled_dot_product_attention
+        return attention(*inputs, attn_mask=mask, is_causal=masked == "causal").square().sum()
+
+    inputs = [torch.randn(2, 3, 8, 16, requires_grad=True) for _ in range(3)]
+    wanted = torch.autograd.grad(program(*inputs), inputs)
+    compiled = torch.compile(program, backend=oneflow_backend)
+    for one, other in zip(torch.autograd.grad(compiled(*inputs), inputs), wanted, strict=True):
+        close(one, other)

@@ -95,9 +95,9 @@ def forward_metadata() -> Any:
     return found
 
 
-def static_inputs(metadata: Any) -> list[int]:
+def static_inputs(metadata: object) -> list[int]:
     """Numbers of the inputs that are parameters or buffers."""
-    return list(metadata.static_input_indices or [])
+    return list(getattr(metadata, "static_input_indices", None) or [])
 
 
 def inputs_of(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:

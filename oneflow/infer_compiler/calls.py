@@ -73,8 +73,9 @@ class Compiled:
         return found
 
 
-def _kind(x: Any) -> Hashable:
+def _kind(x: object) -> Hashable:
     """The facts of an input that a plan is made for."""
     if hasattr(x, "stride"):
-        return x.shape, x.stride(), x.dtype
+        tensor: Any = x
+        return tensor.shape, tensor.stride(), tensor.dtype
     return type(x), x

@@ -18,6 +18,7 @@ from oneflow.graph.laying_out import take_layouts
 from oneflow.graph.plans import Plans
 from oneflow.graph.spec import GraphSpec
 from oneflow.infer_compiler.types import from_torch, to_torch
+from oneflow.kernels.array import Array
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -118,7 +119,7 @@ class Plan:
             made[i] = self._returned(k, results[k])
         return made
 
-    def _returned(self, index: int, array: Any) -> torch.Tensor:
+    def _returned(self, index: int, array: Array) -> torch.Tensor:
         if index in self._lent:
             self._registers[array.ctypes.data] = array
             array = array[...]  # the tensor keeps this object
@@ -139,10 +140,10 @@ class Plan:
         order = self._orders[index]
         return x.contiguous() if order is None else x.permute(order)
 
-    def _input(self, index: int, x: Any) -> Any:
+    def _input(self, index: int, x: object) -> Any:
         """The value of an input, with its dims in their order."""
         order = self._orders.get(index)
-        if order is None:
+        if order is None or not isinstance(x, Tensor):
             return x
         return x.permute(*(order.index(dim) for dim in range(len(order))))
 

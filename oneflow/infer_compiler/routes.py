@@ -23,7 +23,7 @@ View = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 @dataclass
 class Route:
-    """Where an output comes from.
+    """The source of an output.
 
     made: its index among the values that the plan computes. given: its index among the inputs.
     Neither: `value` is the output. views: calls that PyTorch makes of the tensor, in their order.
@@ -75,12 +75,13 @@ def _route(
 
 
 def _chain(
-    node: Any, followed: frozenset[str], below_reshaped: frozenset[str]
+    output: torch.fx.Node, followed: frozenset[str], below_reshaped: frozenset[str]
 ) -> tuple[Any, tuple[View, ...]]:
     """The value of which a node is a view by these operators, and the views, the first one first.
     A view by sizes that another node computes is no such view, and a reshaped value is none of
     those operators but these: a plan's value lies row by row, and turned and reshaped it is a copy.
     """
+    node: Any = output
     views: list[View] = []
     is_reshaped = False
     while node.op == "call_function" and str(node.target).startswith("aten."):

@@ -1,4 +1,4 @@
-"""Which nodes become one segment."""
+"""Nodes that become one segment."""
 
 from __future__ import annotations
 

@@ -184,18 +184,28 @@ def test_the_pod_monitor_names_what_there_is() -> None:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-@pytest.mark.parametrize("name", ["base", "gpu"])
+@pytest.mark.parametrize("name", ["base", "gpu", "monitored"])
 def test_kustomize_builds(name: str) -> None:
     folder = DEPLOY / "kubernetes" / name
     done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     built = list(yaml.safe_load_all(done.stdout))
+    # Without the operator that knows them, such objects end the whole `kubectl apply`.
+    foreign = {r["kind"] for r in built if r["apiVersion"].startswith("monitoring.coreos.com")}
+    assert foreign == ({"PodMonitor"} if name == "monitored" else set())
     assert {r["metadata"].get("namespace", "oneflow") for r in built} == {"oneflow"}
     (daemon,) = [r for r in built if r["kind"] == "StatefulSet"]
     (container,) = daemon["spec"]["template"]["spec"]["containers"]
     has_gpu = "nvidia.com/gpu" in container["resources"]["limits"]
     device = {e["name"]: e.get("value") for e in container["env"]}["ONEFLOW_DEVICE"]
     assert (has_gpu, device) == ((True, "cuda:0") if name == "gpu" else (False, "cpu:0"))
+
+
+def test_the_authoritys_key_is_put_away_before_the_secret_is_made() -> None:
+    lines = (DEPLOY / "kubernetes" / "README.md").read_text().splitlines()
+    block = lines[lines.index("```") + 1 :]
+    away = next(n for n, line in enumerate(block) if line.startswith("mv tls/ca.key"))
+    assert away < next(n for n, line in enumerate(block) if "--from-file=tls" in line)
 
 
 def test_every_kustomization_lists_its_files() -> None:

@@ -147,7 +147,7 @@ def left_over(expression: str, known: Values) -> set[str]:
 
 def test_the_label_of_a_training_job_is_not_taken_for_that_of_the_scrape() -> None:
     loaded = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    manifests = yaml.safe_load_all((DEPLOY / "kubernetes/base/monitoring.yaml").read_text())
+    manifests = yaml.safe_load_all((DEPLOY / "kubernetes/monitoring/podmonitor.yaml").read_text())
     endpoints: list[dict[str, Any]] = [
         endpoint
         for manifest in manifests

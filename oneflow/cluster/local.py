@@ -36,6 +36,7 @@ from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import MAX_SOCKET_NBYTES, resolve, socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
 from oneflow.core.folders import check_unwritten
+from oneflow.core.log import get_logger
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
 from oneflow.services.metrics_http import make_private
@@ -197,39 +198,86 @@ def _check_devices(old: LocalCluster, wish: Wish) -> None:
 
 
 def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up:
-    """A scheduler here, and a daemon for each of the wish's devices on the nodes of a Ray cluster.
+    """Start what does not run yet of a scheduler here and a daemon for each of the wish's devices
+    on the nodes of a Ray cluster.
 
     With other machines than this one, the scheduler listens beyond loopback, with TLS.
     """
-    from oneflow.cluster.ray_daemons import is_all_here, start_daemons
+    from oneflow.cluster.ray_daemons import is_all_here
 
     begun = time.monotonic()
     state = state_dir()
     with _lock(state):
         old = read_record(state)
+        if old is not None and old.ray:
+            return _mend_on_ray(state, wish, _on_same(old, ray_address), begun, timeout_s)
         if old is not None and any(p.is_alive for p in old.processes):
-            raise ConfigError("a cluster runs already: end it with `oneflow cluster down` first")
+            raise ConfigError(
+                "a cluster runs already, on this machine alone: end it with `oneflow cluster down` "
+                "first"
+            )
         prepare_tokens(folder(state), config_dir())
-        if not (is_here := is_all_here(ray_address)):
+        if not is_all_here(ray_address):
             wish = _beyond_loopback(state, wish)
         address = _free_address(wish.listen or "127.0.0.1:0")
-        scheduler = _spawn(state, "scheduler", address, wish)
-        processes = (process_of("scheduler", scheduler.pid),)
-        started = {"scheduler": scheduler}
-        flags = (bool(wish.allow_scripts), bool(wish.ui), ray_address)
-        record = LocalCluster(address, processes, *flags, 0, wish.tls_dir)
+        record = LocalCluster(
+            address,
+            (),
+            bool(wish.allow_scripts),
+            bool(wish.ui),
+            ray_address,
+            len(wish.devices),
+            wish.tls_dir,
+            wish.scheduler_flags,
+            wish.daemon_flags,
+        )
         try:
-            write_record(state, record)
-            _wait_ready(record, timeout_s, started)
-            start_daemons(_order(state, wish, record, is_here))
-            record = replace(record, num_remote=len(wish.devices))
-            write_record(state, record)
-            status = _wait_ready(record, timeout_s, started)
+            record, _, status = _fill_on_ray(state, wish, record, timeout_s)
         except BaseException:
-            _end(processes, signal.SIGTERM, KILL_S)
             remove_record(state)
             raise
     return Up(record, status, time.monotonic() - begun)
+
+
+def _on_same(old: LocalCluster, ray_address: str) -> LocalCluster:
+    if old.ray == ray_address:
+        return old
+    raise ConfigError(
+        f"a cluster runs already, on {old.ray}: end it with `oneflow cluster down` first"
+    )
+
+
+def _mend_on_ray(state: Path, wish: Wish, old: LocalCluster, begun: float, timeout_s: float) -> Up:
+    """Start what has died of a cluster on Ray."""
+    wish = replace(_like(old, wish), tls_dir=old.tls)
+    wish = replace(wish, devices=wish.devices[:1] * old.num_remote)
+    record, started, status = _fill_on_ray(state, wish, old, timeout_s)
+    spent = time.monotonic() - begun
+    return Up(record, status, spent, was_running=not started, restarted=started)
+
+
+def _fill_on_ray(
+    state: Path, wish: Wish, record: LocalCluster, timeout_s: float
+) -> tuple[LocalCluster, tuple[str, ...], pb.ClusterStatus]:
+    """Start what a cluster on Ray lacks. Returns its record, the names of what was started, and its
+    status. What was started is ended on an error.
+    """
+    from oneflow.cluster.ray_daemons import start_daemons
+
+    new: dict[str, subprocess.Popen[bytes]] = {}
+    if not (record.processes and record.scheduler.is_alive):
+        prepare_tokens(folder(state), config_dir())
+        new["scheduler"] = _spawn(state, "scheduler", record.address, wish)
+        record = replace(record, processes=(process_of("scheduler", new["scheduler"].pid),))
+    try:
+        write_record(state, record)
+        _wait_ready(replace(record, num_remote=0), timeout_s, new)
+        daemons = start_daemons(_order(state, wish, record))
+        return record, (*new, *daemons), _wait_ready(record, timeout_s, new)
+    except BaseException:
+        if new:
+            _end(record.processes, signal.SIGTERM, KILL_S)
+        raise
 
 
 def _beyond_loopback(state: Path, wish: Wish) -> Wish:
@@ -247,27 +295,33 @@ def _beyond_loopback(state: Path, wish: Wish) -> Wish:
     return replace(wish, listen=f"{host}:0", tls_dir=str(tls))
 
 
-def _order(state: Path, wish: Wish, record: LocalCluster, is_here: bool) -> Any:
-    """is_here: all daemons are on this machine, and find what a local cluster kept."""
+def _order(state: Path, wish: Wish, record: LocalCluster) -> Any:
+    """Without TLS all daemons are on this machine, and find what a local cluster kept."""
     from oneflow.cluster.ray_daemons import Order
 
     names = ("ca.crt", "daemon.crt", "daemon.key") if wish.tls_dir else ()
     return Order(
         address=record.ray,
+        group=_group_name(state),
         count=len(wish.devices),
         device_type=wish.devices[0].partition(":")[0],
         token=read_token_file(folder(state) / DAEMON_TOKEN),
         scheduler=record.address,
         tls={name: (Path(wish.tls_dir) / name).read_bytes() for name in names},
-        folder=str(folder(state) / "node") if is_here else _remote_folder(state),
+        folder=f"ray/{_identity(state)}" if wish.tls_dir else str(folder(state) / "node"),
         flags=_daemon_flags(wish),
     )
 
 
-def _remote_folder(state: Path) -> str:
-    """The same at the next `up`, and not that of another cluster whose daemons Ray starts there."""
+def _group_name(state: Path) -> str:
+    """The name of the cluster's daemons on Ray, where there may be those of others."""
+    return f"oneflow-{_identity(state)}"
+
+
+def _identity(state: Path) -> str:
+    """The same at the next `up`, and not that of another cluster."""
     own = f"{socket.gethostname()}:{os.getuid()}:{folder(state).resolve()}"
-    return f"ray/{hashlib.blake2b(own.encode(), digest_size=8).hexdigest()}"
+    return hashlib.blake2b(own.encode(), digest_size=8).hexdigest()
 
 
 def _names(record: LocalCluster) -> tuple[str, ...]:
@@ -287,13 +341,21 @@ def stop(drain_s: float = 0.0) -> LocalCluster | None:
         if drain_s > 0 and record.scheduler.is_alive:
             _drain(record, drain_s)
         if record.ray:
-            from oneflow.cluster.ray_daemons import stop_daemons
-
-            stop_daemons(record.ray)
+            _stop_on_ray(record.ray, _group_name(state))
         _end(record.daemons, signal.SIGTERM, DAEMON_END_S)
         _end((record.scheduler,), signal.SIGTERM, SCHEDULER_END_S)
         remove_record(state)
         return record
+
+
+def _stop_on_ray(address: str, group: str) -> None:
+    """A Ray cluster that is gone has taken the daemons with it."""
+    from oneflow.cluster.ray_daemons import stop_daemons
+
+    try:
+        stop_daemons(address, group)
+    except ConfigError as error:
+        get_logger(__name__).warning("%s; its daemons end with it", error)
 
 
 def log_path(name: str, state: Path | None = None) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import oneflow as flow
 from oneflow import nn
 from tests.support.local_cluster import LocalTest, last_line, submit
 from tests.support.processes import alive
+from tests.support.waiting import wait_until
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'oneflow-actors[ray]'")
 
@@ -42,6 +45,59 @@ def address(tmp_path: Path) -> Iterator[str]:
         cluster.shutdown()
 
 
+def _mend(local: LocalTest, asked: list[str]) -> None:
+    """Kill daemons, and the scheduler: all comes back, by itself or by the same command."""
+    script = local.script("slow.py", "time.sleep(12); print('through', rank)")
+    job_id = submit(local, script).stdout.strip()
+    wait_until(lambda: _state(local, job_id) == "RUNNING")
+    (killed, *_) = daemons_of(local)
+    os.kill(killed, signal.SIGKILL)
+    done = local.run("job", "wait", job_id, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    os.kill(local.record.scheduler.pid, signal.SIGKILL)
+    again = local.run(*asked, timeout_s=180)
+    assert again.returncode == 0, again.stderr
+    assert "whole again: scheduler" in again.stdout
+    twice = local.run(*asked, timeout_s=180)
+    assert twice.returncode == 0 and "runs already" in twice.stdout
+    done = submit(local, local.script("ok.py", "print('rank', rank)"), "--wait")
+    assert done.returncode == 0, done.stderr
+
+
+def _state(local: LocalTest, job_id: str) -> str:
+    (record,) = [
+        r
+        for r in json.loads(local.run("job", "list", "-o", "json").stdout)["jobs"]
+        if r["id"] == job_id
+    ]
+    return str(record["state"])
+
+
+def daemons_of(local: LocalTest) -> list[int]:
+    """Pids of the daemons of a cluster."""
+    return alive("--scheduler", local.record.address)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_two_clusters_share_a_ray_cluster(tmp_path: Path, address: str) -> None:
+    asked = ["cluster", "up", "--on", address, "--daemons", "1", "--device-type", "cpu"]
+    first, second, third = (LocalTest(tmp_path / name) for name in ("a", "b", "c"))
+    try:
+        assert first.run(*asked, timeout_s=180).returncode == 0
+        done = second.run(*asked, timeout_s=180)
+        assert done.returncode == 0, done.stderr
+        full = third.run(*asked, timeout_s=180)
+        assert full.returncode == 78 and "Ray has no room" in full.stderr, full
+        assert "Traceback" not in full.stderr
+        assert second.run("cluster", "down", timeout_s=120).returncode == 0
+        (daemon,) = json.loads(first.run("cluster", "nodes", "-o", "json").stdout)["daemons"]
+        assert daemon["state"] == "up"
+    finally:
+        for local in (first, second, third):
+            local.run("cluster", "down", timeout_s=120)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_daemons_are_placed_by_ray(tmp_path: Path, address: str) -> None:
@@ -58,6 +114,7 @@ def test_daemons_are_placed_by_ray(tmp_path: Path, address: str) -> None:
         assert done.returncode == 5
         too_many = local.run("cluster", "up", "--on", address, "--daemons", "1")
         assert too_many.returncode == 78
+        _mend(local, asked)
     finally:
         down = local.run("cluster", "down", timeout_s=120)
     assert down.returncode == 0, down.stderr

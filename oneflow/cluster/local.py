@@ -31,6 +31,7 @@ from oneflow.cluster.local_record import (
     write_record,
 )
 from oneflow.cluster.local_tokens import ADMIN_TOKEN, DAEMON_TOKEN, prepare_tokens
+from oneflow.cluster.ray_daemons import Order, is_all_here, start_daemons, stop_daemons
 from oneflow.cluster.settings import config_dir, load_settings, runtime_dir, state_dir
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import MAX_SOCKET_NBYTES, resolve, socket_path
@@ -203,8 +204,6 @@ def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up
 
     With other machines than this one, the scheduler listens beyond loopback, with TLS.
     """
-    from oneflow.cluster.ray_daemons import is_all_here
-
     begun = time.monotonic()
     state = state_dir()
     with _lock(state):
@@ -262,8 +261,6 @@ def _fill_on_ray(
     """Start what a cluster on Ray lacks. Returns its record, the names of what was started, and its
     status. What was started is ended on an error.
     """
-    from oneflow.cluster.ray_daemons import start_daemons
-
     new: dict[str, subprocess.Popen[bytes]] = {}
     if not (record.processes and record.scheduler.is_alive):
         prepare_tokens(folder(state), config_dir())
@@ -295,10 +292,8 @@ def _beyond_loopback(state: Path, wish: Wish) -> Wish:
     return replace(wish, listen=f"{host}:0", tls_dir=str(tls))
 
 
-def _order(state: Path, wish: Wish, record: LocalCluster) -> Any:
+def _order(state: Path, wish: Wish, record: LocalCluster) -> Order:
     """Without TLS all daemons are on this machine, and find what a local cluster kept."""
-    from oneflow.cluster.ray_daemons import Order
-
     names = ("ca.crt", "daemon.crt", "daemon.key") if wish.tls_dir else ()
     return Order(
         address=record.ray,
@@ -350,8 +345,6 @@ def stop(drain_s: float = 0.0) -> LocalCluster | None:
 
 def _stop_on_ray(address: str, group: str) -> None:
     """A Ray cluster that is gone has taken the daemons with it."""
-    from oneflow.cluster.ray_daemons import stop_daemons
-
     try:
         stop_daemons(address, group)
     except ConfigError as error:

@@ -212,7 +212,7 @@ def _bundle(order: Order) -> dict[str, float]:
     return {"CPU": 1.0, "GPU": 1.0} if order.device_type == "cuda" else {"CPU": 1.0}
 
 
-def _fill(ray: ModuleType, order: Order, group: Any) -> tuple[str, ...]:
+def _fill(ray: ModuleType, order: Order, group: object) -> tuple[str, ...]:
     hosts = [_host(ray, order, group, index) for index in range(order.count)]
     places = ray.get([host.place.remote() for host in hosts], timeout=ASK_S)
     devices = _devices(places, order.device_type)
@@ -229,7 +229,7 @@ def _fill(ray: ModuleType, order: Order, group: Any) -> tuple[str, ...]:
     return tuple(f"{places[n][0]}/{devices[n]}" for n in new)
 
 
-def _host(ray: ModuleType, order: Order, group: Any, index: int) -> Any:
+def _host(ray: ModuleType, order: Order, group: object, index: int) -> Any:
     """The actor of a bundle: the one that is there, or a new one."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

@@ -86,7 +86,7 @@ HEAVY_LIBRARIES = (  # 20 ms or more to import, most of which a run never needs;
     ),  # optional
 )
 COMMAND_LINE = "cli"  # verbs import what they need when they run, so that help is quick
-FUNCTION_IMPORTS = 102
+FUNCTION_IMPORTS = 99
 """Imports within functions that there may be besides HEAVY_LIBRARIES and COMMAND_LINE, for which
 alone they are meant. Those that are left import modules of ours which import such a library, or
 which only ranks of a larger world need. The number only goes down."""

@@ -142,7 +142,8 @@ def _compiled(graph: torch.fx.GraphModule, places: Places) -> Callable[..., Any]
     for name, part in list(parts.named_children()):
         if name.startswith("fused_"):
             _run_ours(part)
-    return parts
+    run: Callable[..., Any] = parts
+    return run
 
 
 def _run_ours(part: torch.nn.Module) -> None:

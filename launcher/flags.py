@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from oneflow.core.errors import ConfigError
 
@@ -136,6 +136,11 @@ def processes(text: str) -> int:
     return whole(1, 65536)(text)
 
 
+def host(text: str) -> str:
+    """Reads a name or an address; an IPv6 address may have brackets."""
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+
+
 def rank_list(text: str) -> tuple[int, ...]:
     """Reads `0,2,5`."""
     return tuple(whole(0)(part) for part in text.split(",") if part.strip())
@@ -145,7 +150,7 @@ FLAGS = (
     Flag("nnodes", whole(1, 65536), 1, "number of nodes (machines)"),
     Flag("node_rank", whole(0, 65535), 0, "this node's number, 0 to nnodes-1"),
     Flag("nproc_per_node", processes, 1, "processes to start here: a number, auto, cpu or gpu"),
-    Flag("master_addr", str, "127.0.0.1", "address of node 0, where rank 0 listens"),
+    Flag("master_addr", host, "127.0.0.1", "address of node 0, where rank 0 listens"),
     Flag("master_port", whole(0, 65535), DEFAULT_PORT, "port of rank 0; 0: any free one"),
     Flag("standalone", boolean, False, "one node, any free port: several runs side by side"),
     Flag("module", boolean, False, "the script is a module name, as in python -m", ("-m",)),
@@ -173,9 +178,17 @@ FLAGS = (
 )
 
 
-def build_parser() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser whose usage errors are one line: the list of all flags would bury it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"{self.prog}: error: {message} (--help lists the flags)\n")
+
+
+def build_parser() -> Parser:
     """The command line; values stay None where the flag was not given."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m oneflow.distributed.launch",
         description="Starts the ranks of a job on this node and ends them together.",
         epilog=f"Every flag can also be given as {ENV_PREFIX}<FLAG>.",

@@ -6,13 +6,12 @@ cause, and with that rank's exit code.
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.processors import share_of_processors
 from oneflow.core.variables import unread
@@ -86,11 +85,8 @@ def _port(settings: Settings) -> int:
 
 def _own_address(host: str) -> str | None:
     """The loopback address that `host` means, None for one that rank 0 itself must judge."""
-    try:
-        address = socket.gethostbyname(host)
-    except OSError as error:
-        raise ConfigError(f"--master_addr {host!r} cannot be resolved: {error}") from None
-    return address if ipaddress.ip_address(address).is_loopback else None
+    address = resolve(host, "--master_addr")
+    return address if is_loopback(address) else None
 
 
 def _open_streams() -> None:

@@ -77,6 +77,40 @@ def test_world_variables_are_set_for_each_rank(tmp_path: Path) -> None:
     assert zero["token"] == one["token"] and len(zero["token"]) == 64
 
 
+def has_ipv6_loopback() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+SUM = """
+import oneflow as flow
+split = flow.arange(200_000, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
+whole = split.to_global(sbp=flow.sbp.broadcast).to_local()
+print(rank, os.environ["MASTER_ADDR"], whole.sum().item())
+"""
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no ::1")
+def test_two_nodes_meet_over_ipv6(tmp_path: Path) -> None:
+    script, port = write(tmp_path, SUM), free_port("::1")
+    meeting = [*LAUNCH, "--nnodes=2", "--master_addr=[::1]", f"--master_port={port}"]
+    nodes = [
+        subprocess.Popen(
+            [*meeting, f"--node_rank={number}", script],
+            env=clean_env(ONEFLOW_HOST_IDENTITY=str(number)),  # different: tensors go over TCP
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in (0, 1)
+    ]
+    said = [node.communicate(timeout=WAIT_S)[0].split() for node in nodes]
+    total = str(sum(range(200_000)))
+    assert said == [["0", "::1", total], ["1", "::1", total]]
+
+
 def test_success_says_nothing(tmp_path: Path) -> None:
     done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, ""))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

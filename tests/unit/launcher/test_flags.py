@@ -57,7 +57,14 @@ def test_nonsense_is_a_usage_error(argv: list[str], capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as error:
         parse(argv, {})
     assert error.value.code == 2
-    assert "error:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "error: " in said and said.endswith("(--help lists the flags)\n")
+    assert said.count("\n") == 1
+
+
+def test_an_ipv6_address_may_have_brackets() -> None:
+    assert parse(["--master-addr", "[::1]", "x.py"], {}).master_addr == "::1"
+    assert parse(["--master-addr", "::1", "x.py"], {}).master_addr == "::1"
 
 
 def test_a_wrong_number_of_processes_says_what_can_be_given(

@@ -139,6 +139,7 @@ def get(found: Job, how: str) -> None:
 @click.option("--rank", "ranks", type=RANKS, default=(), help="0, or 0,3, or 0-3.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Else the last.")
 @click.option("--since", type=MOMENT, default=0.0, help="10m ago, or 2026-11-21T06:11:19Z.")
+@click.option("--tail", type=click.IntRange(0), help="So many lines of each rank and stream.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), default=None)
 @click.option("--no-prefix", is_flag=True, help="Without `host:rank: ` before each line.")
 @click.option(
@@ -153,6 +154,7 @@ def logs(
     ranks: tuple[int, ...],
     attempt: int,
     since: float,
+    tail: int | None,
     stream: str | None,
     no_prefix: bool,
     prefix: str,
@@ -170,7 +172,7 @@ def logs(
         if follow:
             stack.enter_context(goes_on(found.id))
             stack.enter_context(WhyPending(found, looks=True)).take(record)
-        for block in found.log_blocks(follow, ranks, attempt, stream or "", since):
+        for block in found.log_blocks(follow, ranks, attempt, stream or "", since, tail):
             console.show(block)
         code = end_of(found.wait()) if follow else 0
     raise SystemExit(code)

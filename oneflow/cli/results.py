@@ -17,12 +17,14 @@ from oneflow.services.quantities import show_time
 
 def show_metrics(job: Job, follow: bool, how: str) -> None:
     """A line for each point, as they come: of JSON, or of `step=1 loss=0.5`."""
-    left_out, following, attempt = 0, 0, 1
+    left_out, following, attempt, has_any = 0, 0, 1, False
     for point in job.metrics(follow):
         if point.attempt == attempt:  # else some of the earlier attempt were done again
             left_out += point.index - following
-        following, attempt = point.index + 1, point.attempt
+        following, attempt, has_any = point.index + 1, point.attempt, True
         click.echo(json.dumps(asdict(point)) if how == "json" else _line(point, how == "wide"))
+    if not has_any:
+        say(f"job {job.id} has reported no points; scripts report none")
     if left_out:
         say(
             f"points of this curve are left out: {left_out}; the output metrics.jsonl has all of it"

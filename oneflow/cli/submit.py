@@ -113,6 +113,7 @@ def _folder_of(argv: list[str]) -> Path | None:
     found.
     """
     here = Path.cwd()
+    _warn_of_missing(argv)
     for word in argv:
         path = Path(word)
         if path.is_absolute() or ".." in path.parts:
@@ -124,6 +125,14 @@ def _folder_of(argv: list[str]) -> Path | None:
             )
             return here
     return None
+
+
+def _warn_of_missing(argv: list[str]) -> None:
+    """Name a program of Python that is not here, nor can be sent."""
+    words = argv[1:] if "python" in Path(argv[0]).name else argv[:1]
+    program = next((word for word in words if not word.startswith("-")), "")
+    if program.endswith(".py") and not os.path.isfile(program):
+        say(f"there is no file {program[:200]} here, so nothing is sent; hosts must have it")
 
 
 def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection, Retries
-from oneflow.cluster.logs import LogBlock, LogReader
+from oneflow.cluster.logs import LogBlock, LogReader, last_lines
 from oneflow.cluster.logs import LogLine as LogLine
 from oneflow.cluster.tracing import RankTrace as RankTrace
 from oneflow.cluster.tracing import Traces
@@ -219,10 +219,17 @@ class Job:
         attempt: int = 0,
         stream: str = "",
         since: float = 0.0,
+        tail: int | None = None,
     ) -> Iterator[LogBlock]:
-        """The same in blocks of lines as they came, for who wants many of them fast."""
+        """The same in blocks of lines as they came, for who wants many of them fast.
+
+        tail: of what there is already, so many lines of each stream of each rank at most.
+        """
         reader = LogReader(self._connection, self.id, ranks, attempt, stream, since)
-        return reader.blocks(follow, lambda: self.status().state.is_final)
+        if tail is not None:
+            yield from last_lines(reader.blocks(False, lambda: True), tail)
+        if tail is None or follow:
+            yield from reader.blocks(follow, lambda: self.status().state.is_final)
 
     def debug(self, what: str, ranks: tuple[int, ...] = ()) -> Iterator[RankDebug]:
         """Yield, for each rank (none named: all), its stacks, what="stack", or all that its daemon

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from oneflow.cluster.connection import Connection
@@ -55,6 +56,23 @@ class _Stream:
     offset: int = 0
     held: bytearray = field(default_factory=bytearray)
     host: str = ""
+
+
+def last_lines(blocks: Iterable[LogBlock], count: int) -> Iterator[LogBlock]:
+    """Yield the last lines of each stream of each rank, `count` at most, in the order they came."""
+    kept: dict[tuple[int, int, str], deque[tuple[int, LogBlock]]] = defaultdict(
+        lambda: deque(maxlen=count)
+    )
+    number = 0
+    for block in blocks:
+        key = (block.attempt, block.rank, block.stream)
+        lines = block.data.split(b"\n")
+        for line in lines[-count:] if count else []:
+            number += 1
+            kept[key].append((number, LogBlock(*key, block.host, line)))
+    numbered = (each for found in kept.values() for each in found)
+    for _, block in sorted(numbered, key=lambda each: each[0]):
+        yield block
 
 
 class LogReader:

@@ -493,3 +493,27 @@ def test_submit_that_waits_tries_again_and_says_so(
         _submitted(FullAtFirst(100), {"graph": "x.job"})  # type: ignore[arg-type]
     with pytest.raises(StoreTroubleError):
         _submit(FullAtFirst(1), {"graph": "x.job", "job_id": "j"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_named"),
+    [
+        (["python", "nosuch.py"], True),
+        (["python3", "-u", "nosuch.py", "--lr", "1"], True),
+        (["./nosuch.py"], True),
+        (["python", "-m", "pkg.train"], False),
+        (["python", "-c", "print(1)"], False),
+        (["python", "there.py"], False),
+    ],
+)
+def test_a_program_that_is_not_here_is_named_at_once(
+    argv: list[str],
+    is_named: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.py").write_text("")
+    _folder_of(argv)
+    assert ("there is no file" in capsys.readouterr().err) is is_named

@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from oneflow.cluster.connection import Retries
-from oneflow.cluster.logs import MAX_LINE_NBYTES, LogReader
+from oneflow.cluster.logs import MAX_LINE_NBYTES, LogReader, last_lines
 from oneflow.core.errors import ClusterUnreachableError
 from oneflow.protos import cluster_pb2 as pb
 
@@ -54,6 +56,18 @@ def test_lines_survive_broken_streams() -> None:
         assert said == first.split(b"\n")
         assert [line.text for line in found if line.rank == 1] == ["", "\\xff"]
         assert {line.host for line in found} == {"n1"}
+
+
+@pytest.mark.parametrize("tail", [0, 1, 3, 100])
+def test_the_last_lines_of_each_stream(tail: int) -> None:
+    lines = [b"line %d" % number for number in range(20)]
+    logs = {(1, 0, "stdout"): b"\n".join(lines) + b"\n", (1, 1, "stderr"): b"one\ntwo\n"}
+    reader = LogReader(FakeConnection(logs, 1, 0), "j1", (), 0, "")  # type: ignore[arg-type]
+    found = list(last_lines(reader.blocks(False, lambda: True), tail))
+    assert [b.data for b in found if b.rank == 0] == (lines[-tail:] if tail else [])
+    assert [b.data for b in found if b.rank == 1] == ([b"one", b"two"][-tail:] if tail else [])
+    logs[1, 0, "stdout"] += b"more\n"
+    assert [b.data for b in reader.blocks(True, lambda: True)] == [b"more"]
 
 
 class Scripted:

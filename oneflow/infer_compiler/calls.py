@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ class Compiled:
     """Calls an FX graph: one plan for each set of shapes, PLANS at most.
 
     Plans read held inputs in place, and lend their registers for saved outputs; while one of these
-    lives on, a second plan copies them.
+    lives on, a second plan copies them. Calls of several threads take turns.
     """
 
     def __init__(
@@ -51,9 +52,13 @@ class Compiled:
         kept = {r.made for i, r in enumerate(self._routes) if i not in saved}
         self._lent = frozenset(lent) - kept
         self.plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._lock = threading.RLock()
 
     def __call__(self, *args: Any) -> Any:
-        made = self._plan_for(args).run(args) if self._program.computed else []
+        made: Sequence[Any] = ()
+        if self._program.computed:
+            with self._lock:  # from the question whether a plan is free to its run
+                made = self._plan_for(args).run(args)
         outputs = [route.follow(args, made) for route in self._routes]
         return outputs[0] if self._returns_one else outputs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -274,3 +275,33 @@ def test_gradients_of_attention_are_those_of_pytorch(masked: str) -> None:
     compiled = torch.compile(program, backend=oneflow_backend)
     for one, other in zip(torch.autograd.grad(compiled(*inputs), inputs), wanted, strict=True):
         close(one, other)
+
+
+def test_threads_may_call_one_module_at_once() -> None:
+    """Each gets the outputs and gradients of its own input."""
+    module, x = dense()
+    module.eval()
+    compiled = torch.compile(module, backend="oneflow")
+    inputs = [x * (n + 1) for n in range(4)]
+    wanted = []
+    for given in inputs:
+        leaf = given.clone().requires_grad_()
+        module(leaf).square().sum().backward()
+        wanted.append(leaf.grad)
+    compiled(inputs[0].clone().requires_grad_()).sum().backward()  # compiled once, by one thread
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        for _ in range(20):
+            leaf = inputs[n].clone().requires_grad_()
+            out = compiled(leaf)
+            (found,) = torch.autograd.grad(out.square().sum(), leaf)
+            if not torch.allclose(found, wanted[n], rtol=1e-4, atol=1e-5):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -51,6 +51,11 @@ class Mode:
     """`scale_gradient(grad, root)`: scales the gradient with which a call of `backward` begins at a
     tensor, in a mode that scales losses."""
 
+    def need_rows(self, x: Any, asked: str, *, whole: bool) -> None:
+        """Note that `asked`, a call like `as_strided`, counts elements in the memory of `x`: all
+        that stands for `x` later has to lie in row-major order. whole: the call counts from the
+        beginning of the memory, which has to begin with `x`."""
+
     def source(self, read: Callable[[object], Any]) -> Any:
         """The tensor that `read` makes of new input. Its argument is an object that is another one
         in each step of the program."""

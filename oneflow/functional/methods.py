@@ -51,7 +51,7 @@ from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
 from oneflow.tensor.shortcuts import shortcut
 from oneflow.tensor.tensor import Tensor, adopt, cpu_device, extra, needs_data, raw
-from oneflow.tensor.views import become, owner_of, stand_in, view_of
+from oneflow.tensor.views import become, owner_of, place_of, stand_in, view_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -280,10 +280,10 @@ def size(self: Tensor, dim: int | None = None) -> Any:
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """Steps between neighbours along each dim, in elements; of a global tensor: as if it lay in one
-    piece.
+    """Steps between neighbours along each dim, in elements; of a global tensor: as if the whole
+    lay in one memory.
     """
-    array = stand_in(self) if self._placement is None else None
+    array = stand_in(self)
     if array is None or not array.size:
         steps: list[int] = []
         step = 1
@@ -315,8 +315,8 @@ def data_ptr(self: Tensor) -> int:
 
 def storage_offset(self: Tensor) -> int:
     """Elements between the start of the tensor this is a view of and its own first element."""
-    owner = owner_of(self)
-    return 0 if owner is self else (data_ptr(self) - data_ptr(owner)) // self.meta.dtype.bytes
+    current_mode().need_rows(owner_of(self), "storage_offset", whole=True)
+    return place_of(self)
 
 
 def to_global(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType
 from oneflow.core.errors import ShapeError
+from oneflow.core.location import with_location
 from oneflow.functional.dims import Size, one_dim, spatial_sizes
 from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
@@ -13,7 +15,7 @@ from oneflow.ops import slicing
 from oneflow.ops import sliding as ops
 from oneflow.ops.complex_numbers import view_as_complex, view_as_real
 from oneflow.tensor.tensor import Tensor
-from oneflow.tensor.views import apart, owner_of, view_of
+from oneflow.tensor.views import apart, owner_of, place_of, stand_in, view_of
 
 
 def as_strided(
@@ -32,6 +34,7 @@ def as_strided(
             f"as_strided: input {input.meta} is a view without elements, which lies nowhere; give "
             "storage_offset=, counted from the beginning of the memory"
         )
+    current_mode().need_rows(owner_of(input), "as_strided", whole=storage_offset is not None)
     return ops.as_strided(
         base,
         size=shape,
@@ -45,13 +48,30 @@ def _memory_of(x: Tensor) -> tuple[Tensor, int]:
     it.
     """
     view = view_of(x)
-    if view is None or x._placement is not None:
-        return x, 0
+    if view is None:
+        return _in_order(x), 0
     base = x if view.is_detached else view.base
     below = view_of(base)
     if below is not None and below.steps:  # a detached part: its history is that of no whole
         base = owner_of(x).detach()
-    return _shown_as(base, x.meta.dtype), x.storage_offset()
+    return _shown_as(_in_order(base), x.meta.dtype), place_of(x)
+
+
+def _in_order(x: Tensor) -> Tensor:
+    """`x`, or the view of it whose dims follow the order in memory, as of an array by columns."""
+    array = stand_in(x)
+    if array is None or array.flags.c_contiguous:
+        return x
+    order = sorted(range(x.ndim), key=lambda i: -array.strides[i])
+    turned = permute(x, order)
+    if not stand_in(turned).flags.c_contiguous:
+        raise with_location(
+            ShapeError(
+                f"as_strided: the memory of {x.meta} with strides {tuple(x.stride())} has gaps; "
+                "use contiguous() first"
+            )
+        )
+    return turned
 
 
 def _shown_as(base: Tensor, dtype: DType) -> Tensor:
@@ -75,12 +95,24 @@ def as_strided_scatter(
     """A copy of `input` with `src` where `as_strided` looks."""
     if tuple(size) != src.meta.shape:
         raise ShapeError(f"as_strided_scatter: expected src to have size {size}, got {src.meta}")
-    return ops.as_strided_update(
-        input,
+    spread = zip(input.meta.shape, input.stride(), strict=True)
+    is_repeated = any(n > 1 and not step for n, step in spread)  # then PyTorch copies it row by row
+    memory, offset = (input, 0) if is_repeated else _memory_of(input)
+    current_mode().need_rows(
+        owner_of(input), "as_strided_scatter", whole=storage_offset is not None
+    )
+    written = ops.as_strided_update(
+        memory,
         as_type(src, input.meta.dtype),
         stride=tuple(map(int, stride)),
-        offset=int(storage_offset or 0),
+        offset=offset if storage_offset is None else int(storage_offset),
     )
+    if memory is input:
+        return written
+    seen = ops.as_strided(
+        written, size=input.meta.shape, stride=tuple(input.stride()), offset=offset
+    )
+    return apart(seen, written)
 
 
 def unfold_dim(input: Tensor, dimension: int, size: int, step: int) -> Tensor:

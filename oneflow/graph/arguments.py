@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +18,10 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.graph.tree import Tree, flatten
 from oneflow.surfaces import find
 from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.tensor.views import place_of, stand_in
 
 Meta = tuple[TensorType, Placement | None, NdSbp | None]
+NO_ROWS: Mapping[str, RowsNeeded] = MappingProxyType({})
 _FIXED = (bool, int, float, complex, str, bytes)
 
 
@@ -29,14 +33,23 @@ def key_of(given: Tree) -> Hashable:
     )
 
 
+class RowsNeeded(NamedTuple):
+    """The call that needs an argument in row-major order. whole: and at the start of its memory."""
+
+    call: str
+    whole: bool
+
+
 class Arguments:
     """The arguments of the first call, with which all later ones are compared.
 
-    given: (args, kwargs).  metas: of the tensors in it, in order.
+    given: (args, kwargs).  metas: of the tensors in it, in order.  rows: of the tensors whose
+    memory `build` counts in, by the names of the inputs.
     """
 
-    def __init__(self, graph: str, given: Tree) -> None:
+    def __init__(self, graph: str, given: Tree, rows: Mapping[str, RowsNeeded] = NO_ROWS) -> None:
         self._graph = graph
+        self.rows = rows
         leaves = flatten(given)
         self.paths = [path for path, leaf in leaves if isinstance(leaf, Tensor)]
         self.constants = {path: leaf for path, leaf in leaves if not isinstance(leaf, Tensor)}
@@ -44,10 +57,15 @@ class Arguments:
 
     @classmethod
     def of(
-        cls, graph: str, paths: list[str], constants: dict[str, object], metas: list[Meta]
+        cls,
+        graph: str,
+        paths: list[str],
+        constants: dict[str, object],
+        metas: list[Meta],
+        rows: Mapping[str, RowsNeeded] = NO_ROWS,
     ) -> Arguments:
         """Arguments that were described before."""
-        made = cls(graph, ())
+        made = cls(graph, (), rows)
         made.paths, made.constants, made.metas = list(paths), dict(constants), metas
         return made
 
@@ -92,7 +110,24 @@ class Arguments:
                 raise _changed(i, expected, meta_of(x))
             if x.value is not None:
                 raise _nested(self._graph)
+        for name, needed in self.rows.items():
+            self._check_rows(int(name.removeprefix("input.")), found, needed)
         return found
+
+    def _check_rows(self, index: int, found: list[Tensor], needed: RowsNeeded) -> None:
+        x = found[index]
+        array = stand_in(x)
+        if array is None or not array.flags.c_contiguous:
+            lies = "is not contiguous"
+        elif needed.whole and place_of(x):
+            lies = "is a view that begins inside the memory of another tensor"
+        else:
+            return
+        raise GraphError(
+            f"{needed.call} counts elements in the memory of argument {self.paths[index][3:]} of "
+            f"graph {self._graph}, which now {lies}; a graph gets its arguments in row-major "
+            "order: pass x.contiguous() or x.clone(), or take the view in build()"
+        )
 
     def _differs(self, path: str, expected: str, found: object) -> GraphError:
         given = f"a tensor {found.meta}" if isinstance(found, Tensor) else repr(found)

@@ -178,7 +178,7 @@ def _compile(spec: GraphSpec, trace: Trace, built: Built) -> Compiled:
         job,
         trace,
         variables,
-        Arguments(spec.name, built.given),
+        Arguments(spec.name, built.given, trace.rows),
         input_names(spec.name, *built.given),
         built.outputs,
         job.bound.plan.graph.outputs,

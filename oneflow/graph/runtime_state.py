@@ -19,7 +19,7 @@ from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.functional.random_state import default_generator
-from oneflow.graph.arguments import Arguments, Meta
+from oneflow.graph.arguments import Arguments, Meta, RowsNeeded
 from oneflow.graph.binding import bind_plan
 from oneflow.graph.compiling import (
     Compiled,
@@ -79,6 +79,7 @@ def _plan_state(spec: GraphSpec, compiled: Compiled, with_eager: bool) -> dict[s
         "halves": compiled.halves.names(compiled.variables) if compiled.halves else [],
         "paths": list(compiled.arguments.paths),
         "constants": _plain_constants(spec, compiled),
+        "rows": {name: tuple(needed) for name, needed in compiled.arguments.rows.items()},
         "is_global": [placement is not None for _, placement, _ in compiled.arguments.metas],
         "input_names": list(compiled.input_names),
         "outputs_original": _described(spec, compiled.outputs),
@@ -175,7 +176,13 @@ def _loaded(
         job,
         None,
         variables,
-        Arguments.of(spec.name, state["paths"], state["constants"], metas),
+        Arguments.of(
+            spec.name,
+            state["paths"],
+            state["constants"],
+            metas,
+            {name: RowsNeeded(*needed) for name, needed in state.get("rows", {}).items()},
+        ),
         list(state["input_names"]),
         _rebuilt(state["outputs_original"], made),
         outputs,

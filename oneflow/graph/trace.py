@@ -37,6 +37,7 @@ from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike, all_broadcast
 from oneflow.core.tensor_type import TensorType
+from oneflow.graph.arguments import RowsNeeded
 from oneflow.graph.draws import DrawCounter
 from oneflow.graph.known import Known, Place
 from oneflow.graph.laying_out import may_lay_out
@@ -83,6 +84,8 @@ class Trace(Mode):
         self.called: dict[int, Module] = {}
         """The modules that `build` calls, by id."""
         self.sources: list[Source] = []
+        self.rows: dict[str, RowsNeeded] = {}
+        """The inputs that must lie in row-major order, by name: `build` counts in their memory."""
         self.writes_outside = False
         """Whether tensors made outside, which nothing names, are overwritten when the graph runs,
         as those that the graph's modules hold are."""
@@ -288,6 +291,16 @@ class Trace(Mode):
         placement = self._placement_of(like)
         sbp = like._sbp if like._sbp is not None else all_broadcast(placement.ndim)
         return self._add_input(name, type_, like, placement, sbp)
+
+    def need_rows(self, x: Tensor, asked: str, *, whole: bool) -> None:
+        node = None if x.value is None else x.value.node
+        if node is not None and node.op == "unpack":
+            node = node.inputs[0].node
+        name = "" if node is None or node.op != "input" else str(node.attrs["name"])
+        if name.startswith("input."):
+            known = self.rows.get(name)
+            if known is None or (whole and not known.whole):
+                self.rows[name] = RowsNeeded(f"{asked} at {user_location()}", whole)
 
     def source(self, read: Callable[[object], Any]) -> Any:
         """An input that the graph feeds itself, with what `read` makes of each step."""

@@ -382,7 +382,7 @@ class Tensor(TableMethods):
         """The same memory without history."""
         other = alias(self)
         other._requires_grad = False
-        if self._is_apart():
+        if self._is_apart() or (self._extra is not None and self._extra.view is not None):
             current_mode().share(self, other)
         return other
 

@@ -31,6 +31,7 @@ from oneflow.core.location import with_location
 from oneflow.core.op import Op, find_op
 from oneflow.core.operand import Attrs
 from oneflow.kernels.array import Array
+from oneflow.kernels.hardware import address_of
 from oneflow.kernels.registry import find_view
 from oneflow.tensor.grad_mode import no_grad, set_grad_enabled, state
 from oneflow.tensor.tape import record_call
@@ -157,12 +158,14 @@ def link_view(op: type[Op], x: Tensor, out: Tensor, attrs: Attrs, *, own: bool) 
 
 
 def link_detached(x: Tensor, other: Tensor) -> None:
-    """Remember that `other`, which has no history, has the values of `x` wherever they are not in
-    memory that both share."""
+    """Remember that `other`, which has no history, has the values of `x`, and where these lie in
+    the memory of its base."""
     known = view_of(x)
     base, steps = (x, ()) if known is None else (known.base, known.steps)
     version = x._version[0]
-    extra(other).view = View(base, steps, version, version, is_detached=True)
+    shares = known is not None and known.taken_at == SHARED and x.value is None
+    taken_at = SHARED if shares else version
+    extra(other).view = View(base, steps, taken_at, version, is_detached=True)
 
 
 def replay(x: Tensor, steps: Steps) -> Tensor:
@@ -192,6 +195,27 @@ def seen_through(base: Tensor, steps: Steps) -> Any:
         find = find_view(op.name)
         array = find(array, **attrs) if find is not None and array is not None else None
     return array
+
+
+def place_of(x: Tensor) -> int:
+    """Elements between the start of the memory of `owner_of(x)` and the first element of `x`; of
+    values that are not all here, as stand-ins would lie.
+    """
+    chain: list[View] = []
+    owner = x
+    while (view := view_of(owner)) is not None:
+        chain.append(view)
+        owner = view.base
+    if x._array is not None and owner._array is not None and x._placement is None:
+        return (address_of(x._array) - address_of(owner._array)) // x.meta.dtype.bytes
+    whole = part = stand_in(owner)
+    for view in reversed(chain):
+        for op, attrs in view.steps:
+            find = find_view(op.name)
+            part = find(part, **attrs) if find is not None and part is not None else None
+    if part is None or not part.size:
+        return 0
+    return (address_of(part) - address_of(whole)) // int(part.itemsize)
 
 
 def copies(op: type[Op], x: Tensor, attrs: Attrs) -> bool:

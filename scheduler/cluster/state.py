@@ -74,6 +74,7 @@ class State:
 
     def _open(self, folder: Path, compiler: Sequence[str]) -> None:
         settings = self.settings
+        warn_of_loss(folder)
         database = SqliteStore(folder / DATABASE)
         try:
             loaded, tokens = database.load(), database.tokens()
@@ -170,6 +171,24 @@ class State:
         self.audit.note("stop", "", "", why=why, user=os.getuid())
         self.audit.close()
         self._lock.release()
+
+
+def warn_of_loss(folder: Path) -> None:
+    """Log that there is no journal where an earlier scheduler has left other files."""
+    journal = folder / DATABASE
+    if journal.exists() and journal.stat().st_size:
+        return
+    num_files = sum(1 for _ in (folder / "blobs").glob("*"))
+    is_used = (folder / ADMIN_TOKEN_FILE).exists() or (folder / AUDIT_FILE).exists()
+    if num_files or is_used:
+        log.warning(
+            "%s is empty or missing, beside %d files of jobs and what an earlier scheduler "
+            "wrote: its jobs and tokens are not known any more; to go on with them, stop the "
+            "scheduler and restore a copy of %s",
+            journal,
+            num_files,
+            DATABASE,
+        )
 
 
 class Performer:

@@ -20,7 +20,8 @@ class Desk:
     jobs: in the order they came. changed: ids of those whose record is another one now.
 
     removed: ids of jobs that were forgotten, the last of them, with the life of the last job of
-    each: for daemons that were away then, and for the next job of that id.
+    each: for daemons that were away then, and for the next job of that id.  foreign: the last lives
+    of ids whose folders daemons keep and this journal has no job for: it was restored or is new.
     """
 
     settings: Settings
@@ -31,6 +32,7 @@ class Desk:
     changed: set[str] = field(default_factory=set)
     is_queue_stale: bool = True  # devices or waiting jobs are not what they were
     removed: dict[str, int] = field(default_factory=dict)
+    foreign: dict[str, int] = field(default_factory=dict)
 
     def save(self, job_id: str, **changes: Any) -> JobRecord:
         """The job's new record, to be made durable."""
@@ -60,7 +62,19 @@ class Desk:
 
     def next_life(self, job_id: str) -> int:
         """Life of a job that is submitted now."""
-        return self.removed.get(job_id, -1) + 1
+        return max(self.removed.get(job_id, -1), self.foreign.get(job_id, -1)) + 1
+
+    def meet_folder(self, job_id: str, life: int) -> None:
+        """Take note of a folder that a daemon keeps. One of a job that this journal never started
+        is of another journal: a job of that id gets a later life, which finds nothing of it.
+        """
+        job = self.jobs.get(job_id)
+        last = self.removed.get(job_id, -1) if job is None else job.life - (not job.attempt)
+        if life <= last:
+            return
+        self.foreign[job_id] = max(life, self.foreign.get(job_id, -1))
+        if job is not None and not job.attempt:
+            self.save(job_id, life=self.next_life(job_id))
 
     def tell(self, action: Action) -> None:
         self.actions.append(action)

@@ -443,7 +443,8 @@ def _connect(path: Path, timeout_s: float) -> sqlite3.Connection:
 
 def _save(run: Execute, record: JobRecord) -> None:
     insert = """INSERT INTO jobs (id, state, body, life) VALUES (?, ?, ?, ?)
-                ON CONFLICT (id) DO UPDATE SET state = excluded.state, body = excluded.body"""
+                ON CONFLICT (id) DO UPDATE
+                SET state = excluded.state, body = excluded.body, life = excluded.life"""
     run(insert, (record.id, record.state.value, encode_record(record), record.life))
     if record.assignments:
         put = "INSERT OR IGNORE INTO places VALUES (?, ?, ?)"

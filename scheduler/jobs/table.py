@@ -303,10 +303,12 @@ class Table:
         for attempt, rank in mine:
             said = running.get((attempt.job_id, attempt.number, rank.number))
             self._attempts.reattach(attempt, rank, said)
-        for name in hello.kept:  # removed while it was away
+        for name in hello.kept:
             job_id, life = parse_folder_name(name) or ("", 0)
+            if job_id:
+                self._desk.meet_folder(job_id, life)
             if life <= self._desk.removed.get(job_id, -1):
-                self._fleet.tell(daemon, _removal(name, is_retired=True))
+                self._fleet.tell(daemon, _removal(name, is_retired=True))  # while it was away
 
     def _fence(self, daemon: str, incarnation: int) -> None:
         """It runs what was given up: it may not go on with anything."""

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -523,6 +524,32 @@ def test_following_survives_the_scheduler(local: LocalTest) -> None:
     assert follower.returncode == 0, err
     record = json.loads(local.run("job", "get", "-o", "json", job_id).stdout)
     assert record["attempt"] == 1
+
+
+def test_a_restored_scheduler_shows_nothing_of_a_lost_job_of_that_id(tmp_path: Path) -> None:
+    local = LocalTest(tmp_path)
+    script = local.script("lost.py", "print(sys.argv[1]); open(sys.argv[1], 'w').close()")
+    command = ["--devices", "1", "--job-id", "b1", "--wait", "--", sys.executable, script]
+    try:
+        up = local.run("cluster", "up", "--daemons", "1", "--allow-scripts")
+        assert up.returncode == 0, up.stderr
+        copy = tmp_path / "copy"
+        (database,) = (path.parent for path in (tmp_path / "state").rglob("cluster.db"))
+        shutil.copytree(database, copy, ignore=shutil.ignore_patterns("*.sock"))
+        assert local.run("job", "submit", *command, "lost").returncode == 0
+        scheduler = local.record.scheduler
+        os.kill(scheduler.pid, signal.SIGKILL)
+        wait_until(lambda: not scheduler.is_alive)
+        for name in ("cluster.db", "cluster.db-wal", "cluster.db-shm"):
+            (database / name).unlink(missing_ok=True)
+            if (copy / name).exists():
+                shutil.copy2(copy / name, database / name)
+        assert local.run("cluster", "up").returncode == 0
+        done = local.run("job", "submit", *command, "new")
+        assert done.returncode == 0, done.stderr
+        assert local.run("job", "logs", "--no-prefix", "b1").stdout == "new\n"
+    finally:
+        local.run("cluster", "down")
 
 
 def test_up_replaces_a_frozen_daemon(tmp_path: Path) -> None:

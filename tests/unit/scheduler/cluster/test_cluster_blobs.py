@@ -16,6 +16,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.refusals import ExhaustedError, NotFoundError
 from oneflow.scheduler.cluster.settings import Limits
+from oneflow.scheduler.cluster.state import warn_of_loss
 
 
 def digest_of(data: bytes) -> str:
@@ -110,3 +111,20 @@ def test_pieces_of_a_dead_scheduler_are_swept(scene: Any) -> None:
     (scene.folder / ("0" * 64 + ".abc.part")).write_bytes(b"half")
     scene.make()
     assert names(scene.folder) == set()
+
+
+def test_an_empty_journal_beside_files_of_jobs_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = tmp_path / "cluster.db"
+    (tmp_path / "blobs").mkdir()
+    warn_of_loss(tmp_path)
+    assert not caplog.records, "a first start"
+    (tmp_path / "blobs" / digest_of(b"1")).write_bytes(b"1")
+    journal.touch()
+    warn_of_loss(tmp_path)
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert f"{journal} is empty or missing, beside 1 files of jobs" in said
+    journal.write_bytes(b"SQLite")
+    warn_of_loss(tmp_path)
+    assert len(caplog.records) == 1

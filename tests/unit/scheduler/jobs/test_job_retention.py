@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from oneflow.core.errors import ConfigError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import log_path
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
@@ -15,6 +16,7 @@ from oneflow.scheduler.jobs.events import (
     RemoveAsked,
     SaveClock,
     Tell,
+    TellPrepare,
     Ticked,
 )
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
@@ -86,6 +88,30 @@ def test_a_daemon_that_was_away_is_told_when_it_comes_back() -> None:
     after.submit("j1")  # another one of that name: its files must stay
     after.join("n2/cpu:0", kept=["j1", "j1~1", "j1~x"])
     assert after.said("retire") == ["j1"]
+
+
+def test_a_restored_journal_gives_an_id_that_daemons_know_a_later_life() -> None:
+    rig = Rig(0)
+    rig.join("n1/cpu:0", kept=["j1", "j2~3", "j2~1"])
+    assert (rig.submit("j1").life, rig.submit("j2").life, rig.submit("j3").life) == (1, 4, 0)
+
+
+def test_a_queued_job_of_the_copy_that_has_run_since_gets_a_later_life() -> None:
+    rig = Rig(0)
+    rig.submit("j1")
+    rig.join("n1/cpu:0", kept=["j1"])
+    assert rig.saved["j1"].life == rig.table.jobs["j1"].life == 1
+    (told,) = rig.told(TellPrepare)
+    assert told.record.life == 1
+    rig.hear("n1/cpu:0", exited=pb.Exited(id=pb.AttemptId(job_id="j1", attempt=1)))
+    assert rig.table.jobs["j1"].state is JobState.STARTING, "the end was that of the other life"
+
+
+def test_a_job_that_this_journal_started_keeps_its_life() -> None:
+    rig = Rig(1)
+    life = rig.run().life
+    rig.join("n1/cpu:0", kept=["j1"])
+    assert rig.table.jobs["j1"].life == life == 0
 
 
 def looks(rig: Rig, ahead_s: float, for_s: float, every_s: float = 300.0) -> list[str]:

@@ -84,6 +84,14 @@ def test_metrics_that_are_not_numbers_come_back(store: SqliteStore) -> None:
     assert repr(store.load().jobs[0].metrics) == "{'loss': nan, 'norm': inf}"
 
 
+def test_a_life_that_changed_comes_back(store: SqliteStore) -> None:
+    save(store, record())
+    save(store, record(life=2))
+    assert [job.life for job in reopened(store).load().jobs] == [2]
+    store.add_points("j1", curve([1]), life=2)
+    assert len(store.points("j1")) == 1
+
+
 def test_drains_survive_until_they_are_undone(store: SqliteStore) -> None:
     store.write([SaveDrain("n1", 7), SaveDrain("n0", 2**64 - 1), SaveDrain("n1", 9)])
     store = reopened(store)

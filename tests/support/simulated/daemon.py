@@ -328,8 +328,8 @@ class Daemon:
             case TellPrepare() if self.mind.is_connected:
                 self._prepare(message)
             case Tell(message=told) if self.mind.is_connected:
-                if told.HasField("forget"):
-                    self.folders.discard(told.forget)
+                if told.WhichOneof("kind") in ("forget", "retire"):
+                    self.folders.discard(told.forget or told.retire)
                 else:
                     self.step(told)
 

@@ -19,6 +19,7 @@ from oneflow.scheduler.jobs.events import (
     Remove,
     RestartAsked,
     Save,
+    SaveClock,
     SaveDrain,
     SaveEpoch,
     Submitted,
@@ -50,6 +51,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
         self.epoch = 0
+        self.wall = 0.0
         self.drained: dict[str, int] = {}
         self.removed: dict[str, int] = {}
         self.is_full = False
@@ -57,7 +59,7 @@ class MemoryStore:
     def load(self) -> Loaded:
         jobs = tuple(decode_record(body) for body in self.bodies.values())
         removed, drained = tuple(self.removed.items()), tuple(self.drained.items())
-        return Loaded(jobs, self.epoch, removed, drained)
+        return Loaded(jobs, self.epoch, removed, drained, self.wall)
 
     def write(self, changes: Sequence[Change]) -> None:
         if self.is_full:
@@ -71,6 +73,8 @@ class MemoryStore:
                     self.removed[job_id] = life
                 case SaveEpoch(epoch=epoch):
                     self.epoch = max(self.epoch, epoch)
+                case SaveClock(wall=wall):
+                    self.wall = wall
                 case SaveDrain(daemon=daemon, incarnation=incarnation):
                     self.drained[daemon] = incarnation
                     if not incarnation:
@@ -130,7 +134,7 @@ class SimulatedScheduler:
         self.is_up, self.is_frozen, self.fine_since = True, False, self.world.now
         loaded = self.store.load()
         removed, drained = loaded.removed, loaded.drained
-        self.table = Table(loaded.jobs, loaded.epoch, self.settings, removed, drained)
+        self.table = Table(loaded.jobs, loaded.epoch, self.settings, removed, drained, loaded.wall)
         self.history = History(epoch=loaded.epoch)
         self.connections: dict[str, Connection] = {}
         self.newcomers: dict[tuple[str, int], Connection] = {}
@@ -253,7 +257,7 @@ class SimulatedScheduler:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Save() | Remove() | SaveEpoch() | SaveDrain():
+            case Save() | Remove() | SaveEpoch() | SaveClock() | SaveDrain():
                 self._write(action)
             case Rejected():
                 pass

@@ -1,4 +1,5 @@
-"""The launcher's settings, from flags, then `ONEFLOW_LAUNCH_<FLAG>`, then defaults.
+"""The launcher's settings, from flags, then `ONEFLOW_LAUNCH_<FLAG>`, then torchrun's `PET_<FLAG>`,
+then defaults.
 
 Every flag exists with underscores and with dashes. Each value remembers where it came from.
 """
@@ -6,35 +7,47 @@ Every flag exists with underscores and with dashes. Each value remembers where i
 from __future__ import annotations
 
 import argparse
-import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from oneflow.core.errors import ConfigError
-
-ENV_PREFIX = "ONEFLOW_LAUNCH_"
-DEFAULT_PORT = 29500
-PREFIX_TEMPLATE = "${hostname}:${rank}: "
-TRUE_WORDS = ("1", "true", "on", "yes")
+from oneflow.launcher.flag_table import (
+    ENV_PREFIX,
+    FLAGS,
+    PREFIX_TEMPLATE,
+    TORCHRUN_PREFIX,
+    WITHOUT_EFFECT,
+    Flag,
+)
+from oneflow.launcher.values import STDERR, STDOUT, Endpoint, Streams, boolean, positive_seconds
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All flags, resolved. Times in seconds; `origin` says where each value came from."""
+    """All flags, resolved. Times in seconds; `origin` says where each value came from, `notes` is
+    for the user: flags that change nothing.
+    """
 
     nnodes: int
     node_rank: int
     nproc_per_node: int
     master_addr: str
     master_port: int
+    rdzv_backend: str
+    rdzv_endpoint: Endpoint | None
+    rdzv_id: str
+    rdzv_conf: tuple[tuple[str, str], ...]
+    role: str
     standalone: bool
     module: bool
     no_python: bool
+    run_path: bool
     no_fork: bool
     redirect_stdout_and_stderr: bool
+    redirects: Streams
+    tee: Streams
     logdir: str
     log_line_prefix_template: str
     local_ranks_filter: tuple[int, ...]
@@ -46,6 +59,7 @@ class Settings:
     script: str
     script_args: tuple[str, ...]
     origin: Mapping[str, str]
+    notes: tuple[str, ...]
 
     @property
     def world_size(self) -> int:
@@ -58,124 +72,6 @@ class Settings:
         return "\n".join(
             f"{name:<{width}}  {value!r}  ({self.origin[name]})" for name, value in rows
         )
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One flag: its name with underscores, how to read it, its default, what it is for."""
-
-    name: str
-    read: Callable[[str], Any]
-    default: Any
-    help: str
-    short: tuple[str, ...] = ()
-
-    @property
-    def spellings(self) -> list[str]:
-        names = [self.name, *(("log_dir",) if self.name == "logdir" else ())]
-        dashed = [name.replace("_", "-") for name in names]
-        return [*self.short, *dict.fromkeys(f"--{name}" for name in [*names, *dashed])]
-
-    @property
-    def variable(self) -> str:
-        return ENV_PREFIX + self.name.upper()
-
-
-def whole(low: int, high: int = 2**31) -> Callable[[str], int]:
-    """Reads a whole number in low..high."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
-        if not low <= value <= high:
-            raise ValueError(f"{value} is not in {low}..{high}")
-        return value
-
-    return read
-
-
-def seconds(text: str) -> float:
-    """Reads a finite number of seconds >= 0."""
-    value = float(text)
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{text} is not a number of seconds")
-    return value
-
-
-def positive_seconds(text: str) -> float:
-    """Reads a finite number of seconds > 0."""
-    value = seconds(text)
-    if value == 0:
-        raise ValueError("must be more than 0 seconds")
-    return value
-
-
-def boolean(text: str) -> bool:
-    """Reads a truth value (only from a variable; on the command line the flag has no value)."""
-    return text.strip().lower() in TRUE_WORDS
-
-
-def processes(text: str) -> int:
-    """Reads `auto`, `cpu`, `gpu` or a number: how many processes this node starts."""
-    num_gpus, num_cpus = count_gpus(os.environ), len(os.sched_getaffinity(0))
-    match text:
-        case "gpu" if num_gpus == 0:
-            raise ValueError("gpu: no NVIDIA device is visible on this machine")
-        case "gpu":
-            return num_gpus
-        case "cpu":
-            return num_cpus
-        case "auto":
-            return num_gpus or num_cpus
-    try:
-        int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number, auto, cpu or gpu") from None
-    return whole(1, 65536)(text)
-
-
-def host(text: str) -> str:
-    """Reads a name or an address; an IPv6 address may have brackets."""
-    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
-
-
-def rank_list(text: str) -> tuple[int, ...]:
-    """Reads `0,2,5`."""
-    return tuple(whole(0)(part) for part in text.split(",") if part.strip())
-
-
-FLAGS = (
-    Flag("nnodes", whole(1, 65536), 1, "number of nodes (machines)"),
-    Flag("node_rank", whole(0, 65535), 0, "this node's number, 0 to nnodes-1"),
-    Flag("nproc_per_node", processes, 1, "processes to start here: a number, auto, cpu or gpu"),
-    Flag("master_addr", host, "127.0.0.1", "address of node 0, where rank 0 listens"),
-    Flag("master_port", whole(0, 65535), DEFAULT_PORT, "port of rank 0; 0: any free one"),
-    Flag("standalone", boolean, False, "one node, any free port: several runs side by side"),
-    Flag("module", boolean, False, "the script is a module name, as in python -m", ("-m",)),
-    Flag("no_python", boolean, False, "run the script itself, without python"),
-    Flag("no_fork", boolean, False, "have each rank import everything by itself"),
-    Flag(
-        "redirect_stdout_and_stderr", boolean, False, "write each rank's output to files in logdir"
-    ),
-    Flag("logdir", str, "log", "folder of local_rank_N/stdout and stderr"),
-    Flag(
-        "log_line_prefix_template",
-        str,
-        None,
-        "put before each line of a rank's output: ${hostname} ${rank} ${local_rank}; "
-        f"empty: lines go out untouched (default with several processes: {PREFIX_TEMPLATE!r})",
-    ),
-    Flag("local_ranks_filter", rank_list, (), "show the output of these local ranks only: 0,1"),
-    Flag(
-        "max_restarts", whole(0, 10**6), 0, "start all ranks again after a failure, so many times"
-    ),
-    Flag("monitor_interval", seconds, 0.1, "longest time between two looks at the ranks, s"),
-    Flag("grace_period", seconds, 10.0, "time between SIGTERM and SIGKILL, s"),
-    Flag("rdzv_timeout", positive_seconds, 300.0, "time for all ranks to join, s"),
-    Flag("print_config", boolean, False, "print every value and where it comes from, then stop"),
-)
 
 
 class Parser(argparse.ArgumentParser):
@@ -191,18 +87,16 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="python -m oneflow.distributed.launch",
         description="Starts the ranks of a job on this node and ends them together.",
-        epilog=f"Every flag can also be given as {ENV_PREFIX}<FLAG>.",
+        epilog=f"Every flag can also be given as {ENV_PREFIX}<FLAG>, and those of torchrun as its "
+        f"{TORCHRUN_PREFIX}<FLAG>.",
         allow_abbrev=False,
     )
-    for flag in FLAGS:
+    for flag in (*FLAGS, *WITHOUT_EFFECT):
+        text = flag.help if flag in FLAGS else argparse.SUPPRESS
+        how: dict[str, Any] = {"type": _for_argparse(flag.read)}
         if flag.read is boolean:
-            parser.add_argument(
-                *flag.spellings, dest=flag.name, action="store_true", default=None, help=flag.help
-            )
-        else:
-            parser.add_argument(
-                *flag.spellings, dest=flag.name, type=_for_argparse(flag.read), help=flag.help
-            )
+            how = {"action": "store_true", "default": None}
+        parser.add_argument(*flag.spellings, dest=flag.name, help=text, **how)
     parser.add_argument("script", nargs="?", help="script, module (-m) or program (--no_python)")
     parser.add_argument("script_args", nargs=argparse.REMAINDER, help="its arguments")
     return parser
@@ -214,36 +108,89 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Settings:
     Exits with 2 for a usage error; raises ConfigError for a bad variable.
     """
     parser = build_parser()
-    given = vars(parser.parse_args(argv))
+    found, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(_unknown(unknown[0], parser))
+    given = vars(found)
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for flag in FLAGS:
         values[flag.name], origin[flag.name] = _resolve(flag, given[flag.name], env)
     if given["script"] is None and not values["print_config"]:
         parser.error("which script? give its path after the flags")
+    notes = [*_unused(given, env), *_meet(values, origin, parser)]
     _settle(values, parser)
     script, script_args = given["script"] or "", tuple(given["script_args"])
-    return Settings(**values, script=script, script_args=script_args, origin=origin)
-
-
-def count_gpus(env: Mapping[str, str]) -> int:
-    """NVIDIA devices a process of this environment may use, without loading CUDA."""
-    visible = env.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
-    return len([path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()])
+    return Settings(
+        **values, script=script, script_args=script_args, origin=origin, notes=tuple(notes)
+    )
 
 
 def _resolve(flag: Flag, given: Any, env: Mapping[str, str]) -> tuple[Any, str]:
     if given is not None:
         return given, "flag"
-    text = env.get(flag.variable)
-    if text is None:
-        return flag.default, "default"
-    try:
-        return flag.read(text), flag.variable
-    except ValueError as error:
-        raise ConfigError(f"{flag.variable}={text!r}: {error}") from None
+    for variable in flag.variables:
+        text = env.get(variable)
+        if text is None or (text == "" and variable.startswith(TORCHRUN_PREFIX)):
+            continue
+        try:
+            return flag.read(text), variable
+        except ValueError as error:
+            raise ConfigError(f"{variable}={text!r}: {error}") from None
+    return flag.default, "default"
+
+
+def _unknown(word: str, parser: Parser) -> str:
+    """Say that a flag does not exist, and which one was probably meant."""
+    flag = word.partition("=")[0]
+    known = [name for name in parser._option_string_actions if name.startswith("--")]
+    close = get_close_matches(flag, known, n=1)
+    return f"there is no flag {flag}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _unused(given: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[str]:
+    """Say of each flag that changes nothing here why it does not."""
+    for flag in WITHOUT_EFFECT:
+        value, origin = _resolve(flag, given[flag.name], env)
+        if value:
+            name = flag.spellings[-1] if origin == "flag" else origin
+            yield f"{name} has no effect: {flag.help}"
+
+
+def _strength(origin: str) -> int:
+    """Rank the places that values come from, the weakest first."""
+    kinds = ("default", TORCHRUN_PREFIX, ENV_PREFIX, "flag")
+    return next(i for i, kind in enumerate(kinds) if origin.startswith(kind))
+
+
+def _meet(values: dict[str, Any], origin: dict[str, str], parser: Parser) -> Iterator[str]:
+    """Turn torchrun's rendezvous into an address, a port and a time; say what it cannot be."""
+
+    def put(name: str, value: object, source: str) -> None:
+        if _strength(origin[source]) >= _strength(origin[name]):
+            values[name] = value
+            origin[name] = f"flag --{source}" if origin[source] == "flag" else origin[source]
+
+    is_c10d, found = values["rdzv_backend"] == "c10d", values["rdzv_endpoint"]
+    if found is not None:
+        put("master_addr", found.host, "rdzv_endpoint")
+        if found.port is not None:
+            put("master_port", found.port, "rdzv_endpoint")
+    elif is_c10d and origin["master_addr"] == "default" and values["nnodes"] > 1:
+        parser.error("--rdzv-backend c10d with several nodes needs --rdzv-endpoint HOST:PORT")
+    elif is_c10d and origin["master_port"] == "default" and values["nnodes"] == 1:
+        put("master_port", 0, "rdzv_backend")
+    limits = dict(values["rdzv_conf"])
+    for key in ("timeout", "join_timeout"):  # c10d's own word for it is the second one
+        if key in limits:
+            try:
+                limit_s = positive_seconds(limits.pop(key))
+            except ValueError as error:
+                parser.error(f"--rdzv-conf {key}: {error}")
+            if origin["rdzv_timeout"] != "flag":
+                put("rdzv_timeout", limit_s, "rdzv_conf")
+    for key in limits:
+        yield f"--rdzv-conf {key} has no effect: timeout and join_timeout are the keys known here"
 
 
 def _settle(values: dict[str, Any], parser: argparse.ArgumentParser) -> None:
@@ -257,14 +204,24 @@ def _settle(values: dict[str, Any], parser: argparse.ArgumentParser) -> None:
         parser.error(
             "--standalone and --master_port 0 are for one node: the others must know the port"
         )
+    if values["run_path"]:
+        values["no_python"] = False
     if values["no_python"] and values["module"]:
         parser.error("--no_python and -m exclude each other")
-    odd = [r for r in values["local_ranks_filter"] if r >= values["nproc_per_node"]]
-    if odd:
-        parser.error(
-            f"--local_ranks_filter {odd[0]}: there is no such local rank among the "
-            f"{values['nproc_per_node']} of --nproc_per_node, which count from 0"
-        )
+    named = {
+        "local_ranks_filter": values["local_ranks_filter"],
+        "redirects": [rank for rank, _ in values["redirects"].by_rank],
+        "tee": [rank for rank, _ in values["tee"].by_rank],
+    }
+    for name, ranks in named.items():
+        for rank in ranks:
+            if rank >= values["nproc_per_node"]:
+                parser.error(
+                    f"--{name} {rank}: there is no such local rank among the "
+                    f"{values['nproc_per_node']} of --nproc_per_node, which count from 0"
+                )
+    if values["redirect_stdout_and_stderr"]:
+        values["redirects"] = Streams(STDOUT | STDERR)
     if values["standalone"]:
         values["master_addr"], values["master_port"] = "127.0.0.1", 0
     if values["log_line_prefix_template"] is None:

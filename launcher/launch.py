@@ -19,6 +19,7 @@ from oneflow.launcher.flags import Settings, parse
 from oneflow.launcher.processes import become_subreaper
 from oneflow.launcher.report import config_line, final_line
 from oneflow.launcher.supervisor import Outcome, Supervisor
+from oneflow.launcher.torchrun import with_node_rank
 from oneflow.scheduler.ports import check_port_is_free, free_port
 
 JOB = "local"
@@ -30,14 +31,19 @@ HOPELESS_CODES = frozenset(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a whole job as the command line says; returns the process's exit code."""
     _open_streams()
+    job = JOB
     try:
         settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
+        job = settings.rdzv_id or JOB
+        for note in settings.notes:
+            print(f"oneflow: {note}", file=sys.stderr)
+        settings = with_node_rank(settings)
         if settings.print_config:
             print("\n".join([settings.describe(), *unread(os.environ)]))
             return 0
         return run(settings)
     except OneFlowError as error:
-        print(config_line(JOB, error.exit_code, error.reason, str(error)), file=sys.stderr)
+        print(config_line(job, error.exit_code, error.reason, str(error)), file=sys.stderr)
         return error.exit_code
 
 
@@ -54,16 +60,16 @@ def run(settings: Settings) -> int:
             return 0
         is_last = attempt > settings.max_restarts
         if is_last or verdict.signum is not None or verdict.exit_code in HOPELESS_CODES:
-            _say(outcome, attempt)
+            _say(settings, outcome, attempt)
             return verdict.exit_code
-        _say(outcome, attempt, "RESTARTING")
+        _say(settings, outcome, attempt, "RESTARTING")
         attempt += 1
 
 
-def _say(outcome: Outcome, attempt: int, state: str | None = None) -> None:
+def _say(settings: Settings, outcome: Outcome, attempt: int, state: str | None = None) -> None:
     line = final_line(
         outcome.verdict,
-        JOB,
+        settings.rdzv_id or JOB,
         attempt,
         outcome.record,
         outcome.log,

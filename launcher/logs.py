@@ -14,6 +14,7 @@ import string
 import threading
 import time
 from dataclasses import dataclass, field
+from io import FileIO
 
 PARTIAL_S = 0.3  # text without a line end is shown after so long
 PIECE_CHARS = 16 << 10  # a longer line goes out in pieces, so that memory stays bounded
@@ -111,6 +112,7 @@ class Console:
 class _Stream:
     prefix: str
     console: Console
+    copy: FileIO | None = None  # every byte goes there as well
     splitter: LineSplitter = field(default_factory=LineSplitter)
     held_since: float | None = None
 
@@ -126,11 +128,14 @@ class Pump:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="oneflow-output", daemon=True)
 
-    def add(self, stdout: int, stderr: int, prefix: str) -> None:
-        """Takes over the reading ends of a rank's pipes. Only before `start`."""
-        for descriptor, console in zip((stdout, stderr), self._consoles, strict=True):
-            os.set_blocking(descriptor, False)
-            self._selector.register(descriptor, selectors.EVENT_READ, _Stream(prefix, console))
+    def add(self, descriptor: int, number: int, prefix: str, copy: FileIO | None = None) -> None:
+        """Take over the reading end of a rank's pipe. Only before `start`.
+
+        number: 1 for stdout, 2 for stderr.  copy: a file for its bytes, which the pump closes.
+        """
+        os.set_blocking(descriptor, False)
+        stream = _Stream(prefix, self._consoles[number - 1], copy)
+        self._selector.register(descriptor, selectors.EVENT_READ, stream)
 
     def start(self) -> None:
         """Does nothing if there is nothing to copy."""
@@ -166,9 +171,21 @@ class Pump:
         if not data:
             self._close(descriptor, stream)
             return
+        self._copy(data, stream)
         for text, ends in stream.splitter.feed(data):
             stream.console.write(stream.prefix, text, ends)
         stream.held_since = time.monotonic()
+
+    def _copy(self, data: bytes, stream: _Stream) -> None:
+        """Write to the file; a full disk ends the copy, not the job, and is told once."""
+        left = memoryview(data)
+        while left and stream.copy is not None:
+            try:
+                left = left[stream.copy.write(left) :]
+            except OSError as error:
+                name, stream.copy = stream.copy.name, None
+                text = f"oneflow: the copy in {str(name)!r} ends here: {error.strerror}"
+                self._consoles[1].write("", text, True)
 
     def _show_partial_lines(self, now: float) -> None:
         for key in self._selector.get_map().values():
@@ -181,5 +198,7 @@ class Pump:
     def _close(self, descriptor: int, stream: _Stream) -> None:
         for text, ends in stream.splitter.flush(at_end=True):
             stream.console.write(stream.prefix, text, ends)
+        if stream.copy is not None:
+            stream.copy.close()
         self._selector.unregister(descriptor)
         os.close(descriptor)

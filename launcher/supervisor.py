@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.exits import note_exited
@@ -35,9 +35,12 @@ from oneflow.launcher.supervision import (
     Supervision,
     Verdict,
 )
+from oneflow.launcher.torchrun import elastic_env
+from oneflow.launcher.values import STDERR, STDOUT
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 STOPPING_LOOK_S = 0.05
+STREAM_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
 
 @dataclass(frozen=True)
@@ -141,33 +144,38 @@ class Supervisor:
         """Return the streams of a rank that are not ours, by their numbers: nowhere, files, or
         pipes to the pump.
         """
-        settings = self._settings
         with ExitStack() as opened:
-
-            def nowhere() -> int:
-                null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-                opened.callback(os.close, null)
-                return null
-
-            streams = {} if local_rank == 0 else {0: nowhere()}
-            if settings.redirect_stdout_and_stderr:
-                for number, name in ((1, "stdout"), (2, "stderr")):
-                    file = opened.enter_context(self._log_file(local_rank, name))
-                    streams[number] = file.fileno()
-            elif settings.local_ranks_filter and local_rank not in settings.local_ranks_filter:
-                streams |= {1: nowhere(), 2: nowhere()}
-            elif template := settings.log_line_prefix_template:
-                (out, streams[1]), (err, streams[2]) = (os.pipe2(os.O_CLOEXEC) for _ in range(2))
-                opened.callback(os.close, streams[1])
-                opened.callback(os.close, streams[2])
-                pump.add(out, err, line_prefix(template, self._rank_of(local_rank), local_rank))
+            streams = {} if local_rank == 0 else {0: _nowhere(opened)}
+            for number in (STDOUT, STDERR):
+                target = self._output(local_rank, number, pump, opened)
+                if target is not None:
+                    streams[number] = target
             yield streams
 
-    def _log_file(self, local_rank: int, name: str) -> IO[bytes]:
-        folder = self._log_folder(local_rank)
+    def _output(self, local_rank: int, number: int, pump: Pump, opened: ExitStack) -> int | None:
+        """Return the descriptor that a rank writes an output to; None: ours."""
+        settings = self._settings
+        chosen, template = settings.local_ranks_filter, settings.log_line_prefix_template
+        is_shown = not chosen or local_rank in chosen
+        has_tee = settings.tee.has(local_rank, number)
+        if not is_shown if has_tee else settings.redirects.has(local_rank, number):
+            return opened.enter_context(self._log_file(local_rank, number)).fileno()
+        if not is_shown:
+            return _nowhere(opened)
+        if not has_tee and not template:
+            return None
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        opened.callback(os.close, writing)
+        copy = self._log_file(local_rank, number) if has_tee else None
+        prefix = line_prefix(template, self._rank_of(local_rank), local_rank)
+        pump.add(reading, number, prefix, copy)
+        return writing
+
+    def _log_file(self, local_rank: int, number: int) -> FileIO:
+        folder, name = self._log_folder(local_rank), STREAM_NAMES[number]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            return open(folder / name, "wb")
+            return FileIO(folder / name, "wb")
         except OSError as error:
             raise ConfigError(
                 f"--logdir {self._settings.logdir!r}: cannot write {str(folder / name)!r}: "
@@ -198,8 +206,10 @@ class Supervisor:
             token=self._token,
             threads=self._threads,
             rdzv_timeout_s=settings.rdzv_timeout,
+            job_id=settings.rdzv_id or None,
         )
-        return rank_env(self._env, place)
+        env = rank_env(self._env, place)
+        return env | elastic_env(settings, rank, self._attempt)
 
     def _new_token(self) -> str | None:
         """256 random bits; with several nodes nobody could tell the others, so they bring their
@@ -214,9 +224,10 @@ class Supervisor:
         return Path(self._settings.logdir) / f"local_rank_{local_rank}"
 
     def _log_path(self, rank: int) -> str | None:
-        if not self._settings.redirect_stdout_and_stderr:
+        settings = self._settings
+        local_rank = rank - settings.node_rank * settings.nproc_per_node
+        if not any(kind.has(local_rank, STDERR) for kind in (settings.redirects, settings.tee)):
             return None
-        local_rank = rank - self._settings.node_rank * self._settings.nproc_per_node
         return str((self._log_folder(local_rank) / "stderr").resolve())
 
     # -- watching ----------------------------------------------------------------------------------
@@ -298,6 +309,12 @@ class Supervisor:
         finally:
             for signum, handler in before.items():
                 signal.signal(signum, handler)
+
+
+def _nowhere(opened: ExitStack) -> int:
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    opened.callback(os.close, null)
+    return null
 
 
 @contextmanager

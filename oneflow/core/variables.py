@@ -394,9 +394,10 @@ PREFIXES = (
     "ONEFLOW_SCHEDULER_",
     "ONEFLOW_SLURM_",
     "ONEFLOW_TEST_",
+    "PET_",
 )
-"""Beginnings of names that are made of the launcher's flags or of keys of a cluster's settings, or
-that belong to scripts of deploy/ and to tests.
+"""Beginnings of names that are made of the launcher's flags, ours and torchrun's, or of keys of a
+cluster's settings, or that belong to scripts of deploy/ and to tests.
 """
 SECTIONS = {
     "Which ranks there are": RANKS,

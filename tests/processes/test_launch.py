@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -95,20 +96,57 @@ print(rank, os.environ["MASTER_ADDR"], whole.sum().item())
 
 @pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no ::1")
 def test_two_nodes_meet_over_ipv6(tmp_path: Path) -> None:
-    script, port = write(tmp_path, SUM), free_port("::1")
-    meeting = [*LAUNCH, "--nnodes=2", "--master_addr=[::1]", f"--master_port={port}"]
+    # `free_port` would claim it, as the first node does.
+    script, port = write(tmp_path, SUM), random.randrange(15_000, 32_000)
+    meeting = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=[::1]:{port}"]
     nodes = [
         subprocess.Popen(
-            [*meeting, f"--node_rank={number}", script],
+            [*LAUNCH, *meeting, script],
             env=clean_env(ONEFLOW_HOST_IDENTITY=str(number)),  # different: tensors go over TCP
             stdout=subprocess.PIPE,
             text=True,
         )
         for number in (0, 1)
     ]
-    said = [node.communicate(timeout=WAIT_S)[0].split() for node in nodes]
+    try:
+        said = sorted(node.communicate(timeout=WAIT_S)[0].split() for node in nodes)
+    finally:
+        for node in nodes:
+            node.terminate()
+            node.communicate()
     total = str(sum(range(200_000)))
     assert said == [["0", "::1", total], ["1", "::1", total]]
+
+
+TRIES = """
+names = ("RUN_ID", "RESTART_COUNT", "MAX_RESTARTS")
+print(rank, *(os.environ["TORCHELASTIC_" + name] for name in names))
+print(os.environ["LOCAL_WORLD_SIZE"], file=sys.stderr)
+sys.exit(rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
+"""
+
+
+def test_a_usual_line_of_torchrun_runs(tmp_path: Path) -> None:
+    line = "--nnodes=1 --rdzv-backend=c10d --rdzv-endpoint=localhost:0 --rdzv-id=j7 --role=w"
+    logs = ["--max-restarts=1", "--tee", "0:1,1:3", "-r", "0:2", "--log-dir", str(tmp_path)]
+    done = launch(
+        *line.split(), *logs, SMALL, write(tmp_path, TRIES), env=clean_env(PET_NPROC_PER_NODE="2")
+    )
+    assert done.returncode == 0, done.stderr
+    (restarting,) = cause_lines(done.stderr)
+    assert "job=j7 attempt=1 state=RESTARTING" in restarting and "rank=1" in restarting
+    host = socket.gethostname()
+    assert f"{host}:0: 0 j7 1 1" in done.stdout and f"{host}:1: 1 j7 1 1" in done.stdout
+    assert f"{host}:1: 2" in done.stderr and f"{host}:0: 2" not in done.stderr
+    found = {
+        str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.glob("local*/*")
+    }
+    assert found == {
+        "local_rank_0/stdout": "0 j7 1 1\n",
+        "local_rank_0/stderr": "2\n",
+        "local_rank_1/stdout": "1 j7 1 1\n",
+        "local_rank_1/stderr": "2\n",
+    }
 
 
 def test_success_says_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oneflow.core.errors import ConfigError
-from oneflow.launcher.flags import FLAGS, PREFIX_TEMPLATE, build_parser, count_gpus, parse
+from oneflow.launcher.flag_table import FLAGS, PREFIX_TEMPLATE
+from oneflow.launcher.flags import build_parser, parse
+from oneflow.launcher.values import count_gpus
 
 
 def test_defaults_are_those_of_upstream() -> None:

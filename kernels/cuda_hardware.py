@@ -33,6 +33,10 @@ class Cuda(Hardware):
         return gpu_count()
 
     @classmethod
+    def owns(cls, array: Array) -> bool:
+        return hasattr(array, "__cuda_array_interface__")  # CuPy need not be installed to ask
+
+    @classmethod
     def index_of(cls, array: Array) -> int:
         made: Any = array
         gpu: GpuArray = made

@@ -59,6 +59,11 @@ class Hardware:
         raise NotImplementedError
 
     @classmethod
+    def owns(cls, array: Array) -> bool:
+        """Whether an array is on a device of this kind."""
+        return isinstance(array, cls.array_class)
+
+    @classmethod
     def number_of(cls, array: Array) -> int:
         """Return the physical device that an array is on."""
         return 0
@@ -268,7 +273,7 @@ def class_of(array: Array) -> type[Hardware]:
     if hasattr(array, "__cuda_array_interface__"):
         return hardware_class("cuda")
     for kind in _kinds.values():
-        if isinstance(array, kind.array_class):
+        if kind.owns(array):
             return kind
     raise InternalError(f"an array of class {type(array).__qualname__} is on no known device")
 

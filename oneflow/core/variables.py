@@ -382,6 +382,12 @@ TESTS = (
     Variable("ONEFLOW_LIBAI_MAIN", "path", "none", "checkout of LiBai for client tests"),
     Variable("ONEFLOW_MODELS", "path", "none", "checkout of Oneflow-Inc/models for client tests"),
     Variable(
+        "ONEFLOW_COMFYUI",
+        "path",
+        "none",
+        "checkout of ComfyUI with OneDiff's nodes, for client tests",
+    ),
+    Variable(
         "ONEFLOW_UPSTREAM", "path", "none", "checkout of Oneflow-Inc/oneflow for client tests"
     ),
     Variable("ONEFLOW_YOLOV5", "path", "none", "checkout of one-yolov5 for client tests"),

@@ -14,6 +14,7 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn, remat
 from oneflow.core.errors import DeviceError
+from oneflow.kernels.hardware import hardware_class
 from oneflow.kernels.remat_memory import MEMORY
 from oneflow.tensor.tensor import Tensor
 
@@ -28,6 +29,13 @@ def budget() -> Iterator[None]:
     remat.set_budget("0")
     remat.set_small_pieces_optimization(True)
     assert remat.allocated_memory("cpu") == 0
+
+
+def test_programs_may_have_asked_for_gpus_before() -> None:
+    """Kinds of devices that are known are asked in turn whose an array is."""
+    hardware_class("cuda")
+    x = flow.ones(3, device="cpu+remat")
+    np.testing.assert_array_equal((x + 1).numpy(), np.full(3, 2, np.float32))
 
 
 def test_the_result_that_is_cheapest_to_make_again_is_dropped() -> None:

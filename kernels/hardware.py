@@ -6,6 +6,7 @@ general ones, which are written against its array module, do not serve. docs/DEV
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +26,7 @@ Host = np.ndarray[Any, Any]
 ENTRY_POINTS = "oneflow.devices"
 
 
-class Hardware:
+class Hardware(ABC):
     """One device of this process. Subclasses implement a kind of device.
 
     A subclass must define `array_class`, `count`, `use`, `from_host` and `to_host`.
@@ -54,9 +55,9 @@ class Hardware:
         self.number = device_number(self.kind, index, self.count())
 
     @classmethod
+    @abstractmethod
     def count(cls) -> int:
         """Return the number of devices of this kind on this host; 0 where there are none."""
-        raise NotImplementedError
 
     @classmethod
     def owns(cls, array: Array) -> bool:
@@ -82,6 +83,7 @@ class Hardware:
     @classmethod
     def load_kernels(cls) -> None:
         """Import the modules that register kernels for this kind."""
+        return
 
     @classmethod
     def kernel_of(cls, name: str, types: tuple[TensorType, ...], numel: int) -> Kernel | None:
@@ -91,9 +93,9 @@ class Hardware:
         """
         return None
 
+    @abstractmethod
     def use(self) -> ArrayModule:
         """Make this the current device of the calling thread. Return its array module."""
-        raise NotImplementedError
 
     @property
     def xp(self) -> ArrayModule:
@@ -105,20 +107,21 @@ class Hardware:
         copied: Host = array.copy()
         return copied
 
+    @abstractmethod
     def from_host(self, array: Host, non_blocking: bool = False) -> Array:
         """Copy a NumPy array to this device.
 
         non_blocking: The copy may still be under way at return; `array` then stays unchanged.
         """
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def to_host(cls, array: Array) -> Host:
         """Copy an array of this kind to a NumPy array; wait for its values."""
-        raise NotImplementedError
 
     def synchronize(self) -> None:
         """Wait for all launched kernels; here: kernels have finished when they return."""
+        return
 
     def memory(self) -> tuple[int, int]:
         """Return the free and total bytes of the device; (0, 0) if it does not tell."""

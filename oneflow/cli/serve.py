@@ -9,6 +9,7 @@ import click
 
 from oneflow.cli.output import say
 from oneflow.core.errors import ConfigError
+from oneflow.serving.limits import Limits
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -36,8 +37,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
               help="Tokens of a step at most; prompts go in pieces.")  # fmt: skip
 @click.option("--max-requests", type=click.IntRange(1), default=256, show_default=True,
               help="Sequences that run or wait; more are refused with 429.")  # fmt: skip
-@click.option("--max-body", type=click.IntRange(1), default=8 << 20, show_default=True,
-              help="Bytes of a request.")  # fmt: skip
+@click.option("--max-body", type=click.IntRange(1),
+              help="Bytes of a request; else 8 MiB, for graphs 64 MiB.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600.0,
               show_default=True, help="Seconds of an answer.")  # fmt: skip
 @click.option("--drain", type=click.FloatRange(0), default=30.0, show_default=True,
@@ -53,26 +54,28 @@ def serve(path: Path, **flags: object) -> None:
     gpt2), for clients of OpenAI's API. Any other is a repository of graphs, NAME/VERSION/*.job, for
     clients of KServe and Triton.
     """
-    if (path / "config.json").exists():
-        _serve_language(path, flags)
-    else:
-        _serve_repository(path, flags)
-
-
-def _serve_language(path: Path, flags: dict[str, Any]) -> None:
+    is_language = (path / "config.json").exists()
+    limits = _limits(flags, body_nbytes=8 << 20 if is_language else 64 << 20)
     try:
-        from oneflow.serving.openai.app import Limits
-        from oneflow.serving.openai.server import ServerSettings, serve
+        (_serve_language if is_language else _serve_repository)(path, flags, limits)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"oneflow serve needs the package {error.name}: pip install 'oneflow-actors[serve]'"
         ) from None
-    limits = Limits(
-        sequences=flags["max_requests"],
-        body_nbytes=flags["max_body"],
+
+
+def _limits(flags: dict[str, Any], body_nbytes: int) -> Limits:
+    return Limits(
+        requests=flags["max_requests"],
+        body_nbytes=flags["max_body"] or body_nbytes,
         timeout_s=flags["timeout"],
         drain_s=flags["drain"],
     )
+
+
+def _serve_language(path: Path, flags: dict[str, Any], limits: Limits) -> None:
+    from oneflow.serving.openai.server import ServerSettings, serve
+
     engine = {
         "context": flags["context"],
         "cache_tokens": flags["cache_tokens"],
@@ -95,20 +98,9 @@ def _serve_language(path: Path, flags: dict[str, Any]) -> None:
     serve(settings, say)
 
 
-def _serve_repository(path: Path, flags: dict[str, Any]) -> None:
-    try:
-        from oneflow.serving.kserve.repository import Limits
-        from oneflow.serving.kserve.server import RepositorySettings, serve_repository
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"oneflow serve needs the package {error.name}: pip install 'oneflow-actors[serve]'"
-        ) from None
-    limits = Limits(
-        requests=flags["max_requests"],
-        body_nbytes=flags["max_body"],
-        timeout_s=flags["timeout"],
-        drain_s=flags["drain"],
-    )
+def _serve_repository(path: Path, flags: dict[str, Any], limits: Limits) -> None:
+    from oneflow.serving.kserve.server import RepositorySettings, serve_repository
+
     http = f"{flags['host']}:{flags['port']}" if flags["http"] is None else flags["http"]
     settings = RepositorySettings(
         root=path.resolve(),

@@ -27,27 +27,13 @@ from oneflow.kernels.array import Array
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.serving.kserve.failures import Refusal
 from oneflow.serving.kserve.values import checked, type_name
+from oneflow.serving.limits import Limits
 
 log = get_logger(__name__)
 
 _LOOK_S = 0.1
 _ROOM_NBYTES = 64 << 10
 """Room for names and shapes in a request."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a server. requests: of one version, under way and waiting.  body_nbytes: of one.
-
-    timeout_s: of an answer.  start_s: until a model is loaded.  drain_s: for the answers that are
-    under way when the server ends.
-    """
-
-    requests: int = 256
-    body_nbytes: int = 64 << 20
-    timeout_s: float = 60.0
-    start_s: float = 120.0
-    drain_s: float = 30.0
 
 
 @dataclass

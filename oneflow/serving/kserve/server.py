@@ -20,8 +20,9 @@ from oneflow.core.errors import ClusterUnreachableError, ConfigError
 from oneflow.protos.open_inference_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from oneflow.serving.kserve.grpc_service import Inference
 from oneflow.serving.kserve.http_app import make_app
-from oneflow.serving.kserve.repository import Limits, Repository, files_of
+from oneflow.serving.kserve.repository import Repository, files_of
 from oneflow.serving.kserve.service import Service
+from oneflow.serving.limits import Limits
 from oneflow.serving.listening import is_loopback, listen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ class Usage:
 
 
 @dataclass
-class Answer:
+class Answer(ABC):
     """The form of an answer. logprobs: whether the request asked for them."""
 
     model: str
@@ -65,13 +66,13 @@ class Answer:
         """A choice of a chunk that stands before all others, if there is one."""
         return None
 
+    @abstractmethod
     def delta(self, index: int, piece: Piece) -> dict[str, Any]:
         """A choice of a chunk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choice(self, index: int, text: str, choices: list[Choice], end: str) -> dict[str, Any]:
         """A choice of a whole answer."""
-        raise NotImplementedError
 
 
 class ChatAnswer(Answer):

@@ -23,6 +23,7 @@ from oneflow.serving.language.chat import ChatTemplate
 from oneflow.serving.language.messages import Opened
 from oneflow.serving.language.replicas import Replicas
 from oneflow.serving.language.tokenizer import Tokenizer
+from oneflow.serving.limits import Limits
 from oneflow.serving.openai.answers import ChatAnswer, TextAnswer, Usage
 from oneflow.serving.openai.failures import Failure, wrong
 from oneflow.serving.openai.metrics import Metrics
@@ -36,20 +37,6 @@ CLIENT_LEFT = 499
 """The status that is counted where there is nobody to answer."""
 _MANY_LETTERS = 4096
 """Texts from this length on are made to tokens beside the event loop."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a server. sequences: running and waiting at once. timeout_s: of an answer.
-
-    body_nbytes: of a request.
-    drain_s: how long a server that ends waits for the answers that are under way.
-    """
-
-    sequences: int = 256
-    body_nbytes: int = 8 << 20
-    timeout_s: float = 600.0
-    drain_s: float = 30.0
 
 
 @dataclass
@@ -121,8 +108,8 @@ class Service:
             raise Failure(503, "the server is shutting down", "draining", retry_after_s=5)
         if not self.replicas.ready or self.opened is None:
             raise Failure(503, "no worker is ready yet", "not_ready", retry_after_s=1)
-        if self.sequences + count > self.limits.sequences:
-            text = f"{self.sequences} sequences run or wait; the limit is {self.limits.sequences}"
+        if self.sequences + count > self.limits.requests:
+            text = f"{self.sequences} sequences run or wait; the limit is {self.limits.requests}"
             raise Failure(429, text, "queue_full", retry_after_s=1)
         self.sequences += count
         try:

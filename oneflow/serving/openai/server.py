@@ -18,8 +18,9 @@ from oneflow.serving.language.chat import ChatTemplate
 from oneflow.serving.language.config import load_config
 from oneflow.serving.language.replicas import Replicas
 from oneflow.serving.language.tokenizer import Tokenizer
+from oneflow.serving.limits import Limits
 from oneflow.serving.listening import is_loopback, listen
-from oneflow.serving.openai.app import Limits, Service
+from oneflow.serving.openai.app import Service
 
 log = get_logger(__name__)
 

@@ -33,8 +33,9 @@ from oneflow.protos.open_inference_pb2_grpc import (  # noqa: E402
 from oneflow.serving.kserve import repository as repositories  # noqa: E402
 from oneflow.serving.kserve.grpc_service import Inference  # noqa: E402
 from oneflow.serving.kserve.http_app import HEADER, make_app  # noqa: E402
-from oneflow.serving.kserve.repository import Limits, Repository  # noqa: E402
+from oneflow.serving.kserve.repository import Repository  # noqa: E402
 from oneflow.serving.kserve.service import Service  # noqa: E402
+from oneflow.serving.limits import Limits  # noqa: E402
 
 
 class Rows(nn.Graph):

@@ -13,7 +13,8 @@ from oneflow.core.errors import ConfigError
 from oneflow.serving.language.chat import ChatTemplate
 from oneflow.serving.language.replicas import Replicas
 from oneflow.serving.language.tokenizer import Tokenizer
-from oneflow.serving.openai.app import Limits, Service
+from oneflow.serving.limits import Limits
+from oneflow.serving.openai.app import Service
 from oneflow.serving.openai.metrics import Metrics
 from oneflow.serving.openai.server import ServerSettings, serve
 

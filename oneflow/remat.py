@@ -33,7 +33,7 @@ UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 
 def parse_size(size: str) -> int:
     """Return the number of bytes of a text such as "500MB" or "1.5 GB". Raises ValueError."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?b?)\s*", size.lower())
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?b?)\s*", str(size).lower())
     unit = found[2] if found else ""
     if found is None or (unit and f"{unit.removesuffix('b')}b" not in UNITS):
         raise ValueError(f'a size looks like "500MB" or "1.5 GB", got {size!r}')

@@ -55,6 +55,8 @@ def serve(path: Path, **flags: object) -> None:
     clients of KServe and Triton.
     """
     is_language = (path / "config.json").exists()
+    if is_language and flags["http"] is not None:
+        raise ConfigError(f"--http is for graphs; {path} is a language model: --host and --port")
     limits = _limits(flags, body_nbytes=8 << 20 if is_language else 64 << 20)
     try:
         (_serve_language if is_language else _serve_repository)(path, flags, limits)

@@ -105,7 +105,9 @@ class ModuleWrapper(ModuleType):
                 raise ImportError(reason, name=self.__name__) from None
             raise AttributeError(f"{what} has no attribute {name!r}: {way_out(full)}") from None
         if isinstance(found, ModuleType) and found.__name__ == mock.ours(full):
-            return importlib.import_module(full)  # so that it is wrapped, and the same each time
+            if sys.modules.get(self.__name__) is self:
+                return importlib.import_module(full)  # so that it is wrapped, the same each time
+            return finder.view(full, found)  # the mock has ended: an import finds the real one
         return found
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -141,6 +143,11 @@ class MockFinder(MetaPathFinder, Loader):
         self.mock = mock
         self.users: set[str] = set()
         self.asked: list[str] = []
+        self._views: dict[str, ModuleWrapper] = {}
+
+    def view(self, name: str, module: ModuleType) -> ModuleWrapper:
+        """Return the view of one of our modules that was made last, or make one."""
+        return self._views.setdefault(name, ModuleWrapper(name, module, self))
 
     def find_spec(
         self, name: str, path: object = None, target: ModuleType | None = None
@@ -167,7 +174,9 @@ class MockFinder(MetaPathFinder, Loader):
         ours = self.mock.ours(spec.name)
         if not _exists(ours):
             return _dummy(spec.name, self.mock)
-        return ModuleWrapper(spec.name, importlib.import_module(ours), self)
+        made = ModuleWrapper(spec.name, importlib.import_module(ours), self)
+        self._views[spec.name] = made
+        return made
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing is left to run: ours was imported."""

@@ -258,3 +258,13 @@ def test_imports_of_source_files_name_what_a_package_needs(
     monkeypatch.syspath_prepend(str(tmp_path))
     wanted = ("pkw", "pkx", "pky", "pkz")
     assert dependants("pksource", frozenset({"torch"})) == wanted
+
+
+def test_a_view_leads_to_ours_after_the_mock_has_ended() -> None:
+    """Functions of a mocked program run later: `torch.nn.functional.gelu` in a forward pass."""
+    with enable():
+        view = importlib.import_module("torch")
+    assert view.nn.functional.gelu is flow.nn.functional.gelu
+    assert view.nn.functional is view.nn.functional
+    real = importlib.import_module("torch.nn.functional")
+    assert real is not view.nn.functional and real.gelu is not flow.nn.functional.gelu

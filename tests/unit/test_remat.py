@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,3 +181,9 @@ def test_the_program_of_the_page_runs_within_its_budget() -> None:
 def test_there_is_no_such_device_of_gpus() -> None:
     with pytest.raises(DeviceError, match=r"there is no cuda\+remat: .*flow.utils.checkpoint"):
         flow.ones(2).to("cuda+remat")
+
+
+@pytest.mark.parametrize("size", [None, "abc", "-1", "1 GBB"])
+def test_a_budget_that_is_no_size_is_refused(size: Any) -> None:
+    with pytest.raises(ValueError, match="a size looks like"):
+        remat.set_budget(size)

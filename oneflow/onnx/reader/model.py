@@ -45,7 +45,9 @@ def load(source: AnyPath | bytes | onnx.ModelProto) -> OnnxModule:
         or a tuple of them where the model has several outputs.
 
     Raises:
-        OnnxImportError: For a node that cannot be run here, by its name.
+        OnnxImportError: For a node that cannot be run here, by its name, and for what is no
+            ONNX model.
+        OSError: If the file cannot be opened.
 
     Example:
         >>> import oneflow as flow
@@ -62,13 +64,32 @@ def load(source: AnyPath | bytes | onnx.ModelProto) -> OnnxModule:
         ) from None
     if isinstance(source, onnx.ModelProto):
         model = source
-    elif isinstance(source, bytes):
-        model = onnx.load_from_string(source)
     else:
-        model = onnx.load(os.fspath(source))
+        model = _parsed(source)
     if len(model.functions):
         model = inliner.inline_local_functions(model)
     return OnnxModule(model)
+
+
+def _parsed(source: AnyPath | bytes) -> onnx.ModelProto:
+    import onnx
+
+    try:
+        where = "the bytes" if isinstance(source, bytes) else os.fspath(source)
+    except TypeError:
+        raise OnnxImportError(f"onnx.load: a file or its bytes, not {source!r:.80}") from None
+    try:
+        if isinstance(source, bytes):
+            model = onnx.load_from_string(source)
+        else:
+            model = onnx.load(where)
+    except OSError:
+        raise
+    except Exception as error:  # of protobuf, or of onnx for weights beside the file
+        raise OnnxImportError(f"onnx.load: {where} cannot be read: {error}") from error
+    if not model.graph.output:
+        raise OnnxImportError(f"onnx.load: {where} is no ONNX model: its graph has no output")
+    return model
 
 
 class OnnxModule(Module):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET = 17
+OLDEST = 7  # of operator sets that onnxruntime runs
 """The operator set that is written unless another one is asked for."""
 LARGEST = 2_000_000_000
 """Weights of more bytes go to a file of their own: a file of ONNX has at most 2 GiB."""
@@ -79,10 +80,10 @@ def export(
         raise OnnxExportError("onnx.export: a model without its weights is not written")
     given = args if isinstance(args, tuple) else (args,)
     named = dict(kwargs or {})
-    opset = OPSET if opset_version is None else opset_version
+    opset = _opset(opset_version)
     with exporting(), evaluating(model, training):
         source = traced(model, given, named)
-        axes = _axes(dynamic_axes or {}, source, input_names or ())
+        axes = _axes(dynamic_axes or {}, source, input_names or (), output_names or ())
         if axes:
             source = traced_dynamic(model, given, named, axes)
     made = write_model(source, opset, input_names or (), output_names or (), weights)
@@ -93,6 +94,17 @@ def export(
     if verbose:
         print(_text_of(made))
     return made
+
+
+def _opset(version: int | None) -> int:
+    from onnx import defs
+
+    newest = defs.onnx_opset_version()
+    if version is not None and not OLDEST <= version <= newest:
+        raise OnnxExportError(
+            f"onnx.export: opset_version is {version}; it must be {OLDEST} to {newest}"
+        )
+    return OPSET if version is None else version
 
 
 def _text_of(model: onnx.ModelProto) -> str:
@@ -126,13 +138,17 @@ def _check(model: onnx.ModelProto) -> None:
         ) from error
 
 
-def _axes(given: Names, source: Traced, names: Sequence[str]) -> Axes:
+def _axes(given: Names, source: Traced, names: Sequence[str], outputs: Sequence[str]) -> Axes:
     """Names of dynamic dims by the number of the input. Those of outputs follow from these."""
     known = [*names, *(name for name, _ in source.inputs[len(names) :])]
     found: dict[int, dict[int, str]] = {}
     for name, dims in given.items():
+        if name in outputs or name in source.outputs:
+            continue  # their sizes follow
         if name not in known:
-            continue
+            raise OnnxExportError(
+                f"onnx.export: dynamic_axes names {name!r}; inputs are {', '.join(known)}"
+            )
         number = known.index(name)
         ndim = source.inputs[number][1].ndim
         called = dims if isinstance(dims, Mapping) else {d: f"{name}_dim{d}" for d in dims}

@@ -346,3 +346,22 @@ def test_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(flow.onnx.OnnxExportError, match=r"oneflow-actors\[onnx\]"):
         flow.onnx.export(nn.Linear(1, 1), flow.ones(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dynamic_axes": {"nosuch": {0: "rows"}}}, "names 'nosuch'; inputs are input"),
+        ({"opset_version": 99}, "opset_version is 99; it must be 7 to"),
+        ({"opset_version": 1}, "opset_version is 1; it must be 7 to"),
+    ],
+)
+def test_options_that_no_model_can_have_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(flow.onnx.OnnxExportError, match=said):
+        flow.onnx.export(nn.Linear(4, 2), flow.zeros(3, 4), **options)
+
+
+def test_dynamic_dims_of_outputs_follow_from_those_of_inputs() -> None:
+    axes = {"input": {0: "rows"}, "output": {0: "rows"}}
+    made = flow.onnx.export(nn.Linear(4, 2), flow.zeros(3, 4), dynamic_axes=axes)
+    assert made.graph.output[0].type.tensor_type.shape.dim[0].dim_param == "rows"

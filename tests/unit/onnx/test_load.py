@@ -226,3 +226,28 @@ def test_names_that_are_no_paths_become_names() -> None:
     module = flow.onnx.load(model)
     assert [name for name, _ in module.named_parameters()] == ["a_b_0.forward_"]
     assert module(flow.ones(2)).numpy().tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("data", [b"", b"no model at all", b"\x08\x07\x12"])
+def test_a_file_that_is_no_model_is_refused_by_its_name(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(data)
+    with pytest.raises(flow.onnx.OnnxImportError, match=r"broken\.onnx"):
+        flow.onnx.load(path)
+    with pytest.raises(flow.onnx.OnnxImportError, match="the bytes"):
+        flow.onnx.load(data)
+
+
+def test_weights_that_are_not_whole_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    flow.onnx.export(nn.Linear(64, 64), flow.zeros(1, 64), path, external_data=True)
+    (weights,) = [p for p in tmp_path.iterdir() if p != path]
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(flow.onnx.OnnxImportError, match=r"model\.onnx cannot be read"):
+        flow.onnx.load(path)
+
+
+@pytest.mark.parametrize("source", [None, 3])
+def test_what_is_no_path_is_refused(source: Any) -> None:
+    with pytest.raises(flow.onnx.OnnxImportError, match="a file or its bytes"):
+        flow.onnx.load(source)

@@ -27,7 +27,7 @@ def as_strided(
     """A view of the memory of `input`: element (i, j, ...) lies storage_offset + i * stride[0] +
     j * stride[1] + ... elements from its beginning.
     """
-    base, offset = _memory_of(input)
+    base, offset, start = _memory_of(input)
     shape = tuple(map(int, size))
     if storage_offset is None and not input.meta.numel and 0 not in shape and base is not input:
         raise ShapeError(
@@ -39,22 +39,36 @@ def as_strided(
         base,
         size=shape,
         stride=tuple(map(int, stride)),
-        offset=offset if storage_offset is None else int(storage_offset),
+        offset=offset if storage_offset is None else _counted_from(start, storage_offset),
     )
 
 
-def _memory_of(x: Tensor) -> tuple[Tensor, int]:
-    """The tensor that shows all the memory of `x`, with the history of `x`, and where `x` begins in
-    it.
+def _memory_of(x: Tensor) -> tuple[Tensor, int, int]:
+    """Return the tensor that shows the memory of `x`, with the history of `x`; where `x` begins in
+    it; and how much of the memory lies before it.
     """
     view = view_of(x)
     if view is None:
-        return _in_order(x), 0
-    base = x if view.is_detached else view.base
-    below = view_of(base)
-    if below is not None and below.steps:  # a detached part: its history is that of no whole
-        base = owner_of(x).detach()
-    return _shown_as(_in_order(base), x.meta.dtype), place_of(x)
+        return _in_order(x), 0, 0
+    base, place = (x if view.is_detached else view.base), place_of(x)
+    below, whole = view_of(base), owner_of(x)
+    if below is not None and below.steps and x.meta.numel < whole.meta.numel:
+        if x.requires_grad:  # a detached part with a history of its own, which the whole has not
+            return _in_order(x), 0, place
+        base = whole.detach()
+    return _shown_as(_in_order(base), x.meta.dtype), place, 0
+
+
+def _counted_from(start: int, offset: int) -> int:
+    """Return an offset in a memory as one from `start` on. Raises ShapeError."""
+    if offset < start:
+        raise with_location(
+            ShapeError(
+                f"as_strided: storage_offset {offset} lies before a detached part that begins at "
+                f"{start} and has gradients of its own; detach() it first"
+            )
+        )
+    return int(offset) - start
 
 
 def _in_order(x: Tensor) -> Tensor:
@@ -97,7 +111,7 @@ def as_strided_scatter(
         raise ShapeError(f"as_strided_scatter: expected src to have size {size}, got {src.meta}")
     spread = zip(input.meta.shape, input.stride(), strict=True)
     is_repeated = any(n > 1 and not step for n, step in spread)  # then PyTorch copies it row by row
-    memory, offset = (input, 0) if is_repeated else _memory_of(input)
+    memory, offset, start = (input, 0, 0) if is_repeated else _memory_of(input)
     current_mode().need_rows(
         owner_of(input), "as_strided_scatter", whole=storage_offset is not None
     )
@@ -105,7 +119,7 @@ def as_strided_scatter(
         memory,
         as_type(src, input.meta.dtype),
         stride=tuple(map(int, stride)),
-        offset=offset if storage_offset is None else int(storage_offset),
+        offset=offset if storage_offset is None else _counted_from(start, storage_offset),
     )
     if memory is input:
         return written

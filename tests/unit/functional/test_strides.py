@@ -154,3 +154,26 @@ def test_gradients_in_a_graph(call: str, layout: str) -> None:
     np.testing.assert_array_equal(gradient(flow.tensor(DATA)).numpy(), expected)
     given = flow.tensor(DATA, requires_grad=True)
     np.testing.assert_array_equal(_graph(build)(given).numpy(), expected)
+
+
+DETACHED = {
+    "reshaped": lambda x: x.reshape(3, 4).detach(),
+    "permuted": lambda x: x.reshape(3, 4).t().detach(),
+    "part": lambda x: x[2:].detach(),
+    "rows": lambda x: x.reshape(3, 4)[1:].detach(),
+}
+
+
+@pytest.mark.parametrize("name", DETACHED)
+@pytest.mark.parametrize("from_start", [False, True])
+def test_detached_parts_get_gradients_of_their_own(name: str, from_start: bool) -> None:
+    found = []
+    for library in (flow, torch):
+        x = library.arange(12, dtype=library.float32)
+        leaf = DETACHED[name](x).requires_grad_()
+        offset = (leaf.storage_offset() + 1,) if from_start else ()
+        out = leaf.as_strided((2, 2), (2, 1), *offset)
+        (out * library.tensor([[1.0, 2.0], [3.0, 4.0]])).sum().backward()
+        found.append((out.detach().numpy(), leaf.grad.numpy()))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

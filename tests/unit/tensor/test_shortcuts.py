@@ -196,12 +196,13 @@ def test_nothing_is_kept_and_nothing_is_lost() -> None:
         return [len(gc.get_objects()), *(sys.getrefcount(t) for t in kept)]
 
     work()
-    changes = []
+    changes = [1000]
     for _ in range(3):  # tests before may still let go of things; a leak is there each time
-        before = found()
-        work()
-        changes.append([abs(b - n) for b, n in zip(before, found(), strict=True)])
-    assert max(min(each) for each in zip(*changes, strict=True)) < 20
+        if max(changes) >= 20:
+            before = found()
+            work()
+            changes = [abs(b - n) for b, n in zip(before, found(), strict=True)]
+    assert max(changes) < 20
     death = weakref.ref(x + 1.5)
     assert death() is None
 

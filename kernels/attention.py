@@ -208,6 +208,8 @@ def paged_attention(
     rows, heads, depth = q.shape
     _blocks, shared, block, width = values.shape
     _write(xp, keys, values, k, v, tables, lengths)
+    if not heads:  # a rank of more ranks than there are heads
+        return
     wide = xp.float64 if q.dtype == xp.float64 else xp.float32
     grouped = q.reshape(rows, shared, heads // shared, depth).astype(wide) * wide(scale)
     best = xp.full(grouped.shape[:3], -math.inf, wide)

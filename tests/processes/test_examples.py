@@ -118,8 +118,8 @@ def test_mistakes_are_explained(num_ranks: int, options: tuple[str, ...], messag
 
 def test_readme_runs_as_it_stands(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
-    for num_ranks, block in zip((2, 1, 1), blocks, strict=True):
+    assert len(blocks) == 4
+    for num_ranks, block in zip((2, 1, 1, 1), blocks, strict=True):
         script = tmp_path / "readme.py"
         script.write_text(block)
         done = start(num_ranks, script)

@@ -397,7 +397,7 @@ class Metrics:
     def forget_ended(self, now: float | None = None) -> None:
         """Removes the series of jobs that ended long ago. now: of the monotonic clock."""
         limit = (time.monotonic() if now is None else now) - KEEP_ENDED_S
-        for job in [k for k, c in list(self.train.items()) if 0 < c.ended_at < limit]:
+        for job in [k for k, c in self.train.copy().items() if 0 < c.ended_at < limit]:
             self.train.pop(job, None)
 
     def checkpointed(self, job: str, step: int) -> None:

@@ -64,7 +64,8 @@ class Family(dict[Any, Any]):
 
     def rows(self) -> Iterator[tuple[Labels, Any]]:
         """Labels and number of each series now."""
-        for key, value in list(self.items()):
+        # A copy: other threads count on while this list of pairs is made.
+        for key, value in self.copy().items():
             yield key if isinstance(key, tuple) else (key,), value
 
     def knows(self, labels: Labels) -> bool:

@@ -28,9 +28,11 @@ def brought(
     date. Packages that do not use the library are the same in every world, so that their classes
     are, too.
     """
+    # A copy of the dictionary: another thread may import while a list of pairs is made, since the
+    # pairs are new objects and the garbage collector may run between two of them.
     new = {
         name: module
-        for name, module in list(sys.modules.items())
+        for name, module in sys.modules.copy().items()
         if name not in known and not finder.mock.covers(name)
     }
     # An import that failed took its package out again, and left the modules below it.

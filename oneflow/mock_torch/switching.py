@@ -61,7 +61,8 @@ class _World:
 
         real = _take_out(is_taken)
         self.known = frozenset(sys.modules)
-        sys.meta_path.insert(0, self.finder)
+        # A new list: another thread may be going over the old one, and would leave a finder out.
+        sys.meta_path = [self.finder, *sys.meta_path]
         sys.modules.update(self.modules)
         return real
 
@@ -70,7 +71,7 @@ class _World:
         self.users |= self.anew | brought(self.finder, self.known, self.users, self.owners)
         tops = {*self.finder.mock.libraries, *self.users}
         self.modules = _take_out(lambda name: _top(name) in tops and name not in self.known)
-        sys.meta_path.remove(self.finder)
+        sys.meta_path = [one for one in sys.meta_path if one is not self.finder]
         self.finder.asked = []
         sys.modules.update(real)
 
@@ -163,7 +164,7 @@ class _Switch:
 
     def _rename(self, names: Names) -> None:
         """Let a module's global names mean modules of the world in force; those it lacks go."""
-        for alias, module in list(names.items()):
+        for alias, module in names.copy().items():
             if not (isinstance(module, ModuleType) and self._is_elsewhere(module)):
                 continue
             names.pop(alias)

@@ -142,7 +142,7 @@ def shown_jobs(m: Metrics, room: int) -> list[tuple[str, JobCounters]]:
     """Jobs that are on the page, in the order in which they came: those that go on, then the last
     ones that ended, as long as their series fit into `room`.
     """
-    jobs = list(m.train.items())
+    jobs = list(m.train.copy().items())
     shown = set()
     for job, c in sorted(reversed(jobs), key=lambda item: item[1].ended_at > 0):
         room -= sum(len(rows(c, "")) for *_, rows in JOB_FAMILIES)
@@ -156,7 +156,7 @@ def _nonfinite(c: JobCounters) -> list[tuple[str, int]]:
     there is something.
     """
     is_shown = not c.ended_at or any(c.nonfinite.values())
-    return list(c.nonfinite.items()) if is_shown else []
+    return list(c.nonfinite.copy().items()) if is_shown else []
 
 
 Row = tuple[dict[str, str], float]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import itertools
 import sys
@@ -200,6 +201,41 @@ def test_threads_that_ask_at_the_same_time_get_one_world(tmp_path: Path) -> None
     assert len(found) == 30 and len(set(found)) == 3
     assert all(issubclass(made, flow.nn.Module) for _, _, made in found)
     assert importlib.import_module("pkb").B is real and is_real()
+
+
+class _Importing:
+    """Garbage that takes part of a thread that imports: a module comes when it is collected."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.itself = name, self
+
+    def __del__(self) -> None:
+        sys.modules[self.name] = ModuleType(self.name)
+
+
+@pytest.mark.usefixtures("packages")
+def test_modules_may_come_while_a_world_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10_000):  # pairs of so many are new objects, so that garbage is collected
+        name = f"pkpad{number}"
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    importlib.import_module("pkb")
+    for number in range(20):
+        _Importing(f"pkcame{number}")
+    with enable():
+        importlib.import_module("pkb")
+    gc.collect()
+    assert "pkcame19" in sys.modules and is_real()
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_search_for_a_module_goes_on_while_a_world_begins_and_ends() -> None:
+    searched = sys.meta_path  # as the import of another thread holds it
+    before = list(searched)
+    with enable():
+        assert searched == before
+        searched = sys.meta_path
+        before = list(searched)
+    assert searched == before
 
 
 @pytest.mark.usefixtures("packages")

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ class Place:
     count: Callable[[AttemptKey, list[Told]], None]
 
 
-class Program:
+class Program(ABC):
     """A program that a rank runs.
 
     failed: its own last words, with the code and reason of its end; None: it said none.
@@ -73,13 +74,13 @@ class Program:
         self._key, self._prepare, self._own, self._place = key, prepare, own, place
         self.failed: pb.Exited | None = None
 
+    @abstractmethod
     async def gather(self) -> None:
         """Returns when it can be started. Raises OneFlowError if it never can."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self, master_addr: str, master_port: int, keep: Keep) -> Worker:
         """Start it, and what the daemon does beside it, which is kept. Raises OneFlowError."""
-        raise NotImplementedError
 
     def stop(self, worker: Worker) -> None:
         """Asks it to end."""
@@ -87,9 +88,11 @@ class Program:
 
     async def last_words(self) -> None:
         """Its process has ended: hears what is still on its way."""
+        return
 
     def close(self) -> None:
         """Nothing of it runs any more."""
+        return
 
     def record(self, status: int) -> ErrorRecord | None:
         """The record that it left of its end, for a program that said no last words."""
@@ -107,6 +110,7 @@ class Program:
 
     def refuse_requests(self, why: str) -> None:
         """It has ended: those that wait for an answer get this one."""
+        return
 
 
 class Script(Program):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -38,7 +39,7 @@ Buckets = tuple[int, ...]
 Labels = tuple[str, ...]
 
 
-class Family(dict[Any, Any]):
+class Family(dict[Any, Any], ABC):
     """Numbers of one name on a page, by their labels: a Key, () where there are none.
 
     labels: those whose values nobody knows.  known: the values of the others.  start: keys that are
@@ -78,8 +79,8 @@ class Family(dict[Any, Any]):
         """Add what a rank of `job` told: the growth of a count, or a value of this moment."""
         self._take(labels[0] if len(labels) == 1 else labels, value, buckets)
 
-    def _take(self, key: Key, value: float, buckets: Buckets) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _take(self, key: Key, value: float, buckets: Buckets) -> None: ...
 
 
 class Counts(Family):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -15,11 +15,10 @@ ABSENT = type("Absent", (), {"__repr__": lambda _: "absent"})()
 """The result of a library that takes no part, or a name that it does not have."""
 
 
-class Foreign:
+class Foreign(Protocol):
     """An object of PyTorch's, to type checkers: its own types may not be installed."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError
+    def __getattr__(self, name: str) -> Any: ...
 
 
 PLAIN = (bool, int, float, complex, str, type(None))

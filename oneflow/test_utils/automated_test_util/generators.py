@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random as python_random
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin
@@ -78,16 +79,16 @@ def pytorch() -> Any:
         ) from None
 
 
-class generator:
+class generator(ABC):
     """A value to be drawn. parts: The generators inside, which `to` and `eval` reach, too."""
 
     def __init__(self, parts: Sequence[generator] = ()) -> None:
         self.parts = tuple(parts)
         self._drawn: list[Any] = []
 
+    @abstractmethod
     def draw(self) -> Any:
         """Return a new value."""
-        raise NotImplementedError
 
     def value(self) -> Any:
         """Return the value, which is drawn at the first call."""

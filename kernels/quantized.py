@@ -4,9 +4,10 @@ of the weight at a time becomes floats."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -216,18 +217,28 @@ def integer_linear_fused(
     unit: Array, zero: Array, *others: Array, **levels: Unpack[Levels],
 ) -> None:  # fmt: skip
     *bias, q, copy = others
-    if not x.flags.c_contiguous:
-        copy[...] = x
-        x = copy
+    rounding, layer = _described((weight, scales, zeros), unit, zero, bias, levels)
+    rows = _contiguous(x, copy).reshape(prod(x.shape[:-1]), x.shape[-1])
+    _programs()[1].linear(out.reshape(len(rows), len(weight)), rows, q, rounding, layer)
+
+
+def _contiguous(x: Array, copy: Array) -> Array:
+    """Return x, or `copy` with its values if it is not contiguous."""
+    if x.flags.c_contiguous:
+        return x
+    copy[...] = x
+    return copy
+
+
+def _described(
+    weights: Sequence[Array], unit: Array, zero: Array, bias: Sequence[Array],
+    levels: Levels,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return how x is rounded, and the layer, as the programs take them."""
     programs = _programs()[1]
-    rounding = programs.Rounding(levels["low"], levels["high"], unit, zero)
-    layer = programs.Layer(*_dense(weight, scales, zeros), unit, *_dense(*bias))
-    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
-    programs.linear(out.reshape(len(rows), len(weight)), rows, q, rounding, layer)
-
-
-def _dense(*arrays: Array) -> tuple[Array, ...]:
-    return tuple([np.ascontiguousarray(a) for a in arrays])
+    dense = [np.ascontiguousarray(a) for a in (*weights, *bias)]
+    layer = programs.Layer(*dense[:3], unit, *dense[3:])
+    return programs.Rounding(levels["low"], levels["high"], unit, zero), layer
 
 
 # ---- convolutions --------------------------------------------------------------------------------
@@ -315,10 +326,5 @@ def integer_conv_fused(
     unit: Array, zero: Array, *others: Array, **windows: Unpack[Windows],
 ) -> None:  # fmt: skip
     *bias, q, copy = others
-    if not x.flags.c_contiguous:
-        copy[...] = x
-        x = copy
-    programs = _programs()[1]
-    rounding = programs.Rounding(windows["low"], windows["high"], unit, zero)
-    layer = programs.Layer(*_dense(weight, scales, zeros), unit, *_dense(*bias))
-    programs.conv(out, x, q, rounding, layer, windows)
+    rounding, layer = _described((weight, scales, zeros), unit, zero, bias, windows)
+    _programs()[1].conv(out, _contiguous(x, copy), q, rounding, layer, windows)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from oneflow.core import config
+
 TRUE_WORDS = ("1", "true", "on", "yes")
 STDOUT, STDERR = 1, 2  # numbers of the streams, and torchrun's bits for them
 
@@ -45,17 +47,7 @@ class Endpoint:
 
 def whole(low: int, high: int = 2**31) -> Callable[[str], int]:
     """Reads a whole number in low..high."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
-        if not low <= value <= high:
-            raise ValueError(f"{value} is not in {low}..{high}")
-        return value
-
-    return read
+    return lambda text: config.whole(text, low, high)
 
 
 def seconds(text: str) -> float:

@@ -305,11 +305,19 @@ def _integer(env: Mapping[str, str], name: str, default: int, low: int, high: in
     if not text:
         return default
     try:
+        return whole(text, low, high)
+    except ValueError as error:
+        raise ConfigError(f"{name}={error}") from None
+
+
+def whole(text: str, low: int, high: int) -> int:
+    """Read a whole number in low..high. Raises ValueError."""
+    try:
         value = int(text)
     except ValueError:
-        raise ConfigError(f"{name}={text!r} is not a whole number") from None
+        raise ValueError(f"{text!r} is not a whole number") from None
     if not low <= value <= high:
-        raise ConfigError(f"{name}={value} is not in {low}..{high}")
+        raise ValueError(f"{value} is not in {low}..{high}")
     return value
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
-
-torch = pytest.importorskip("torch")
 
 
 def usage(library: Any) -> dict[str, int]:

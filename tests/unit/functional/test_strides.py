@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 from oneflow.core.errors import GraphError, ShapeError
-
-torch = pytest.importorskip("torch")
 
 DATA = np.arange(1, 31, dtype=np.float32).reshape(5, 6)
 Function = Callable[[Any], Any]

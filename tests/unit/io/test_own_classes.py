@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 from oneflow import nn
@@ -28,7 +29,6 @@ from oneflow.io.tree import Encoder
 
 from . import own_classes as own
 
-torch = pytest.importorskip("torch")
 HERE = own.__name__
 
 

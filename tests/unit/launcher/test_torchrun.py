@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 import pytest
+from torch.distributed import run
 
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.flag_table import FLAGS, WITHOUT_EFFECT
@@ -71,7 +72,6 @@ def test_flags_without_effect_say_so() -> None:
 
 
 def test_every_flag_of_torchrun_is_known() -> None:
-    run = pytest.importorskip("torch.distributed.run")
     known = {word for flag in (*FLAGS, *WITHOUT_EFFECT) for word in flag.spellings}
     theirs = {word for word in run.get_args_parser()._option_string_actions if word[:2] == "--"}
     assert theirs - known == {"--help"}

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import oneflow as flow
 from oneflow import nn
@@ -173,12 +174,6 @@ def test_batches_of_a_placement_are_global(folder: Path) -> None:
         reader(folder, placement=here["placement"])
 
 
-needs_images = pytest.mark.skipif(
-    images.opencv() is None and not images.has_pillow(), reason="neither OpenCV nor Pillow is here"
-)
-
-
-@needs_images
 def test_pictures_are_decoded_in_the_colors_asked_for(folder: Path) -> None:
     batch = reader(folder, batch_size=4)()
     rgb = nn.OFRecordImageDecoder("encoded", "RGB")(batch)
@@ -197,7 +192,6 @@ def test_pictures_are_decoded_in_the_colors_asked_for(folder: Path) -> None:
         nn.OFRecordImageDecoder("name")(batch)
 
 
-@needs_images
 def test_random_parts_lie_in_their_pictures_and_follow_the_seed(folder: Path) -> None:
     def parts(seed: int) -> list[Array]:
         decode = nn.OFRecordImageDecoderRandomCrop("encoded", "RGB", random_seed=seed)
@@ -226,7 +220,6 @@ def test_boxes_have_the_area_and_ratio_asked_for() -> None:
     assert images.random_box(rng, 10, 100, (0.9, 1.0)) == (43, 0, 13, 10)
 
 
-@needs_images
 def test_pictures_in_another_size() -> None:
     flat = [np.full((h, w, 3), c, np.uint8) for h, w, c in ((10, 20, 30), (40, 20, 60))]
     batch = BufferTensor((2,), [flow.from_numpy(a) for a in flat])
@@ -287,7 +280,6 @@ def test_coins_fall_as_often_as_asked_and_follow_the_seed() -> None:
     assert np.array_equal(flips, nn.CoinFlip(10_000, 7, 0.3)().numpy())
 
 
-@needs_images
 def test_a_graph_reads_a_batch_at_each_step(folder: Path) -> None:
     class Train(nn.Graph):
         def __init__(self) -> None:
@@ -513,9 +505,6 @@ def test_what_is_missing_without_a_library_is_said(monkeypatch: pytest.MonkeyPat
 
 
 def test_jpegs_are_decoded_no_larger_than_needed() -> None:
-    pytest.importorskip("PIL.Image", reason="needs Pillow")
-    from PIL import Image
-
     y, x = np.mgrid[0:512, 0:768]
     pixels = np.stack([x / 4, y / 4, 128 + 0 * x], -1).astype(np.uint8)
     file = io.BytesIO()

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
+import httpx
 import numpy as np
 import pytest
 
@@ -18,24 +20,19 @@ import oneflow as flow
 from oneflow import nn
 from oneflow.core.errors import GraphError
 from oneflow.jobs.jobfile import load
-from oneflow.scheduler.jobs.records import JobState
-from tests.support.waiting import wait_until
-
-grpc = pytest.importorskip("grpc")
-httpx = pytest.importorskip("httpx")
-pytest.importorskip("starlette")
-
-from oneflow.protos import open_inference_pb2 as pb  # noqa: E402
-from oneflow.protos.open_inference_pb2_grpc import (  # noqa: E402
+from oneflow.protos import open_inference_pb2 as pb
+from oneflow.protos.open_inference_pb2_grpc import (
     GRPCInferenceServiceStub,
     add_GRPCInferenceServiceServicer_to_server,
 )
-from oneflow.serving.kserve import repository as repositories  # noqa: E402
-from oneflow.serving.kserve.grpc_service import Inference  # noqa: E402
-from oneflow.serving.kserve.http_app import HEADER, make_app  # noqa: E402
-from oneflow.serving.kserve.repository import Repository  # noqa: E402
-from oneflow.serving.kserve.service import Service  # noqa: E402
-from oneflow.serving.limits import Limits  # noqa: E402
+from oneflow.scheduler.jobs.records import JobState
+from oneflow.serving.kserve import repository as repositories
+from oneflow.serving.kserve.grpc_service import Inference
+from oneflow.serving.kserve.http_app import HEADER, make_app
+from oneflow.serving.kserve.repository import Repository
+from oneflow.serving.kserve.service import Service
+from oneflow.serving.limits import Limits
+from tests.support.waiting import wait_until
 
 
 class Rows(nn.Graph):

@@ -249,7 +249,7 @@ def _out(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _around(x: TensorType, padding: Sizes) -> Sizes:
-    """Height and width with what is padded."""
+    """Height and width, padding included."""
     return tuple([size + 2 * p for size, p in zip(x.shape[2:], padding, strict=True)])
 
 

@@ -242,7 +242,7 @@ class Memory:
         return total
 
     def bring(self, wanted: Iterable[Storage]) -> None:
-        """Compute again what of these was dropped, and before it what it is made of."""
+        """Compute dropped storages again, their inputs first."""
         open_ = [storage for storage in wanted if not storage.is_present]
         if not open_:
             return

@@ -18,7 +18,7 @@ from oneflow.kernels.hardware import Host, device_of, to_host
 from oneflow.kernels.registry import KernelFunction, path_of, taking
 
 UNSET = ("empty", "empty_strided")
-"""Ops whose results are whatever lies in memory."""
+"""Ops whose results are uninitialized memory."""
 
 
 def watched(name: str, function: KernelFunction, num_outs: int, num_ins: int) -> KernelFunction:

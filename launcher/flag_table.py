@@ -30,7 +30,7 @@ PREFIX_TEMPLATE = "${hostname}:${rank}: "
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag: its name with underscores, how to read it, its default, what it is for.
+    """One flag: its name with underscores, its reader, its default and its help.
 
     torchrun: torchrun's name for it, which is taken as well; "": it has none.
     """

@@ -164,7 +164,7 @@ def _strength(origin: str) -> int:
 
 
 def _meet(values: dict[str, Any], origin: dict[str, str], parser: Parser) -> Iterator[str]:
-    """Turn torchrun's rendezvous into an address, a port and a time; say what it cannot be."""
+    """Turn torchrun's rendezvous into an address, a port and a time, or exit with a usage error."""
 
     def put(name: str, value: object, source: str) -> None:
         if _strength(origin[source]) >= _strength(origin[name]):

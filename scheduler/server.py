@@ -197,7 +197,7 @@ class _Users:
         return guarded
 
     def _stranger(self, peer: str) -> int | None:
-        """Return the user of a connection who is neither ours nor root; None: there is none."""
+        """Return the user of a connection if it is neither ours nor root, else None."""
         address = address_of(peer)
         if address is None:
             return None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 KEEP_S = 86400.0
 SEEN_S = 3600.0
-"""A daemon lets a folder be for this long at least, whatever the wall clock says."""
+"""A daemon keeps a removed folder for at least this long, also when the wall clock jumps."""
 LOOK_S = 300.0
 
 

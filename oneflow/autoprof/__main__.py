@@ -27,7 +27,7 @@ NO_METHODS = 5
 
 
 def main(arguments: list[str]) -> int:
-    """Profile what the arguments name; return 0 if all methods ran."""
+    """Profile the chosen methods; return 0 if all of them ran."""
     only = [library for library, name in ONLY.items() if switch(name, False)]
     if len(only) == 2:
         raise ConfigError(f"{' and '.join(ONLY.values())} leave no library: set one of them")

@@ -1,4 +1,4 @@
-"""The table of an AutoProf: rows of a CSV file, and what is printed of them."""
+"""The table of an AutoProf: rows of a CSV file, and its printed form."""
 
 from __future__ import annotations
 

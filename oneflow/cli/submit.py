@@ -44,7 +44,7 @@ def run_submit(
 
 
 def _submitted(cluster: Cluster, asked: dict[str, Any]) -> Job:
-    """The job, as soon as the scheduler can write it down; what keeps it from that is said once.
+    """Submit the job as soon as the scheduler can write it down; print once why it cannot yet.
 
     Raises StoreTroubleError after AGAIN_FOR_S.
     """

@@ -14,7 +14,7 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new version
 
 
 class Quantity(Kind):
-    """Numbers read by a parser of oneflow/services/quantities.py; what is read already stays."""
+    """Numbers read by a parser of oneflow/services/quantities.py; other numbers stay."""
 
     def __init__(self, name: str, parser: str) -> None:
         self.name, self._parser = name, parser

@@ -199,8 +199,8 @@ def _check_devices(old: LocalCluster, wish: Wish) -> None:
 
 
 def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up:
-    """Start what does not run yet of a scheduler here and a daemon for each of the wish's devices
-    on the nodes of a Ray cluster.
+    """Start the scheduler here and a daemon for each of the wish's devices on the nodes of a Ray
+    cluster, those that do not run yet.
 
     With other machines than this one, the scheduler listens beyond loopback, with TLS.
     """
@@ -247,7 +247,7 @@ def _on_same(old: LocalCluster, ray_address: str) -> LocalCluster:
 
 
 def _mend_on_ray(state: Path, wish: Wish, old: LocalCluster, begun: float, timeout_s: float) -> Up:
-    """Start what has died of a cluster on Ray."""
+    """Start the dead processes of a cluster on Ray."""
     wish = replace(_like(old, wish), tls_dir=old.tls)
     wish = replace(wish, devices=wish.devices[:1] * old.num_remote)
     record, started, status = _fill_on_ray(state, wish, old, timeout_s)
@@ -258,7 +258,7 @@ def _mend_on_ray(state: Path, wish: Wish, old: LocalCluster, begun: float, timeo
 def _fill_on_ray(
     state: Path, wish: Wish, record: LocalCluster, timeout_s: float
 ) -> tuple[LocalCluster, tuple[str, ...], pb.ClusterStatus]:
-    """Start what a cluster on Ray lacks. Returns its record, the names of what was started, and its
+    """Start the missing processes of a cluster on Ray. Returns its record, their names, and its
     status. What was started is ended on an error.
     """
     new: dict[str, subprocess.Popen[bytes]] = {}

@@ -168,7 +168,7 @@ def is_all_here(address: str) -> bool:
 def start_daemons(order: Order) -> tuple[str, ...]:
     """Start the daemons that do not run. Returns node/device of each that was started.
 
-    Raises ConfigError if Ray cannot place them; then nothing is left of what this call made.
+    Raises ConfigError if Ray cannot place them; then no actor of this call is left.
     """
     with _connected(order.address) as ray:
         from ray.exceptions import RayError

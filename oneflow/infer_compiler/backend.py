@@ -118,7 +118,7 @@ def is_tensor(node: torch.fx.Node) -> bool:
 
 
 def compiled(graph: torch.fx.GraphModule, places: Places = NOWHERE) -> Callable[..., Any]:
-    """A graph of aten's operators as a function; what is not ours stays PyTorch's."""
+    """A graph of aten's operators as a function; operators that we lack stay PyTorch's."""
     draws = _draws(graph)
     if not draws:
         return _compiled(graph, places)

@@ -24,8 +24,8 @@ PLANS = 9
 class Places:
     """The inputs and outputs of a graph that keep their memory from call to call.
 
-    held: positions of inputs that stay where they are: parameters, and what a forward pass has
-    saved. saved: positions of outputs that are freed before the next call, as a rule. registers:
+    held: positions of inputs that stay where they are: parameters, and values saved by a forward
+    pass. saved: positions of outputs that are freed before the next call, as a rule. registers:
     those that plans have lent, by their addresses: of a forward pass and its backward pass.
     """
 

@@ -62,7 +62,7 @@ def register(
 
 
 def torch2oflow(value: object) -> Any:
-    """Return what stands for an object of PyTorch; other objects stay.
+    """Return our counterpart of an object of PyTorch's, or an object of another library itself.
 
     Raises:
         OneFlowError: For a module whose class has no twin.
@@ -143,8 +143,7 @@ def _mocked_name(module: str, qualname: str, package: str | None = None) -> Any:
 
 
 def twin_of(kind: type) -> Any:
-    """The class of ours in the place of a module's class: what the same file makes of it under
-    mock_torch.
+    """Our class for a module's class: the one that the same file defines under mock_torch.
     """
     if kind in TWINS:
         return TWINS[kind]

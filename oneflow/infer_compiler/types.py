@@ -25,7 +25,7 @@ def our_dtype(dtype: torch.dtype) -> dtypes.DType:
 
 
 def our_argument(value: object) -> Any:
-    """An argument of an operator; what is no type of PyTorch stays."""
+    """An argument of an operator, in which types of PyTorch become ours."""
     kind = type(value)
     if kind.__module__ != "torch":
         return value

@@ -1,6 +1,6 @@
 """Retention of jobs that ended: by number and by age, both bounded, both to be switched off.
 
-Ages are of the wall clock, which may be wrong: `WallClock` says what of it is believed.
+Ages are of the wall clock, which may be wrong: `WallClock` bounds how far it is believed.
 
 A job that did not succeed but has a checkpoint may still be restarted from it. Such jobs do not
 count with the others, and have a longer time of their own, so that many short jobs do not push a

@@ -25,7 +25,7 @@ class Scales(NamedTuple):
     """The scales and zero points between numbers and integers.
 
     steps, zeros: scale and zero point of each output's weights. unit, zero: those of the input,
-    whose integers lie between low and high. largest: the most that a sum of products can be.
+    whose integers lie between low and high. largest: the bound of a sum of products.
     """
 
     steps: Tensor
@@ -63,7 +63,7 @@ class _Integer(Module):
 class IntegerLinear(_Integer):
     """x (..., in_features) -> unit * scales * (integers of x @ integers of the weight) + bias.
 
-    qweight: (out_features, in_features and what fills the last run), int8.
+    qweight: (out_features, in_features rounded up to whole runs), int8.
     """
 
     @classmethod

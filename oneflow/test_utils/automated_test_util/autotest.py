@@ -51,7 +51,7 @@ def autotest(
     """Return a decorator that runs a test `n` times with other random numbers.
 
     Every call on pairs runs on PyTorch and OneFlow, and its results must agree to `rtol` and
-    `atol`. What the test returns is differentiated, and the gradients of all leaves and parameters
+    `atol`. The test's result is differentiated, and the gradients of all leaves and parameters
     are compared. Arguments that PyTorch refuses are drawn again.
 
     Args:

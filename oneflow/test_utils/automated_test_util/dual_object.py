@@ -257,7 +257,7 @@ def _member(x: object, key: str) -> Any:
 
 
 def _theirs(x: object, key: str) -> Any:
-    """The attribute of PyTorch's value; names that it lacks are what they are on one rank."""
+    """The attribute of PyTorch's value; for names that it lacks, the value on one rank."""
     if x is ABSENT or key in ("placement", "sbp"):
         return ABSENT
     if key in ("to_global", "to_local"):

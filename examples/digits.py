@@ -249,7 +249,11 @@ def main() -> None:
     write_json(args.json, report)
     if args.plot:
         plot(args.plot, report)
-    if flow.env.get_rank() == 0 and report["losses"]:
+    if flow.env.get_rank() != 0:
+        return
+    if not report["losses"]:
+        print(f"nothing left to train: {args.resume} has all its epochs; --epochs adds some")
+    else:
         print(
             f"{layout.name} on {report['world_size']} rank(s): loss {report['losses'][-1]:.4f}, "
             f"test accuracy {report['accuracy']:.4f}, {report['samples_per_s']:.0f} samples/s, "

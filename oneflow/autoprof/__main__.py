@@ -49,13 +49,23 @@ def _check(arguments: list[str], only: list[str]) -> None:
             "usage: python -m oneflow.autoprof FILE_OR_MODULE [arguments of unittest]"
         )
     for name in arguments:
-        if name.endswith(".py") and not Path(name).is_file():
-            raise ConfigError(f"there is no file {name}")
+        if name.endswith(".py"):
+            _check_file(name)
     if only != ["oneflow"] and importlib.util.find_spec("torch") is None:
         raise ConfigError(
             "PyTorch is not installed: pip install torch, or set "
             f"{ONLY['oneflow']}=1 to profile OneFlow alone"
         )
+
+
+def _check_file(name: str) -> None:
+    """Refuse a file that is not there or is no Python, before both libraries run it."""
+    if not Path(name).is_file():
+        raise ConfigError(f"there is no file {name}")
+    try:
+        compile(Path(name).read_bytes(), name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{name} is no Python: {error}") from None
 
 
 def _profile_both(arguments: list[str]) -> tuple[list[dict[str, str]], int]:

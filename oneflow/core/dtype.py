@@ -94,6 +94,15 @@ def dtype_of(value: DTypeLike) -> DType:
         raise DTypeError(f"no such dtype: {value!r}; known are {names}") from None
 
 
+def is_dtype(value: DTypeLike) -> bool:
+    """Return whether `dtype_of` knows it."""
+    try:
+        dtype_of(value)
+    except DTypeError:
+        return False
+    return True
+
+
 def category(dtype: DType) -> int:
     """0 bool, 1 integer, 2 floating point, 3 complex."""
     if dtype is bool_:

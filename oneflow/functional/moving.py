@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, cast
 
 from oneflow.core.device import META, Device, DeviceLike, is_device_name, is_device_type
 from oneflow.core.dispatch import current_mode
-from oneflow.core.dtype import DType, DTypeLike, dtype_of
+from oneflow.core.dtype import DType, DTypeLike, dtype_of, is_dtype
 from oneflow.core.errors import CallError, DeviceError, PlacementError
 from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type
@@ -62,6 +62,8 @@ def _wanted(
             device = arg
         elif isinstance(arg, int) and not isinstance(arg, bool):
             device = Device("cuda", arg)
+        elif isinstance(arg, str) and not is_dtype(arg):
+            device = arg  # a misspelt one, as a rule: Device says so
         elif arg is not None and not isinstance(arg, bool):
             dtype = arg
     return device, None if dtype is None else dtype_of(dtype)

@@ -143,8 +143,7 @@ def _mocked_name(module: str, qualname: str, package: str | None = None) -> Any:
 
 
 def twin_of(kind: type) -> Any:
-    """Our class for a module's class: the one that the same file defines under mock_torch.
-    """
+    """Our class for a module's class: the one that the same file defines under mock_torch."""
     if kind in TWINS:
         return TWINS[kind]
     module, name = kind.__module__, kind.__qualname__

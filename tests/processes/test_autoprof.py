@@ -163,3 +163,9 @@ def test_calls_of_both_libraries_are_matched_in_their_order() -> None:
     assert [row["Library"] for row in rows] == ["OneFlow", "PyTorch"] * 2 + ["PyTorch"]
     assert rows[0]["Kernel Time (us, GPU)"] == "20.0" and rows[0]["Kernel Time (us, 1 CPU)"] == ""
     assert "1.5" in table.summary(rows).splitlines()[2]
+
+
+def test_a_file_that_is_no_python_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "prof.py").write_text("def profile_relu(:\n")
+    with pytest.raises(ConfigError, match=r"prof\.py is no Python: invalid syntax .*line 1"):
+        main([str(tmp_path / "prof.py")])

@@ -61,10 +61,34 @@ def load_config(folder: Path) -> DecoderConfig:
         known = ", ".join(sorted(FAMILIES))
         raise ModelError(f"{folder}: model_type {kind!r} cannot be served; known are {known}")
     try:
-        config = FAMILIES[kind](table)
+        _check_numbers(table)
+        return replace(FAMILIES[kind](table), stops=_stops(folder, table))
     except KeyError as error:
         raise ModelError(f"{folder / 'config.json'}: {error} is missing for {kind}") from None
-    return replace(config, stops=_stops(folder, table))
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{folder / 'config.json'}: {error}") from None
+
+
+MAY_BE_ZERO = ("sliding_window", "max_window_layers")
+COUNTS = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim"),
+    *("num_key_value_heads", "intermediate_size", "max_position_embeddings"),
+    *("n_embd", "n_head", "n_layer", "n_inner", "n_positions"),
+    *MAY_BE_ZERO,
+)
+REALS = ("rms_norm_eps", "layer_norm_epsilon", "rope_theta")
+
+
+def _check_numbers(table: dict[str, Any]) -> None:
+    """Raise ValueError for a text or a negative number in the place of a size. null is allowed."""
+    for name in (*COUNTS, *REALS):
+        value, least = table.get(name), int(name not in (*MAY_BE_ZERO, *REALS))
+        kinds = (int,) if name in COUNTS else (int, float)
+        if value is None:
+            continue
+        if type(value) not in kinds or value < least:
+            kind = "whole number" if name in COUNTS else "number"
+            raise ValueError(f"{name} must be a {kind} of at least {least}, not {value!r}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

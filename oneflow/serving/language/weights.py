@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oneflow.core.errors import ModelError
+from oneflow.core.errors import CheckpointError, ModelError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Sbp, Split
 from oneflow.distributed.world import world
@@ -70,7 +70,10 @@ class Weights:
         self._files: dict[str, tuple[OpenFile, Container]] = {}
         for path in _files_of(folder):
             file = self._open.enter_context(OpenFile(path))
-            container = Container(file)
+            try:
+                container = Container(file)
+            except CheckpointError as error:
+                raise ModelError(f"{path}: {error}") from None
             self._files |= {name: (file, container) for name in container.entries}
 
     def __enter__(self) -> Weights:

@@ -148,6 +148,11 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "storages": (lambda: module("storage").TypedStorage(), OneFlowError, "UntypedStorage"),
     "tensors on a foreign device": (lambda: flow.ones(2, device="mps"), DeviceError, "cpu or cuda"),
     "moves to a foreign device": (lambda: flow.ones(2).to("xpu"), DeviceError, "cpu or cuda"),
+    "moves to an unknown device": (
+        lambda: flow.ones(2).to("cpu+mine"),
+        DeviceError,
+        "Expected one of cpu, cuda",
+    ),
     "unknown devices": (lambda: flow.device("tpu"), DeviceError, "Expected one of cpu, cuda"),
     "modes of dispatch": (
         lambda: module("utils._python_dispatch").TorchDispatchMode(),

@@ -145,6 +145,11 @@ def write(folder: Path, **changes: Any) -> None:
         ({"model_type": "bert"}, "'bert' cannot be served; known are gpt2, llama, mistral, qwen2"),
         ({"hidden_act": "tanh"}, "activation 'tanh'"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn'"),
+        ({"hidden_size": "32"}, r"config\.json: hidden_size must be a whole number .* not '32'"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be a whole number of at least 1"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers must be a whole number"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps must be a number of at least 0, not 'small'"),
+        ({"eos_token_id": "end"}, r"config\.json: invalid literal"),
     ],
 )
 def test_what_cannot_be_served_is_named(
@@ -161,7 +166,11 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(table | {"intermediate_size": 64}))
     with pytest.raises(ModelError, match=r"mlp\.up_proj\.weight has the shape \[48, 32\]"):
         engine_of(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"model\.safetensors: load: tensor"):
+        engine_of(tmp_path)
+    weights.unlink()
     with pytest.raises(ModelError, match=r"neither model\.safetensors"):
         engine_of(tmp_path)
 

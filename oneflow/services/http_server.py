@@ -137,10 +137,22 @@ class _Request(io.RawIOBase):
 
 
 def is_foreign(headers: Mapping[str, str]) -> bool:
-    """Whether a page of another origin asks. headers: by names in lower case."""
+    """Whether a page of another origin asks. headers: by names in lower case.
+
+    A page of ours names the Host that it asks as its Origin, as browsers do for modules and POST;
+    whether that Host is ours is_host_allowed says.
+    """
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "")
     is_from_elsewhere = site not in ("none", "same-origin") and mode != "navigate"
-    return "origin" in headers or is_from_elsewhere
+    return is_from_elsewhere or _has_other_origin(headers)
+
+
+def _has_other_origin(headers: Mapping[str, str]) -> bool:
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    scheme, _, host = origin.lower().partition("://")
+    return scheme not in ("http", "https") or host != headers.get("host", "").lower()
 
 
 def is_host_allowed(header: str | None, names: frozenset[str]) -> bool:

@@ -105,6 +105,11 @@ def caller() -> Caller:
     return _caller.get()
 
 
+def act_as(who: Caller) -> None:
+    """Make this the caller of the rest of the task, which must answer nobody else."""
+    _caller.set(who)
+
+
 class Tokens:
     """The tokens of the cluster, as they are in the store."""
 
@@ -419,7 +424,7 @@ class _Call:
             self._guard.opened(self)
         self._guard.check_certificate(self._method, self.token, self._context)
         self._is_let_in = True
-        _caller.set(who)
+        act_as(who)
 
     async def only(self, messages: AsyncIterator[Message]) -> Message:
         """The message of a call that has one. Its time counts from now on."""

@@ -189,18 +189,20 @@ class Paces(Listener):
             return
         pace.looks.append((at, now.last_step))
 
-    def eta_s(self, record: JobRecord) -> float:
-        """Seconds until the last step of a job that runs, as fast as it went lately; 0.0: nobody
-        knows.
-        """
+    def steps_per_s(self, record: JobRecord) -> float:
+        """Steps a second of a job that runs, as fast as it went lately; 0.0: nobody knows."""
         pace = self._paces.get(record.id)
         if record.state is not JobState.RUNNING or pace is None or len(pace.looks) < 2:
             return 0.0
         (since, first), (until, last) = pace.looks[0], pace.looks[-1]
-        left = record.total_steps - record.last_step
-        if left <= 0 or last <= first or until <= since:
-            return 0.0
-        return min(left * (until - since) / (last - first), MAX_ETA_S)
+        return (last - first) / (until - since) if last > first and until > since else 0.0
+
+    def eta_s(self, record: JobRecord) -> float:
+        """Seconds until the last step of a job that runs, as fast as it went lately; 0.0: nobody
+        knows.
+        """
+        left, rate = record.total_steps - record.last_step, self.steps_per_s(record)
+        return min(left / rate, MAX_ETA_S) if left > 0 and rate > 0 else 0.0
 
 
 # ---- waits of actors ----------------------------------------------------------------------------

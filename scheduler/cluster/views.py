@@ -38,14 +38,14 @@ class Views:
             for name in message.spec.env:
                 message.spec.env[name] = HIDDEN
             message.spec.argv[:] = masked_words(record.spec.argv)
-        if note := self._pending(record):
+        if note := self.pending(record):
             message.pending = note
         message.eta_s = state.paces.eta_s(record)
         for w in state.points.waits.of(record.id):
             message.waits.add(rank=w.rank, waiting=w.waiting, shares=w.shares)
         return message
 
-    def _pending(self, record: JobRecord) -> str:
+    def pending(self, record: JobRecord) -> str:
         """Return the cause of a wait besides its turn: a full disk, or the compiler."""
         trouble = "" if record.state.is_final else self._state.driver.trouble
         return trouble or self._state.plans.progress(record)

@@ -329,7 +329,7 @@ def test_an_address_that_is_none_is_answered() -> None:
     from oneflow.scheduler.cluster.page import Page
 
     nobody: Any = None
-    nothing: Any = SimpleNamespace(driver=None, points=None, plans=None)
+    nothing: Any = SimpleNamespace(driver=None, points=None, paces=None)
     answer = Page(nobody, nobody, nothing).route("http://[/", {}, "127.0.0.1:1")
     assert answer is not None and answer.status == 400
 

@@ -73,7 +73,8 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
-        answer = self._call("Runtime.evaluate", expression=script, returnByValue=True)
+        options = {"returnByValue": True, "awaitPromise": True}
+        answer = self._call("Runtime.evaluate", expression=script, **options)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -82,6 +83,19 @@ class Browser:
         while not self.run(script):
             assert time.monotonic() < deadline, f"never true: {script}; {self.problems()}"
             time.sleep(0.05)
+
+    def screen(self, width: int, height: int, scheme: str) -> None:
+        """Show the page at this size, for a user who prefers light or dark."""
+        size: dict[str, Any] = {"width": width, "height": height, "deviceScaleFactor": 1}
+        self._call("Emulation.setDeviceMetricsOverride", **size, mobile=False)
+        media = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", features=media)
+
+    def press(self, key: str) -> None:
+        """Press and release a key, by its name in KeyboardEvent.key."""
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def screenshot(self, path: Path) -> bytes:
         data = base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])

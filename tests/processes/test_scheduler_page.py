@@ -116,9 +116,10 @@ def test_a_browser_shows_jobs_curve_and_ranks(trained: SchedulerProcess, tmp_pat
         browser.run("document.querySelector('#login button').click()")
         browser.until("document.querySelectorAll('#jobs tr').length === 2")
         browser.until("document.getElementById('path').getAttribute('d').length > 100")
+        browser.until("document.title === 'RUNNING 50 % digits - oneflow cluster'")
         text = browser.run("document.body.innerText")
         waits = ("100 % boxing no_input", "boxing.4: no_input, waits for r5 from rank 1")
-        for wanted in ("digits", "RUNNING", "50 / 100", "n1/cpu:0", "running", NASTY, *waits):
+        for wanted in ("digits", "RUNNING", "50 / 100", "cpu:0 digits", "running", NASTY, *waits):
             assert wanted in text, wanted
         assert browser.run("document.querySelectorAll('img').length") == 0
         assert browser.run("document.getElementById('metric').value") == "loss"

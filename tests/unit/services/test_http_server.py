@@ -135,6 +135,11 @@ def test_pages_of_other_origins_are_foreign() -> None:
     assert not is_foreign({"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"})
     assert not is_foreign({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})  # a link
     assert not is_foreign({})  # no browser
+    own = {"host": "head:9401", "origin": "http://head:9401"}  # of a module or a POST
+    assert not is_foreign(own)
+    for other in ("http://head:9402", "http://evil.example", "file://head:9401", "null"):
+        assert is_foreign(own | {"origin": other}), other
+    assert is_foreign(own | {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"})
 
 
 def test_only_addresses_and_known_names_are_hosts() -> None:

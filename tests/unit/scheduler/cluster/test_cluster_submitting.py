@@ -72,7 +72,7 @@ class Rig:
             raise AuthError("not valid any more")
 
     async def submit(self) -> JobRecord:
-        auth._caller.set(ME)
+        auth.act_as(ME)
         spec = pb.JobSpec(kind=pb.JobSpec.GRAPH, graph=GRAPH, devices=1, device_type="cpu")
         return await self.submissions.take(pb.SubmitRequest(job_id="j1", spec=spec))
 

@@ -1,0 +1,87 @@
+// What is shown when: one refresh after the other while somebody looks.
+
+import {ask, hasToken, jobPath, setToken} from "./api.js";
+import {$} from "./format.js";
+import {followCurve} from "./curves.js";
+import {showJob} from "./job.js";
+import {reveal, setTitle, setUpJobs, showJobs} from "./jobs.js";
+import {showNodes} from "./nodes.js";
+import {setText} from "./rows.js";
+
+const POLL_MS = 2000;
+let chosen = decodeURIComponent(location.hash.slice(1)), timer = 0, round = 0;
+
+function choose(id) {
+  chosen = id;
+  history.replaceState(null, "", "#" + encodeURIComponent(id));
+  refresh().then(() => reveal($("detail")));
+}
+
+// One that was overtaken by a later one shows nothing.
+async function refresh() {
+  clearTimeout(timer);
+  if (document.hidden || !hasToken()) return;
+  const own = ++round;
+  try {
+    const [jobs, cluster] = await Promise.all([ask("jobs"), ask("cluster")]);
+    if (own === round) await show(jobs, cluster, own);
+  } catch (error) {
+    if (own === round) fail(error);
+  }
+  if (own === round) timer = setTimeout(refresh, POLL_MS);
+}
+
+async function show(jobs, cluster, own) {
+  $("login").hidden = true;
+  $("content").hidden = $("leave").hidden = false;
+  setText($("who"), cluster.me.name + " (" + cluster.me.role + ")");
+  setText($("trouble"), cluster.trouble);
+  showJobs(jobs, chosen);
+  showNodes(cluster.daemons, choose);
+  setTitle(jobs, chosen);
+  if (!chosen) return;
+  try {
+    const job = await ask(jobPath(chosen));
+    if (own !== round) return;
+    showJob(job, jobs.now);
+    $("detail").hidden = false;
+    await followCurve(job);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    $("detail").hidden = true;
+  }
+}
+
+function fail(error) {
+  if (error.status === undefined) throw error; // a fault of this page
+  setText($("trouble"), error.message);
+  if (error.status === 401 || error.status === 403) leave();
+}
+
+function leave() {
+  setToken("");
+  $("login").hidden = false;
+  $("content").hidden = $("leave").hidden = true;
+  setText($("who"), "");
+  setText($("summary"), "");
+  document.title = "oneflow cluster";
+}
+
+setUpJobs(choose);
+$("login").addEventListener("submit", event => {
+  event.preventDefault();
+  setToken($("token").value.trim());
+  $("token").value = "";
+  setText($("trouble"), "");
+  refresh();
+});
+$("leave").addEventListener("click", () => {
+  round++;
+  leave();
+});
+document.addEventListener("visibilitychange", refresh);
+addEventListener("hashchange", () => {
+  const wanted = decodeURIComponent(location.hash.slice(1));
+  if (!document.getElementById(wanted)) choose(wanted);
+});
+refresh();

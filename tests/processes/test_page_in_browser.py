@@ -1,0 +1,177 @@
+"""The web page in Chromium: nothing that the user holds is lost, whatever the number of jobs, the
+width and the colours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import PATIENT, SchedulerProcess, table
+from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
+
+from .browser import Browser
+
+pytestmark = pytest.mark.client
+
+SCREENS = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")]
+LIMITS = {"requests_per_s": 5000.0, "burst": 5000, "streams": 1024}
+ROWS = "document.querySelectorAll('#jobs tr')"
+REFRESHED = (
+    "performance.getEntriesByType('resource').filter(e => e.name.endsWith('/api/cluster')).length"
+)
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
+    options = {"allow_scripts": True, "ui": True, "tick_s": 0.1, "limits": LIMITS}
+    found = SchedulerProcess(tmp_path, **options, table=table(PATIENT)).start()
+    yield found
+    found.kill()
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    with Browser(tmp_path / "profile") as found:
+        yield found
+
+
+async def submit(scheduler: SchedulerProcess, count: int) -> None:
+    async with Client(scheduler) as client:
+        for number in range(count):
+            await client.submit(f"job{number:03}", name=f"model {number}")
+
+
+def log_in(browser: Browser, scheduler: SchedulerProcess, fragment: str = "") -> None:
+    browser.open(f"http://{scheduler.known['metrics_address']}/{fragment}")
+    if browser.run("!sessionStorage.getItem('oneflow-token')"):
+        browser.run(f"document.getElementById('token').value = {json.dumps(scheduler.token())}")
+        browser.run("document.querySelector('#login button').click()")
+    browser.until("!document.getElementById('content').hidden")
+
+
+def refresh_twice(browser: Browser) -> None:
+    """Two whole refreshes, of which at least one began after this call."""
+    seen = browser.run(REFRESHED)
+    browser.until(f"{REFRESHED} >= {seen} + 2")
+
+
+@pytest.mark.parametrize("count", [0, 1, 20, 500])
+def test_focus_selection_and_scroll_survive(
+    scheduler: SchedulerProcess, browser: Browser, count: int
+) -> None:
+    run(submit(scheduler, count))
+    for width, scheme in SCREENS:
+        browser.screen(width, 900, scheme)
+        browser.open("about:blank")
+        log_in(browser, scheduler)
+        browser.until(f"{ROWS}.length === {count}")
+        wide = "document.documentElement.scrollWidth"
+        assert browser.run(wide) <= width, "the page scrolls sideways"
+        if not count:
+            assert "oneflow job submit" in browser.run("document.body.innerText")
+            assert (
+                browser.run("getComputedStyle(document.getElementById('jobs-table')).display")
+                == "none"
+            )
+            continue
+        hold = f"""(() => {{
+            const rows = {ROWS}, row = rows[Math.floor(rows.length / 2)];
+            row.focus();
+            getSelection().selectAllChildren(row.querySelector('small'));
+            window.held = row;
+            window.at = [scrollY, document.getElementById('list').scrollTop];
+            return row.dataset.job;
+        }})()"""
+        held = browser.run(hold)
+        refresh_twice(browser)
+        assert browser.run("document.activeElement === window.held && window.held.isConnected")
+        assert browser.run("getSelection().toString().trim()") == held
+        now = "[scrollY, document.getElementById('list').scrollTop]"
+        assert browser.run(now) == browser.run("window.at")
+    assert browser.problems() == []
+
+
+def test_new_jobs_move_no_row_that_is_held(scheduler: SchedulerProcess, browser: Browser) -> None:
+    run(submit(scheduler, 5))
+    browser.screen(1280, 900, "light")
+    log_in(browser, scheduler)
+    browser.until(f"{ROWS}.length === 5")
+    browser.run(f"{ROWS}[2].focus()")
+    held = browser.run("document.activeElement.dataset.job")
+    run(submit(scheduler, 9))  # four new ones, which come first
+    browser.until(f"{ROWS}.length === 9")
+    assert browser.run("document.activeElement.dataset.job") == held
+    names = browser.run(f"[...{ROWS}].map(row => row.dataset.job)")
+    assert names == [f"job{number:03}" for number in reversed(range(9))]
+    assert browser.problems() == []
+
+
+@pytest.mark.parametrize("key", ["Enter", " "])
+def test_a_row_is_chosen_by_keyboard(
+    scheduler: SchedulerProcess, browser: Browser, key: str
+) -> None:
+    run(submit(scheduler, 3))
+    browser.screen(1280, 900, "light")
+    log_in(browser, scheduler)
+    browser.until(f"{ROWS}.length === 3")
+    browser.run(f"{ROWS}[0].focus()")
+    browser.press("ArrowDown")
+    browser.press(key)
+    browser.until("!document.getElementById('detail').hidden")
+    assert browser.run("document.activeElement.dataset.job") == "job001"
+    chosen = f"[...{ROWS}].map(row => row.getAttribute('aria-selected')).join()"
+    assert browser.run(chosen) == "false,true,false"
+    assert browser.run(f"[...{ROWS}].map(row => row.getAttribute('role')).join()") == "row,row,row"
+    assert browser.run(f"[...{ROWS}].map(row => row.tabIndex).join()") == "-1,0,-1"
+    assert browser.run("document.getElementById('title').textContent") == "model 1"
+    assert browser.run("document.title").startswith("QUEUED model 1")
+
+
+def test_a_tap_on_a_small_screen_leads_to_the_job(
+    scheduler: SchedulerProcess, browser: Browser
+) -> None:
+    run(submit(scheduler, 20))
+    browser.screen(360, 700, "light")
+    log_in(browser, scheduler)
+    browser.until(f"{ROWS}.length === 20")
+    edges = f"new Set([...{ROWS}].map(row => row.getBoundingClientRect().left)).size"
+    assert browser.run(edges) == 1  # one column
+    browser.run(f"{ROWS}[0].click()")
+    top = "document.getElementById('detail').getBoundingClientRect().top"
+    browser.until(f"!document.getElementById('detail').hidden && {top} < 350 && {top} >= 0")
+
+
+def test_a_large_screen_has_jobs_left_and_the_chosen_one_right(
+    scheduler: SchedulerProcess, browser: Browser
+) -> None:
+    daemon = run(FakeDaemon(scheduler).attach())
+    run(submit(scheduler, 20))
+    browser.screen(1280, 900, "dark")
+    log_in(browser, scheduler, "#job003")
+    browser.until("!document.getElementById('detail').hidden")
+    box = "document.getElementById('{}').getBoundingClientRect()"
+    assert browser.run(box.format("list") + ".right") <= browser.run(box.format("detail") + ".left")
+    browser.until("document.querySelector('#nodes .chip') !== null")
+    assert 0 <= browser.run(box.format("nodes") + ".bottom") <= 900
+    run(daemon.detach())
+
+
+def test_nobody_is_asked_while_the_page_is_hidden(
+    scheduler: SchedulerProcess, browser: Browser
+) -> None:
+    run(submit(scheduler, 1))
+    log_in(browser, scheduler)
+    browser.until(f"{ROWS}.length === 1")
+    hide = """Object.defineProperty(document, 'hidden', {value: %s, configurable: true});
+              document.dispatchEvent(new Event('visibilitychange'))"""
+    browser.run(hide % "true")
+    browser.run("new Promise(done => setTimeout(done, 500))")  # what is under way comes in
+    seen = browser.run(REFRESHED)
+    browser.run("new Promise(done => setTimeout(done, 4500))")  # two refreshes would fit
+    assert browser.run(REFRESHED) == seen
+    browser.run(hide % "false")
+    browser.until(f"{REFRESHED} > {seen}")

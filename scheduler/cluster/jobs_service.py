@@ -12,8 +12,8 @@ from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.auth import Caller, Guard, caller
-from oneflow.scheduler.cluster.lines import Line
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
+from oneflow.scheduler.cluster.outputs import Outputs
 from oneflow.scheduler.cluster.ranks import Ranks
 from oneflow.scheduler.cluster.refusals import (
     DeniedError,
@@ -25,15 +25,13 @@ from oneflow.scheduler.cluster.submissions import Submissions
 from oneflow.scheduler.cluster.views import Views
 from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked
 from oneflow.scheduler.jobs.messages import attempt_id
-from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobState
+from oneflow.scheduler.jobs.records import JobKind, JobState
 
 if TYPE_CHECKING:
     from oneflow.scheduler.cluster.state import State
 
-MAX_OUTPUT_NAME = 300
 INFER_S = 60.0
 MAX_INFER_S = 3600.0
-OUTPUT_IDLE_S = 30.0
 
 
 class JobsService(cluster_pb2_grpc.JobsServicer):
@@ -41,11 +39,11 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
 
     def __init__(self, state: State, guard: Guard) -> None:
         self._state = state
-        self._spool = state.settings.state_dir / "spool"
         self._submissions = Submissions(state, guard)
         self._views = Views(state)
         self._logs = LogRelay(state.driver, state.lines)
         self._ranks = Ranks(state.driver, state.lines)
+        self._outputs = Outputs(state)
 
     async def Submit(self, request: pb.SubmitRequest, context: CallContext) -> pb.JobRecord:
         return self._views.shown(await self._submissions.take(request))
@@ -149,12 +147,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     async def Outputs(
         self, request: pb.OutputRequest, context: CallContext
     ) -> AsyncIterator[pb.BlobChunk]:
-        record = self._state.driver.job(request.job_id)
-        if len(request.name) > MAX_OUTPUT_NAME:
-            raise ProtocolError("the name of an output is not so long")
-        line = self._home(record, request.rank)
-        wire = pb.ReadFile(job_id=record.id, name=request.name, life=record.life)
-        async for data in line.read_file(wire, self._spool, OUTPUT_IDLE_S):
+        async for data in self._outputs.read(request.job_id, request.name, request.rank):
             for start in range(0, len(data), CHUNK_NBYTES):
                 yield pb.BlobChunk(data=data[start : start + CHUNK_NBYTES])
 
@@ -169,15 +162,3 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         if request.order.what != "look":  # who waits for the end looks often
             self._owner("trace", request.job_id)
         return await self._ranks.trace(request)
-
-    def _home(self, record: JobRecord, rank: int) -> Line:
-        """A daemon of the node where a rank keeps what it makes."""
-        if not record.assignments:
-            raise RefusedError(f"job {record.id} has not run yet: it has no outputs")
-        if rank >= len(record.assignments):
-            raise RefusedError(f"job {record.id} has no rank {rank}")
-        place = record.assignments[rank]
-        line = self._state.lines.on_node(place.node, place.daemon)
-        if line is None:
-            raise UnavailableError(f"no daemon of node {place.node}, where they are, is connected")
-        return line

@@ -181,9 +181,11 @@ class LogRelay:
         heard_at = news_at = time.monotonic()
         while True:
             is_live = self._is_live(job, attempt)  # before the look: nothing comes after it
-            waits = is_live and wanted.follow
+            wait_s = WAIT_S if is_live and wanted.follow else 0.0
             try:
-                data = await self._ask(job, attempt, place, stream, offset, waits, wanted.since)
+                data = await self.ask(
+                    job, attempt, place, stream, offset, wait_s=wait_s, since=wanted.since
+                )
             except (UnavailableError, DeadlineError) as error:
                 is_late = time.monotonic() - heard_at > GONE_S
                 if not wanted.follow or (not is_live and is_late):
@@ -202,29 +204,31 @@ class LogRelay:
             elif data.is_closed or not is_live:  # not begun here yet, or over before the others
                 await asyncio.sleep(PAUSE_S)
 
-    async def _ask(
+    async def ask(
         self,
         job: JobRecord,
         attempt: int,
         place: Assignment,
         stream: str,
         offset: int,
-        waits: bool,
-        since: float,
+        limit: int = PIECE_NBYTES,
+        patience_s: float = ANSWER_S,
+        wait_s: float = 0.0,
+        since: float = 0.0,
     ) -> pb.LogData:
+        """Ask for one part of a stream. Raises UnavailableError or DeadlineError."""
         line = self._lines.on_node(place.node, place.daemon)
         if line is None:
             raise UnavailableError(f"no daemon of node {place.node} is connected")
-        wait_s = WAIT_S if waits else 0.0
         request = pb.ReadLog(
             id=attempt_id(job, place.rank, attempt),
             stream=stream,
             offset=offset,
-            limit=PIECE_NBYTES,
+            limit=limit,
             wait_s=wait_s,
             since=since,
         )
-        return await line.ask(request, pb.LogData, wait_s + ANSWER_S)
+        return await line.ask(request, pb.LogData, wait_s + patience_s)
 
     def _is_live(self, job: JobRecord, attempt: int) -> bool:
         """Whether more may come of that attempt."""

@@ -93,7 +93,7 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press and release a key, by its name in KeyboardEvent.key."""
-        text = {"Enter": "\r", " ": " "}.get(key, "")
+        text = "\r" if key == "Enter" else key if len(key) == 1 else ""
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
 

@@ -14,6 +14,7 @@ from tests.support.cluster import PATIENT, SchedulerProcess, table
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 
 from .browser import Browser
+from .test_scheduler_page import train
 
 pytestmark = pytest.mark.client
 
@@ -175,3 +176,88 @@ def test_nobody_is_asked_while_the_page_is_hidden(
     assert browser.run(REFRESHED) == seen
     browser.run(hide % "false")
     browser.until(f"{REFRESHED} > {seen}")
+
+
+# ---- one job -------------------------------------------------------------------------------------
+
+
+def test_logs_are_followed_and_what_is_selected_stays(
+    scheduler: SchedulerProcess, browser: Browser
+) -> None:
+    daemon = run(train(scheduler))
+    daemon.piece_nbytes = 1 << 20
+    key = ("digits", 1, 0, "stdout")
+    daemon.logs[key] = b"\x1b[32mfirst\x1b[0m\n 10%\r 20%\r 30%"
+    browser.screen(1280, 900, "light")
+    log_in(browser, scheduler, "#digits")
+    lines = "[...document.querySelectorAll('#log div')].map(line => line.textContent)"
+    browser.until(f"{lines}.length === 2")
+    assert browser.run(lines) == ["first", " 30%"]
+    browser.run("getSelection().selectAllChildren(document.querySelector('#log div'))")
+    daemon.logs[key] += b"\r100%\n" + b"".join(b"line %d\n" % n for n in range(300))
+    browser.until(f"{lines}.length === 302")
+    assert browser.run(lines)[1] == "100%"
+    assert browser.run("getSelection().toString()") == "first"
+    browser.run("getSelection().removeAllRanges()")
+    log = "document.getElementById('log')"
+    daemon.logs[key] += b"end\n"
+    browser.until(f"{lines}.at(-1) === 'end'")
+    to_end = f"{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight"
+    assert browser.run(to_end) < 24
+    browser.run(f"{log}.scrollTop = 0")
+    browser.until("!document.getElementById('log-follow').checked")
+    daemon.logs[key] += b"more\n"
+    browser.until(f"{lines}.at(-1) === 'more'")
+    assert browser.run(f"{log}.scrollTop") == 0  # who reads is not taken away
+    assert browser.problems() == []
+    run(daemon.detach())
+
+
+def test_the_cause_of_a_failure_comes_first(scheduler: SchedulerProcess, browser: Browser) -> None:
+    daemon = run(train(scheduler))
+    daemon.piece_nbytes = 1 << 20
+    trace = b'Traceback (most recent call last):\n  File "t.py", line 3\nValueError: no column x\n'
+    daemon.logs["digits", 1, 0, "stderr"] = b"starting\n" + trace
+    run(fail(scheduler, daemon))
+    browser.screen(1280, 900, "light")
+    log_in(browser, scheduler, "#digits")
+    browser.until("!document.getElementById('failure').hidden")
+    words = browser.run("document.getElementById('words').textContent")
+    assert words.encode() + b"\n" == trace
+    box = "document.getElementById('{}').getBoundingClientRect()"
+    assert browser.run(box.format("failure") + ".bottom") < browser.run(box.format("log") + ".top")
+    assert browser.run("document.title").startswith("FAILED digits")
+    assert browser.problems() == []
+    run(daemon.detach())
+
+
+async def fail(scheduler: SchedulerProcess, daemon: FakeDaemon) -> None:
+    id_ = (await daemon.told("start")).id
+    await daemon.exit(id_, 1, "USER_ERROR", "ValueError: no column x")
+    async with Client(scheduler) as client:
+        await client.until("digits", "FAILED")
+
+
+def test_jobs_are_filtered_and_sorted(scheduler: SchedulerProcess, browser: Browser) -> None:
+    run(submit(scheduler, 12))
+    browser.screen(1280, 900, "light")
+    log_in(browser, scheduler)
+    browser.until(f"{ROWS}.length === 12")
+    shown = f"[...{ROWS}].map(row => row.dataset.job).join()"
+    head = "document.querySelector('#heads th button')"
+    numbered = [f"job{number:03}" for number in range(12)]
+    browser.run(f"{head}.click()")
+    assert browser.run(shown) == ",".join(numbered)  # model 2 before model 10
+    assert browser.run(f"{head}.parentNode.getAttribute('aria-sort')") == "ascending"
+    browser.run(f"{head}.click()")
+    assert browser.run(shown) == ",".join(reversed(numbered))
+    browser.run("document.getElementById('filter').focus()")
+    for key in "model 1":
+        browser.press(key)
+    browser.until(f"{ROWS}.length === 3")
+    assert browser.run(shown) == "job011,job010,job001"
+    browser.press("7")
+    browser.until(f"{ROWS}.length === 0")
+    assert browser.run("!document.getElementById('unmatched').hidden")
+    assert browser.run("document.getElementById('none').hidden")
+    assert browser.run("document.activeElement.id") == "filter"

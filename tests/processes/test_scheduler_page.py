@@ -49,6 +49,8 @@ async def train(scheduler: SchedulerProcess) -> FakeDaemon:
     async with Client(scheduler) as client:
         await client.submit("digits", name="digits")
         id_ = (await daemon.told("start")).id
+        daemon.logs["digits", 1, 0, "stdout"] = b"hello\n"
+        daemon.files[""] = b"out.txt"
         for step in range(1, 51):
             metrics = {"loss": 2.3 / step, "accuracy": 1 - 1 / step}
             waits = pb.ActorCounts(kind="boxing", no_input_s=9.0 * step, no_free_register_s=0.0)
@@ -78,7 +80,8 @@ def test_the_page_needs_a_token_and_changes_nothing(trained: SchedulerProcess) -
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert b"http" not in body.replace(b"http-equiv", b"")  # nothing from elsewhere
-    for path in ("/api/jobs", "/api/cluster", "/api/jobs/digits", "/api/jobs/digits/points"):
+    own = [f"/api/jobs/digits{more}" for more in ("", "/points", "/logs", "/failure", "/outputs")]
+    for path in ("/api/jobs", "/api/cluster", "/api/nothing", *own):
         assert ask(scheduler, path)[0] == 401
         assert ask(scheduler, path, "oft_" + "x" * 40)[0] == 401
         assert ask(scheduler, path, scheduler.token("daemon.token"))[0] == 403
@@ -98,6 +101,11 @@ def test_the_page_needs_a_token_and_changes_nothing(trained: SchedulerProcess) -
     points = json.loads(ask(scheduler, "/api/jobs/digits/points?from=48", admin)[2])
     assert [(p["step"], points["next"]) for p in points["points"]] == [(49, 50), (50, 50)]
     assert ask(scheduler, "/api/jobs/nothing", admin)[0] == 404
+    assert ask(scheduler, "/api/jobs/digits/logs?ranks=1", admin)[0] == 400
+    status, headers, body = ask(scheduler, "/api/jobs/digits/logs?stream=stdout", admin)
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(body)["streams"][0]["text"] == "hello\n"
+    assert json.loads(ask(scheduler, "/api/jobs/digits/outputs", admin)[2])["names"] == ["out.txt"]
 
 
 def test_there_is_no_page_unless_it_is_asked_for(tmp_path: Path) -> None:

@@ -16,14 +16,18 @@ from urllib.parse import parse_qs, urlsplit
 
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.cluster.auth import Guard, act_as
+from oneflow.scheduler.cluster.outputs import Outputs
 from oneflow.scheduler.cluster.page.facts import Facts
 from oneflow.scheduler.cluster.page.files import files
+from oneflow.scheduler.cluster.page.logs import LogTails
 from oneflow.scheduler.cluster.refusals import NotFoundError, status_of
 from oneflow.scheduler.cluster.state import State
 from oneflow.services.metrics_http import Answer
 
 JSON_TYPE = "application/json"
-ANSWER_S = 10.0
+ANSWER_S = 12.0  # two questions to a daemon (logs.py) take less
+MAX_NAMES, MAX_NAMES_NBYTES = 200, 64 << 10  # of outputs
+LOGS, OUTPUTS = "/oneflow.Jobs/Logs", "/oneflow.Jobs/Outputs"
 GET, METRICS, STATUS = "/oneflow.Jobs/Get", "/oneflow.Jobs/Metrics", "/oneflow.Cluster/Status"
 _HTTP_STATUS = {
     "UNAUTHENTICATED": 401,
@@ -40,7 +44,7 @@ class Page:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, guard: Guard, state: State) -> None:
         self._loop, self._guard, self._driver = loop, guard, state.driver
-        self._facts = Facts(state)
+        self._facts, self._tails, self._outputs = Facts(state), LogTails(state), Outputs(state)
 
     def route(self, path: str, headers: Mapping[str, str], peer: str) -> Answer | None:
         """Called in a thread of the HTTP server."""
@@ -86,8 +90,26 @@ class Page:
             case ["jobs", job_id, "points"]:
                 admit(METRICS)
                 return await self._facts.curve(job_id, _number(query.get("from", "0")))
+            case ["jobs", job_id, "logs"]:
+                admit(LOGS)
+                return await self._tails.read(job_id, query)
+            case ["jobs", job_id, "failure"]:
+                admit(LOGS)
+                return await self._tails.failure(job_id)
+            case ["jobs", job_id, "outputs"]:
+                admit(OUTPUTS)
+                return {"names": await self._names(job_id)}
         admit(GET)
         raise NotFoundError("there is no such page")
+
+    async def _names(self, job_id: str) -> list[str]:
+        """The names of a job's outputs, the first of them."""
+        names = b""
+        async for data in self._outputs.read(job_id, ""):
+            names += data
+            if len(names) > MAX_NAMES_NBYTES:
+                break
+        return names.decode(errors="replace").splitlines()[:MAX_NAMES]
 
 
 def _number(text: str) -> int:

@@ -86,6 +86,7 @@ class Facts:
         return self._job(record) | {
             "command": list(shown.spec.argv),
             "exit_code": record.exit_code,
+            "failed_rank": record.first_failed_rank,
             "host": record.host,
             "pid": record.pid,
             "restarts_spent": record.restarts_spent,

@@ -29,6 +29,12 @@ export function steps(job) {
   return job.step ? "step " + job.step : "";
 }
 
+export function setBar(bar, job) {
+  bar.hidden = !job.total_steps;
+  bar.max = job.total_steps || 1;
+  bar.value = Math.min(job.step, job.total_steps);
+}
+
 export function runTime(job, now) {
   return job.started_at ? (job.finished_at || now) - job.started_at : NaN;
 }

@@ -3,8 +3,9 @@
 import {ask, hasToken, jobPath, setToken} from "./api.js";
 import {$} from "./format.js";
 import {followCurve} from "./curves.js";
-import {showJob} from "./job.js";
-import {reveal, setTitle, setUpJobs, showJobs} from "./jobs.js";
+import {showFailure, showFiles, showJob} from "./job.js";
+import {filter, reveal, setTitle, setUpJobs, showJobs} from "./jobs.js";
+import {followLogs, setUpLogs} from "./logs.js";
 import {showNodes} from "./nodes.js";
 import {setText} from "./rows.js";
 
@@ -23,7 +24,7 @@ async function refresh() {
   if (document.hidden || !hasToken()) return;
   const own = ++round;
   try {
-    const [jobs, cluster] = await Promise.all([ask("jobs"), ask("cluster")]);
+    const [jobs, cluster] = await Promise.all([ask("jobs", filter()), ask("cluster")]);
     if (own === round) await show(jobs, cluster, own);
   } catch (error) {
     if (own === round) fail(error);
@@ -38,18 +39,15 @@ async function show(jobs, cluster, own) {
   setText($("trouble"), cluster.trouble);
   showJobs(jobs, chosen);
   showNodes(cluster.daemons, choose);
-  setTitle(jobs, chosen);
-  if (!chosen) return;
-  try {
-    const job = await ask(jobPath(chosen));
-    if (own !== round) return;
-    showJob(job, jobs.now);
-    $("detail").hidden = false;
-    await followCurve(job);
-  } catch (error) {
+  const job = chosen && await ask(jobPath(chosen)).catch(error => {
     if (error.status !== 404) throw error;
-    $("detail").hidden = true;
-  }
+  });
+  if (own !== round) return;
+  setTitle(jobs.counts, job);
+  $("detail").hidden = !job;
+  if (!job) return;
+  showJob(job, jobs.now);
+  await Promise.all([showFailure, followLogs, followCurve, showFiles].map(part => part(job)));
 }
 
 function fail(error) {
@@ -67,7 +65,13 @@ function leave() {
   document.title = "oneflow cluster";
 }
 
-setUpJobs(choose);
+let typing = 0;
+setUpJobs(choose, () => {
+  clearTimeout(typing);
+  typing = setTimeout(refresh, 200);
+});
+setUpLogs(refresh);
+$("files").addEventListener("toggle", refresh);
 $("login").addEventListener("submit", event => {
   event.preventDefault();
   setToken($("token").value.trim());

@@ -130,6 +130,7 @@ class FakeDaemon:
         self.logs: dict[tuple[str, int, int, str], bytes] = {}
         self.files: dict[str, bytes] = {}
         self.closed_logs: set[str] = set()
+        self.piece_nbytes = 7  # of a log: few at a time
         self.is_prepared = True  # answers Prepare at once
         self._client: Client | None = None
         self._stream: Any = None
@@ -245,15 +246,17 @@ class FakeDaemon:
     async def _answer_log(self, ask: pb.ReadLog) -> None:
         id_ = ask.id
         data = self.logs.get((id_.job_id, id_.attempt, id_.rank, ask.stream), b"")
-        part = data[ask.offset : ask.offset + 7]  # few at a time
+        part = data[ask.offset : ask.offset + self.piece_nbytes]
         is_closed = f"{id_.job_id}.{id_.attempt}" in self.closed_logs
         if not part and not is_closed:
             await asyncio.sleep(min(ask.wait_s, 0.05))
+        offset = min(ask.offset, len(data))
         piece = pb.LogPiece(
-            attempt=id_.attempt, rank=id_.rank, stream=ask.stream, offset=ask.offset, data=part
+            attempt=id_.attempt, rank=id_.rank, stream=ask.stream, offset=offset, data=part
         )
         is_closed = is_closed and ask.offset + len(part) >= len(data)
-        await self.say(log=pb.LogData(request=ask.request, piece=piece, is_closed=is_closed))
+        found = pb.LogData(request=ask.request, piece=piece, size=len(data), is_closed=is_closed)
+        await self.say(log=found)
 
     async def _answer_file(self, ask: pb.ReadFile) -> None:
         data, error = self.files.get(ask.name), ""

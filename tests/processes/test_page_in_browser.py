@@ -4,6 +4,7 @@ width and the colours.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,3 +262,83 @@ def test_jobs_are_filtered_and_sorted(scheduler: SchedulerProcess, browser: Brow
     assert browser.run("!document.getElementById('unmatched').hidden")
     assert browser.run("document.getElementById('none').hidden")
     assert browser.run("document.activeElement.id") == "filter"
+
+
+# ---- curves --------------------------------------------------------------------------------------
+
+READING = "document.getElementById('reading').innerText"
+
+
+async def train_two(scheduler: SchedulerProcess) -> list[FakeDaemon]:
+    """Two jobs beside each other."""
+    daemons = [await FakeDaemon(scheduler, f"n1/cpu:{n}").attach() for n in range(2)]
+    async with Client(scheduler) as client:
+        for number, daemon in enumerate(daemons):
+            await client.submit(f"run{number}", name=f"run {number}")
+            id_ = (await daemon.told("start")).id
+            for step in range(1, 41):
+                loss = float("nan") if step == 20 else 10.0 ** (-step / 10 - number)
+                await daemon.progress(id_, step, total_steps=100, metrics={"loss": loss})
+                await asyncio.sleep(0.05)
+    return daemons
+
+
+def test_two_jobs_on_one_chart(scheduler: SchedulerProcess, browser: Browser) -> None:
+    daemons = run(train_two(scheduler))
+    browser.screen(1280, 900, "light")
+    log_in(browser, scheduler, "#run0")
+    path = "document.querySelectorAll('#curve path')"
+    browser.until(f"{path}.length === 1 && {READING}.includes('step 40: 0.0001')")
+    assert browser.run(f"{path}[0].getAttribute('d').split('M').length") == 3  # a gap: not finite
+    names = "[...document.getElementById('metric').options].map(o => o.value).join()"
+    assert browser.run(names) == "loss,step,steps/s"
+    browser.run(choice("beside", "run1"))
+    browser.until(f"{path}.length === 2 && {READING}.includes('step 40: 1.000e-5')")
+    browser.run("document.getElementById('log-scale').click()")
+    ends = f"[...{path}].map(p => Number(p.getAttribute('d').split(',').at(-1)))"
+    starts = f"[...{path}].map(p => Number(p.getAttribute('d').split(/[ML,]/)[2]))"
+    first, last = browser.run(starts), browser.run(ends)
+    # Straight lines, a decade apart: the second is as far below the first at both ends.
+    assert abs((first[1] - first[0]) - (last[1] - last[0])) < 0.5
+    assert abs((last[0] - first[0]) / 3.9 - (first[1] - first[0])) < 0.5  # decades are alike
+    browser.run("document.getElementById('curve').focus()")
+    for _ in range(3):
+        browser.press("ArrowLeft")
+    assert "step 37: 0.00019953" in browser.run(READING)
+    refresh_twice(browser)
+    assert "step 37" in browser.run(READING)  # a refresh moves no cursor
+    browser.run(choice("smooth", "0.9"))
+    assert "unsmoothed" in browser.run(READING)
+    browser.run(choice("axis", "time"))
+    browser.run(choice("metric", "steps/s"))
+    assert "after" in browser.run(READING)
+    assert browser.problems() == []
+    for daemon in daemons:
+        run(daemon.detach())
+
+
+def choice(id_: str, value: str) -> str:
+    """Words that set a control as a user does."""
+    return f"""(() => {{
+        const control = document.getElementById({id_!r});
+        control.value = {value!r};
+        control.dispatchEvent(new Event('input', {{bubbles: true}}));
+        control.dispatchEvent(new Event('change', {{bubbles: true}}));
+    }})()"""
+
+
+def test_a_script_that_reports_nothing_has_its_steps(
+    scheduler: SchedulerProcess, browser: Browser
+) -> None:
+    daemon = run(FakeDaemon(scheduler).attach())
+    run(submit(scheduler, 1))
+    id_ = run(daemon.told("start")).id
+    browser.screen(1280, 900, "dark")
+    log_in(browser, scheduler, "#job000")
+    browser.until("getComputedStyle(document.getElementById('pointless')).display !== 'none'")
+    for step in (10, 30, 50):
+        run(daemon.progress(id_, step, total_steps=100))
+        browser.until(f"document.getElementById('steps').textContent.startsWith('{step} / 100')")
+    browser.until(f"document.getElementById('metric').value === 'step' && {READING}.endsWith('50')")
+    assert browser.problems() == []
+    run(daemon.detach())

@@ -2,7 +2,7 @@
 
 import {ask, hasToken, jobPath, setToken} from "./api.js";
 import {$} from "./format.js";
-import {followCurve} from "./curves.js";
+import {followCurve, setUpCurves} from "./curves.js";
 import {showFailure, showFiles, showJob} from "./job.js";
 import {filter, reveal, setTitle, setUpJobs, showJobs} from "./jobs.js";
 import {followLogs, setUpLogs} from "./logs.js";
@@ -47,7 +47,7 @@ async function show(jobs, cluster, own) {
   $("detail").hidden = !job;
   if (!job) return;
   showJob(job, jobs.now);
-  await Promise.all([showFailure, followLogs, followCurve, showFiles].map(part => part(job)));
+  await Promise.all([showFailure, followLogs, followCurve, showFiles].map(part => part(job, jobs.jobs)));
 }
 
 function fail(error) {
@@ -71,6 +71,7 @@ setUpJobs(choose, () => {
   typing = setTimeout(refresh, 200);
 });
 setUpLogs(refresh);
+setUpCurves();
 $("files").addEventListener("toggle", refresh);
 $("login").addEventListener("submit", event => {
   event.preventDefault();

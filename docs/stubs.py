@@ -35,6 +35,7 @@ STUBS = {
     "linalg": "oneflow/linalg.pyi",
     "special": "oneflow/special.pyi",
     "fft": "oneflow/fft.pyi",
+    "masked": "oneflow/masked.pyi",
     "signal.windows": "oneflow/signal/windows.pyi",
     "_C": "oneflow/_C.pyi",
     "nn": "oneflow/nn/__init__.pyi",

@@ -77,6 +77,7 @@ MODULES = (
     "jit",
     "jobs",
     "linalg",
+    "masked",
     "mock_torch",
     "model",
     "multiprocessing",

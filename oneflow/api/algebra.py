@@ -68,7 +68,7 @@ ROWS: tuple[Row, ...] = (
         row("cholesky_ex", "linalg"),
         row("cholesky", "linalg"),
         row("cholesky", "flow tensor", own="cholesky_method"),
-        row("cholesky_solve", "flow"),
+        row("cholesky_solve", "flow tensor"),
         row("cholesky_inverse", "flow tensor", autocast="cpu cuda"),
         row("qr", "linalg"),
         row("qr", "flow tensor", own="qr_of"),

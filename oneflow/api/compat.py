@@ -61,6 +61,29 @@ ROWS: tuple[Row, ...] = (
         row("swap_tensors", "utils", torch="utils.swap_tensors"),
         row("_calculate_correct_fan", "nn.init", torch="nn.init._calculate_correct_fan"),
     ),
+    *at(
+        "compat.torch.native_functions",
+        *(
+            row(name, "flow")
+            for name in (
+                "_log_softmax_backward_data",
+                "_softmax_backward_data",
+                "constant_pad_nd",
+                "detach",
+                "empty_permuted",
+                "hash_tensor",
+                "histogramdd",
+                "native_batch_norm",
+                "native_dropout",
+                "native_group_norm",
+                "native_layer_norm",
+            )
+        ),
+        row("grid_sampler grid_sampler_2d grid_sampler_3d", "flow"),
+        row("linear_cross_entropy", "F"),
+        row("new_empty_strided", "tensor"),
+        row("__rdiv__", "tensor", own="rdiv"),
+    ),
     *classes(
         "compat.torch.selective_checkpoints",
         "utils.checkpoint",

@@ -90,7 +90,7 @@ ROWS: tuple[Row, ...] = (
         row("clone", "flow tensor _C"),
         row("rsub", "flow"),
         row("nan_to_num", "flow flow_ tensor tensor_"),
-        row("signbit", "tensor"),
+        row("signbit", "flow tensor"),
     ),
     *at(
         "functional.pointwise",

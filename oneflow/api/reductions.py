@@ -25,7 +25,7 @@ ROWS: tuple[Row, ...] = (
         row("cumprod", "flow tensor tensor_"),
         row("equal", "flow tensor"),
         row("allclose", "flow tensor"),
-        row("dist", "flow", autocast="cuda"),
+        row("dist", "flow tensor", autocast="cuda"),
         row("reduce_sum_like", "_C", torch=None),
     ),
     *at(
@@ -53,6 +53,33 @@ ROWS: tuple[Row, ...] = (
         row("cdist", "flow", autocast="cpu cuda"),
         row("pdist", "F flow", autocast="cuda"),
         row("renorm", "flow tensor tensor_", autocast="cuda"),
+    ),
+    *at(
+        "functional.masked",
+        *(
+            row(name, "masked", torch=f"masked.{name}")
+            for name in (
+                "amax",
+                "amin",
+                "argmax",
+                "argmin",
+                "cumprod",
+                "cumsum",
+                "log_softmax",
+                "logaddexp",
+                "logsumexp",
+                "mean",
+                "median",
+                "norm",
+                "normalize",
+                "prod",
+                "softmax",
+                "softmin",
+                "std",
+                "sum",
+                "var",
+            )
+        ),
     ),
     *at("functional.metrics", row("roc_auc_score", "flow", torch=None)),
 )

@@ -162,7 +162,7 @@ ROWS: tuple[Row, ...] = (
         row("cpu", "tensor"),
         row("cuda", "tensor"),
         row("type_as", "tensor"),
-        row("get_device", "tensor"),
+        row("get_device", "flow tensor"),
     ),
     *at(
         "functional.initial",

@@ -92,7 +92,7 @@ def split(
     return tuple(parts)
 
 
-def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` positions of `dim` from `start` on, as a view."""
     if not input.ndim:
         raise ShapeError("narrow() cannot be applied to a 0-dim tensor")

@@ -78,6 +78,8 @@ def prod(
     """The product over `dim` (all dims if None)."""
     if dtype is not None:
         input = as_type(input, dtype_of(dtype))
+        if input.meta.dtype is dtypes.bool_:
+            return all(input, dim, keepdim)
     elif category(input.meta.dtype) < 2:
         input = as_type(input, dtypes.int64)
     return reduce.reduce_prod(input, dims=many_dims(dim, input.ndim, "prod"), keepdim=bool(keepdim))

@@ -165,7 +165,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         raise DTypeError(f"take_along_dim: indices must be int64, got {indices.meta}")
     if dim is None:
         flat = reshape(input, (-1,))
-        return gather(flat, 0, reshape(indices, (-1,)))
+        return gather(flat, 0, positive(reshape(indices, (-1,)), flat.meta.shape[0]))
     if input.ndim != indices.ndim:
         raise ShapeError(
             f"take_along_dim: the input {input.meta} and the indices {indices.meta} must have as "
@@ -177,7 +177,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return gather(
         stretched(input, (*shared[:at], own[at], *shared[at + 1 :])),
         at,
-        stretched(indices, (*shared[:at], wanted[at], *shared[at + 1 :])),
+        stretched(positive(indices, own[at], at), (*shared[:at], wanted[at], *shared[at + 1 :])),
     )
 
 

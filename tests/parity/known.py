@@ -26,6 +26,7 @@ _OTHERS = {
         "function",
     ): "one gradient in 16,000 is the difference of nearly equal float32 numbers",
     ("operators", "linalg.eigh", "function"): "the signs of eigenvectors are LAPACK's",
+    ("operators", "histogramdd", "function"): "edges of bins that do not increase are refused",
     **{
         ("operators", f"special.bessel_j{order}", "function"): "PyTorch has seven digits"
         for order in (0, 1)
@@ -85,12 +86,18 @@ LATER: dict[tuple[str, str, str], str] = {
         for entry in ("linalg.householder_product", "ormqr")
     },
     ("operators", "cov", "function"): "the gradient of a weight is 0, PyTorch has its rounding",
-    ("operators", "prod", "function"): "booleans have no product",
-    ("operators", "prod", "method"): "booleans have no product",
+    **{
+        ("operators", entry, "function"): "the number of numbers has the gradient 0, not none"
+        for entry in ("linalg.vector_norm", "masked.norm")
+    },
+    **{
+        ("operators", entry, "function"): "mode nearest gives the grid no gradient, not zeros"
+        for entry in ("nn.functional.grid_sample", "grid_sampler_2d")
+    },
     (
         "operators",
-        "nn.functional.grid_sample",
+        "grid_sampler_3d",
         "function",
-    ): "mode nearest gives the grid no gradient, PyTorch gives zeros",
+    ): "one gradient in 79,000 is the difference of nearly equal float32 numbers",
 }
 """The same for entries whose first samples agree."""

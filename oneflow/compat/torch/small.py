@@ -73,7 +73,12 @@ def segment_reduce(
             f"segment_reduce: lengths {lengths.meta} needs {axis + 1} dims for axis {axis}"
         )
     found = [
-        _segments(part, reduce, [int(n) for n in row.tolist()], initial)
+        _segments(
+            part if not unsafe else part[: int(row.sum().item())],
+            reduce,
+            [int(n) for n in row.tolist()],
+            initial,
+        )
         for part, row in zip(
             data.reshape(-1, *data.shape[axis:]),
             lengths.reshape(-1, lengths.shape[-1]),

@@ -1,5 +1,6 @@
 """Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
+from oneflow.compat.torch.native_functions import linear_cross_entropy as linear_cross_entropy
 from oneflow.compat.torch.small import grouped_mm as grouped_mm
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.operand import Number

@@ -759,6 +759,16 @@ class Welcome(_message.Message):
     act_s: float
     def __init__(self, epoch: _Optional[int] = ..., heartbeat_s: _Optional[float] = ..., suspect_s: _Optional[float] = ..., act_s: _Optional[float] = ...) -> None: ...
 
+class Pace(_message.Message):
+    __slots__ = ("heartbeat_s", "suspect_s", "act_s")
+    HEARTBEAT_S_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_S_FIELD_NUMBER: _ClassVar[int]
+    ACT_S_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_s: float
+    suspect_s: float
+    act_s: float
+    def __init__(self, heartbeat_s: _Optional[float] = ..., suspect_s: _Optional[float] = ..., act_s: _Optional[float] = ...) -> None: ...
+
 class Prepare(_message.Message):
     __slots__ = ("id", "spec", "world_size", "job_key", "resume_from", "plan", "total_steps", "local_rank", "local_world_size")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -856,7 +866,7 @@ class ReadFile(_message.Message):
     def __init__(self, request: _Optional[int] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[int] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire")
+    __slots__ = ("welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire", "pace")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -871,6 +881,7 @@ class SchedulerMessage(_message.Message):
     NOTED_FIELD_NUMBER: _ClassVar[int]
     INSPECT_FIELD_NUMBER: _ClassVar[int]
     RETIRE_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     fenced: str
     prepare: Prepare
@@ -885,7 +896,8 @@ class SchedulerMessage(_message.Message):
     noted: AttemptId
     inspect: Inspect
     retire: str
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ...) -> None: ...
+    pace: Pace
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("prepare", "master_addr", "master_port", "job_file", "plan_file", "job_dir", "env")

@@ -16,6 +16,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -23,10 +24,11 @@ from urllib.parse import unquote
 import grpc
 
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import ERROR_KEY, is_loopback, resolve
+from oneflow.core.control_channel import AGAIN_KEY, ERROR_KEY, is_loopback, resolve
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.core.rpc import CallContext
 from oneflow.protos import proof_pb2 as pb
+from oneflow.scheduler.admission import Admission, ComeAgainError
 from oneflow.scheduler.interceptor import lenient
 from oneflow.services.listeners import connected_users
 from oneflow.services.proof import (
@@ -71,7 +73,8 @@ class Door:
 
     find: the digest of the token of that name (proof.name_of); raises RefusedProofError.
     note: told of each who was refused: why, and from where.  address: at which this server listens,
-    for others; asked at each proof.
+    for others; asked at each proof.  admission: that bounds the proofs of the token of that name at
+    once; None: they are not bounded.
     """
 
     def __init__(
@@ -79,8 +82,10 @@ class Door:
         find: Callable[[bytes], bytes],
         note: Callable[[RefusedProofError, str], None],
         address: Callable[[], str],
+        admission: Callable[[bytes], Admission | None] = lambda name: None,
     ) -> None:
         self._find, self._note, self._address = find, note, address
+        self._admission = admission
         self._visitors: OrderedDict[bytes, Visitor] = OrderedDict()
         self._proving = 0
 
@@ -131,6 +136,9 @@ class Door:
                 yield step
         except asyncio.TimeoutError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "a step of the proof came too late")
+        except ComeAgainError as error:
+            again = ((AGAIN_KEY, f"{error.pause_s:.3f}"),)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error), again)
         except RefusedProofError as error:
             self._note(error, str(context.peer()))
             kind = ((ERROR_KEY, AuthError.__name__),)
@@ -144,6 +152,17 @@ class Door:
         knock = await _next(steps)
         if len(knock.nonce) != NONCE_NBYTES or len(knock.near + knock.far) > MAX_END_CHARS:
             raise RefusedProofError("that is no proof of a token")
+        admission = self._admission(bytes(knock.key))
+        with admission.join() if admission is not None else nullcontext():
+            async for step in self._after_knock(knock, steps, context):
+                yield step
+
+    async def _after_knock(
+        self,
+        knock: pb.ProofStep,
+        steps: AsyncIterator[pb.ProofStep | None],
+        context: CallContext,
+    ) -> AsyncIterator[pb.DoorStep]:
         peer = str(context.peer())
         bound_to = self._bound_to(knock, peer, context)
         digest = self._find(bytes(knock.key))

@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import channel_options, check_plain, resolve, socket_path
+from oneflow.core.control_channel import (
+    AGAIN_KEY,
+    check_plain,
+    resolve,
+    socket_path,
+)
 from oneflow.core.errors import AuthError, ConfigError, OneFlowError, ProtocolError, TransportError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -27,7 +32,14 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.tls import SERVER_NAME
 from oneflow.scheduler.jobs.messages import describe
-from oneflow.services.line import Line, dial, dial_socket, line_options, prove_async
+from oneflow.services.line import (
+    Line,
+    dial,
+    dial_socket,
+    line_options,
+    patient_options,
+    prove_async,
+)
 from oneflow.services.listeners import check_listener
 from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.proof import Claim, Session
@@ -41,7 +53,10 @@ MAX_KEPT_NBYTES = 16 << 20  # of them
 MAX_BULK = 4  # chunks of files that wait to be sent
 OWN_STALL_S = 1.0
 CHANNEL_S = 20.0
+CONNECT_S = 10.0  # for a handshake of TLS; cut off sooner, a busy scheduler never finishes one
 LATE_S = 3.0
+MAX_AGAIN_S = 120.0  # that a scheduler may put us off
+AGAIN_JITTER = 0.1  # of that pause
 OLD_SCHEDULER_CODES = ("UNIMPLEMENTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
 
 log = get_logger(__name__)
@@ -98,6 +113,7 @@ class Attachment:
         self._is_welcome = False
         self._is_closed = False
         self._rejoin_after_s: float | None = None
+        self._is_put_off = False  # the scheduler said when to come again
         self._broken_by = ""
         self._made_at, self._has_told_absence = time.monotonic(), False
         self._backoff = Backoff()
@@ -284,9 +300,12 @@ class Attachment:
     async def _renew_channel(self) -> None:
         """Make a new channel with certificates as they are now. A channel with TLS that is still
         trying to connect is kept for a while: of each that is closed meanwhile, gRPC leaves a
-        connection open for good.
+        connection open for good. One over which the scheduler has put us off is used again.
         """
         age_s = time.monotonic() - self._opened_at
+        was_put_off, self._is_put_off = self._is_put_off, False
+        if was_put_off and (self._line is None or self._line.is_open):
+            return
         if self._line is not None or self._has_connected or age_s >= CHANNEL_S:
             await self._close()
         if self._channel is None:
@@ -309,7 +328,7 @@ class Attachment:
             self._channel = aio.insecure_channel(self._line.target, options=line_options())
         else:
             name = ("grpc.ssl_target_name_override", SERVER_NAME)
-            options = [*channel_options(), name]
+            options = [*patient_options(CONNECT_S), name]
             host, port = split_address(self._settings.scheduler)
             self._channel = aio.secure_channel(join_address(host, port), credentials, options)
         self._has_connected, self._opened_at = False, time.monotonic()
@@ -336,9 +355,18 @@ class Attachment:
                 self._forget_kept()
             return ConfigError(text)
         self._broken_by = why_broken(error)
+        self._heed_pause(error)
         if not self._is_welcome:  # else whoever keeps the line says so
             self._tell_absence(self._broken_by)
         return None
+
+    def _heed_pause(self, error: RpcFailure) -> None:
+        """Come again when the scheduler says, a little later by chance, over the same channel."""
+        said = dict(error.trailing_metadata() or ()).get(AGAIN_KEY)
+        with suppress(TypeError, ValueError):
+            pause_s = min(max(float(said), 0.0), MAX_AGAIN_S)  # type: ignore[arg-type]
+            self._rejoin_after_s = pause_s * (1 + self._backoff.rng.uniform(0, AGAIN_JITTER))
+            self._is_put_off = True
 
     def _tell_absence(self, why: str) -> None:
         """A daemon that has found no scheduler yet says so once, not to who starts both at once."""
@@ -350,14 +378,14 @@ class Attachment:
 
     async def _write(self, stream: AttachStream) -> None:
         await stream.write(pb.DaemonMessage(hello=self._make_hello()))
-        beat_at = time.monotonic() + self._heartbeat_s
+        beaten_at = time.monotonic()
         while True:
-            now = time.monotonic()
+            now, beat_at = time.monotonic(), beaten_at + self._heartbeat_s
             if now >= beat_at:
                 self._beats += 1
                 beat = pb.DaemonBeat(number=self._beats)
                 await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat))
-                beat_at = now + self._heartbeat_s
+                beaten_at = now
             elif self._urgent or self._bulk:
                 message = self._urgent.popleft() if self._urgent else self._bulk.popleft()
                 message.epoch = self.epoch
@@ -381,6 +409,8 @@ class Attachment:
                 self._welcomed(message.welcome)
             if kind == "ack":
                 self._acked(message.ack)
+            elif kind == "pace":
+                self._keep_pace(message.pace)
             elif self._is_welcome or kind == "fenced":
                 self._take(message)
             else:
@@ -390,12 +420,17 @@ class Attachment:
     def _welcomed(self, welcome: pb.Welcome) -> None:
         self._was_welcomed = self._is_welcome = True
         self.epoch = welcome.epoch
-        self._heartbeat_s = welcome.heartbeat_s or self._settings.heartbeat_s
-        self._act_s = welcome.act_s or self._settings.act_s
+        self._keep_pace(welcome)
         again = [message for _, message in self._kept]
         self._kept = deque((self._beats + 1, message) for message in again)
         self._urgent.extend(again)
         self._has_mail.set()
+
+    def _keep_pace(self, told: pb.Welcome | pb.Pace) -> None:
+        """Beat as often as the scheduler says, and give it up as late: it has many to answer."""
+        self._heartbeat_s = told.heartbeat_s or self._settings.heartbeat_s
+        self._act_s = told.act_s or self._settings.act_s
+        self._has_mail.set()  # the next beat is due at another time
 
     def _acked(self, number: int) -> None:
         METRICS.heartbeats["ok"] += 1

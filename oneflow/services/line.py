@@ -35,7 +35,14 @@ def line_options() -> list[tuple[str, int]]:
     """Options of a channel over a line. The line is connected already and is never connected
     again, so gRPC's first try may last: a busy machine takes a while to answer it.
     """
-    patient = {"grpc.min_reconnect_backoff_ms": int(1000 * ACCEPT_S)}
+    return patient_options(ACCEPT_S)
+
+
+def patient_options(connect_s: float) -> list[tuple[str, int]]:
+    """Options of a channel whose tries to connect, handshakes included, may last so long. gRPC
+    names that limit after the pause between two tries, which is another option.
+    """
+    patient = {"grpc.min_reconnect_backoff_ms": int(1000 * connect_s)}
     return list((dict(channel_options()) | patient).items())
 
 

@@ -24,6 +24,7 @@ from oneflow.core.control_channel import ERROR_KEY, OPEN_KEY
 from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.rpc import CallContext, CallDetails, Find, Handler, Message
+from oneflow.scheduler.admission import Admission
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.health import PREFIX as STRANGERS_PREFIX
 from oneflow.scheduler.cluster.health import Strangers
@@ -198,7 +199,14 @@ class Guard(Interceptor):
         self._uses: dict[str, Use] = {}
         self._streams: set[_Call] = set()
         self._strangers = Strangers()
-        self.door = Door(lambda name: tokens.named(name).digest, self._not_let_in, address)
+        self.joins = Admission()
+        self.door = Door(
+            lambda name: tokens.named(name).digest, self._not_let_in, address, self._admission
+        )
+
+    def _admission(self, name: bytes) -> Admission | None:
+        """Daemons prove their token to join. People never wait behind them."""
+        return self.joins if self._tokens.named(name).role == "daemon" else None
 
     async def intercept_service(self, continuation: Find, details: CallDetails) -> Handler | None:
         handler = await continuation(details)

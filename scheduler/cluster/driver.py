@@ -283,10 +283,18 @@ class Driver:
             listener.changed(before, now)
 
 
-async def tick(driver: Driver, tick_s: float, also: Callable[[], Awaitable[None]]) -> None:
-    """Lets time pass for the table, until cancelled. Nobody who is silent is given up late."""
+async def tick(
+    driver: Driver,
+    tick_s: float,
+    also: Callable[[], Awaitable[None]],
+    is_crowded: Callable[[], bool] = lambda: False,
+) -> None:
+    """Lets time pass for the table, until cancelled. Nobody who is silent is given up late.
+
+    is_crowded: whether daemons that want to join have been put off.
+    """
     while True:
-        driver.tell(Ticked(time.time()))
+        driver.tell(Ticked(time.time(), is_crowded()))
         await also()
         due_s = driver.table.due_at - time.monotonic()
         await asyncio.sleep(min(tick_s, max(due_s, MIN_TICK_S)))

@@ -124,7 +124,12 @@ class Scheduler:
         state = self.state
         works = [
             state.driver.run(),
-            tick(state.driver, self.settings.tick_s, self._each_tick),
+            tick(
+                state.driver,
+                self.settings.tick_s,
+                self._each_tick,
+                lambda: self._serving.guard.joins.is_crowded,
+            ),
             state.points.run(),
             state.metrics.measure_lag(),
         ]

@@ -36,6 +36,7 @@ from oneflow.scheduler.jobs.events import (
     Rejected,
     Tell,
     TellFenced,
+    TellPace,
     TellPrepare,
     TellWelcome,
     Told,
@@ -216,6 +217,8 @@ class Performer:
                 level("refused (%s): %s", reason or "asked in vain", message)
             case TellPrepare():
                 self.plans.tell_prepare(action)
+            case TellPace():
+                self._send(action, pb.SchedulerMessage(pace=pb.Pace(**self._pace(action.slow_s))))
             case Tell():
                 self._send(action, action.message)
 
@@ -234,17 +237,14 @@ class Performer:
         line = self._lines.welcome(action.daemon, action.incarnation, action.epoch)
         if line is None:
             return
-        table = self._settings.table
-        line.send(
-            pb.SchedulerMessage(
-                welcome=pb.Welcome(
-                    epoch=action.epoch,
-                    heartbeat_s=self._settings.heartbeat_s,
-                    suspect_s=table.suspect_s,
-                    act_s=table.act_s,
-                )
-            )
-        )
+        welcome = pb.Welcome(epoch=action.epoch, **self._pace(action.slow_s))
+        line.send(pb.SchedulerMessage(welcome=welcome))
+
+    def _pace(self, slow_s: float) -> dict[str, float]:
+        """Return the times of a daemon that beats so much later, as messages have them."""
+        suspect_s, act_s = self._settings.table.silence(slow_s)
+        heartbeat_s = self._settings.heartbeat_s + slow_s
+        return {"heartbeat_s": heartbeat_s, "suspect_s": suspect_s, "act_s": act_s}
 
 
 class _Releaser(Listener):

@@ -95,6 +95,7 @@ class Attempt:
     started_at: float | None = None
     ran_s: float = 0.0
     is_recovered: bool = False  # it began under another scheduler
+    absent_since: float = 0.0  # then: its daemons have had time to come back since
     master_port: int = 0
     fault: Blame[Failure] = field(default_factory=Blame)
     intent: Intent = Intent.NONE

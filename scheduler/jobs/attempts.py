@@ -92,7 +92,7 @@ class Attempts:
         phase = RankPhase.MISSING if is_started else RankPhase.PREPARING
         now, wall = self.desk.now, self.desk.wall
         attempt = Attempt(record.id, record.attempt, self._ranks(record, phase), now, record.life)
-        attempt.is_recovered = True
+        attempt.is_recovered, attempt.absent_since = True, now
         if is_started:
             attempt.started_at = now
             since = record.attempt_started_at or wall
@@ -298,13 +298,20 @@ class Attempts:
         if early is not None and desk.now - attempt.left_at >= settings.early_exit_s:
             self.fail(attempt, early_exit(early))
 
+    def forgive_absent(self, gap_s: float) -> None:
+        """For so long the daemons that are yet to come back may have been put off."""
+        for attempt in self.live.values():
+            if attempt.is_recovered:
+                attempt.absent_since += gap_s
+
     def _look_for_absent(self, attempt: Attempt) -> None:
         """Daemons that have not come back since this scheduler began."""
-        if self.desk.now - attempt.began_at < self.desk.settings.act_s:
+        settings = self.desk.settings
+        act_s = settings.silence(settings.slow_s(len(attempt.ranks))).act_s
+        if self.desk.now - attempt.absent_since < act_s:
             return
         for rank in list(attempt.live_ranks()):
             if rank.daemon not in self.fleet.daemons:
-                act_s = self.desk.settings.act_s
                 why = f"daemon {rank.daemon} did not come back within {act_s:g} s"
                 self.lose(attempt, rank, f"{why} of the scheduler's restart")
 

@@ -125,9 +125,12 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Ticked:
-    """Time passes; at least once a heartbeat. at: wall clock."""
+    """Time passes; at least once a heartbeat. at: wall clock. is_crowded: daemons that want to join
+    have been put off, so that those away cannot be blamed for it.
+    """
 
     at: float
+    is_crowded: bool = False
 
 
 Event = (
@@ -195,6 +198,7 @@ class TellWelcome:
     daemon: str
     epoch: int
     incarnation: int = 0
+    slow_s: float = 0.0  # by which it beats later than it could: see settings.py
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,15 @@ class Tell:
 
 
 @dataclass(frozen=True)
+class TellPace:
+    """The cluster has another size: the daemon shall beat by so much later than it could."""
+
+    daemon: str
+    slow_s: float
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
 class Rejected:
     """The event was refused: the message says why. reason: of the rejection counter (stale_epoch,
     duplicate, unknown), or "" for what a user asked in vain."""
@@ -235,7 +248,7 @@ class Rejected:
     reason: str = ""
 
 
-Told = TellPrepare | Tell
+Told = TellPrepare | TellPace | Tell
 
 Action = (
     Save
@@ -246,6 +259,7 @@ Action = (
     | TellWelcome
     | TellFenced
     | TellPrepare
+    | TellPace
     | Tell
     | Rejected
 )

@@ -5,6 +5,8 @@ Rules that the code cannot show:
 * A daemon is silent -> suspect -> lost. Once lost it is fenced: even if it comes back, it must end
   what it runs and join anew with nothing running.
 * A broken connection alone loses nothing: the same incarnation may come back until it is lost.
+* In a large cluster each daemon beats less often, and may be silent for longer. What counts is the
+  pace that it was told, by its Welcome or by the answer to what it said last.
 * Of two processes with one name the one that is here stays, while it is heard.
 * A drain and its undoing are durable before the daemon hears of them, and are told again after
   every Welcome, which ends a drain on the daemon's side. They are of one incarnation: a daemon that
@@ -26,10 +28,12 @@ from oneflow.scheduler.jobs.events import (
     SaveEpoch,
     Tell,
     TellFenced,
+    TellPace,
     TellWelcome,
     Told,
 )
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState
+from oneflow.scheduler.jobs.settings import Silence
 
 _GONE = DaemonState.LOST
 
@@ -48,6 +52,7 @@ class Fleet:
         self._drained = dict(drained)
         self._all_until: float | None = None  # newcomers are drained as well
         self._lost_at: dict[str, float] = {}
+        self._slow_s: dict[str, float] = {}  # as those here were told; see settings.py
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -62,12 +67,25 @@ class Fleet:
 
     def is_alive(self, daemon: str) -> bool:
         """Connected and heard lately."""
-        heard_after = self.desk.now - self.desk.settings.suspect_s
-        return self.is_reachable(daemon) and self.daemons[daemon].heard_at >= heard_after
+        if not self.is_reachable(daemon):
+            return False
+        return self._silent_s(daemon) <= self.silence(daemon).suspect_s
 
     def is_lost(self, daemon: str) -> bool:
         known = self.daemons.get(daemon)
         return known is None or known.state is _GONE
+
+    @property
+    def slow_s(self) -> float:
+        """Return the pace of a cluster as large as this one is now."""
+        return self.desk.settings.slow_s(len(self.daemons) - len(self._lost_at))
+
+    def silence(self, daemon: str) -> Silence:
+        """Return the limits of its silence, as they follow from the pace that it was told."""
+        return self.desk.settings.silence(self._slow_s.get(daemon, 0.0))
+
+    def _silent_s(self, daemon: str) -> float:
+        return self.desk.now - self.daemons[daemon].heard_at
 
     def tell(self, daemon: str, message: pb.SchedulerMessage) -> None:
         """Have a daemon told this if it is connected. Whoever is not is told when it is back, of
@@ -111,7 +129,8 @@ class Fleet:
         self._lost_at.pop(hello.daemon, None)
         self.desk.is_queue_stale = True
         self.desk.tell(SaveEpoch(self.epoch))
-        self.desk.tell(TellWelcome(hello.daemon, self.epoch, hello.incarnation))
+        slow_s = self._slow_s[hello.daemon] = self.slow_s
+        self.desk.tell(TellWelcome(hello.daemon, self.epoch, hello.incarnation, slow_s))
         self._go_on_draining(hello)
         self.look_at(hello.daemon)
         return record
@@ -146,6 +165,7 @@ class Fleet:
         self.drain_until.pop(daemon, None)
         self._note_drain(daemon, 0)
         self._lost_at.pop(daemon, None)
+        self._slow_s.pop(daemon, None)
         self.desk.is_queue_stale = True
 
     def died(self, daemon: str) -> None:
@@ -163,6 +183,7 @@ class Fleet:
     def _lose(self, daemon: str) -> None:
         self._set(daemon, state=_GONE, job="")
         self._lost_at[daemon] = self.desk.now
+        self._slow_s.pop(daemon, None)
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -170,11 +191,24 @@ class Fleet:
         self.daemons[daemon] = replace(self.daemons[daemon], heard_at=self.desk.now)
         if self.daemons[daemon].state is DaemonState.SUSPECT:
             self.look_at(daemon)
+        slow_s = self.slow_s
+        if self._slow_s.get(daemon, 0.0) != slow_s and self.is_reachable(daemon):
+            self._slow_s[daemon] = slow_s
+            self.desk.tell(TellPace(daemon, slow_s))
 
     def forgive(self, gap_s: float) -> None:
         """We were not there to listen for so long: nobody was silent in that time."""
-        for daemon, known in self.daemons.items():
-            self.daemons[daemon] = replace(known, heard_at=known.heard_at + gap_s)
+        self._forgive(self.daemons, gap_s)
+
+    def forgive_away(self, gap_s: float) -> None:
+        """For so long those away may have come, and have been put off."""
+        self._forgive(self.away & self.daemons.keys(), gap_s)
+
+    def _forgive(self, daemons: Iterable[str], gap_s: float) -> None:
+        for daemon in list(daemons):
+            known = self.daemons[daemon]
+            heard_at = min(known.heard_at + gap_s, self.desk.now)
+            self.daemons[daemon] = replace(known, heard_at=heard_at)
 
     def look(self) -> list[str]:
         """Whom to give up now; the others' states are brought up to date."""
@@ -182,22 +216,27 @@ class Fleet:
         for daemon, at in list(self._lost_at.items()):
             if now - at > settings.keep_lost_s:
                 self.leave(daemon)
-        present = [d for d in self.daemons.values() if d.state is not _GONE]
-        for known in present:
-            self.look_at(known.id)
-        return [d.id for d in present if now - d.heard_at >= settings.act_s]
+        heard_before = now - settings.suspect_s
+        late = [d for d in self.daemons.values() if d.heard_at <= heard_before]
+        silent = [d.id for d in late if d.state is not _GONE]
+        for daemon in silent:
+            self.look_at(daemon)
+        return [d for d in silent if self._silent_s(d) >= self.silence(d).act_s]
 
     def due_at(self) -> float:
         """Return the time at which the next silent daemon is to be given up; infinity if there is
         none.
         """
-        heard = (d.heard_at for d in self.daemons.values() if d.state is not _GONE)
-        return min(heard, default=inf) + self.desk.settings.act_s
+        slow_s, silence = self._slow_s, self.desk.settings.silence
+        present = (d for d in self.daemons.values() if d.state is not _GONE)
+        return min(
+            (d.heard_at + silence(slow_s.get(d.id, 0.0)).act_s for d in present), default=inf
+        )
 
     def look_at(self, daemon: str) -> None:
         """Its state, as it follows from what was heard of it."""
-        silent_s = self.desk.now - self.daemons[daemon].heard_at
-        if daemon in self.away or silent_s >= self.desk.settings.suspect_s:
+        suspect_s = self.silence(daemon).suspect_s
+        if daemon in self.away or self._silent_s(daemon) >= suspect_s:
             self._set(daemon, state=DaemonState.SUSPECT)
         elif daemon in self.drain_until:
             self._set(daemon, state=DaemonState.DRAINING)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oneflow.core.blame import SETTLE_S
 from oneflow.core.errors import ConfigError
+
+BEATS_PER_S = 400.0  # of all daemons of a large cluster together
+SUSPECT_BEATS, ACT_BEATS = 1.5, 4.0  # added beats by which the limits of silence grow
+LEAST_SLOW_S = 0.25
+
+
+class Silence(NamedTuple):
+    """The silence after which a daemon is suspect, and after which it is given up."""
+
+    suspect_s: float
+    act_s: float
 
 
 @dataclass(frozen=True)
@@ -14,6 +27,7 @@ class Settings:
 
     suspect_s: float = 3.0  # a daemon silent for so long is shown as suspect
     act_s: float = 9.2  # and is given up after so long, so that it is named 10 s after it failed
+    fast_daemons: int = 200  # so many beat as often as they can; of more, each beats less often
     prepare_s: float = 300.0  # until all ranks of an attempt are ready to start
     grace_s: float = 10.0  # for a rank that is told to stop
     unkillable_s: float = 20.0  # beyond the grace: a daemon that cannot end a rank is given up
@@ -27,6 +41,20 @@ class Settings:
     keep_jobs: int = 10_000  # that ended, the newest of them; 0: all (see retention.py)
     keep_s: float = 30 * 86400.0  # after their end; 0: for good
     keep_failed_s: float = 90 * 86400.0  # the same of those that a checkpoint is left of
+
+    def slow_s(self, num_daemons: int) -> float:
+        """Return the seconds by which each daemon of a cluster of this size delays its beats, so
+        that the scheduler has no more than BEATS_PER_S to answer. They grow in steps of a fifth:
+        not every daemon that joins changes them for all the others.
+        """
+        if num_daemons <= self.fast_daemons:
+            return 0.0
+        exact = max((num_daemons - self.fast_daemons) / BEATS_PER_S, LEAST_SLOW_S)
+        return float(2 ** (math.ceil(4 * math.log2(exact)) / 4))
+
+    def silence(self, slow_s: float) -> Silence:
+        """Return the limits for a daemon that beats so much later."""
+        return Silence(self.suspect_s + SUSPECT_BEATS * slow_s, self.act_s + ACT_BEATS * slow_s)
 
     def time_limit_s(self, asked_s: float) -> float:
         """Return the time limit of a job that asked for this one. 0: none."""

@@ -86,7 +86,7 @@ class Table:
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
         self._last_now: float | None = None
-        self._looked_at = 0.0
+        self._looked_at = self._ticked_at = 0.0
         self._wall_offset = 0.0
         self._retire_at = 0.0
         jobs = self._desk.jobs.values()
@@ -158,6 +158,7 @@ class Table:
             self._wall_offset = at - now
         self._desk.now, self._desk.wall = now, now + self._wall_offset
         if self._last_now is None:
+            self._ticked_at = now
             for record in list(self._desk.jobs.values()):
                 if record.state in _GOING_ON:
                     self._attempts.recover(record)
@@ -167,8 +168,11 @@ class Table:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Ticked():
+            case Ticked(is_crowded=is_crowded):
                 self._desk.is_queue_stale = True
+                if is_crowded:
+                    self._forgive_away(self._desk.now - self._ticked_at)
+                self._ticked_at = self._desk.now
             case Submitted():
                 self._submit(event)
             case CancelAsked():
@@ -357,6 +361,10 @@ class Table:
 
     # -- time and queue ----------------------------------------------------------------------------
 
+    def _forgive_away(self, gap_s: float) -> None:
+        self._fleet.forgive_away(gap_s)
+        self._attempts.forgive_absent(gap_s)
+
     def _look_if_due(self, event: Event) -> None:
         """Not after each of thousands of messages: nothing is due to the millisecond."""
         is_asked = isinstance(event, (Ticked, DrainAsked))
@@ -379,7 +387,8 @@ class Table:
 
     def _look(self) -> None:
         for daemon in self._fleet.look():
-            self._give_up(daemon, f"daemon {daemon} was not heard for {self.settings.act_s:g} s")
+            act_s = self._fleet.silence(daemon).act_s
+            self._give_up(daemon, f"daemon {daemon} was not heard for {act_s:.3g} s")
         for daemon in self._fleet.overdue():
             for attempt, rank in self._attempts.on(daemon):
                 if not rank.is_over:
@@ -393,6 +402,8 @@ class Table:
             return
         self._desk.is_queue_stale = False
         waiting = queue_order(j for j in self._desk.jobs.values() if j.state in _WAITING)
+        if not waiting:
+            return
         choice = choose(waiting, self._fleet.daemons.values(), frozenset(self._fleet.away))
         for job_id, assignments in choice.starts.items():
             self._attempts.begin(job_id, assignments)

@@ -68,6 +68,7 @@ class Simulation:
             grace_s=rng.choice((2.0, 10.0)),
             unkillable_s=rng.choice((5.0, 20.0)),
             early_exit_s=rng.choice((5.0, 10.0)),
+            fast_daemons=2 if seed % 4 == 3 else 200,
         )
         self.store = MemoryStore()
         self.scheduler = SimulatedScheduler(world, self.store, self.settings)

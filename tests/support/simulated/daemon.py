@@ -14,11 +14,13 @@ from oneflow.scheduler.jobs.events import (
     DaemonJoined,
     Tell,
     TellFenced,
+    TellPace,
     TellPrepare,
     TellWelcome,
 )
 from oneflow.scheduler.jobs.messages import AttemptKey, event_of, key_of, prepare_message
 from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.settings import ACT_BEATS
 
 from .network import Connection, Line, Quality, Violation, World
 
@@ -198,7 +200,8 @@ class Daemon:
         self.connection: Connection | None = None
         self.worker: Worker | None = None
         self.told: dict[AttemptKey, TellPrepare] = {}
-        self.heard_at = self.world.now
+        self.heard_at = self.beat_at = self.world.now
+        self.slow_s = 0.0
         self.inbox: list[Callable[[], None]] = []  # what happens while it is frozen
         self.world.say(f"{self.name} starts")
         self._later(0.0, self._connect)
@@ -296,9 +299,12 @@ class Daemon:
     def _beat(self) -> None:
         self._later(1.0, self._beat)
         self.step(events.Ticked())
-        if self.connection and self.world.now - self.heard_at > SILENCE_S:
+        if self.connection and self.world.now - self.heard_at > SILENCE_S + ACT_BEATS * self.slow_s:
             self.connection.break_off()
             return
+        if self.world.now < self.beat_at:
+            return
+        self.beat_at = self.world.now + self.slow_s
         self._send(pb.DaemonMessage(beat=pb.DaemonBeat()))
         if not self.quality.is_stream:  # what it said may have been lost
             for said in self.mind.unnoted_ends():
@@ -320,7 +326,10 @@ class Daemon:
             return
         self.heard_at = self.world.now
         match message:
-            case TellWelcome(epoch=epoch):
+            case TellPace(slow_s=slow_s):
+                self.slow_s = slow_s
+            case TellWelcome(epoch=epoch, slow_s=slow_s):
+                self.slow_s = slow_s
                 self.step(pb.SchedulerMessage(welcome=pb.Welcome(epoch=epoch)))
             case TellFenced(incarnation=incarnation, why=why):
                 if incarnation == self.incarnation:

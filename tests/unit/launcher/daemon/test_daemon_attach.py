@@ -21,6 +21,7 @@ from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import Heard
 from oneflow.scheduler.jobs.messages import cut_progress, event_of, key_of
+from tests.support.waiting import WAIT_S
 
 
 def test_pauses_grow_at_random_between_their_limits() -> None:
@@ -42,6 +43,42 @@ def test_who_is_awaited_comes_back_in_time() -> None:
         assert max(pauses) <= max(act_s / 3, 0.2)
 
 
+def test_the_pace_of_beats_is_the_schedulers() -> None:
+    """A writer that sleeps until the next beat is woken: that one is due at another time now."""
+
+    class Stream:
+        def __init__(self) -> None:
+            self.told = [pb.SchedulerMessage(pace=pb.Pace(heartbeat_s=0.01, act_s=7.0))]
+            self.beats = asyncio.Event()
+
+        async def write(self, message: pb.DaemonMessage) -> None:
+            if message.WhichOneof("kind") == "beat":
+                self.beats.set()
+
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> pb.SchedulerMessage:
+            if not self.told:
+                await asyncio.Event().wait()
+            return self.told.pop()
+
+    async def scene() -> Attachment:
+        attachment = Attachment(settings(), pb.Hello, lambda message: None, lambda: None)
+        attachment._welcomed(pb.Welcome(epoch=1, heartbeat_s=3600.0, act_s=9999.0))
+        stream: Any = Stream()
+        writer = asyncio.ensure_future(attachment._write(stream))
+        await asyncio.sleep(0)
+        reader = asyncio.ensure_future(attachment._read(stream))
+        await asyncio.wait_for(stream.beats.wait(), WAIT_S)
+        for task in (writer, reader):
+            task.cancel()
+        return attachment
+
+    attachment = asyncio.run(scene())
+    assert (attachment._heartbeat_s, attachment._act_s) == (0.01, 7.0)
+
+
 class Refusal:
     """The error that gRPC raises for a message that the scheduler does not take."""
 
@@ -50,6 +87,9 @@ class Refusal:
 
     def details(self) -> str:
         return "no such thing"
+
+    def trailing_metadata(self) -> Any:
+        return ()
 
 
 def test_what_was_refused_once_is_not_said_again_for_ever() -> None:

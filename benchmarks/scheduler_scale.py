@@ -1,0 +1,410 @@
+"""One scheduler and many daemons: joining, idling, a job of all of them, and a reconnect storm.
+
+    python benchmarks/scheduler_scale.py [--daemons 1250] [--devices 1] [--processes 4]
+                                         [--rounds 100] [--only join,idle,...] [--json FILE]
+
+The scheduler is the real one, with TLS, on one core of its own. The daemons are the lines and the
+minds of real ones (`Attachment`, `Daemon`) without their processes, files and ranks: many in each
+of a few processes, which share the other cores. `--devices`: daemons of each node, which share one
+connection here. `join`: seconds until all are welcome. `idle`: the scheduler's share of a core.
+`job`: one rank on every device, from `submit` until all are told to start. `calls`: status of a job
+and submit, in milliseconds, while all beat. `storm`: all connections are cut at once; seconds until
+all are welcome again and stay so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from measure import arguments, report
+
+from oneflow.cluster.client import connect
+from oneflow.cluster.settings import load_settings
+from oneflow.core.control_channel import PROTOCOL
+from oneflow.launcher.daemon import attach
+from oneflow.launcher.daemon.attach import Attachment
+from oneflow.launcher.daemon.daemon import Daemon
+from oneflow.launcher.daemon.events import (
+    Disconnected,
+    EndTree,
+    Gather,
+    Gathered,
+    Launch,
+    Launched,
+    ProcessExited,
+    Rejoin,
+    TreeEnded,
+)
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.certificates import init_tls
+from oneflow.scheduler.cluster.tls import channel_credentials
+from oneflow.scheduler.jobs.tokens import read_token_file
+
+PARTS = ("join", "idle", "job", "calls", "storm")
+LIMIT_S = 60.0
+STEADY_S = 10.0  # a storm is over when nobody has been away for so long
+TICKS = os.sysconf("SC_CLK_TCK")
+
+Row = dict[str, Any]
+
+
+# ---- the daemons' side ---------------------------------------------------------------------------
+
+
+class PretendedDaemon:
+    """The line and the mind of a daemon, whose ranks start at once and end when told to."""
+
+    def __init__(self, settings: DaemonSettings, pid: int) -> None:
+        self._settings, self._pid = settings, pid
+        self._incarnation = random.getrandbits(63) + 1
+        self.mind = Daemon()
+        self.attachment = Attachment(settings, self._hello, self._step, self._lost)
+        self.num_lost = 0
+
+    def _hello(self) -> pb.Hello:
+        settings = self._settings
+        return pb.Hello(
+            daemon=settings.id,
+            node=settings.node_name,
+            device_type=settings.device_type,
+            device_index=settings.device_index,
+            address="127.0.0.1",
+            incarnation=self._incarnation,
+            running=self.mind.running(),
+            version="benchmark",
+            protocol=PROTOCOL,
+            epoch=self.mind.epoch,
+            folder="/jobs",
+            data_roots=pb.DataRoots(),
+        )
+
+    def _lost(self) -> None:
+        self.num_lost += self.mind.is_connected
+        self._step(Disconnected())
+
+    def _step(self, event: Any) -> None:
+        for action in self.mind.step(event, time.monotonic()):
+            match action:
+                case pb.DaemonMessage():
+                    self.attachment.send(action)
+                case Gather(key=key):
+                    self._step(Gathered(key, 0 if key.rank else 4711))
+                case Launch(key=key):
+                    self._step(Launched(key, self._pid))
+                case EndTree(key=key):
+                    self._step(ProcessExited(key, 143, "PREEMPTED", "", self._pid))
+                    self._step(TreeEnded(key))
+                case Rejoin(pause_s=pause_s):
+                    self.attachment.rejoin(pause_s)
+
+
+async def serve_daemons(given: dict[str, Any]) -> None:
+    """Run daemons until stdin ends. A line "cut" there cuts all their connections; every 0.2 s a
+    line of stdout tells how many are welcome, run a rank, and have ever lost their connection.
+    """
+    credentials = channel_credentials(Path(given["tls"]), "daemon")
+    daemons = []
+    tasks = []
+    for node in range(given["first"], given["last"]):
+        for device in range(given["devices"]):
+            settings = DaemonSettings(
+                device=f"cpu:{device}",
+                scheduler=given["scheduler"],
+                state_dir=Path("/nowhere"),
+                node=f"n{node:05}",
+                token=given["token"],
+                credentials=credentials,
+                env={},
+            )
+            daemons.append(PretendedDaemon(settings, 1))
+    # Channels with the same options to one address share a connection.
+    for daemon in daemons:
+        daemon.attachment._open = partial(open_channel, daemon)  # type: ignore[method-assign]
+        tasks.append(asyncio.ensure_future(daemon.attachment.run()))
+    reader = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
+    while True:
+        await asyncio.sleep(0.2)
+        welcome = sum(d.attachment.is_welcome for d in daemons)
+        running = sum(d.mind.phase.value == "running" for d in daemons)
+        print(json.dumps([welcome, running, sum(d.num_lost for d in daemons)]), flush=True)
+        if reader.done():
+            if reader.result() != "cut\n":
+                os._exit(0)
+            for daemon in daemons:
+                daemon.attachment._cut.set()
+            reader = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
+
+
+async def open_channel(daemon: PretendedDaemon) -> None:
+    """A channel whose connection only the daemons of its node share: gRPC shares those of channels
+    that have the same options.
+    """
+    from grpc import aio
+
+    line, settings = daemon.attachment, daemon._settings
+    options: list[tuple[str, Any]] = list(attach.patient_options(attach.CONNECT_S))
+    own = ("oneflow.node", settings.node_name)
+    name = ("grpc.ssl_target_name_override", attach.SERVER_NAME)
+    line._channel = aio.secure_channel(
+        settings.scheduler, settings.credentials, [*options, name, own]
+    )
+    line._has_connected, line._opened_at = False, time.monotonic()
+
+
+class Daemons:
+    """All daemons, in a few processes."""
+
+    def __init__(self, count: int, devices: int, processes: int, given: dict[str, Any]) -> None:
+        self._processes = []
+        ends = [count * n // processes for n in range(processes + 1)]
+        for first, last in itertools.pairwise(ends):
+            share = given | {"first": first, "last": last, "devices": devices}
+            argv = [sys.executable, __file__, "--serve", json.dumps(share)]
+            pipe, errors = subprocess.PIPE, subprocess.DEVNULL
+            process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+            self._processes.append(process)
+        self._said = [[0, 0, 0] for _ in self._processes]
+        for index in range(processes):
+            threading.Thread(target=self._listen, args=(index,), daemon=True).start()
+
+    def _listen(self, index: int) -> None:
+        for line in self._processes[index].stdout or ():
+            self._said[index] = json.loads(line)
+
+    def counts(self) -> list[int]:
+        """Return how many are welcome, run a rank, and have lost connections."""
+        return [sum(column) for column in zip(*self._said, strict=True)]
+
+    def cut(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write("cut\n")
+            process.stdin.flush()
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+# ---- the scheduler's side ------------------------------------------------------------------------
+
+
+class SchedulerAlone:
+    """The scheduler in a folder of its own, on the last core."""
+
+    def __init__(self, folder: Path, profile: str) -> None:
+        self.folder = folder
+        self.tls, self.state = folder / "tls", folder / "state"
+        init_tls(self.tls)
+        words = ["scheduler", "run", "--state-dir", str(self.state), "--tls-dir", str(self.tls)]
+        words += ["--listen", "127.0.0.1:0", "--allow-scripts", "--requests-per-s", "1000000"]
+        words += ["--queued-per-token", "100000"]
+        own = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_")}
+        (folder / "run").mkdir(mode=0o700)
+        self.env = own | {"XDG_RUNTIME_DIR": str(folder / "run"), "ONEFLOW_CONFIG_DIR": str(folder)}
+        profiler = ["-m", "cProfile", "-o", profile] if profile else []
+        argv = [sys.executable, *profiler, "-m", "oneflow", *words]
+        self._log = open(folder / "log", "ab")  # noqa: SIM115
+        self.process = subprocess.Popen(argv, env=self.env, stdout=self._log, stderr=self._log)
+        os.sched_setaffinity(self.process.pid, {max(os.sched_getaffinity(0))})
+        self.address = self._wait_for_address()
+
+    def _wait_for_address(self) -> str:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            for found in (self.folder / "run").rglob("cluster.json"):
+                return str(json.loads(found.read_text())["address"])
+            time.sleep(0.05)
+        raise SystemExit((self.folder / "log").read_text())
+
+    def cpu_s(self) -> float:
+        """Processor seconds so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def rss_mb(self) -> float:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def token(self, name: str) -> str:
+        return read_token_file(self.state / name)
+
+    def client(self) -> Any:
+        given = {"client.address": self.address, "client.tls_dir": str(self.tls)}
+        return connect(token=self.token("token"), settings=load_settings(given))
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._log.close()
+
+
+# ---- the parts -----------------------------------------------------------------------------------
+
+
+class Bench:
+    """One scheduler with its daemons."""
+
+    def __init__(self, scheduler: SchedulerAlone, daemons: Daemons, count: int) -> None:
+        self._scheduler, self._daemons, self._count = scheduler, daemons, count
+
+    def join(self, rounds: int) -> Row:
+        took_s, cpu_s = self._until_welcome(0.0)
+        return {"seconds": took_s, "welcome": self._daemons.counts()[0], "cpu_s": cpu_s}
+
+    def storm(self, rounds: int) -> Row:
+        lost_before = self._daemons.counts()[2]
+        self._daemons.cut()
+        time.sleep(1.0)
+        took_s, cpu_s = self._until_welcome(STEADY_S)
+        welcome, _, lost = self._daemons.counts()
+        return {
+            "seconds": took_s + 1.0,
+            "welcome": welcome,
+            "lost_again": lost - lost_before - self._count,
+            "cpu_s": cpu_s,
+        }
+
+    def _until_welcome(self, steady_s: float) -> tuple[float, float]:
+        begun, cpu_s = time.monotonic(), self._scheduler.cpu_s()
+        since, spent_s = 0.0, 0.0
+        while (now := time.monotonic()) - begun < LIMIT_S:
+            if self._daemons.counts()[0] < self._count:
+                since = 0.0
+            elif not since:
+                since, spent_s = now, self._scheduler.cpu_s() - cpu_s
+            if since and now - since >= steady_s:
+                return since - begun, spent_s
+            time.sleep(0.1)
+        return float("inf"), self._scheduler.cpu_s() - cpu_s
+
+    def idle(self, rounds: int) -> Row:
+        time.sleep(5.0)
+        lost = self._daemons.counts()[2]
+        begun, cpu_s = time.monotonic(), self._scheduler.cpu_s()
+        time.sleep(20.0)
+        share = (self._scheduler.cpu_s() - cpu_s) / (time.monotonic() - begun)
+        return {
+            "core_percent": 100 * share,
+            "welcome": self._daemons.counts()[0],
+            "lost": self._daemons.counts()[2] - lost,
+            "rss_mb": self._scheduler.rss_mb(),
+        }
+
+    def job(self, rounds: int) -> Row:
+        with self._scheduler.client() as cluster:
+            begun, cpu_s = time.monotonic(), self._scheduler.cpu_s()
+            job = cluster.submit_script(["true"], devices=self._count)
+            submit_s = time.monotonic() - begun
+            while (running := self._daemons.counts()[1]) < self._count:
+                if time.monotonic() - begun > LIMIT_S:
+                    break
+                time.sleep(0.02)
+            took_s = time.monotonic() - begun
+            cpu_s = self._scheduler.cpu_s() - cpu_s
+            state = job.status().state
+            cancelled = time.monotonic()
+            job.cancel()
+            job.wait(LIMIT_S)
+            return {
+                "seconds": took_s,
+                "submit_s": submit_s,
+                "running": running,
+                "state": str(state),
+                "cpu_s": cpu_s,
+                "cancel_s": time.monotonic() - cancelled,
+            }
+
+    def calls(self, rounds: int) -> Row:
+        submits, statuses = [], []
+        with self._scheduler.client() as cluster:
+            for _ in range(rounds):
+                begun = time.monotonic()
+                job = cluster.submit_script(["true"], devices=4096)
+                submits.append(1e3 * (time.monotonic() - begun))
+                begun = time.monotonic()
+                job.status()
+                statuses.append(1e3 * (time.monotonic() - begun))
+                job.cancel()
+                time.sleep(0.05)
+            begun = time.monotonic()
+            cluster.status()
+            whole_ms = 1e3 * (time.monotonic() - begun)
+        found = {"status": sorted(statuses), "submit": sorted(submits)}
+        shown = {f"{name}_p99_ms": times[int(0.99 * len(times))] for name, times in found.items()}
+        return {**shown, "cluster_status_ms": whole_ms}
+
+
+@contextlib.contextmanager
+def bench(options: Any) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="oneflow-bench-") as name:
+        scheduler = SchedulerAlone(Path(name), options.profile)
+        own = os.sched_getaffinity(0)
+        if len(own) > 1:
+            os.sched_setaffinity(0, own - {max(own)})
+        try:
+            given = {
+                "scheduler": scheduler.address,
+                "tls": str(scheduler.tls),
+                "token": scheduler.token("daemon.token"),
+            }
+            daemons = Daemons(options.daemons, options.devices, options.processes, given)
+            try:
+                yield Bench(scheduler, daemons, options.daemons * options.devices)
+            finally:
+                daemons.end()
+        finally:
+            scheduler.end()
+            if options.log:
+                options.log.write_bytes((Path(name) / "log").read_bytes())
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--daemons", type=int, default=1250, help="nodes")
+    parser.add_argument("--devices", type=int, default=1, help="of each node, a daemon each")
+    parser.add_argument("--processes", type=int, default=2, help="that hold the daemons")
+    parser.add_argument("--rounds", type=int, default=100, help="of `calls`")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--profile", default="", help="write a profile of the scheduler there")
+    parser.add_argument("--log", type=Path, help="write the scheduler's log there")
+    parser.add_argument("--serve", help="what a process of daemons is given")
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve_daemons(json.loads(options.serve)))
+        return
+    rows = []
+    with bench(options) as found:
+        for part in options.only.split(","):
+            row = getattr(found, part)(options.rounds)
+            rows.append(
+                {"part": part, "daemons": options.daemons, "devices": options.devices} | row
+            )
+            print(rows[-1], flush=True)
+    report("scheduler scale", [], options.json)
+    if options.json:
+        data = json.loads(options.json.read_text())
+        options.json.write_text(json.dumps(data | {"rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

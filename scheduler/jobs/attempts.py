@@ -299,7 +299,7 @@ class Attempts:
             self.fail(attempt, early_exit(early))
 
     def forgive_absent(self, gap_s: float) -> None:
-        """For so long the daemons that are yet to come back may have been put off."""
+        """Excuse the daemons that are yet to come back: they may have been put off meanwhile."""
         for attempt in self.live.values():
             if attempt.is_recovered:
                 attempt.absent_since += gap_s

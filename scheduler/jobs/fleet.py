@@ -201,7 +201,7 @@ class Fleet:
         self._forgive(self.daemons, gap_s)
 
     def forgive_away(self, gap_s: float) -> None:
-        """For so long those away may have come, and have been put off."""
+        """Excuse those away: they may have come in that time, and have been put off."""
         self._forgive(self.away & self.daemons.keys(), gap_s)
 
     def _forgive(self, daemons: Iterable[str], gap_s: float) -> None:

@@ -36,7 +36,7 @@ def cluster() -> None:
 @click.option("--device-type", type=click.Choice(["cpu", "cuda"]), help="cuda if there is one.")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="A cluster.toml.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
-@click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
+@click.option("--ui/--no-ui", default=None, help="The web page beside /metrics.")
 @click.option("--on", "where", metavar="RAY", help="ray://host:10001 or auto: daemons there.")
 @DATA_ROOTS
 @limit_options("scheduler", "daemon")

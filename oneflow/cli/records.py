@@ -179,7 +179,7 @@ def status_lines(status: pb.ClusterStatus, is_wide: bool = False) -> str:
 
 
 def page_url(status: pb.ClusterStatus) -> str:
-    """Return the address of the read-only page; it asks for a token, which is not part of it."""
+    """Return the address of the web page; it asks for a token, which is not part of it."""
     return f"http://{status.metrics_address}/"
 
 

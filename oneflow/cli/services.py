@@ -42,7 +42,7 @@ def daemon() -> None:
 @click.option("--metrics-addr", metavar="HOST:PORT", help="Where /metrics is served.")
 @click.option("--state-dir", type=FOLDER, help="What must survive; one scheduler at a time.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
-@click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
+@click.option("--ui/--no-ui", default=None, help="The web page beside /metrics.")
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, scheduler.crt and scheduler.key.")
 @click.option("--host", "hosts", multiple=True, help="More names by which /metrics is asked for.")
 @limit_options("scheduler")

@@ -59,7 +59,7 @@ KEYS = (
     Key("scheduler.metrics_addr", "address", "127.0.0.1:0", "where /metrics is served"),
     Key("scheduler.state_dir", "path", "", "the scheduler's state, kept for good"),
     Key("scheduler.allow_scripts", "flag", False, "take jobs that run programs"),
-    Key("scheduler.ui", "flag", False, "serve the read-only page"),
+    Key("scheduler.ui", "flag", False, "serve the web page"),
     Key("scheduler.tls_dir", "path", "", "folder of ca.crt, scheduler.crt and scheduler.key"),
     Key("scheduler.hosts", "list", (), "more names under which /metrics may be asked for"),
     Key("scheduler.queued_per_token", "count", 100, "jobs of one token that may be queued"),

@@ -1,8 +1,8 @@
 """The page that shows the counters: /metrics, and /healthz and /readyz for those who watch.
 
-/healthz: the process is alive. /readyz: it may take work. Read only, in threads of its own, so that
-a slow reader holds up nothing. A browser page of another origin is refused, and so is a Host that
-could be another's name for this address (DNS rebinding).
+/healthz: the process is alive. /readyz: it may take work. Read only but for routes that are handed
+in, and in threads of its own, so that a slow reader holds up nothing. A browser page of another
+origin is refused, and so is a Host that could be another's name for this address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -43,17 +43,20 @@ class Answer:
     headers: Mapping[str, str] | None = None
 
 
+FORBIDDEN = Answer(403, b"forbidden\n")
 Route = Callable[[str, Mapping[str, str], str], "Answer | None"]
 """The answer to a path with its query, headers by names in lower case, and the address that asks;
 None: there is no such page."""
+
+_Whole = Callable[[str, Mapping[str, str], str], Answer]
 
 
 class MetricsPage:
     """A running page at `address` (host:port), until `stop`.
 
     is_ready: whether work may be taken. names: Hosts that are taken besides addresses; None: all,
-    where scrapers use names that we cannot know. more: further routes. Raises ConfigError in the
-    name of `setting` if it cannot listen there.
+    where scrapers use names that we cannot know. more: further routes. post: those for POST.
+    Raises ConfigError in the name of `setting` if it cannot listen there.
     """
 
     def __init__(
@@ -64,11 +67,12 @@ class MetricsPage:
         names: frozenset[str] | None,
         more: Route = lambda path, headers, peer: None,
         setting: str = "ONEFLOW_METRICS_ADDR",
+        post: Route = lambda path, headers, peer: None,
     ) -> None:
         self._registry, self._is_ready, self._names = registry, is_ready, names
-        self._more = more
+        self._more, self._post = more, post
         try:
-            self._server = PageServer(where, _handler(self.answer))
+            self._server = PageServer(where, _handler(self.answer, self.take))
         except OSError as error:
             at = join_address(*where)
             raise ConfigError(f"{setting}: cannot listen on {at}: {error}") from None
@@ -83,11 +87,9 @@ class MetricsPage:
         self._thread.join(timeout=5)
 
     def answer(self, path: str, headers: Mapping[str, str], peer: str) -> Answer:
-        """Called in a thread for each request."""
-        host = headers.get("host")
-        is_ours = self._names is None or is_host_allowed(host, self._names)
-        if is_foreign(headers) or not is_ours:
-            return Answer(403, b"forbidden\n")
+        """Answer a GET. Called in a thread for each request."""
+        if self._is_forbidden(headers):
+            return FORBIDDEN
         match path.partition("?")[0]:
             case "/metrics":
                 from prometheus_client import generate_latest
@@ -101,6 +103,17 @@ class MetricsPage:
                 return Answer(200, b"ready\n") if is_ready else Answer(503, b"not ready\n")
         found = self._more(path, headers, peer)
         return found or Answer(404, b"try /metrics, /healthz or /readyz\n")
+
+    def take(self, path: str, headers: Mapping[str, str], peer: str) -> Answer:
+        """Answer a POST. Called in a thread for each request."""
+        if self._is_forbidden(headers):
+            return FORBIDDEN
+        return self._post(path, headers, peer) or Answer(405, b"", headers={"Allow": "GET"})
+
+    def _is_forbidden(self, headers: Mapping[str, str]) -> bool:
+        host = headers.get("host")
+        is_ours = self._names is None or is_host_allowed(host, self._names)
+        return is_foreign(headers) or not is_ours
 
 
 class MetricsEndpoint(MetricsPage):
@@ -128,9 +141,16 @@ class MetricsEndpoint(MetricsPage):
         super().stop()
 
 
-def _handler(answer: Callable[[str, Mapping[str, str], str], Answer]) -> type[PageHandler]:
+def _handler(get: _Whole, post: _Whole) -> type[PageHandler]:
     class Handler(PageHandler):
         def do_GET(self) -> None:
+            self._send(get)
+
+        def do_POST(self) -> None:
+            """Answer by the path alone: a body is not read."""
+            self._send(post)
+
+        def _send(self, answer: _Whole) -> None:
             headers = {key.lower(): value for key, value in self.headers.items()}
             found = answer(self.path, headers, join_address(*self.client_address[:2]))
             self.send_page(found.status, found.body, found.content_type, found.headers)

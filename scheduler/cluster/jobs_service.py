@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -11,19 +10,18 @@ from oneflow.core.errors import ProtocolError
 from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster.auth import Caller, Guard, caller
+from oneflow.scheduler.cluster.auth import Guard
+from oneflow.scheduler.cluster.changes import Changes
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
 from oneflow.scheduler.cluster.outputs import Outputs
 from oneflow.scheduler.cluster.ranks import Ranks
 from oneflow.scheduler.cluster.refusals import (
-    DeniedError,
     NotFoundError,
     RefusedError,
     UnavailableError,
 )
 from oneflow.scheduler.cluster.submissions import Submissions
 from oneflow.scheduler.cluster.views import Views
-from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked
 from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import JobKind, JobState
 
@@ -35,7 +33,7 @@ MAX_INFER_S = 3600.0
 
 
 class JobsService(cluster_pb2_grpc.JobsServicer):
-    """Every method's rights are in auth.py; what belongs to another user is guarded here."""
+    """Every method's rights are in auth.py; what belongs to another user changes.py guards."""
 
     def __init__(self, state: State, guard: Guard) -> None:
         self._state = state
@@ -43,7 +41,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         self._views = Views(state)
         self._logs = LogRelay(state.driver, state.lines)
         self._ranks = Ranks(state.driver, state.lines)
-        self._outputs = Outputs(state)
+        self._outputs, self._changes = Outputs(state), Changes(state)
 
     async def Submit(self, request: pb.SubmitRequest, context: CallContext) -> pb.JobRecord:
         return self._views.shown(await self._submissions.take(request))
@@ -83,36 +81,14 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     # -- changing ----------------------------------------------------------------------------------
 
     async def Cancel(self, request: pb.JobRequest, context: CallContext) -> pb.JobRecord:
-        who = self._owner("cancel", request.job_id)
-        await self._ask(CancelAsked(request.job_id, who.name, time.time()))
-        return self._views.shown(self._state.driver.job(request.job_id))
+        return self._views.shown(await self._changes.cancel(request.job_id))
 
     async def Restart(self, request: pb.JobRequest, context: CallContext) -> pb.JobRecord:
-        who = self._owner("restart", request.job_id)
-        await self._ask(RestartAsked(request.job_id, who.name, time.time()))
-        return self._views.shown(self._state.driver.job(request.job_id))
+        return self._views.shown(await self._changes.restart(request.job_id))
 
     async def Remove(self, request: pb.JobRequest, context: CallContext) -> pb.Empty:
-        self._owner("remove", request.job_id)
-        await self._ask(RemoveAsked(request.job_id))
+        await self._changes.remove(request.job_id)
         return pb.Empty()
-
-    async def _ask(self, event: CancelAsked | RestartAsked | RemoveAsked) -> None:
-        refusal = await self._state.driver.ask(event)
-        if refusal is not None:
-            kind = NotFoundError if refusal.reason == "unknown" else RefusedError
-            raise kind(refusal.message)
-
-    def _owner(self, verb: str, job_id: str) -> Caller:
-        """The caller, who may change this job. Raises NotFoundError, DeniedError."""
-        who, record = caller(), self._state.driver.job(job_id)
-        if not who.is_admin and record.owner != who.name:
-            raise DeniedError(
-                f"job {job_id} belongs to {record.owner!r}: only that token or an admin may "
-                f"{verb} it"
-            )
-        self._state.audit.note(verb, who.name, who.peer, job=job_id)
-        return who
 
     # -- data --------------------------------------------------------------------------------------
 
@@ -154,11 +130,11 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     async def Debug(
         self, request: pb.DebugRequest, context: CallContext
     ) -> AsyncIterator[pb.DebugPiece]:
-        self._owner("debug", request.job_id)
+        self._changes.owner("debug", request.job_id)
         async for piece in self._ranks.debug(request):
             yield piece
 
     async def Trace(self, request: pb.TraceRequest, context: CallContext) -> pb.TraceReply:
         if request.order.what != "look":  # who waits for the end looks often
-            self._owner("trace", request.job_id)
+            self._changes.owner("trace", request.job_id)
         return await self._ranks.trace(request)

@@ -168,17 +168,19 @@ class Scheduler:
             make_registry(self.state.metrics),
             lambda: self._is_ready and not driver.is_store_down,
             frozenset((*own, *settings.hosts)),
-            self._page_routes(),
-            "--metrics-addr",
+            setting="--metrics-addr",
+            **self._page_routes(),
         )
         self.state.metrics_address = self._page.address
 
-    def _page_routes(self) -> Route:
+    def _page_routes(self) -> dict[str, Route]:
+        """Return the routes of the web page, if it is asked for, by parameter of MetricsPage."""
         if not self.settings.ui:
-            return lambda path, headers, peer: None
+            return {}
         from oneflow.scheduler.cluster.page import Page
 
-        return Page(asyncio.get_running_loop(), self._serving.guard, self.state).route
+        page = Page(asyncio.get_running_loop(), self._serving.guard, self.state)
+        return {"more": page.route, "post": page.change}
 
     # -- ending ------------------------------------------------------------------------------------
 

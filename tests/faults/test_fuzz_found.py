@@ -329,7 +329,9 @@ def test_an_address_that_is_none_is_answered() -> None:
     from oneflow.scheduler.cluster.page import Page
 
     nobody: Any = None
-    nothing: Any = SimpleNamespace(driver=None, points=None, paces=None)
+    folders = SimpleNamespace(state_dir=Path())
+    names = ("driver", "points", "paces", "lines", "audit")
+    nothing: Any = SimpleNamespace(settings=folders, **dict.fromkeys(names))
     answer = Page(nobody, nobody, nothing).route("http://[/", {}, "127.0.0.1:1")
     assert answer is not None and answer.status == 400
 

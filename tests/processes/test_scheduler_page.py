@@ -1,4 +1,4 @@
-"""The read-only page: who may see it, what it may do, and that a browser shows it."""
+"""The web page: who may see it, what it may do, and that a browser shows it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
     found.kill()
 
 
-def ask(scheduler: SchedulerProcess, path: str, token: str = "", method: str = "GET") -> Any:
+def ask(
+    scheduler: SchedulerProcess, path: str, token: str = "", method: str = "GET", origin: str = ""
+) -> Any:
     """Status, headers, body."""
     url = f"http://{scheduler.known['metrics_address']}{path}"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers |= {"Origin": origin} if origin else {}
     wanted = urllib.request.Request(url, headers=headers, method=method)
     try:
         with urllib.request.urlopen(wanted, timeout=CALL_S) as reply:
@@ -72,7 +75,7 @@ def trained(scheduler: SchedulerProcess) -> Iterator[SchedulerProcess]:
     run(daemon.detach())
 
 
-def test_the_page_needs_a_token_and_changes_nothing(trained: SchedulerProcess) -> None:
+def test_the_page_needs_a_token(trained: SchedulerProcess) -> None:
     scheduler = trained
     status, headers, body = ask(scheduler, "/")
     policy = headers["Content-Security-Policy"]
@@ -85,7 +88,7 @@ def test_the_page_needs_a_token_and_changes_nothing(trained: SchedulerProcess) -
         assert ask(scheduler, path)[0] == 401
         assert ask(scheduler, path, "oft_" + "x" * 40)[0] == 401
         assert ask(scheduler, path, scheduler.token("daemon.token"))[0] == 403
-        assert ask(scheduler, path, scheduler.token(), "POST")[0] in (405, 501)
+        assert ask(scheduler, path, scheduler.token(), "POST")[0] == 404
     refused = [line for line in scheduler.audit if line["event"] == "auth_failure"]
     assert len(refused) >= 10  # by where they came from, whatever their Host header said
     own = scheduler.known["metrics_address"]
@@ -101,11 +104,60 @@ def test_the_page_needs_a_token_and_changes_nothing(trained: SchedulerProcess) -
     points = json.loads(ask(scheduler, "/api/jobs/digits/points?from=48", admin)[2])
     assert [(p["step"], points["next"]) for p in points["points"]] == [(49, 50), (50, 50)]
     assert ask(scheduler, "/api/jobs/nothing", admin)[0] == 404
-    assert ask(scheduler, "/api/jobs/digits/logs?ranks=1", admin)[0] == 400
+    assert ask(scheduler, "/api/jobs/digits/logs?ranks=1", admin)[0] == 409
+    assert ask(scheduler, "/api/jobs/digits/logs?ranks=x", admin)[0] == 400
     status, headers, body = ask(scheduler, "/api/jobs/digits/logs?stream=stdout", admin)
     assert (status, headers["Content-Type"]) == (200, "application/json")
     assert json.loads(body)["streams"][0]["text"] == "hello\n"
     assert json.loads(ask(scheduler, "/api/jobs/digits/outputs", admin)[2])["names"] == ["out.txt"]
+
+
+async def tokens(scheduler: SchedulerProcess, **roles: str) -> dict[str, str]:
+    """Secrets of new tokens, by name."""
+    async with Client(scheduler) as client:
+        return {
+            name: (
+                await client.call("Cluster.CreateToken", pb.TokenRequest(name=name, role=role))
+            ).secret
+            for name, role in roles.items()
+        }
+
+
+async def submit_as(scheduler: SchedulerProcess, secret: str, job_id: str) -> None:
+    async with Client(scheduler, secret) as client:
+        await client.submit(job_id)
+
+
+def test_only_who_may_change_a_job_changes_it(scheduler: SchedulerProcess) -> None:
+    secrets = run(tokens(scheduler, ada="submit", bob="submit", eve="view"))
+    run(submit_as(scheduler, secrets["ada"], "j1"))
+
+    def state() -> str:
+        return str(json.loads(ask(scheduler, "/api/jobs/j1", scheduler.token())[2])["state"])
+
+    cancel = "/api/jobs/j1/cancel"
+    own = f"http://{scheduler.known['metrics_address']}"
+    assert ask(scheduler, cancel, method="POST")[0] == 401
+    assert ask(scheduler, cancel, secrets["eve"], "POST")[0] == 403
+    status, _, body = ask(scheduler, cancel, secrets["bob"], "POST")
+    assert status == 403 and "belongs to 'ada'" in json.loads(body)["error"]
+    for origin in ("http://evil.example", "null"):
+        assert ask(scheduler, cancel, secrets["ada"], "POST", origin)[0] == 403
+    assert ask(scheduler, cancel, secrets["ada"])[0] == 404  # GET
+    assert ask(scheduler, "/api/jobs/j1/remove", secrets["ada"], "POST")[0] == 404
+    assert ask(scheduler, "/api/jobs/none/cancel", secrets["ada"], "POST")[0] == 404
+    assert ask(scheduler, "/api/jobs/j1/restart", secrets["ada"], "POST")[0] == 409  # it waits
+    assert state() == "QUEUED"
+    assert ask(scheduler, cancel, secrets["ada"], "POST", own)[0] == 200
+    assert state() == "CANCELLED"
+    assert ask(scheduler, "/api/jobs/j1/restart", scheduler.token(), "POST", own)[0] == 200
+    assert state() == "QUEUED"
+    done = [(line["event"], line.get("who", line.get("token"))) for line in scheduler.audit]
+    assert ("cancel", "ada") in done and ("restart", "admin") in done
+    roles = [e for e in scheduler.audit if e["event"] == "auth_failure" and e["reason"] == "role"]
+    assert len(roles) == 2  # of eve and bob
+    for path in ("/", "/ui/main.js", "/metrics", "/healthz"):
+        assert ask(scheduler, path, secrets["ada"], "POST")[0] == 405
 
 
 def test_there_is_no_page_unless_it_is_asked_for(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 The files say nothing and need no token; the JSON does, as `authorization: Bearer`. Browsers keep
 other sites from reading it (no CORS header is sent, Origin and Host are checked), from framing the
-page and from running any other script in it (files.py has the policy).
+page and from running any other script in it (files.py has the policy). GET changes nothing; a
+POST cancels or restarts a job, for a token that may do so.
 """
 
 from __future__ import annotations
@@ -11,32 +12,45 @@ import asyncio
 import json
 from collections.abc import Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.cluster.auth import Guard, act_as
+from oneflow.scheduler.cluster.changes import Changes
 from oneflow.scheduler.cluster.outputs import Outputs
 from oneflow.scheduler.cluster.page.facts import Facts
 from oneflow.scheduler.cluster.page.files import files
 from oneflow.scheduler.cluster.page.logs import LogTails
-from oneflow.scheduler.cluster.refusals import NotFoundError, status_of
+from oneflow.scheduler.cluster.refusals import DeniedError, NotFoundError, status_of
 from oneflow.scheduler.cluster.state import State
+from oneflow.scheduler.jobs.records import TokenRecord
 from oneflow.services.metrics_http import Answer
 
 JSON_TYPE = "application/json"
 ANSWER_S = 12.0  # two questions to a daemon (logs.py) take less
 MAX_NAMES, MAX_NAMES_NBYTES = 200, 64 << 10  # of outputs
-LOGS, OUTPUTS = "/oneflow.Jobs/Logs", "/oneflow.Jobs/Outputs"
-GET, METRICS, STATUS = "/oneflow.Jobs/Get", "/oneflow.Jobs/Metrics", "/oneflow.Cluster/Status"
 _HTTP_STATUS = {
     "UNAUTHENTICATED": 401,
     "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
+    "FAILED_PRECONDITION": 409,
     "DEADLINE_EXCEEDED": 504,
     "RESOURCE_EXHAUSTED": 429,
     "UNAVAILABLE": 503,
 }
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One request for JSON. path: below /api/, in its parts. secret: the token that it shows."""
+
+    path: list[str]
+    query: Mapping[str, str]
+    secret: str
+    peer: str
+    is_post: bool
 
 
 class Page:
@@ -44,20 +58,31 @@ class Page:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, guard: Guard, state: State) -> None:
         self._loop, self._guard, self._driver = loop, guard, state.driver
-        self._facts, self._tails, self._outputs = Facts(state), LogTails(state), Outputs(state)
+        self._facts, self._tails = Facts(state), LogTails(state)
+        self._outputs, self._changes = Outputs(state), Changes(state)
 
     def route(self, path: str, headers: Mapping[str, str], peer: str) -> Answer | None:
-        """Called in a thread of the HTTP server."""
+        """Answer a GET. Called in a thread of the HTTP server."""
+        return self._route(path, headers, peer, is_post=False)
+
+    def change(self, path: str, headers: Mapping[str, str], peer: str) -> Answer | None:
+        """Answer a POST. Called in a thread of the HTTP server."""
+        return self._route(path, headers, peer, is_post=True)
+
+    def _route(
+        self, path: str, headers: Mapping[str, str], peer: str, is_post: bool
+    ) -> Answer | None:
         try:
             parts = urlsplit(path)
         except ValueError:
             return Answer(400, b"that is no address of a page\n")
         if not parts.path.startswith("/api/"):
-            return files().get(parts.path)
+            return None if is_post else files().get(parts.path)
         kind, _, secret = headers.get("authorization", "").partition(" ")
         secret = secret.strip() if kind.lower() == "bearer" else ""
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        work = self._answer(parts.path.removeprefix("/api/"), query, secret, f"http:{peer}")
+        names = parts.path.removeprefix("/api/").split("/")
+        work = self._answer(_Request(names, query, secret, f"http:{peer}", is_post))
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(ANSWER_S)
@@ -65,42 +90,55 @@ class Page:
             future.cancel()
             return _json({"error": "the scheduler is busy"}, 503)
 
-    async def _answer(self, path: str, query: Mapping[str, str], secret: str, peer: str) -> Answer:
+    async def _answer(self, asked: _Request) -> Answer:
         """Runs as a task of its own, whose caller is the one of this secret."""
         try:
-            return _json(await self._find(path.split("/"), query, secret, peer))
+            find = self._change if asked.is_post else self._find
+            return _json(await find(asked))
         except OneFlowError as error:
             status = _HTTP_STATUS.get(status_of(error), 400)
             return _json({"error": str(error)}, status)
 
-    async def _find(self, path: list[str], query: Mapping[str, str], secret: str, peer: str) -> Any:
-        def admit(method: str) -> None:
-            act_as(self._guard.admit_secret(method, secret, peer)[1])
-
-        match path:
+    async def _find(self, asked: _Request) -> Any:
+        self._admit(asked, "/oneflow.Jobs/Get")  # all who may look may see all of it
+        match asked.path:
             case ["cluster"]:
-                admit(STATUS)
                 return self._facts.cluster()
             case ["jobs"]:
-                admit(GET)
-                return self._facts.jobs(query)
+                return self._facts.jobs(asked.query)
             case ["jobs", job_id]:
-                admit(GET)
                 return self._facts.whole_job(self._driver.job(job_id))
             case ["jobs", job_id, "points"]:
-                admit(METRICS)
-                return await self._facts.curve(job_id, _number(query.get("from", "0")))
+                return await self._facts.curve(job_id, _number(asked.query.get("from", "0")))
             case ["jobs", job_id, "logs"]:
-                admit(LOGS)
-                return await self._tails.read(job_id, query)
+                return await self._tails.read(job_id, asked.query)
             case ["jobs", job_id, "failure"]:
-                admit(LOGS)
                 return await self._tails.failure(job_id)
             case ["jobs", job_id, "outputs"]:
-                admit(OUTPUTS)
                 return {"names": await self._names(job_id)}
-        admit(GET)
         raise NotFoundError("there is no such page")
+
+    async def _change(self, asked: _Request) -> Any:
+        match asked.path:
+            case ["jobs", job_id, "cancel"]:
+                method, work = "/oneflow.Jobs/Cancel", self._changes.cancel
+            case ["jobs", job_id, "restart"]:
+                method, work = "/oneflow.Jobs/Restart", self._changes.restart
+            case _:
+                self._admit(asked, "/oneflow.Jobs/Get")
+                raise NotFoundError("there is nothing to change there")
+        token = self._admit(asked, method)
+        try:
+            return {"state": (await work(job_id)).state.value}
+        except DeniedError:
+            self._guard.denied(method, token, asked.peer)
+            raise
+
+    def _admit(self, asked: _Request, method: str) -> TokenRecord:
+        """Let in a request that may call this method: its caller is the task's from now on."""
+        token, who, _ = self._guard.admit_secret(method, asked.secret, asked.peer)
+        act_as(who)
+        return token
 
     async def _names(self, job_id: str) -> list[str]:
         """The names of a job's outputs, the first of them."""

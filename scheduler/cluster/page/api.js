@@ -16,6 +16,8 @@ export async function ask(path, query = {}) {
   return send("/api/" + path + (words && "?" + words), {headers: headers()});
 }
 
+export const change = path => send("/api/" + path, {method: "POST", headers: headers()});
+
 export const jobPath = (id, more = "") => "jobs/" + encodeURIComponent(id) + more;
 const headers = () => ({Authorization: "Bearer " + token});
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.auth import caller
+from oneflow.scheduler.cluster.changes import may_change
 from oneflow.scheduler.cluster.driver import by_id
 from oneflow.scheduler.cluster.points import RankWaits
 from oneflow.scheduler.cluster.views import Views
@@ -100,7 +101,7 @@ class Facts:
             "metrics": finite(record.metrics),
             "num_ranks": len(record.assignments),
             "ranks": self._ranks(record),
-            "may_change": _may_change(record),
+            "may_change": caller().role != "view" and may_change(caller(), record),
         }
 
     def _ranks(self, record: JobRecord) -> list[dict[str, Any]]:
@@ -146,12 +147,6 @@ def _has_words(record: JobRecord, words: list[str]) -> bool:
     spec = record.spec
     text = f"{record.id}\n{spec.name}\n{record.owner}\n{spec.kind.value}".casefold()
     return all(word in text for word in words)
-
-
-def _may_change(record: JobRecord) -> bool:
-    """Whether the caller may cancel or restart the job: as changes.py decides, for a button."""
-    who = caller()
-    return who.is_admin or (who.role == "submit" and who.name == record.owner)
 
 
 def _point(point: pb.MetricPoint) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 // What is shown when: one refresh after the other while somebody looks.
 
+import {setUpActions, showActions} from "./actions.js";
 import {ask, hasToken, jobPath, setToken} from "./api.js";
 import {$} from "./format.js";
 import {followCurve, setUpCurves} from "./curves.js";
@@ -47,6 +48,7 @@ async function show(jobs, cluster, own) {
   $("detail").hidden = !job;
   if (!job) return;
   showJob(job, jobs.now);
+  showActions(job);
   await Promise.all([showFailure, followLogs, followCurve, showFiles].map(part => part(job, jobs.jobs)));
 }
 
@@ -72,6 +74,7 @@ setUpJobs(choose, () => {
 });
 setUpLogs(refresh);
 setUpCurves();
+setUpActions(refresh);
 $("files").addEventListener("toggle", refresh);
 $("login").addEventListener("submit", event => {
   event.preventDefault();

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +18,12 @@ from tests.support.cluster import PATIENT, SchedulerProcess, table
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 
 from .browser import Browser
-from .test_scheduler_page import train
+from .test_scheduler_page import tokens, train
 
 pytestmark = pytest.mark.client
 
 SCREENS = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")]
+AXE_VERSION = "4.10"
 LIMITS = {"requests_per_s": 5000.0, "burst": 5000, "streams": 1024}
 ROWS = "document.querySelectorAll('#jobs tr')"
 REFRESHED = (
@@ -47,10 +51,14 @@ async def submit(scheduler: SchedulerProcess, count: int) -> None:
             await client.submit(f"job{number:03}", name=f"model {number}")
 
 
-def log_in(browser: Browser, scheduler: SchedulerProcess, fragment: str = "") -> None:
+def log_in(
+    browser: Browser, scheduler: SchedulerProcess, fragment: str = "", secret: str = ""
+) -> None:
     browser.open(f"http://{scheduler.known['metrics_address']}/{fragment}")
     if browser.run("!sessionStorage.getItem('oneflow-token')"):
-        browser.run(f"document.getElementById('token').value = {json.dumps(scheduler.token())}")
+        browser.run(
+            f"document.getElementById('token').value = {json.dumps(secret or scheduler.token())}"
+        )
         browser.run("document.querySelector('#login button').click()")
     browser.until("!document.getElementById('content').hidden")
 
@@ -179,6 +187,56 @@ def test_nobody_is_asked_while_the_page_is_hidden(
     browser.until(f"{REFRESHED} > {seen}")
 
 
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, which finds what assistive technology cannot use."""
+    folder = tmp_path_factory.mktemp("axe")
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm")
+    fetched = subprocess.run(
+        ["npm", "pack", "--silent", f"axe-core@{AXE_VERSION}"], cwd=folder, capture_output=True
+    )
+    if fetched.returncode:
+        pytest.skip("needs axe-core from npm's registry")
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        member = archive.extractfile("package/axe.min.js")
+        assert member is not None
+        return member.read().decode()
+
+
+@pytest.mark.parametrize("width, scheme", SCREENS)
+def test_axe_finds_nothing(
+    scheduler: SchedulerProcess, browser: Browser, axe: str, width: int, scheme: str
+) -> None:
+    daemon = run(train(scheduler))
+    daemon.piece_nbytes = 1 << 20
+    daemon.logs["digits", 1, 0, "stderr"] = b"Traceback (most recent call last):\nValueError: x\n"
+    run(submit(scheduler, 5))
+    browser.screen(width, 900, scheme)
+    browser.open(f"http://{scheduler.known['metrics_address']}/")
+    assert violations(browser, axe) == []
+    log_in(browser, scheduler, "#digits")
+    browser.until("document.querySelectorAll('#curve path').length === 1")
+    browser.until("document.querySelectorAll('#log div').length > 2")
+    assert violations(browser, axe) == []
+    run(fail(scheduler, daemon))
+    browser.until("!document.getElementById('failure').hidden")
+    browser.run("document.getElementById('restart').click()")
+    assert violations(browser, axe) == []
+    run(daemon.detach())
+
+
+def violations(browser: Browser, axe: str) -> list[str]:
+    """Rules of WCAG A and AA and of good practice that the page breaks, each with an element."""
+    browser.run(f"(() => {{ if (!window.axe) {{ {axe} }} return true }})()")
+    return list(
+        browser.run(
+            "axe.run(document).then(found => found.violations.map("
+            "v => v.id + ': ' + v.nodes[0].html.slice(0, 200) + ' ' + v.nodes[0].failureSummary))"
+        )
+    )
+
+
 # ---- one job -------------------------------------------------------------------------------------
 
 
@@ -262,6 +320,45 @@ def test_jobs_are_filtered_and_sorted(scheduler: SchedulerProcess, browser: Brow
     assert browser.run("!document.getElementById('unmatched').hidden")
     assert browser.run("document.getElementById('none').hidden")
     assert browser.run("document.activeElement.id") == "filter"
+
+
+def test_a_job_is_cancelled_after_a_question_and_restarted(
+    scheduler: SchedulerProcess, browser: Browser
+) -> None:
+    run(submit(scheduler, 1))
+    browser.screen(1280, 900, "light")
+    log_in(browser, scheduler, "#job000")
+    browser.until("!document.getElementById('cancel').hidden")
+    assert browser.run("document.getElementById('restart').hidden")
+    state, is_open = (
+        "document.getElementById('state').textContent",
+        "document.getElementById('confirm').open",
+    )
+    browser.run("document.getElementById('cancel').click()")
+    assert browser.run(is_open)
+    browser.run("document.getElementById('no').click()")
+    refresh_twice(browser)
+    assert browser.run(state) == "QUEUED" and not browser.run(is_open)
+    browser.run("document.getElementById('cancel').click()")
+    assert "Cancel model 0?" in browser.run("document.getElementById('question').textContent")
+    browser.run("document.getElementById('yes').click()")
+    browser.until(f"{state} === 'CANCELLED' && !document.getElementById('restart').hidden")
+    browser.run("document.getElementById('restart').click()")
+    browser.run("document.getElementById('yes').click()")
+    browser.until(f"{state} === 'QUEUED'")
+    assert browser.problems() == []
+
+
+def test_who_may_only_look_has_no_buttons(scheduler: SchedulerProcess, browser: Browser) -> None:
+    run(submit(scheduler, 1))
+    secret = run(tokens(scheduler, eve="view"))["eve"]
+    log_in(browser, scheduler, "#job000", secret)
+    browser.until("document.getElementById('state').textContent === 'QUEUED'")
+    assert browser.run("document.getElementById('cancel').hidden")
+    assert browser.run("document.getElementById('who').textContent") == "eve (view)"
+    browser.run("document.getElementById('leave').click()")
+    assert browser.run("sessionStorage.length") == 0
+    assert browser.run("getComputedStyle(document.getElementById('content')).display") == "none"
 
 
 # ---- curves --------------------------------------------------------------------------------------

@@ -533,8 +533,18 @@ class RunningAttempt(_message.Message):
     last_step: int
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., phase: _Optional[str] = ..., pid: _Optional[int] = ..., last_step: _Optional[int] = ...) -> None: ...
 
+class JournalMark(_message.Message):
+    __slots__ = ("journal", "start", "attempts")
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    journal: str
+    start: str
+    attempts: int
+    def __init__(self, journal: _Optional[str] = ..., start: _Optional[str] = ..., attempts: _Optional[int] = ...) -> None: ...
+
 class Hello(_message.Message):
-    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept", "data_roots")
+    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept", "data_roots", "mark")
     DAEMON_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -550,6 +560,7 @@ class Hello(_message.Message):
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     DATA_ROOTS_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     daemon: str
     node: str
     device_type: str
@@ -565,7 +576,8 @@ class Hello(_message.Message):
     folder: str
     kept: _containers.RepeatedScalarFieldContainer[str]
     data_roots: DataRoots
-    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: _Optional[bool] = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., data_roots: _Optional[_Union[DataRoots, _Mapping]] = ...) -> None: ...
+    mark: JournalMark
+    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: _Optional[bool] = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., data_roots: _Optional[_Union[DataRoots, _Mapping]] = ..., mark: _Optional[_Union[JournalMark, _Mapping]] = ...) -> None: ...
 
 class DataRoots(_message.Message):
     __slots__ = ("folders",)
@@ -770,7 +782,7 @@ class Pace(_message.Message):
     def __init__(self, heartbeat_s: _Optional[float] = ..., suspect_s: _Optional[float] = ..., act_s: _Optional[float] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("id", "spec", "world_size", "job_key", "resume_from", "plan", "total_steps", "local_rank", "local_world_size")
+    __slots__ = ("id", "spec", "world_size", "job_key", "resume_from", "plan", "total_steps", "local_rank", "local_world_size", "mark")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -780,6 +792,7 @@ class Prepare(_message.Message):
     TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
     LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
     LOCAL_WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     spec: JobSpec
     world_size: int
@@ -789,7 +802,8 @@ class Prepare(_message.Message):
     total_steps: int
     local_rank: int
     local_world_size: int
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., world_size: _Optional[int] = ..., job_key: _Optional[str] = ..., resume_from: _Optional[str] = ..., plan: _Optional[str] = ..., total_steps: _Optional[int] = ..., local_rank: _Optional[int] = ..., local_world_size: _Optional[int] = ...) -> None: ...
+    mark: JournalMark
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., world_size: _Optional[int] = ..., job_key: _Optional[str] = ..., resume_from: _Optional[str] = ..., plan: _Optional[str] = ..., total_steps: _Optional[int] = ..., local_rank: _Optional[int] = ..., local_world_size: _Optional[int] = ..., mark: _Optional[_Union[JournalMark, _Mapping]] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("id", "master_addr", "master_port")

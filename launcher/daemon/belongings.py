@@ -20,6 +20,7 @@ from oneflow.core.processors import share_of_processors
 from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
 from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir
+from oneflow.launcher.daemon.marks import keep_mark
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, read_error
@@ -54,6 +55,7 @@ class Belongings:
 
         Raises OneFlowError or OSError.
         """
+        await asyncio.to_thread(keep_mark, self._settings.state_dir, self._prepare.mark)
         for folder in (self.folder, self._exited_dir, self._error_file.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._error_file.unlink(missing_ok=True)

@@ -46,6 +46,7 @@ from oneflow.launcher.daemon.events import (
 )
 from oneflow.launcher.daemon.fork_server import ForkServer
 from oneflow.launcher.daemon.inspecting import Inspector
+from oneflow.launcher.daemon.marks import read_mark
 from oneflow.launcher.daemon.programs import Place
 from oneflow.launcher.daemon.rank import Rank
 from oneflow.launcher.daemon.requests import Requests
@@ -54,7 +55,7 @@ from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.watchdog import Watchdog
 from oneflow.launcher.processes import reap
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs.limits import parse_folder_name
+from oneflow.scheduler.jobs.limits import parse_folder_name, up_to
 from oneflow.scheduler.jobs.messages import AttemptKey
 from oneflow.services.metrics_daemon import DAEMON
 
@@ -279,6 +280,7 @@ class Host:
             folder=str(settings.jobs_dir),
             kept=kept_jobs(settings.jobs_dir),
             data_roots=self._data_roots(),
+            mark=read_mark(settings.state_dir),
         )
 
     def _data_roots(self) -> pb.DataRoots | None:
@@ -323,12 +325,14 @@ class Host:
                 DAEMON.message_rejected("unknown")
 
     def _forget(self, folder: str, is_retired: bool) -> None:
-        if any(key.folder == folder for key in self._ranks):
-            return
-        if is_retired:
-            self._retired.retire(folder)
-        else:
-            shutil.rmtree(self.settings.jobs_dir / folder, ignore_errors=True)
+        in_use = {key.folder for key in list(self._ranks)}
+        for name in up_to(folder, job_folders(self.settings.jobs_dir)):
+            if name in in_use:
+                continue
+            if is_retired:
+                self._retired.retire(name)
+            else:
+                shutil.rmtree(self.settings.jobs_dir / name, ignore_errors=True)
 
     def _running_rank(self, key: AttemptKey) -> Rank | None:
         return self._ranks.get(key)
@@ -401,9 +405,14 @@ def _folder(name: str) -> str:
 
 def kept_jobs(folder: Path) -> list[str]:
     """Names of the jobs' folders that there are; the oldest if they are too many to tell."""
+    return job_folders(folder)[:MAX_KEPT]
+
+
+def job_folders(folder: Path) -> list[str]:
+    """Names of the jobs' folders that there are, the oldest first."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry.stat().st_mtime, entry.name) for entry in entries if entry.is_dir()]
     except OSError:  # none yet, or one that is just being removed: the next Hello will tell
         return []
-    return [name for _, name in sorted(found)][:MAX_KEPT]
+    return [name for _, name in sorted(found)]

@@ -30,6 +30,7 @@ from oneflow.scheduler.jobs.events import (
     SaveClock,
     SaveDrain,
     SaveEpoch,
+    SaveJournal,
     Submitted,
     Tell,
     TellPrepare,
@@ -166,9 +167,11 @@ class Driver:
         """The record now and after each change; ends when the job is removed. What changes while
         nobody looks is seen once.
         """
-        life = record.life if (record := self.jobs.get(job_id)) is not None else 0
+        first = self.jobs.get(job_id)
         with self.news.of(job_id) as news:
-            while (record := self.jobs.get(job_id)) is not None and record.life == life:
+            while (record := self.jobs.get(job_id)) is not None:
+                if not (first and record.is_same_as(first)):
+                    return
                 news.clear()
                 yield record
                 await news.wait()
@@ -270,7 +273,7 @@ class Driver:
         changed, self._unshown = self._unshown, set()
         for job_id in changed:
             before, now = self.jobs.pop(job_id, None), self.table.jobs.get(job_id)
-            if before is not None and now is not None and before.life != now.life:
+            if before is not None and now is not None and not now.is_same_as(before):
                 self._tell(before, None)
                 before = None
             if now is not None:
@@ -336,6 +339,8 @@ def _compacted(changes: Sequence[Change]) -> list[Change]:
                 last[type(change)] = number
             case SaveDrain(daemon=daemon):
                 last[SaveDrain, daemon] = number
+            case SaveJournal(start=start):
+                last[SaveJournal, start] = number
     keep = set(removed.values()) | {
         n for key, n in last.items() if n > removed.get(key if isinstance(key, str) else "", -1)
     }

@@ -146,7 +146,7 @@ class LogRelay:
         pieces: asyncio.Queue[pb.LogPiece | None] = asyncio.Queue(MAX_AHEAD)
         readers = [
             asyncio.ensure_future(
-                _then_none(self._stream(job, attempt, place, stream, wanted, pieces), pieces)
+                _then_none(self._stream(record, attempt, place, stream, wanted, pieces), pieces)
             )
             for place in chosen
             for stream in wanted.streams
@@ -240,7 +240,7 @@ class LogRelay:
     def _is_the_same(self, job: JobRecord) -> bool:
         """Whether the job of that id is still this one, not a later one."""
         record = self._driver.jobs.get(job.id)
-        return record is not None and record.life == job.life
+        return record is not None and record.is_same_as(job)
 
 
 async def _then_none(work: Coroutine[Any, Any, str], pieces: asyncio.Queue[Any]) -> str:

@@ -97,7 +97,13 @@ class State:
         self.lines = Lines()
         performer = Performer(self.lines, settings)
         table = Table(
-            loaded.jobs, loaded.epoch, settings.table, loaded.removed, loaded.drained, loaded.wall
+            loaded.jobs,
+            loaded.epoch,
+            settings.table,
+            loaded.removed,
+            loaded.drained,
+            loaded.wall,
+            loaded.journal,
         )
         wrote = self.metrics.writes[()].observe
         self.driver = Driver(table, database, performer.perform, wrote)

@@ -70,10 +70,13 @@ class Attempts:
         """A new attempt on these devices: all of them are asked to prepare it."""
         before = self.desk.jobs[job_id]
         number = before.attempt + 1
+        self.desk.tell(self.desk.journal.begin())
         record = self.desk.save(
             job_id,
             state=JobState.STARTING,
             attempt=number,
+            life=self.desk.life_of_attempt(before),
+            journal=self.desk.journal.number,
             assignments=assignments,
             pending="",
             job_key=hashlib.blake2b(f"{before.job_key}/{number}".encode()).hexdigest()[:64],
@@ -111,8 +114,11 @@ class Attempts:
         record = self.desk.jobs[attempt.job_id]
         if self.fleet.is_reachable(rank.daemon):
             resume_from = record.last_checkpoint or record.spec.resume_from
+            mark = self.desk.journal.mark()
             self.desk.tell(
-                TellPrepare(rank.daemon, record, rank.number, rank.local_rank, resume_from)
+                TellPrepare(
+                    rank.daemon, record, rank.number, rank.local_rank, resume_from, mark=mark
+                )
             )
 
     # -- starting ----------------------------------------------------------------------------------
@@ -171,6 +177,8 @@ class Attempts:
         """The daemon of a rank has joined (again); running: what it says of the rank."""
         if rank.is_over:
             return
+        if running is not None and attempt.is_recovered:  # no later one can have begun
+            self.desk.know(attempt.job_id)
         if attempt.is_stopping:
             self.tell_stop(attempt, rank)
         elif not attempt.is_started:
@@ -188,6 +196,14 @@ class Attempts:
                 self.stop(attempt, Intent.PREEMPT, "it was being stopped")
             elif not attempt.master_port:
                 self.start_if_ready(attempt)
+
+    def know_recovered(self) -> None:
+        """The journal was restored; but no attempt is missing of a job that still works on the
+        last one that it has.
+        """
+        for attempt in self.live.values():
+            if attempt.is_recovered and any(rank.is_confirmed for rank in attempt.ranks):
+                self.desk.know(attempt.job_id)
 
     def confirm(self, rank: Rank) -> None:
         rank.phase, rank.is_confirmed, rank.missing_since = RankPhase.RUNNING, True, None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oneflow.scheduler.jobs.events import Action, Remove, Save
+from oneflow.scheduler.jobs.journal import Journal
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.scheduler.jobs.settings import Settings
@@ -21,7 +22,7 @@ class Desk:
 
     removed: ids of jobs that were forgotten, the last of them, with the life of the last job of
     each: for daemons that were away then, and for the next job of that id.  foreign: the last lives
-    of ids whose folders daemons keep and this journal has no job for: it was restored or is new.
+    of ids whose folders daemons keep and this journal has no job for.
     """
 
     settings: Settings
@@ -33,6 +34,7 @@ class Desk:
     is_queue_stale: bool = True  # devices or waiting jobs are not what they were
     removed: dict[str, int] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
 
     def save(self, job_id: str, **changes: Any) -> JobRecord:
         """The job's new record, to be made durable."""
@@ -62,19 +64,30 @@ class Desk:
 
     def next_life(self, job_id: str) -> int:
         """Life of a job that is submitted now."""
-        return max(self.removed.get(job_id, -1), self.foreign.get(job_id, -1)) + 1
+        last = max(self.removed.get(job_id, -1), self.foreign.get(job_id, -1))
+        return max(last + 1, self.journal.number)
+
+    def life_of_attempt(self, record: JobRecord) -> int:
+        """Life of a job whose next attempt begins now. Attempts of it that the journal does not
+        know, which may have run before it was restored, have the life that it had.
+        """
+        is_known = record.attempt and record.journal == self.journal.number
+        return record.life if is_known else max(record.life, self.next_life(record.id))
+
+    def know(self, job_id: str) -> None:
+        """No attempt of this job is missing in the journal, whenever that was restored."""
+        if self.jobs[job_id].journal != self.journal.number:
+            self.save(job_id, journal=self.journal.number)
 
     def meet_folder(self, job_id: str, life: int) -> None:
         """Take note of a folder that a daemon keeps. One of a job that this journal never started
-        is of another journal: a job of that id gets a later life, which finds nothing of it.
+        is of another journal: a job of that id begins with a later life, which finds nothing of it.
         """
         job = self.jobs.get(job_id)
         last = self.removed.get(job_id, -1) if job is None else job.life - (not job.attempt)
         if life <= last:
             return
         self.foreign[job_id] = max(life, self.foreign.get(job_id, -1))
-        if job is not None and not job.attempt:
-            self.save(job_id, life=self.next_life(job_id))
 
     def tell(self, action: Action) -> None:
         self.actions.append(action)

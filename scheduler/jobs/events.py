@@ -4,13 +4,13 @@
 sockets, storage and random numbers stay with the caller, so that a whole cluster can be simulated
 in one process. What daemons say and are told are the messages of protos/cluster.proto themselves.
 
-life, of whatever speaks of a job: how many jobs of its id were removed before (see JobRecord).
+life, of whatever speaks of a job: tells it from the jobs of its id before it (see JobRecord).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec
@@ -190,6 +190,15 @@ class SaveDrain:
 
 
 @dataclass(frozen=True)
+class SaveJournal:
+    """Make the journal's number durable, and the attempts begun since a start (see journal.py)."""
+
+    number: int
+    start: str
+    attempts: int
+
+
+@dataclass(frozen=True)
 class TellWelcome:
     """Welcome a daemon: all that this incarnation says from now on, and all that is told to it, is
     of this epoch.
@@ -218,6 +227,7 @@ class TellPrepare:
     local_rank: int
     resume_from: str
     epoch: int = 0
+    mark: pb.JournalMark = field(default_factory=pb.JournalMark)
 
 
 @dataclass(frozen=True)
@@ -256,6 +266,7 @@ Action = (
     | SaveEpoch
     | SaveClock
     | SaveDrain
+    | SaveJournal
     | TellWelcome
     | TellFenced
     | TellPrepare

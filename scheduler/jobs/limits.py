@@ -74,8 +74,8 @@ def check_job_id(job_id: str) -> None:
 def folder_name(job_id: str, life: int) -> str:
     """Name of the folder in which a daemon keeps a job.
 
-    life: jobs of that id that were removed before. A later job must find nothing of an earlier one,
-    whose folder a daemon that was away when it was removed still has.
+    life: of the job (see JobRecord). It must find nothing of an earlier job of its id, whose folder
+    a daemon that was away when that one was removed still has.
     """
     return f"{job_id}~{life}" if life else job_id
 
@@ -84,6 +84,15 @@ def parse_folder_name(name: str) -> tuple[str, int] | None:
     """Id and life of the job whose folder has this name; None for a folder that is no job's."""
     found = _FOLDER.fullmatch(name)
     return None if found is None else (found[1], int(found[2] or 0))
+
+
+def up_to(folder: str, names: Iterable[str]) -> list[str]:
+    """Return those of the names that are folders of the same job's id and of no later life: after
+    a restore (see journal.py) one job may have had several.
+    """
+    last = parse_folder_name(folder)
+    found = [(name, parse_folder_name(name)) for name in names]
+    return [name for name, it in found if it and last and it[0] == last[0] and it[1] <= last[1]]
 
 
 def check_spec(spec: JobSpec) -> None:

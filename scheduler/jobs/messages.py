@@ -20,6 +20,7 @@ from oneflow.core.metrics_told import MAX_TOLD, Told
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import shell_code
 from oneflow.scheduler.jobs.events import DaemonGone, DaemonJoined, Event, Heard, TellPrepare
+from oneflow.scheduler.jobs.journal import MAX_MARK_CHARS
 from oneflow.scheduler.jobs.limits import (
     DEVICE_TYPES,
     MAX_PATH_NBYTES,
@@ -53,7 +54,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,253}")
 
 
 class AttemptKey(NamedTuple):
-    """One rank of one attempt of a job. life: jobs of that id that were removed before."""
+    """One rank of one attempt of a job. life: of the job (see JobRecord)."""
 
     job_id: str
     attempt: int
@@ -122,6 +123,9 @@ def joined(hello: pb.Hello) -> DaemonJoined:
             f"daemon {hello.daemon}: invalid Hello (more than {MAX_RUNNING} ranks that run, more "
             f"than {MAX_KEPT} jobs kept, or no incarnation)"
         )
+    if max(len(hello.mark.journal), len(hello.mark.start)) > MAX_MARK_CHARS:
+        raise ProtocolError(f"daemon {hello.daemon}: no mark {hello.mark.start[:80]!r}")
+    _check_step(hello.mark.attempts)
     for running in hello.running:
         key_of(running.id)
         _check_step(running.last_step)
@@ -254,6 +258,7 @@ def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
             total_steps=record.total_steps,
             local_rank=action.local_rank,
             local_world_size=nodes.count(nodes[action.rank]),
+            mark=action.mark,
         )
     )
 

@@ -100,8 +100,11 @@ class Assignment:
 class JobRecord:
     """A job at one moment. Times are seconds since the epoch, 0: not yet.
 
-    life: jobs of this id that were removed before it. Whatever is said, remembered or stored of a
-    job elsewhere names its life too, so that nothing of an earlier one is taken for its own.
+    life: grows with each job of this id. Whatever is said, remembered or stored of a job elsewhere
+    names its life too, so that nothing of an earlier one is taken for its own. It grows, too, when
+    the job begins anew after the journal was restored: attempts may have run that are not known.
+
+    journal: number of the journal when it was last known that no attempt is missing.
     """
 
     id: str
@@ -134,6 +137,11 @@ class JobRecord:
     eta_s: float = 0.0  # to the last step; filled in for who looks, never stored; 0: not known
     warning: str = ""  # it goes on all the same: why it has no newer checkpoint
     life: int = 0
+    journal: int = 0
+
+    def is_same_as(self, other: JobRecord) -> bool:
+        """Whether both are of one submission, whose life may have grown since."""
+        return self.life == other.life or self.submitted_at == other.submitted_at
 
 
 class DaemonState(str, Enum):

@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,7 +28,9 @@ from oneflow.scheduler.jobs.events import (
     SaveClock,
     SaveDrain,
     SaveEpoch,
+    SaveJournal,
 )
+from oneflow.scheduler.jobs.journal import MAX_STARTS, Journal, opened
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.services.failpoints import failpoint
@@ -82,11 +84,18 @@ SCHEMA = (
     CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), wall REAL NOT NULL);
     INSERT INTO clock VALUES (1, 0.0)
     """,
+    """
+    CREATE TABLE journal (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL,
+                          number INTEGER NOT NULL);
+    INSERT INTO journal VALUES (1, lower(hex(randomblob(8))), 0);
+    CREATE TABLE starts (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+                         attempts INTEGER NOT NULL)
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
 Places: TypeAlias = tuple[Assignment, ...]
-Change = Save | Remove | SaveEpoch | SaveClock | SaveDrain
+Change = Save | Remove | SaveEpoch | SaveClock | SaveDrain | SaveJournal
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,7 @@ class Loaded:
     removed: tuple[tuple[str, int], ...] = ()
     drained: tuple[tuple[str, int], ...] = ()
     wall: float = 0.0
+    journal: Journal = field(default_factory=Journal)
 
 
 class SqliteStore:
@@ -248,7 +258,15 @@ class SqliteStore:
                 tuple((job_id, int(life)) for job_id, life in removed),
                 tuple((daemon, int(incarnation)) for daemon, incarnation in drained),
                 float(run("SELECT max(wall) FROM clock").fetchone()[0] or 0.0),
+                self._journal(),
             )
+
+    def _journal(self) -> Journal:
+        found = self._connection.execute("SELECT id, number FROM journal").fetchone()
+        if found is None:
+            raise self._damaged("the table of the journal is empty")
+        starts = self._connection.execute("SELECT id, attempts FROM starts ORDER BY seq")
+        return opened(found[0], int(found[1]), {name: int(count) for name, count in starts})
 
     def _decode(self, job_id: str, body: bytes) -> JobRecord:
         try:
@@ -269,6 +287,8 @@ class SqliteStore:
                         run("UPDATE epochs SET last = max(last, ?)", (epoch,))
                     case SaveClock(wall=wall):
                         run("UPDATE clock SET wall = ?", (wall,))
+                    case SaveJournal():
+                        _save_journal(run, change)
                     case SaveDrain(daemon=daemon, incarnation=incarnation):
                         run("DELETE FROM drained WHERE daemon = ?", (daemon,))
                         if incarnation:  # as text: it has 64 bits, SQLite's numbers 63
@@ -451,6 +471,15 @@ def _save(run: Execute, record: JobRecord) -> None:
         run(put, (record.id, record.attempt, msgspec.msgpack.encode(record.assignments)))
         oldest = "DELETE FROM places WHERE job = ? AND attempt <= ?"
         run(oldest, (record.id, record.attempt - MAX_ATTEMPTS_PER_JOB))
+
+
+def _save_journal(run: Execute, change: SaveJournal) -> None:
+    run("UPDATE journal SET number = ?", (change.number,))
+    put = """INSERT INTO starts (id, attempts) VALUES (?, ?)
+             ON CONFLICT (id) DO UPDATE SET attempts = excluded.attempts"""
+    run(put, (change.start, change.attempts))
+    oldest = "DELETE FROM starts WHERE seq <= (SELECT max(seq) FROM starts) - ?"
+    run(oldest, (MAX_STARTS,))
 
 
 def _remove(run: Execute, job_id: str, life: int) -> None:

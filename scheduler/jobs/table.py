@@ -47,6 +47,7 @@ from oneflow.scheduler.jobs.events import (
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
+from oneflow.scheduler.jobs.journal import Journal
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
 from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, JobState
@@ -66,7 +67,7 @@ class Table:
 
     records: all jobs of the store, in the order they came. epoch: the last one taken. removed: ids
     of the last jobs that were forgotten, and their lives. drained: see Fleet. wall: the time that
-    it was believed to be when the store was written last; 0: not known.
+    it was believed to be when the store was written last; 0: not known. journal: see journal.py.
     """
 
     def __init__(
@@ -77,11 +78,13 @@ class Table:
         removed: Iterable[tuple[str, int]] = (),
         drained: Iterable[tuple[str, int]] = (),
         wall: float = 0.0,
+        journal: Journal | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
         self._desk = Desk(self.settings, {record.id: record for record in records})
         self._desk.removed = dict(removed)
+        self._desk.journal = journal or Journal()
         self._fleet = Fleet(self._desk, epoch, drained)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
@@ -212,6 +215,7 @@ class Table:
             submitted_at=event.at,
             total_steps=event.spec.steps,
             life=self._desk.next_life(event.job_id),
+            journal=self._desk.journal.number,
         )
         self._desk.jobs[record.id] = record
         self._desk.changed.add(record.id)
@@ -302,6 +306,7 @@ class Table:
             self._fence(daemon, hello.incarnation)
             return
         mine = self._attempts.on(daemon)
+        self._look_at_mark(hello)
         self._fleet.join(hello, self._attempts.holder(daemon))
         running = {(r.id.job_id, r.id.attempt, r.id.rank): r for r in hello.running}
         for attempt, rank in mine:
@@ -313,6 +318,14 @@ class Table:
                 self._desk.meet_folder(job_id, life)
             if life <= self._desk.removed.get(job_id, -1):
                 self._fleet.tell(daemon, _removal(name, is_retired=True))  # while it was away
+
+    def _look_at_mark(self, hello: pb.Hello) -> None:
+        """Find out whether the journal was restored. Before anything is begun on this daemon."""
+        is_fresh = not any(job.attempt for job in self._desk.jobs.values())
+        change = self._desk.journal.hear(hello.mark, is_fresh)
+        if change is not None:
+            self._desk.tell(change)
+            self._attempts.know_recovered()
 
     def _fence(self, daemon: str, incarnation: int) -> None:
         """It runs what was given up: it may not go on with anything."""

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
@@ -25,7 +26,7 @@ from oneflow.scheduler.jobs.events import (
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.limits import parse_folder_name
-from oneflow.scheduler.jobs.records import DaemonState, JobSpec, JobState
+from oneflow.scheduler.jobs.records import DaemonState, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
 from tests.support.simulated.daemon import Daemon, Program, Training
@@ -40,6 +41,7 @@ CLIENT_RETRY_S = 1.5
 
 Submission = tuple[str, tuple[str, ...]]  # id and command: jobs of one id have different ones
 Run = tuple[str, int, int]  # id, life, attempt
+Place = tuple[str, ...]  # command and daemons: after a restore two runs may be called the same
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Outcome:
     restarts: int = 0
     later_lives: int = 0  # jobs that took the id of one that had been removed, and succeeded
     crashes: int = 0
+    restores: int = 0  # of the scheduler's state, from an older copy
     states: Counter[str] = field(default_factory=Counter)
 
 
@@ -73,13 +76,14 @@ class Simulation:
         self.store = MemoryStore()
         self.scheduler = SimulatedScheduler(world, self.store, self.settings)
         self.programs: dict[Submission, Program] = {}
-        self.trainings: dict[Run, Training] = {}
+        self.trainings: dict[tuple[Run, Place], Training] = {}
         self.first_step_at: dict[Run, float] = {}
         self.acknowledged: set[Submission] = set()
         self.removed: set[Submission] = set()
         self.undrained: set[str] = set()
         self.num_devices = 0
         self.is_faulty = True
+        self.restores = 0
         self.daemons = self._make_daemons()
         self._plan_clients()
         self._plan_faults()
@@ -110,7 +114,7 @@ class Simulation:
 
     def _training_of(self, message: TellPrepare) -> Training:
         record = message.record
-        key = (record.id, record.life, record.attempt)
+        key = _run_of(record)
         if key not in self.trainings:
             program = self.programs[record.id, record.spec.argv]
             training = Training(self.world, record, program)
@@ -243,6 +247,33 @@ class Simulation:
             self.world.after(min(at, FAULTS_END_S), self._do_harm)
         self.world.after(0.5, self._revive_scheduler)
         self.world.after(FAULTS_END_S, self._make_peace)
+        if rng.random() < 0.3:
+            self.world.after(rng.uniform(5.0, 30.0), self._copy_state)
+
+    def _copy_state(self) -> None:
+        """Keep a copy of the scheduler's state, which takes its place once or twice later on."""
+        kept, known = self.store.copy(), (set(self.acknowledged), set(self.removed))
+        for _ in range(self.world.rng.choice((1, 1, 2))):
+            at = self.world.rng.uniform(2.0, 30.0)
+            self.world.after(at, lambda: self._restore(kept, *known))
+
+    def _restore(
+        self, kept: dict[str, Any], acknowledged: set[Submission], removed: set[Submission]
+    ) -> None:
+        """Jobs since the copy are lost; other ones take the ids of most of them."""
+        self.scheduler.kill()
+        self.world.say("the scheduler's state is that of the copy")
+        self.scheduler.restore(kept)
+        self.restores += 1
+        lost = self.acknowledged - acknowledged
+        self.acknowledged, self.removed = set(acknowledged), set(removed)
+        self.undrained.clear()
+        for job_id, argv in sorted(lost):
+            devices = self.world.rng.choice((1, 2))
+            spec = JobSpec(name=job_id, argv=(*argv, f"restored{self.restores}"), devices=devices)
+            self.programs[job_id, spec.argv] = self._make_program(devices)
+            delay_s = self.world.rng.choice((0.5, 5.0, 20.0))
+            self.world.after(delay_s, lambda s=spec: self._submit(s))  # type: ignore[misc]
 
     def _do_harm(self) -> None:
         rng = self.world.rng
@@ -419,13 +450,14 @@ class Simulation:
         job of its id, and nothing of that one is left.
         """
         for record in self.scheduler.table.jobs.values():
-            runs = {
-                attempt: training for (job, life, attempt), training in self.trainings.items()
-                if (job, life) == (record.id, record.life)
-            }  # fmt: skip
-            if record.last_step > max((training.step for training in runs.values()), default=0):
+            steps = [
+                training.step for training in self.trainings.values()
+                if (training.job_id, training.argv) == (record.id, record.spec.argv)
+            ]  # fmt: skip
+            if record.last_step > max(steps, default=0):
                 raise Violation(f"{record.id} is said to be at step {record.last_step}")
-            codes = runs[record.attempt].codes if record.attempt in runs else {}
+            run = self.trainings.get(_run_of(record))
+            codes = run.codes if run is not None else {}
             has_succeeded = record.state is JobState.SUCCEEDED
             if has_succeeded and [*codes.values()] != [0] * record.spec.devices:
                 raise Violation(f"{record.id} is said to have succeeded, but its ranks: {codes}")
@@ -450,6 +482,11 @@ class Simulation:
             raise Violation(f"the next job did not succeed: {record.state} {record.cause}")
 
 
+def _run_of(record: JobRecord) -> tuple[Run, Place]:
+    places = (*record.spec.argv, *(place.daemon for place in record.assignments))
+    return (record.id, record.life, record.attempt), places
+
+
 def run_seed(seed: int) -> Outcome:
     """Runs one cluster from its first daemon to its rest."""
     outcome = Outcome(seed)
@@ -466,7 +503,7 @@ def run_seed(seed: int) -> Outcome:
     if simulation is not None:
         jobs = simulation.scheduler.table.jobs.values()
         outcome.steps, outcome.jobs = simulation.scheduler.num_steps, len(jobs)
-        outcome.crashes = simulation.scheduler.num_crashes
+        outcome.crashes, outcome.restores = simulation.scheduler.num_crashes, simulation.restores
         outcome.restarts = sum(max(record.attempt - 1, 0) for record in jobs)
         again = [record for record in jobs if record.life and record.state is JobState.SUCCEEDED]
         outcome.later_lives = len(again)

@@ -18,6 +18,7 @@ from oneflow.scheduler.jobs.events import (
     TellPrepare,
     TellWelcome,
 )
+from oneflow.scheduler.jobs.limits import up_to
 from oneflow.scheduler.jobs.messages import AttemptKey, event_of, key_of, prepare_message
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.settings import ACT_BEATS
@@ -75,6 +76,7 @@ class Training:
     def __init__(self, world: World, record: JobRecord, program: Program):
         self.world = world
         self.job_id, self.life, self.attempt = record.id, record.life, record.attempt
+        self.argv = record.spec.argv
         devices = record.spec.devices
         self.devices = devices
         self.program = program
@@ -180,6 +182,9 @@ class Daemon:
         self.line = Line()
         self.trainings = trainings
         self.folders: set[str] = set()  # of jobs; they outlive the process
+        self.mark = pb.JournalMark()
+        self.users: dict[str, tuple[str, ...]] = {}  # of folders: the command of their job
+        self.runs: dict[AttemptKey, Training] = {}
         self.incarnation = 0
         self.is_alive = False
         self.is_frozen = False
@@ -288,6 +293,7 @@ class Daemon:
             running=self.mind.running(),
             draining=self.mind.is_unable,
             kept=sorted(self.folders),
+            mark=self.mark,
         )
 
     def connection_broke(self, connection: Connection) -> None:
@@ -338,7 +344,7 @@ class Daemon:
                 self._prepare(message)
             case Tell(message=told) if self.mind.is_connected:
                 if told.WhichOneof("kind") in ("forget", "retire"):
-                    self.folders.discard(told.forget or told.retire)
+                    self.folders -= set(up_to(told.forget or told.retire, self.folders))
                 else:
                     self.step(told)
 
@@ -396,7 +402,12 @@ class Daemon:
         if self.worker:
             raise Violation(f"{self.name} gathers {key} while it has {self.worker.key}")
         self.folders.add(key.folder)
+        self.mark = self.told[key].mark
         training = self.trainings(self.told[key])
+        if self.users.setdefault(key.folder, training.argv) != training.argv:
+            raise Violation(f"{self.name} gives the folder of another job to {key}")
+        if self.runs.setdefault(key, training) is not training:
+            raise Violation(f"{self.name} has run another {key}")
         step = self.told[key].resume_from.removeprefix("step-")
         self.worker = Worker(key, training, resume_step=int(step) if step else 0)
         if self.world.chance(training.program.prepare_hang):

@@ -4,6 +4,7 @@ and crashes between any two actions.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,12 +23,14 @@ from oneflow.scheduler.jobs.events import (
     SaveClock,
     SaveDrain,
     SaveEpoch,
+    SaveJournal,
     Submitted,
     TellFenced,
     TellPrepare,
     TellWelcome,
     Ticked,
 )
+from oneflow.scheduler.jobs.journal import MAX_STEP, Journal
 from oneflow.scheduler.jobs.records import Assignment, DaemonState, JobRecord, JobState, TokenRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import (
@@ -57,6 +60,8 @@ class MemoryStore:
         self.drained: dict[str, int] = {}
         self.removed: dict[str, int] = {}
         self.is_full = False
+        self.number = 0
+        self.starts: dict[str, int] = {}
 
     def load(self) -> Loaded:
         jobs = tuple(decode_record(body) for body in self.bodies.values())
@@ -77,10 +82,18 @@ class MemoryStore:
                     self.epoch = max(self.epoch, epoch)
                 case SaveClock(wall=wall):
                     self.wall = wall
+                case SaveJournal(number=number, start=start, attempts=attempts):
+                    self.number, self.starts[start] = number, attempts
                 case SaveDrain(daemon=daemon, incarnation=incarnation):
                     self.drained[daemon] = incarnation
                     if not incarnation:
                         del self.drained[daemon]
+
+    def copy(self) -> dict[str, Any]:
+        return copy.deepcopy(vars(self))
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        vars(self).update(copy.deepcopy(kept) | {"is_full": self.is_full})
 
     def record(self, job_id: str) -> JobRecord | None:
         body = self.bodies.get(job_id)
@@ -136,7 +149,12 @@ class SimulatedScheduler:
         self.is_up, self.is_frozen, self.fine_since = True, False, self.world.now
         loaded = self.store.load()
         removed, drained = loaded.removed, loaded.drained
-        self.table = Table(loaded.jobs, loaded.epoch, self.settings, removed, drained, loaded.wall)
+        number, name = self.store.number, f"start {self.life}"
+        next_number = number + 1 + self.world.rng.randrange(MAX_STEP)
+        journal = Journal("journal", number, dict(self.store.starts), name, next_number)
+        self.table = Table(
+            loaded.jobs, loaded.epoch, self.settings, removed, drained, loaded.wall, journal
+        )
         self.history = History(epoch=loaded.epoch)
         self.connections: dict[str, Connection] = {}
         self.newcomers: dict[tuple[str, int], Connection] = {}
@@ -155,6 +173,14 @@ class SimulatedScheduler:
         self.life += 1
         for connection in [*self.connections.values(), *self.newcomers.values()]:
             connection.break_off()
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Let what is durable be that of an earlier moment again. Only while it is down."""
+        self.store.restore(kept)
+        self.last_epoch_told = self.store.epoch
+        records = (decode_record(body) for body in self.store.bodies.values())
+        self.finals = {record.id: record.state for record in records if record.state.is_final}
+        self.restarted.clear()
 
     def freeze(self, duration_s: float) -> None:
         if self.is_up and not self.is_frozen:
@@ -259,7 +285,7 @@ class SimulatedScheduler:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Save() | Remove() | SaveEpoch() | SaveClock() | SaveDrain():
+            case Save() | Remove() | SaveEpoch() | SaveClock() | SaveDrain() | SaveJournal():
                 self._write(action)
             case Rejected():
                 pass

@@ -58,6 +58,7 @@ class Rig:
             options.get("removed", ()),
             options.get("drained", ()),
             options.get("wall", 0.0),
+            options.get("journal"),
         )
         self.history = History()
         self.now = options.get("now", 1000.0)

@@ -13,7 +13,14 @@ import pytest
 
 from oneflow.core.errors import ConfigError, OneFlowError, StoreError
 from oneflow.scheduler.jobs import store as store_module
-from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveDrain, SaveEpoch
+from oneflow.scheduler.jobs.events import (
+    CurvePoint,
+    Remove,
+    Save,
+    SaveDrain,
+    SaveEpoch,
+    SaveJournal,
+)
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.store import SqliteStore, decode_record, encode_record
 from oneflow.scheduler.jobs.tokens import create
@@ -90,6 +97,27 @@ def test_a_life_that_changed_comes_back(store: SqliteStore) -> None:
     assert [job.life for job in reopened(store).load().jobs] == [2]
     store.add_points("j1", curve([1]), life=2)
     assert len(store.points("j1")) == 1
+
+
+def test_a_journal_knows_the_attempts_of_each_start(store: SqliteStore) -> None:
+    first = store.load().journal
+    store.write([first.begin(), first.begin()])
+    store = reopened(store)
+    second = store.load().journal
+    assert (second.id, second.starts, second.number) == (first.id, {first.start: 2}, 0)
+    assert second.start != first.start and second.next_number > 0
+    store.write([SaveJournal(second.next_number, "lost", 3)])
+    third = reopened(store).load().journal
+    assert third.starts == {first.start: 2, "lost": 3}
+    assert third.next_number > third.number == second.next_number
+
+
+def test_two_journals_are_told_apart(tmp_path: Path) -> None:
+    with (
+        closing(SqliteStore(tmp_path / "a.db")) as one,
+        closing(SqliteStore(tmp_path / "b.db")) as b,
+    ):
+        assert one.load().journal.id != b.load().journal.id
 
 
 def test_drains_survive_until_they_are_undone(store: SqliteStore) -> None:

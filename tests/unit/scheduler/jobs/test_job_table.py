@@ -35,7 +35,7 @@ def test_job_goes_from_submit_to_success() -> None:
     rig = Rig()
     record = rig.submit(devices=2)
     assert (record.state, record.attempt) == (JobState.STARTING, 1)
-    assert rig.kinds() == [*["Save"] * 2, *["TellPrepare"] * 2]  # durable first
+    assert rig.kinds() == ["Save", "SaveJournal", "Save", *["TellPrepare"] * 2]  # durable first
     rig.prepare()
     assert rig.kinds() == ["Save", "start", "start"]
     assert rig.saved["j1"].state is JobState.RUNNING

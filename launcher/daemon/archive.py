@@ -12,9 +12,10 @@ import hashlib
 import os
 import posixpath
 import shutil
+import stat
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
@@ -44,11 +45,22 @@ class ArchiveError(OneFlowError, ValueError):
     exit_code = 64
 
 
-def pack(folder: Path, target: Path, hidden: bool = True) -> str:
+def measure(folder: Path, hidden: bool = True, left_out: Collection[Path] = ()) -> tuple[int, int]:
+    """Return the number of files that `pack` would send, and their bytes."""
+    sizes = [
+        found.st_size
+        for path in _walk(folder.resolve(), "", _ignore_rules(folder, hidden), left_out)
+        if stat.S_ISREG((found := path.lstat()).st_mode)
+    ]
+    return len(sizes), sum(sizes)
+
+
+def pack(folder: Path, target: Path, hidden: bool = True, left_out: Collection[Path] = ()) -> str:
     """Writes `folder` to the file `target`, without version control, caches, virtual
     environments and what its .onefignore names; its digest.
 
     hidden: whether what begins with a dot is sent, too; what .onefignore takes back (`!.name`) is.
+    left_out: folders, links in them followed, that are not sent either.
 
     The same files give the same digest: times, owners and the order of the folder do not count.
     Raises ArchiveError if it is too large, or holds a link that leads out of it or a device.
@@ -59,7 +71,7 @@ def pack(folder: Path, target: Path, hidden: bool = True) -> str:
     try:
         with open(partial, "wb") as raw:
             with _compressor(raw) as out, tarfile.open(fileobj=out, mode="w|") as tar:
-                _add_all(tar, folder.resolve(), hidden)
+                _add_all(tar, folder.resolve(), hidden, left_out)
             raw.flush()
             os.fsync(raw.fileno())
         digest = digest_of(partial)
@@ -111,9 +123,9 @@ def _compressor(raw: IO[bytes]) -> Any:
     return zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False)
 
 
-def _add_all(tar: tarfile.TarFile, folder: Path, hidden: bool) -> None:
+def _add_all(tar: tarfile.TarFile, folder: Path, hidden: bool, left_out: Collection[Path]) -> None:
     total = count = 0
-    for path in _walk(folder, "", _ignore_rules(folder, hidden)):
+    for path in _walk(folder, "", _ignore_rules(folder, hidden), left_out):
         info = tar.gettarinfo(path, arcname=str(path.relative_to(folder)))
         if info is not None and info.islnk():  # another name of a file: sent as a file, as any
             info.type, info.linkname, info.size = tarfile.REGTYPE, "", path.stat().st_size
@@ -159,7 +171,9 @@ def _ignore_rules(folder: Path, hidden: bool) -> Callable[[str], bool]:
         raise ArchiveError(f"{folder / IGNORE_FILE}: {error}") from None
 
 
-def _walk(folder: Path, below: str, is_left_out: Callable[[str], bool]) -> Iterator[Path]:
+def _walk(
+    folder: Path, below: str, is_left_out: Callable[[str], bool], left_out: Collection[Path]
+) -> Iterator[Path]:
     """below: the path of `folder` in the working directory, with a / at its end."""
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
         is_folder = entry.is_dir(follow_symlinks=False)
@@ -168,9 +182,11 @@ def _walk(folder: Path, below: str, is_left_out: Callable[[str], bool]) -> Itera
             continue
         if is_folder and os.path.isfile(os.path.join(entry.path, VIRTUAL)):
             continue
+        if is_folder and Path(entry.path) in left_out:
+            continue
         yield Path(entry.path)
         if is_folder:
-            yield from _walk(Path(entry.path), path, is_left_out)
+            yield from _walk(Path(entry.path), path, is_left_out, left_out)
 
 
 def _check_link(path: Path, folder: Path) -> None:

@@ -185,7 +185,8 @@ class Host:
         if rank is not None and rank.is_script:  # which tells of its progress in no other way
             for number in told:
                 if number.name == "steps" and number.value > 0:
-                    METRICS.progressed(key.job_id, int(number.value), key.rank)
+                    step = pb.Progress(id=key.wire, step=int(number.value))
+                    self.post(Progressed(key, step))
 
     def _perform(self, action: Action) -> None:
         match action:

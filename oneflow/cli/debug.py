@@ -34,6 +34,7 @@ def debug() -> None:
 def stack(job: Job, ranks: tuple[int, ...], how: str) -> None:
     """The stacks of all threads of a job's ranks, now, and which actor waits for what.
 
+    Threads in the program's own code come first, and where they are stands above all.
     Each rank writes them to its standard error, where they stay. Ten seconds for each node; who
     does not answer is named. The exit code is 0 if any rank answered.
     """
@@ -47,12 +48,13 @@ def stack(job: Job, ranks: tuple[int, ...], how: str) -> None:
 
 
 def _show_stacks(pieces: list[RankDebug]) -> None:
+    from oneflow.cli.stacks import ordered
     from oneflow.launcher.logs import escape
 
     for piece in pieces:
         if piece.text:
             click.echo(f"==== rank {piece.rank} on {piece.host} ({piece.phase}) ====")
-            click.echo("\n".join(escape(line) for line in piece.text.splitlines()))
+            click.echo("\n".join(escape(line) for line in ordered(piece.text).splitlines()))
         if piece.error:
             say(f"rank {piece.rank} on {piece.host}: {piece.error}")
 

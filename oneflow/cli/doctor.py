@@ -9,6 +9,7 @@ from importlib import metadata
 
 from oneflow import __version__
 from oneflow.core.config import Config
+from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 from oneflow.core.variables import unread
 
 DEPENDENCIES = ("numpy", "numba", "grpcio", "protobuf", "ml_dtypes", "safetensors")
@@ -23,8 +24,24 @@ def doctor() -> list[str]:
     installed = [name for name in CUPY if _version(name) != MISSING]
     lines += [f"{name} {_version(name)}" for name in (*DEPENDENCIES, *(installed or CUPY[:1]))]
     lines.append(f"host {socket.gethostname()} ({platform.platform()})")
-    lines.append(f"rank {config.rank} of {config.world_size}, scheduler at {config.master_address}")
+    lines.append(_job(config))
     return lines + _devices() + [f"environment: {clause}" for clause in unread(os.environ)]
+
+
+def _job(config: Config) -> str:
+    """The job whose variables this process has; else the cluster that its jobs would go to."""
+    if config.master_port:
+        where = f"{config.rank} of {config.world_size}, which meet at {config.master_address}"
+        return f"job: rank {where}"
+    from oneflow.cluster.finding import find_address
+    from oneflow.cluster.settings import load_settings
+
+    try:
+        return f"cluster: scheduler at {find_address(load_settings())}"
+    except ClusterUnreachableError:
+        return "cluster: none runs on this machine, and none is configured"
+    except OneFlowError as error:
+        return f"cluster: {error}"
 
 
 def _version(name: str) -> str:

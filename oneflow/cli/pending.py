@@ -4,6 +4,7 @@ change.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -15,6 +16,7 @@ from oneflow.scheduler.jobs.records import JobRecord, JobState
 AFTER_S = 5.0  # most waits are shorter, and nobody wants to read of them
 LOOK_S = 5.0  # between looks at a job that is pending
 IDLE_LOOK_S = 30.0  # and at one that runs: it may be restarted
+_NUMBER = re.compile(r"\d+")
 WAITING = (JobState.QUEUED, JobState.RESTARTING, JobState.RUNNING, JobState.CANCELLING)
 
 
@@ -46,8 +48,9 @@ class WhyPending:
         if record.state in WAITING and record.pending:
             line = f"job={record.id} state={record.state} {record.pending}"
         with self._lock:
-            if line != self._line:
-                self._line, self._since = line, time.monotonic()
+            if _shape(line) != _shape(self._line):
+                self._since = time.monotonic()
+            self._line = line
             self._look_at = time.monotonic() + (LOOK_S if line else IDLE_LOOK_S)
 
     def tell(self, record: JobRecord) -> None:
@@ -74,11 +77,16 @@ class WhyPending:
     def _what_is_due(self, after_s: float) -> str:
         """Return the line that is to be said now; "": none."""
         line, is_early = self._line, time.monotonic() < self._since + after_s
-        return "" if is_early or line in self._said else line
+        return "" if is_early or _shape(line) in self._said else line
 
     def _say_what_is_due(self, after_s: float) -> None:
         with self._lock:
             if not (line := self._what_is_due(after_s)):
                 return
-            self._said.add(line)
+            self._said.add(_shape(line))
         say(line)
+
+
+def _shape(line: str) -> str:
+    """The line without its numbers, which may change each second while daemons join."""
+    return _NUMBER.sub("0", line)

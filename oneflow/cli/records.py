@@ -56,7 +56,7 @@ def _row(record: JobRecord, is_wide: bool) -> list[Any]:
         show_duration(now - record.submitted_at),
         ran,
         record.exit_code if record.state.is_final else "",
-        _why(record)[:MAX_CAUSE_CHARS],
+        _cut(_why(record)),
     ]
     if is_wide:
         nodes = sorted({a.node for a in record.assignments})
@@ -79,6 +79,14 @@ def _why(record: JobRecord) -> str:
     if record.reason == "NONE":
         return record.warning
     return f"{record.reason}: {record.cause}" if record.cause else record.reason
+
+
+def _cut(text: str) -> str:
+    """Cut a text to the length of a column, after a whole word."""
+    if len(text) <= MAX_CAUSE_CHARS:
+        return text
+    whole = text[: MAX_CAUSE_CHARS - 1].rpartition(" ")[0] or text[: MAX_CAUSE_CHARS - 2]
+    return whole.rstrip(" ,;:") + " …"
 
 
 def job_details(record: JobRecord, is_wide: bool = False) -> str:

@@ -12,6 +12,7 @@ from oneflow.cli.output import say, show_json
 from oneflow.cli.progress import shown_values
 from oneflow.cluster.job import Job, MetricPoint
 from oneflow.launcher.logs import escape
+from oneflow.scheduler.jobs.records import JobKind
 from oneflow.services.quantities import show_time
 
 
@@ -24,11 +25,20 @@ def show_metrics(job: Job, follow: bool, how: str) -> None:
         following, attempt, has_any = point.index + 1, point.attempt, True
         click.echo(json.dumps(asdict(point)) if how == "json" else _line(point, how == "wide"))
     if not has_any:
-        say(f"job {job.id} has reported no points; scripts report none")
+        say(f"job {job.id} has reported no points{_why_none(job)}")
     if left_out:
         say(
             f"points of this curve are left out: {left_out}; the output metrics.jsonl has all of it"
         )
+
+
+def _why_none(job: Job) -> str:
+    if job.status().spec.kind is not JobKind.SCRIPT:
+        return " yet"
+    return (
+        f": it is a script, and only graph jobs report any; `oneflow job logs {job.id}` shows what "
+        "it prints, `oneflow job list` its step"
+    )
 
 
 def _line(point: MetricPoint, is_wide: bool) -> str:

@@ -141,7 +141,9 @@ def run_daemon(device: str, file: Path | None, **flags: object) -> None:
     raise SystemExit(main(_daemon_settings(device, found)))
 
 
-HEALTH = click.option("--address", metavar="ADDRESS", required=True, help="Of the service.")
+HEALTH = click.option(
+    "--address", metavar="ADDRESS", help="Of the service; else of what runs on this machine."
+)
 HEALTH_S = click.option("--timeout", type=float, default=5.0, show_default=True, help="Seconds.")
 
 
@@ -149,17 +151,31 @@ HEALTH_S = click.option("--timeout", type=float, default=5.0, show_default=True,
 @HEALTH
 @HEALTH_S
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, client.crt and client.key.")
-def scheduler_health(address: str, timeout: float, tls_dir: Path | None) -> None:
-    """Asks its gRPC health service; exit code 0 if it serves, else 69. For probes."""
-    _probe(address, "oneflow.Scheduler", timeout, tls_dir)
+def scheduler_health(address: str | None, timeout: float, tls_dir: Path | None) -> None:
+    """Asks its gRPC health service; exit code 0 if it serves, else 69. For probes.
+
+    Without --address the scheduler that clients would ask.
+    """
+    from oneflow.cluster.finding import find_address, find_tls
+    from oneflow.cluster.settings import load_settings
+
+    found = load_settings({"client.address": address})
+    tls_dir = tls_dir or (None if address else find_tls(found))
+    _probe(address or find_address(found), "oneflow.Scheduler", timeout, tls_dir)
 
 
 @daemon.command("health")
 @HEALTH
 @HEALTH_S
-def daemon_health(address: str, timeout: float) -> None:
-    """Asks its gRPC health service (--health-addr); exit code 0 if it serves, else 69."""
-    _probe(address, "oneflow.Daemon", timeout, None)
+def daemon_health(address: str | None, timeout: float) -> None:
+    """Asks its gRPC health service (--health-addr); exit code 0 if it serves, else 69.
+
+    Without --address: all daemons of the cluster that `oneflow cluster up` started here.
+    """
+    if address:
+        _probe(address, "oneflow.Daemon", timeout, None)
+    else:
+        _probe_local()
 
 
 def _probe(address: str, service: str, timeout_s: float, tls: Path | None) -> None:
@@ -169,6 +185,27 @@ def _probe(address: str, service: str, timeout_s: float, tls: Path | None) -> No
         click.echo(f"oneflow: {service} at {address} does not serve", err=True)
         raise SystemExit(69)
     click.echo("serving")
+
+
+def _probe_local() -> None:
+    """Ask the local cluster about its daemons. Ends with 69 if one of them takes no work."""
+    from oneflow.cluster.client import connect
+    from oneflow.cluster.local_record import read_record
+    from oneflow.cluster.settings import state_dir
+    from oneflow.core.errors import ClusterUnreachableError
+
+    record = read_record(state_dir())
+    if record is None:
+        raise ClusterUnreachableError(
+            "no cluster runs on this machine: name a daemon's --health-addr by --address"
+        )
+    with connect(record.address) as cluster:
+        found = {daemon.device: str(daemon.state) for daemon in cluster.status().daemons}
+    found = {p.name: "gone" for p in record.daemons} | found
+    for device, state in sorted(found.items()):
+        click.echo(f"{device}: {'serving' if state == 'up' else state}")
+    if set(found.values()) != {"up"}:
+        raise SystemExit(69)
 
 
 def _daemon_settings(device: str, found: Settings) -> DaemonSettings:

@@ -14,11 +14,12 @@ from oneflow.cli.output import say
 from oneflow.cluster.client import Cluster, connect
 from oneflow.cluster.connection import StoreTroubleError
 from oneflow.cluster.job import Job
-from oneflow.cluster.submitting import OPTIONS, new_job_id, read_job_file
+from oneflow.cluster.submitting import OPTIONS, new_job_id, own_folders, read_job_file
 from oneflow.core.errors import ConfigError, JobSpecError
 
 AGAIN_S = 5.0
 AGAIN_FOR_S = 600.0
+LARGE_NBYTES = 16 << 20  # of a folder: what is sent of it is said
 """Time between tries of a submission for which the scheduler has no room."""
 
 
@@ -35,10 +36,12 @@ def run_submit(
             f"{what[0][:200]!r} stands before --: submit takes a job file or a program, not both"
         )
     asked = merged(what, is_program, flags)
+    check_program(asked.get("argv", []))
     with connect(flags["address"]) as cluster:
         job = _submitted(cluster, asked) if waits else _submit(cluster, asked)
         click.echo(job.id)
         if not waits:
+            _warn_of_too_few(cluster, job)
             return 0
         return _wait(job)
 
@@ -61,6 +64,21 @@ def _submitted(cluster: Cluster, asked: dict[str, Any]) -> Job:
                 say(f"{error}; tried again every {AGAIN_S:g} s for {AGAIN_FOR_S / 60:g} minutes")
                 said = str(error)
             time.sleep(AGAIN_S)
+
+
+def _warn_of_too_few(cluster: Cluster, job: Job) -> None:
+    """Say so if a job needs more devices or nodes than there are: it may wait for ever."""
+    spec = job.status().spec
+    kind = spec.device_type
+    found = [d for d in cluster.status().daemons if d.device.partition(":")[0] == kind]
+    nodes = len({daemon.node for daemon in found})
+    if spec.devices > len(found):
+        said = f"{spec.devices} {kind} devices, and the cluster has {len(found) or 'none'}"
+    elif spec.nodes > nodes:
+        said = f"{spec.nodes} nodes, and the cluster has {kind} devices on {nodes}"
+    else:
+        return
+    say(f"job {job.id} needs {said}: it waits until more join; `oneflow job cancel {job.id}`")
 
 
 def _wait(job: Job) -> int:
@@ -119,12 +137,49 @@ def _folder_of(argv: list[str]) -> Path | None:
         if path.is_absolute() or ".." in path.parts:
             continue
         if os.path.isfile(word):  # False for what can be no name: an inline program, say
+            size = _size(*folder_size(here, hidden=False))
             say(
-                f"sends the folder {here} along, without dot files, for {word}; --working-dir "
-                "names another, or ''"
+                f"sends the folder {here} along ({size}), without dot files, for {word}; "
+                "--working-dir names another, or ''"
             )
             return here
     return None
+
+
+def _say_if_large(folder: Path) -> None:
+    num_files, nbytes = folder_size(folder) if folder.is_dir() else (0, 0)
+    if nbytes >= LARGE_NBYTES:
+        say(f"sends the folder {folder} along: {_size(num_files, nbytes)}")
+
+
+def folder_size(folder: Path, hidden: bool = True) -> tuple[int, int]:
+    """Return the number of files of a working directory that are sent, and their bytes."""
+    from oneflow.launcher.daemon.archive import measure
+
+    return measure(folder, hidden, own_folders())
+
+
+def _size(num_files: int, nbytes: int) -> str:
+    shown = f"{nbytes / 1e6:.1f} MB" if nbytes >= 100_000 else f"{nbytes / 1e3:.1f} kB"
+    return f"{num_files} file{'' if num_files == 1 else 's'}, {shown}"
+
+
+def check_program(argv: list[str]) -> None:
+    """Refuse what no host can run, and say what was probably meant. Raises JobSpecError."""
+    program = argv[0] if argv else ""
+    if os.path.isfile(program) and "/" in program and os.access(program, os.X_OK):
+        return
+    shown = program[:200]
+    if len(argv) == 1 and len(program.split()) > 1:
+        raise JobSpecError(
+            f"{shown!r} is one word, and no program has that name: leave out the quotes, as in "
+            f"`oneflow job submit -- {shown}`; a shell runs it after `-- sh -c`"
+        )
+    if program.endswith(".py"):
+        words = " ".join(argv)[:200]
+        raise JobSpecError(
+            f"{shown!r} is a file of Python, not a program: `oneflow job submit -- python {words}`"
+        )
 
 
 def _warn_of_missing(argv: list[str]) -> None:
@@ -143,6 +198,8 @@ def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
             raise ConfigError("--working-dir: a graph job has no code, so it needs no folder")
         return cluster.submit(asked["graph"], job_id=job_id, **options)
     argv = asked["argv"]
+    if asked.get("working_dir"):
+        _say_if_large(Path(asked["working_dir"]))
     if asked.get("working_dir") is None:
         asked["working_dir"] = _folder_of(argv) or ""  # said once, however often it is tried
         asked["hidden_files"] = False  # nobody has named this folder, nor what is hidden in it

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection
+from oneflow.cluster.settings import config_dir, state_dir
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ConfigError, JobSpecError
@@ -166,8 +167,13 @@ def upload_folder(connection: Connection, folder: Path, hidden: bool = True) -> 
 
     with tempfile.TemporaryDirectory(prefix="oneflow-submit-") as temporary:
         target = Path(temporary) / "archive"
-        pack(folder, target, hidden)
+        pack(folder, target, hidden, own_folders())
         return upload(connection, target)
+
+
+def own_folders() -> frozenset[Path]:
+    """Folders in which clusters and clients of this user keep what they must: no job needs them."""
+    return frozenset((state_dir().resolve(), config_dir().resolve()))
 
 
 def send_job_file(connection: Connection, path: Path) -> tuple[str, JobKind, str]:

@@ -12,6 +12,7 @@ from oneflow.core.reasons import one_line as one_line
 from oneflow.scheduler.jobs.limits import folder_name
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobState
 
+_OF_NO_PROCESS = ("NODE_LOST",)  # told by nobody who knows its process, which has left a log
 STOPPED_CODES = frozenset({137, 143})  # of KILL and TERM, with which ranks are stopped
 
 
@@ -58,9 +59,11 @@ def logs_folder(record: JobRecord, place: Assignment) -> str:
 
 
 def log_path(record: JobRecord) -> str:
-    """Return the path of the log of the rank that failed first, on its host; "" if it is
-    not known.
+    """Return the path of the log of the rank that failed first, on its host; "" if it is not
+    known, or the rank never began.
     """
+    if not record.pid and record.reason not in _OF_NO_PROCESS:
+        return ""
     for place in record.assignments:
         if place.rank == record.first_failed_rank and place.folder:
             return f"{logs_folder(record, place)}/stderr"

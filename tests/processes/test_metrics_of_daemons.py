@@ -285,6 +285,8 @@ def test_ranks_of_a_script_tell_their_daemons(run: Run) -> None:
         assert last == [7]
         assert page.value("oneflow_train_samples_total", job=job) == 7 * 2 * 16
         assert len(page.samples) < 1500
+    record = json.loads(run.local.run("job", "get", job, "-o", "json").stdout)
+    assert record["last_step"] == 7
     moved = [page.total("oneflow_collective_bytes_total") for page in pages()]
     assert sum(moved) > sum(before)
     refused = [malformed(page) for page in pages()]

@@ -194,6 +194,12 @@ class Plans:
         passed_s = time.monotonic() - found.started
         return f"compiling for {found.devices} devices: {found.where}, {passed_s:.1f} s"
 
+    def plan_of(self, record: JobRecord) -> str:
+        """Return the digest of the plan that a job's ranks run; "" if there is none here."""
+        if not self._is_ours(record) or not record.assignments:
+            return ""
+        return self._plan_of(_key(record, record.assignments))
+
     def waiting(self) -> set[str]:
         """Ids of jobs that wait for the compiler with devices in hand."""
         compiles = self._under_way.values()

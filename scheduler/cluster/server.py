@@ -16,8 +16,10 @@ from oneflow.core.control_channel import channel_options
 from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.log import get_logger
 from oneflow.core.rpc import Server
+from oneflow.scheduler.cluster.auth import Guard
 from oneflow.scheduler.cluster.driver import tick
 from oneflow.scheduler.cluster.metrics import make_registry
+from oneflow.scheduler.cluster.page import Page
 from oneflow.scheduler.cluster.places import bind, publish, unpublish
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import SchedulerSettings
@@ -177,8 +179,6 @@ class Scheduler:
         """Return the routes of the web page, if it is asked for, by parameter of MetricsPage."""
         if not self.settings.ui:
             return {}
-        from oneflow.scheduler.cluster.page import Page
-
         page = Page(asyncio.get_running_loop(), self._serving.guard, self.state)
         return {"more": page.route, "post": page.change}
 
@@ -249,8 +249,6 @@ class Serving:
 
     def __init__(self, state: State, shut_down: Callable[[float], None]) -> None:
         from grpc_health.v1 import health
-
-        from oneflow.scheduler.cluster.auth import Guard
 
         settings = state.settings
         self._state, self._shut_down = state, shut_down

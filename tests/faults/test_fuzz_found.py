@@ -330,7 +330,7 @@ def test_an_address_that_is_none_is_answered() -> None:
 
     nobody: Any = None
     folders = SimpleNamespace(state_dir=Path())
-    names = ("driver", "points", "paces", "lines", "audit")
+    names = ("driver", "points", "paces", "lines", "audit", "plans", "blobs")
     nothing: Any = SimpleNamespace(settings=folders, **dict.fromkeys(names))
     answer = Page(nobody, nobody, nothing).route("http://[/", {}, "127.0.0.1:1")
     assert answer is not None and answer.status == 400

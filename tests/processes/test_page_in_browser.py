@@ -14,8 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from oneflow.core.graph_text import parse_graph
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.scheduler.cluster.page.plan import picture
+from oneflow.scheduler.compiler.pipeline import compile_graph
 from tests.support.cluster import PATIENT, SchedulerProcess, table
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
+from tests.unit.actors.programs import two_layers
 
 from .browser import Browser
 from .test_scheduler_page import tokens, train
@@ -235,6 +240,31 @@ def violations(browser: Browser, axe: str) -> list[str]:
             "v => v.id + ': ' + v.nodes[0].html.slice(0, 200) + ' ' + v.nodes[0].failureSummary))"
         )
     )
+
+
+def test_a_plan_is_drawn(scheduler: SchedulerProcess, browser: Browser, axe: str) -> None:
+    text = two_layers("cpu[0, 1]", "cpu[0, 1]", width=16)
+    found = picture(compile_graph(parse_graph(text), JobConfig("job"), Cluster(2)))
+    browser.screen(1280, 900, "dark")
+    log_in(browser, scheduler)
+    drawn = f"""(async () => {{
+        Object.defineProperty(document, 'hidden', {{value: true}});  // nothing is refreshed
+        window.fetch = async () => Response.json({json.dumps(found)});
+        document.getElementById('detail').hidden = false;
+        document.getElementById('title').textContent = 'j1';
+        document.getElementById('plan').open = document.getElementById('plan-edges').open = true;
+        const job = {{kind: 'graph', id: 'j1', submitted_at: 1, attempt: 1}};
+        await (await import('/ui/plan.js')).showPlan(job);
+        return document.querySelectorAll('#drawing rect').length;
+    }})()"""
+    assert browser.run(drawn) == len(found["boxes"])
+    rows = "[...document.querySelectorAll('#edges tr')].map(row => row.cells[2].textContent)"
+    assert browser.run(rows) == [edge["sbp"] for edge in found["edges"]]
+    corners = """[...document.querySelectorAll('#drawing rect')].map(
+        box => box.getAttribute('x') + ',' + box.getAttribute('y'))"""
+    assert len(set(browser.run(corners))) == len(found["boxes"])  # none lies on another
+    assert violations(browser, axe) == []
+    assert browser.problems() == []
 
 
 # ---- one job -------------------------------------------------------------------------------------

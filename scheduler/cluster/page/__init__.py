@@ -23,6 +23,7 @@ from oneflow.scheduler.cluster.outputs import Outputs
 from oneflow.scheduler.cluster.page.facts import Facts
 from oneflow.scheduler.cluster.page.files import files
 from oneflow.scheduler.cluster.page.logs import LogTails
+from oneflow.scheduler.cluster.page.plan import Pictures
 from oneflow.scheduler.cluster.refusals import DeniedError, NotFoundError, status_of
 from oneflow.scheduler.cluster.state import State
 from oneflow.scheduler.jobs.records import TokenRecord
@@ -60,6 +61,7 @@ class Page:
         self._loop, self._guard, self._driver = loop, guard, state.driver
         self._facts, self._tails = Facts(state), LogTails(state)
         self._outputs, self._changes = Outputs(state), Changes(state)
+        self._pictures = Pictures(state)
 
     def route(self, path: str, headers: Mapping[str, str], peer: str) -> Answer | None:
         """Answer a GET. Called in a thread of the HTTP server."""
@@ -114,6 +116,8 @@ class Page:
                 return await self._tails.read(job_id, asked.query)
             case ["jobs", job_id, "failure"]:
                 return await self._tails.failure(job_id)
+            case ["jobs", job_id, "plan"]:
+                return await self._pictures.of(self._driver.job(job_id))
             case ["jobs", job_id, "outputs"]:
                 return {"names": await self._names(job_id)}
         raise NotFoundError("there is no such page")

@@ -116,10 +116,10 @@ function fillRow(row, job, now) {
   setAttribute(row, "aria-selected", job.id === chosen);
   const [name, id, cause] = row.cells[0].children;
   setText(name, label(job));
-  setText(id, (job.name ? job.id + ", " : "") + job.kind);
+  setText(id, [job.name && job.id, job.kind, job.attempt > 1 && "attempt " + job.attempt].filter(Boolean).join(", "));
   setText(cause, why(job));
   cause.title = why(job);
-  setText(row.cells[1], job.state + (job.attempt > 1 ? ", attempt " + job.attempt : ""));
+  setText(row.cells[1], job.state);
   row.cells[1].className = job.state;
   const [told, bar] = row.cells[2].children;
   setText(told, steps(job));

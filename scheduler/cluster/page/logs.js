@@ -111,7 +111,7 @@ function toEnd() {
 function showNote(job, found) {
   const errors = [...new Set(found.streams.map(part => part.error).filter(Boolean))];
   if (!job.attempt) errors.push("It has not started yet.");
-  else if (!$("log").childElementCount && !errors.length) errors.push("Nothing has been written yet.");
+  else if (!$("log").childElementCount && !errors.length) errors.push(isEnded(job) ? "Nothing was written." : "Nothing has been written yet.");
   if (found.ranks_left_out) errors.push(found.ranks_left_out + " ranks are not shown: choose one.");
   setText($("log-note"), errors.join(" "));
 }

@@ -8,6 +8,7 @@ import {showFailure, showFiles, showJob} from "./job.js";
 import {filter, reveal, setTitle, setUpJobs, showJobs} from "./jobs.js";
 import {followLogs, setUpLogs} from "./logs.js";
 import {showNodes} from "./nodes.js";
+import {showPlan} from "./plan.js";
 import {setText} from "./rows.js";
 
 const POLL_MS = 2000;
@@ -49,7 +50,7 @@ async function show(jobs, cluster, own) {
   if (!job) return;
   showJob(job, jobs.now);
   showActions(job);
-  await Promise.all([showFailure, followLogs, followCurve, showFiles].map(part => part(job, jobs.jobs)));
+  await Promise.all([showFailure, followLogs, followCurve, showFiles, showPlan].map(part => part(job, jobs.jobs)));
 }
 
 function fail(error) {
@@ -75,7 +76,7 @@ setUpJobs(choose, () => {
 setUpLogs(refresh);
 setUpCurves();
 setUpActions(refresh);
-$("files").addEventListener("toggle", refresh);
+for (const id of ["files", "plan"]) $(id).addEventListener("toggle", refresh);
 $("login").addEventListener("submit", event => {
   event.preventDefault();
   setToken($("token").value.trim());

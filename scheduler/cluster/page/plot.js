@@ -88,7 +88,7 @@ export class Plot {
     for (const x of ticks(...this.x, Math.max(2, this.width / 110))) {
       const at = this.atX(x);
       group.append(svg("line", {x1: at, x2: at, y1: TOP, y2: bottom}),
-        svg("text", {x: at, y: this.height - 7, "text-anchor": "middle"}, wordX(x)));
+        svg("text", {x: at, y: this.height - 7, "text-anchor": at > right - 20 ? "end" : "middle"}, wordX(x)));
     }
     return group;
   }

@@ -191,7 +191,7 @@ def test_without_a_traceback_the_last_lines_are_told() -> None:
 
 def test_the_rank_that_failed_first_says_why() -> None:
     data = {(0, "stderr"): b"rank 0 follows\n", (1, "stderr"): CHAINED.encode()}
-    rig = Rig(data, ranks=2, first_failed_rank=1)
+    rig = Rig(data, ranks=2, first_failed_rank=1, pid=4711)
     found = rig.failure()
     assert (found["rank"], found["lines"][-1]) == (1, "ValueError: no column x")
     assert found["log"] == "/jobs/j1/1/rank1/stderr"

@@ -7,10 +7,13 @@
         b = x @ w                     # at the same time, by `two`
     print((a + b).numpy())            # waits for both
 
-Values are those that the same program has without workers. A mistake in the types of a call is
-raised by the call; the error of a kernel is raised where its result is used, or else by the next
-operation that waits for all workers, which every operation in place does, and names the line of the
-call that failed. oneflow/tensor/overlapping.py says what is queued and what runs at once.
+Values are those that the same program has without workers. Calls on global tensors are queued with
+their exchanges between ranks, over a channel of the worker's own; the ranks of a job make their
+Threads in one order, so that those of one number belong together. A mistake in the types of a call
+is raised by the call; the error of a kernel is raised where its result is used, or else by the next
+operation that waits for all workers, which every operation in place does, and names the worker and
+the line of the call that failed. oneflow/tensor/overlapping.py says what is queued and what runs at
+once.
 """
 
 from __future__ import annotations

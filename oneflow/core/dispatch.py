@@ -152,6 +152,10 @@ class Mode:
         still read it."""
         return x._array
 
+    relay: Callable[[Any, Placement, NdSbp], Any] | None = None
+    """`relay(x, placement, nd_sbp)`: a global tensor in another layout, in memory of its own and
+    without history; None if it is to be moved at once. In a mode that runs calls later."""
+
     check_backward: Callable[[], None] | None = None
     """Called before a backward pass adds to `.grad`, in a mode that may refuse that."""
 

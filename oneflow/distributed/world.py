@@ -30,6 +30,21 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 
+class _Own(threading.local):
+    """The channel of the collectives that this thread calls without naming one."""
+
+    channel = ""
+
+
+_own = _Own()
+
+
+def use_channel(channel: str) -> None:
+    """Let the collectives of this thread go over a channel of their own: those of several threads
+    come in another order on each rank."""
+    _own.channel = channel
+
+
 class World:
     """The knowledge of this process about the others. rank, world_size, local_rank: as launched."""
 
@@ -113,10 +128,13 @@ class World:
             self._network = ONE_HOST if self.world_size == 1 else network_of(self.places)
         return self._network
 
-    def collectives(self, ranks: tuple[int, ...], channel: str = "") -> Collectives:
+    def collectives(self, ranks: tuple[int, ...], channel: str | None = None) -> Collectives:
         """This rank's end of a set of ranks (ascending), opened at the first call, which all of
-        them must make. channel: calls of one channel need no order among those of another.
+        them must make. channel: calls of one channel need no order among those of another; None:
+        that of this thread.
         """
+        if channel is None:
+            channel = _own.channel
         key = ranks, channel
         found = self._collectives.get(key)
         if found is None:

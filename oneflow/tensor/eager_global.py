@@ -87,7 +87,7 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     parts: list[Any] = [op, id(placement)]
     for x in inputs:
         if x._placement is not placement or x.value is not None:
-            return run_global(op, _brought_together(op, inputs), attrs)
+            return run_global(op, brought_together(op, inputs), attrs)
         if x._extra is not None and x._extra.view is not None:
             x._extra.view.refresh(x)
         parts.append(id(x.meta))
@@ -100,7 +100,7 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     except TypeError:  # an attr that cannot be hashed
         call = None
     if call is None:
-        call = _find_call(op, inputs, attrs)
+        call = find_call(op, inputs, attrs)
     device = call.plain_device
     if device is None:
         return _run_any(op, call, inputs, attrs)
@@ -167,7 +167,7 @@ def _compute(
         array = call.bound.view(*shards, **call.bound.attrs)
         if array is not None:
             return [array], True
-    return _run_kernel(call.bound, shards, attrs, placement), False
+    return run_kernel(call.bound, shards, attrs, placement), False
 
 
 class Move:
@@ -207,7 +207,7 @@ def create_global(op: type[Op], attrs: Attrs, placement: Placement, nd_sbp: NdSb
         return wrap_global(shard, type_, placement, nd_sbp)
     made_box = shard_box(type_.shape, made, placement, rank)
     bound = bind(op, (), (type_,), attrs, placement.type, Shards(placement, rank, (), (made,)))
-    (shard,) = _run_kernel(bound, [], attrs, placement)
+    (shard,) = run_kernel(bound, [], attrs, placement)
     if made_box.shape != box.shape:
         shard = array_module(placement.type).ascontiguousarray(shard[box.slices])
     return wrap_global(shard, type_, placement, nd_sbp)
@@ -350,7 +350,7 @@ def _as_cpu(placement: Placement) -> Placement:
     return placement if placement.type == "cpu" else Placement("cpu", placement.ranks)
 
 
-def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The inputs on the placement with the highest rank (the last of several), or of what the op
     overwrites, if the user wants that; else raises PlacementError. Local numbers without dims are
     made global.
@@ -427,7 +427,7 @@ def _brought_to(x: Tensor, placement: Placement) -> Tensor:
 # ---- signatures ----------------------------------------------------------------------------------
 
 
-def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> GlobalCall:
+def find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> GlobalCall:
     """Looks by value; then the inputs hold the known objects, and are found quickly."""
     if len(_calls) >= MAX_CACHED_CALLS or len(_known) >= MAX_CACHED_CALLS:
         _calls.clear()
@@ -523,7 +523,7 @@ def _may_be_cut(op: type[Op], attrs: Attrs, nd_sbp: NdSbp) -> bool:
 # ---- the shard -----------------------------------------------------------------------------------
 
 
-def _run_kernel(bound: BoundOp, shards: list[Any], attrs: Attrs, placement: Placement) -> list[Any]:
+def run_kernel(bound: BoundOp, shards: list[Any], attrs: Attrs, placement: Placement) -> list[Any]:
     """Runs the kernel on this rank's shards; returns its part of the outputs."""
     xp = array_module(placement.type)
     seed = int(attrs["seed"]) if bound.op.is_random else 0

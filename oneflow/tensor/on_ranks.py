@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from oneflow.tensor.eager_global import relayout as relayout
     from oneflow.tensor.eager_global import run_global as run_global
     from oneflow.tensor.global_writing import write_slice as write_slice
+    from oneflow.tensor.overlapping_global import queue_global as queue_global
+    from oneflow.tensor.overlapping_global import queue_relay as queue_relay
     from oneflow.tensor.to_global import check_meta_consistency as check_meta_consistency
     from oneflow.tensor.to_global import global_to_global as global_to_global
     from oneflow.tensor.to_global import local_to_global as local_to_global
@@ -32,6 +34,7 @@ _HOMES = {
         *("gather", "relayout", "run_global"),
     ),
     "oneflow.tensor.global_writing": ("write_slice",),
+    "oneflow.tensor.overlapping_global": ("queue_global", "queue_relay"),
     "oneflow.tensor.to_global": (
         *("check_meta_consistency", "global_to_global", "local_to_global", "to_local"),
     ),

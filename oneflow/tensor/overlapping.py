@@ -9,14 +9,14 @@ must, without knowing of workers, and tensors that no worker has to do with cost
 Memory may also be reached through another tensor over it. Views share the calls to wait for with
 their base. An op that overwrites waits for all calls of all workers; whoever gets the memory as an
 array (`numpy()`) for those that use it; `item`, `tolist` and their kin, which only copy, for the
-call that makes it. Random and creating ops, backward passes, global tensors and other devices run
-in the caller's thread as they always do.
+call that makes it. Random and creating ops, backward passes and other devices run in the caller's
+thread as they always do. Calls on global tensors are in overlapping_global.py.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -27,7 +27,10 @@ from oneflow.boxing.bound_op import BoundOp
 from oneflow.core.location import user_location
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
 from oneflow.kernels.array import Array
+from oneflow.tensor import on_ranks
 from oneflow.tensor.eager import EAGER, Eager, bound_call, record_view
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.tape import record
@@ -92,7 +95,14 @@ class Overlapping(Eager):
             _stop_overlapping()
         elif _may_be_queued(op, inputs):
             return _queue(_current.worker, op, inputs, attrs)
+        elif _may_be_queued_globally(op, inputs):
+            return on_ranks.queue_global(_current.worker, op, inputs, op.defaults | attrs)
         return Eager.run(self, op, inputs, attrs)
+
+    def relay(self, x: Tensor, placement: Placement, nd_sbp: NdSbp) -> Tensor | None:
+        if _current.worker is None or {x.placement.type, placement.type} != {"cpu"}:
+            return None
+        return on_ranks.queue_relay(_current.worker, x, placement, nd_sbp)
 
     def write(self, x: Tensor, new: Tensor) -> None:
         settle()
@@ -157,6 +167,15 @@ def _may_be_queued(op: type[Op], inputs: tuple[Tensor, ...]) -> bool:
     )
 
 
+def _may_be_queued_globally(op: type[Op], inputs: tuple[Tensor, ...]) -> bool:
+    """The same for tensors of which some are global, with parts on CPUs."""
+    if op.is_random or state.saved_hooks:
+        return False
+    places = [x._placement for x in inputs if x._placement is not None]
+    is_traced = any([x.value is not None for x in inputs])
+    return bool(places) and not is_traced and all([p.type == "cpu" for p in places])
+
+
 def _queue(worker: Worker, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     device = inputs[0]._device
     call = bound_call(op, inputs, attrs, device, ["", op, *[id(x.meta) for x in inputs]])
@@ -168,22 +187,34 @@ def _queue(worker: Worker, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attr
     outs = [raw(t, a, device) for t, a in zip(call.out_types, arrays, strict=True)]
     if state.enabled:
         record(op, inputs, outs, call.attrs, call)
+    queue_call(worker, partial(kernel_of, call, arrays), inputs, outs, arrays)
+    return outs[0] if op.num_outputs == 1 else tuple(outs)
+
+
+def queue_call(
+    worker: Worker,
+    bind: Callable[[list[Array]], Callable[[], object]],
+    inputs: Sequence[Tensor],
+    outs: Sequence[Tensor],
+    arrays: Sequence[Array],
+) -> None:
+    """Queue the call that computes `outs`, whose memory is `arrays`. bind: returns its function,
+    given the memory of the inputs."""
     where = user_location()
     worker.make_room()
     with queueing:
         given = [_later(x) for x in inputs]
         after = [x.made for x in given if x.made is not None]
         read = [x.array for x in given]
-        queued = Call(worker, _kernel(call, arrays, read), after, where, (*read, *arrays))
+        queued = Call(worker, bind(read), after, where, (*read, *arrays))
         worker.queue(queued)
         for x in inputs:
             _mark(x, queued)
         for out, array in zip(outs, arrays, strict=True):
             _hide(out, Later(array, queued, {worker: queued}))
-    return outs[0] if op.num_outputs == 1 else tuple(outs)
 
 
-def _kernel(call: BoundOp, outs: list[Array], arrays: list[Array]) -> Callable[[], object]:
+def kernel_of(call: BoundOp, outs: list[Array], arrays: list[Array]) -> Callable[[], object]:
     """The computation of `outs`, which are there, of `arrays`."""
     if call.is_plain:
         return partial(call.function, np, *outs, *arrays, **call.keywords)
@@ -206,9 +237,20 @@ def _viewed(op: type[Op], call: BoundOp, inputs: tuple[Tensor, ...]) -> Tensor |
     if shared is None:
         return None
     out = record_view(op, inputs, shared, call, inputs[0]._device)
+    wait_as(out, base, shared)
+    return out
+
+
+def later_of(x: Tensor) -> Later:
+    """The memory of a tensor that has some."""
+    with queueing:
+        return _later(x)
+
+
+def wait_as(out: Tensor, base: Later, shared: Array) -> None:
+    """Let readers of `out`, a view of the memory of `base`, wait for its calls."""
     with queueing:
         _hide(out, Later(shared, base.made, base.used))
-    return out
 
 
 def _later(x: Tensor) -> Later:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.core.dispatch import current_mode
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, without_sums
 from oneflow.tensor import on_ranks
@@ -29,12 +30,10 @@ def relaid(
         check_layout(x.meta, grad_sbp, "to_global(grad_sbp=)")
     if (placement, nd_sbp) == (source, own) and not copy and grad_sbp is None:
         return x
-    shard = on_ranks.relayout(x._array, x.meta, own, source, nd_sbp, placement)
-    if shard is x._array and copy:
-        shard = shard.copy()
-    out = wrap_global(shard, x.meta, placement, nd_sbp)
-    if shard is x._array:
-        out._version = x._version
+    relay = current_mode().relay
+    out = None if relay is None else relay(x, placement, nd_sbp)
+    if out is None:
+        out = _relaid_at_once(x, placement, nd_sbp, copy)
 
     def backward(grads: list[Any]) -> list[Any]:
         grad = grads[0]
@@ -44,6 +43,16 @@ def relaid(
         return [relaid(grad, source, kept if grad_sbp is None else grad_sbp)]
 
     record_call("global_to_global", (x,), (out,), backward, on_release=nothing_saved)
+    return out
+
+
+def _relaid_at_once(x: Tensor, placement: Placement, nd_sbp: NdSbp, copy: bool) -> Tensor:
+    shard = on_ranks.relayout(x._array, x.meta, x.sbp, x.placement, nd_sbp, placement)
+    if shard is x._array and copy:
+        shard = shard.copy()
+    out = wrap_global(shard, x.meta, placement, nd_sbp)
+    if shard is x._array:
+        out._version = x._version
     return out
 
 

@@ -94,14 +94,15 @@ class Call:
                 return
         if function is None:
             return
-        if _is_closing:
+        if _is_closing and not _others_wait:
             self.failure = Failure(OneFlowError("the process ended before this was computed"))
             return
         try:
             run_quietly(function)
         except BaseException as error:
             if isinstance(error, Exception):
-                locate(error, where=self._where)
+                where = f"{self._where}, " if self._where else ""
+                locate(error, where=f"{where}computed by {self.worker.name}")
             self.failure = Failure(error)
             self.worker.failures.append(self.failure)
 
@@ -201,6 +202,20 @@ _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 queueing = threading.RLock()
 """Held while a call is queued, so that all see one order of calls."""
 _is_closing = False
+_others_wait = False
+"""Whether calls that have not begun when the process ends are needed by other processes."""
+_is_needed: Callable[[], bool] | None = None
+
+
+def finish_at_exit(is_needed: Callable[[], bool]) -> None:
+    """Let calls that have not begun when the process ends run if `is_needed()`: other processes
+    wait in them. Comes before all that was registered with atexit so far.
+    """
+    global _is_needed
+    if _is_needed is None:
+        _is_needed = is_needed
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)
 
 
 def _all_workers() -> list[Worker]:
@@ -249,7 +264,8 @@ def _in_child() -> None:
 
 def _at_exit() -> None:
     """Nobody will see what is queued yet: only the calls that have begun are waited for."""
-    global _is_closing
+    global _is_closing, _others_wait
+    _others_wait = _is_needed is not None and _is_needed()
     _is_closing = True
     finish()
     for worker in _all_workers():

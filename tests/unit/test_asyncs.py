@@ -227,7 +227,7 @@ def test_the_error_of_a_kernel_is_raised_where_the_result_is_used() -> None:
         good = x * 2.0
     assert good.tolist() == [2.0, 2.0, 2.0]
     for used in (after, bad, after):
-        with pytest.raises(PositionError, match=f"test_asyncs.py:{line}"):
+        with pytest.raises(PositionError, match=f"test_asyncs.py:{line}, computed by oneflow"):
             used.numpy()
     x += 1.0  # the error was met: it is not raised again
     assert x.tolist() == [2.0, 2.0, 2.0]
@@ -350,3 +350,13 @@ with flow.asyncs.thread(worker):
         x = x @ x
 """
     assert _run(script) == "[3.0, 3.0] 0\n"
+
+
+def test_calls_on_global_tensors_are_queued() -> None:
+    worker = flow.asyncs.Thread()
+    place = flow.placement.all("cpu")
+    x = flow.tensor([[1.0, -2.0], [3.0, 4.0]], placement=place, sbp=flow.sbp.split(0))
+    with held(worker), flow.asyncs.thread(worker):
+        y = flow.relu(x @ x).T.to_global(sbp=flow.sbp.broadcast) + 1.0
+        assert is_pending(y) and y.shape == (2, 2) and y.sbp == (flow.sbp.broadcast,)
+    assert y.tolist() == [[1.0, 16.0], [1.0, 11.0]] and not is_pending(y)

@@ -99,9 +99,10 @@ def test_focus_selection_and_scroll_survive(
             getSelection().selectAllChildren(row.querySelector('small'));
             window.held = row;
             window.at = [scrollY, document.getElementById('list').scrollTop];
-            return row.dataset.job;
+            return getSelection().toString().trim();
         }})()"""
         held = browser.run(hold)
+        assert held.startswith("job")
         refresh_twice(browser)
         assert browser.run("document.activeElement === window.held && window.held.isConnected")
         assert browser.run("getSelection().toString().trim()") == held

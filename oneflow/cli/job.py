@@ -61,6 +61,7 @@ class _Submit(click.Command):
 @click.option("--checkpoint-keep", type=int, help="So many of the newest.")
 @click.option("--checkpoint-dir", help="On the daemons' hosts.")
 @click.option("--resume-from", help="A checkpoint to begin with.")
+@click.option("--after", metavar="ID", help="Once that job has succeeded; else it is cancelled.")
 @click.option(
     "--auto-parallel",
     is_flag=True,
@@ -239,6 +240,9 @@ def wait(found: Job, timeout: float | None, how: str) -> None:
 def cancel(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
     """Ends jobs, in whatever state they are; again changes nothing."""
     _each(cluster, how, job_ids, "cancel")
+
+
+job.add_command(cancel, "stop")
 
 
 @job.command("restart")

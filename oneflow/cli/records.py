@@ -95,6 +95,7 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     pairs |= {"state": record.state, "reason": record.reason, "cause": record.cause}
     pairs |= {"pending": record.pending, "owner": record.owner}
     pairs |= {"devices": f"{spec.devices} {spec.device_type}", "attempt": record.attempt}
+    pairs |= {"after": spec.after}
     pairs |= {"restarts": _restarts(record)}
     pairs |= {"time limit": show_duration(spec.time_limit_s) if spec.time_limit_s else ""}
     pairs |= {"step": _progress(record), "checkpoint": _checkpoint(record)}

@@ -50,6 +50,7 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "auto_parallel": bool,
     "zero": int,
     "amp": str,
+    "after": str,
 }
 """Wishes of a job besides what it runs; keys of job.toml and arguments of `submit` alike."""
 

@@ -55,6 +55,7 @@ class Desk:
     def forget(self, job_id: str, why: str = "") -> None:
         """A job that ended is no more. why: nobody asked for it, but this."""
         life = self.jobs.pop(job_id).life
+        self.is_queue_stale = True  # jobs may wait for this one
         self.changed.add(job_id)
         self.removed.pop(job_id, None)
         self.removed[job_id] = life

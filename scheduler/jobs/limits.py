@@ -104,6 +104,8 @@ def check_spec(spec: JobSpec) -> None:
     for name, (low, high) in RANGES.items():
         _check_range(name, getattr(spec, name), low, high)
     _check_devices(spec)
+    if spec.after:
+        check_job_id(spec.after)
     limit = spec.time_limit_s
     if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:
         raise JobSpecError(

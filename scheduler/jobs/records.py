@@ -76,6 +76,7 @@ class JobSpec:
     auto_parallel: bool = False
     zero: int = 0
     amp: str = ""
+    after: str = ""
 
     @property
     def overrides(self) -> Overrides:
@@ -138,6 +139,7 @@ class JobRecord:
     warning: str = ""  # it goes on all the same: why it has no newer checkpoint
     life: int = 0
     journal: int = 0
+    is_due: bool = False  # the job that it comes after has succeeded, whatever becomes of that one
 
     def is_same_as(self, other: JobRecord) -> bool:
         """Whether both are of one submission, whose life may have grown since."""

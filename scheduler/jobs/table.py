@@ -201,6 +201,9 @@ class Table:
             if (known.spec, known.owner) != (event.spec, event.owner):
                 self._refuse(event, _taken(known, event))
             return
+        if event.spec.after and event.spec.after not in self._desk.jobs:
+            self._refuse(event, f"after: there is no job {event.spec.after}", "unknown")
+            return
         limit = self.settings.max_queued_per_owner
         queued = [j for j in self._desk.jobs.values() if j.state is JobState.QUEUED]
         if sum(job.owner == event.owner for job in queued) >= limit:
@@ -414,7 +417,7 @@ class Table:
         if not self._desk.is_queue_stale:
             return
         self._desk.is_queue_stale = False
-        waiting = queue_order(j for j in self._desk.jobs.values() if j.state in _WAITING)
+        waiting = queue_order(self._due())
         if not waiting:
             return
         choice = choose(waiting, self._fleet.daemons.values(), frozenset(self._fleet.away))
@@ -424,6 +427,30 @@ class Table:
             if self._desk.jobs[job_id].pending != why:
                 self._desk.note(job_id, pending=why)
         self._desk.is_queue_stale = False
+
+    def _due(self) -> list[JobRecord]:
+        """Jobs that may run as soon as there are devices. Those that come after another job are
+        ended if that one did not succeed. A job is submitted after the one that it names, so that
+        a chain of them ends in one go.
+        """
+        waiting = [job.id for job in self._desk.jobs.values() if job.state in _WAITING]
+        return [self._desk.jobs[job_id] for job_id in waiting if self._is_due(job_id)]
+
+    def _is_due(self, job_id: str) -> bool:
+        job = self._desk.jobs[job_id]
+        if job.is_due or not job.spec.after:
+            return True
+        before = self._desk.jobs.get(job.spec.after)
+        if before is not None and before.state is JobState.SUCCEEDED:
+            self._desk.save(job_id, is_due=True, pending="")
+            return True
+        if before is None or before.state.is_final:
+            became = "was removed" if before is None else f"ended {before.state}"
+            self._desk.note(job_id, cause=f"job {job.spec.after}, which it comes after, {became}")
+            end_cancelled(self._desk, job_id)
+            return False
+        self._desk.note(job_id, pending=f"waits for job {before.id} to succeed")
+        return False
 
 
 def _removal(folder: str, is_retired: bool) -> pb.SchedulerMessage:

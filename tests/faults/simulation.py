@@ -181,6 +181,7 @@ class Simulation:
                 max_restarts=rng.choice((0, 1, 4)),
                 restart_on=rng.choice(((), (), ("NODE_LOST", "3"), ("OOM_HOST",))),
                 time_limit_s=rng.choice((0.0, 0.0, 0.0, 15.0)),
+                after=f"j{rng.randrange(number)}" if number and rng.random() < 0.2 else "",
             )
             self.programs[job_id, spec.argv] = self._make_program(devices)
             at = rng.uniform(0, FAULTS_END_S * 0.8)

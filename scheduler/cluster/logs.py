@@ -19,6 +19,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
+from oneflow.scheduler.jobs.limits import MAX_DEVICES
 from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
 
@@ -28,7 +29,6 @@ ANSWER_S = 15.0  # and has so long beyond that to answer
 PAUSE_S = 0.25
 GONE_S = 15.0  # a node that is away, or says nothing, for so long after the end is not waited for
 MAX_AHEAD = 8  # pieces that wait for a slow client
-MAX_RANKS = 4096
 MAX_SINCE = 1e12
 STREAMS = ("stdout", "stderr")
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -55,7 +55,7 @@ class Wanted:
         """Raises ProtocolError."""
         if request.stream not in ("", *STREAMS):
             raise ProtocolError(f"stream {request.stream[:40]!r}: must be stdout or stderr")
-        if len(request.ranks) > MAX_RANKS or len(request.offsets) > 4 * MAX_RANKS:
+        if len(request.ranks) > MAX_DEVICES or len(request.offsets) > 4 * MAX_DEVICES:
             raise ProtocolError("too many ranks or offsets")
         offsets = {_key(name): offset for name, offset in request.offsets.items()}
         streams = (request.stream,) if request.stream else STREAMS

@@ -13,6 +13,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
+from oneflow.scheduler.jobs.limits import MAX_DEVICES
 from oneflow.scheduler.jobs.messages import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobState
 
@@ -20,7 +21,6 @@ DEBUGS = ("stack", "dump")
 TRACES = ("start", "stop", "look")
 NODE_S = 10.0  # a daemon has so long to answer
 MAX_AT_ONCE = 64
-MAX_RANKS = 4096
 MAX_TRACE_STEPS = 1 << 40
 MAX_TRACE_S = 24 * 3600.0
 MAX_NAME_CHARS = 64
@@ -146,10 +146,11 @@ def _check_trace(record: JobRecord, order: pb.TraceOrder) -> None:
 
 def _chosen(record: JobRecord, ranks: Sequence[int]) -> list[Assignment]:
     """The places of these ranks; of all, if none is named."""
-    if len(ranks) > MAX_RANKS:
+    if len(ranks) > MAX_DEVICES:
         raise ProtocolError("too many ranks")
     unknown = [rank for rank in ranks if rank >= len(record.assignments)]
     if unknown:
         last = len(record.assignments) - 1
         raise RefusedError(f"job {record.id} has no rank {unknown[0]}: its last one is {last}")
-    return [a for a in record.assignments if not ranks or a.rank in set(ranks)]
+    wanted = set(ranks)
+    return [a for a in record.assignments if not wanted or a.rank in wanted]

@@ -24,7 +24,7 @@ class Limits:
     requests_per_s: float = 20.0
     burst: int = 60
     streams: int = 64
-    daemon_factor: int = 100
+    daemon_factor: int = 1024
     blob_nbytes: int = 4 << 30
     blobs_nbytes: int = 64 << 30  # of all together
     upload_idle_s: float = 60.0  # an upload that says nothing for so long is given up

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 
 from oneflow.core.blame import Blame
 from oneflow.protos import cluster_pb2 as pb
@@ -54,6 +55,7 @@ class Rank:
 
     assignment: Assignment
     local_rank: int
+    local_world_size: int
     phase: RankPhase
     told_at: float
     is_confirmed: bool = False  # the daemon said that it runs
@@ -106,6 +108,13 @@ class Attempt:
     saved_at: float = 0.0  # when its progress was last made durable
     left_early: Rank | None = None  # the first that exited 0 before any was told to stop
     left_at: float = 0.0  # when this was heard
+    _num_over: int = 0  # ranks from the first on that are known to be over, which is for good
+    _waits_for: int = 0  # a rank that was not prepared when it was last looked at
+    _on: dict[str, Rank] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Each of thousands of ranks asks for its peers: none of the answers may look at all."""
+        self._on = {rank.daemon: rank for rank in self.ranks}
 
     @property
     def is_started(self) -> bool:
@@ -113,7 +122,18 @@ class Attempt:
 
     @property
     def is_over(self) -> bool:
-        return all(rank.is_over for rank in self.ranks)
+        while self._num_over < len(self.ranks) and self.ranks[self._num_over].is_over:
+            self._num_over += 1
+        return self._num_over == len(self.ranks)
+
+    def is_prepared(self) -> bool:
+        """Whether all ranks are ready to start."""
+        first, count = self._waits_for, len(self.ranks)
+        for number in chain(range(first, count), range(first)):
+            if self.ranks[number].phase is not RankPhase.PREPARED:
+                self._waits_for = number
+                return False
+        return True
 
     def ran_until(self, at: float) -> float:
         """Seconds that count for the job's time limit."""
@@ -128,7 +148,7 @@ class Attempt:
         return (rank for rank in self.ranks if not rank.is_over)
 
     def rank_on(self, daemon: str) -> Rank | None:
-        return next((rank for rank in self.ranks if rank.daemon == daemon), None)
+        return self._on.get(daemon)
 
     def id_of(self, rank: Rank) -> pb.AttemptId:
         return pb.AttemptId(

@@ -12,6 +12,7 @@ Rules that the code cannot show:
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Attempt, Intent, Rank, RankPhase, early_exit, name_ranks
@@ -105,21 +106,19 @@ class Attempts:
             self.stop(attempt, Intent.CANCEL, "the job is cancelled")
 
     def _ranks(self, record: JobRecord, phase: RankPhase) -> list[Rank]:
-        numbers = local_ranks(record.assignments)
+        sizes = Counter(assignment.node for assignment in record.assignments)
+        numbers, now = local_ranks(record.assignments), self.desk.now
         pairs = zip(record.assignments, numbers, strict=True)
-        return [Rank(assignment, local, phase, self.desk.now) for assignment, local in pairs]
+        return [Rank(place, local, sizes[place.node], phase, now) for place, local in pairs]
 
     def tell_prepare(self, attempt: Attempt, rank: Rank) -> None:
         rank.told_at = self.desk.now
         record = self.desk.jobs[attempt.job_id]
         if self.fleet.is_reachable(rank.daemon):
             resume_from = record.last_checkpoint or record.spec.resume_from
-            mark = self.desk.journal.mark()
-            self.desk.tell(
-                TellPrepare(
-                    rank.daemon, record, rank.number, rank.local_rank, resume_from, mark=mark
-                )
-            )
+            local, mark = (rank.local_rank, rank.local_world_size), self.desk.journal.mark()
+            told = TellPrepare(rank.daemon, record, rank.number, *local, resume_from, mark=mark)
+            self.desk.tell(told)
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -135,7 +134,7 @@ class Attempts:
         if attempt.is_stopping:
             return
         if not attempt.is_started:
-            if not all(rank.phase is RankPhase.PREPARED for rank in attempt.ranks):
+            if not attempt.is_prepared():
                 return
             self._note_start(attempt)
         if not attempt.master_port:

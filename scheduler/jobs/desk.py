@@ -45,11 +45,11 @@ class Desk:
     def note(self, job_id: str, **changes: Any) -> JobRecord:
         """The same for what need not survive."""
         before = self.jobs[job_id]
-        record = replace(before, **changes)
-        if record != before:
-            self.is_queue_stale |= record.state is not before.state
-            self.jobs[job_id] = record
-            self.changed.add(job_id)
+        if all(getattr(before, name) == value for name, value in changes.items()):
+            return before
+        record = self.jobs[job_id] = replace(before, **changes)
+        self.is_queue_stale |= record.state is not before.state
+        self.changed.add(job_id)
         return record
 
     def forget(self, job_id: str, why: str = "") -> None:

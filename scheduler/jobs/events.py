@@ -225,6 +225,7 @@ class TellPrepare:
     record: JobRecord
     rank: int
     local_rank: int
+    local_world_size: int
     resume_from: str
     epoch: int = 0
     mark: pb.JournalMark = field(default_factory=pb.JournalMark)

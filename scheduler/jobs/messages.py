@@ -246,7 +246,6 @@ def told_by(wire: pb.WorkerCounts) -> list[Told]:
 def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
     """plan: digest of the compiled plan, or ""."""
     record = action.record
-    nodes = [assignment.node for assignment in record.assignments]
     return pb.SchedulerMessage(
         prepare=pb.Prepare(
             id=attempt_id(record, action.rank),
@@ -257,7 +256,7 @@ def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
             plan=plan,
             total_steps=record.total_steps,
             local_rank=action.local_rank,
-            local_world_size=nodes.count(nodes[action.rank]),
+            local_world_size=action.local_world_size,
             mark=action.mark,
         )
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import ProtocolError
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.cluster.logs import MAX_RANKS, LogRelay, Wanted
+from oneflow.scheduler.cluster.logs import LogRelay, Wanted
 from oneflow.scheduler.cluster.refusals import DeadlineError, UnavailableError
 from oneflow.scheduler.jobs.causes import log_path
 from oneflow.scheduler.jobs.records import Assignment, JobRecord
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_NBYTES = 256 << 10  # of one answer, all streams together
 MAX_STREAMS = 64  # of one answer
+MAX_RANKS = 4096  # that one request names
 ASK_S = 5.0  # a daemon has so long to answer
 END = 1 << 62  # beyond every stream
 WORDS_NBYTES = 32 << 10  # in which the traceback of a failure is looked for

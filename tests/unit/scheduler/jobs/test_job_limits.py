@@ -50,7 +50,7 @@ def test_good_specs_pass(spec: JobSpec) -> None:
         ({"argv": ("x", "a\0b")}, r"argv\[1\] 'a\\x00b': must be text without NUL"),
         ({"argv": ("x", "\ud800")}, "must be text"),
         ({"argv": ("x" * 60000,) * 10}, "at most 524288 allowed"),
-        ({"devices": 0}, "devices=0: must be 1 to 4096"),
+        ({"devices": 0}, "devices=0: must be 1 to 65536"),
         ({"devices": 10**6}, "devices=1000000"),
         ({"device_type": "tpu"}, "device_type 'tpu': must be cpu or cuda"),
         ({"devices": 4, "nodes": 3}, "cannot be shared out evenly"),

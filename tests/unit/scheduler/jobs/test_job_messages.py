@@ -13,7 +13,9 @@ from oneflow.scheduler.cluster.driver import _compacted
 from oneflow.scheduler.cluster.logs import Wanted
 from oneflow.scheduler.jobs.events import DaemonGone, Heard, Remove, Save, SaveEpoch, TellPrepare
 from oneflow.scheduler.jobs.messages import event_of, joined, prepare_message
-from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec
+
+from .table_rig import Rig
 
 KEY = pb.AttemptId(job_id="j1", attempt=1, rank=0)
 
@@ -37,13 +39,12 @@ def test_a_hello_becomes_a_joining() -> None:
 
 
 def test_each_rank_is_told_how_many_share_its_node() -> None:
-    nodes = ("n0", "n0", "n0", "n1", "n2", "n2")
-    places = tuple(Assignment(r, f"{n}/cpu:{r}", n, f"cpu:{r}") for r, n in enumerate(nodes))
-    record = JobRecord("j1", JobSpec(), assignments=places)
-    told = [
-        prepare_message(TellPrepare(place.daemon, record, place.rank, 0, ""), "").prepare
-        for place in places
-    ]
+    rig = Rig(0)
+    for name in ("n0/cpu:0", "n0/cpu:1", "n0/cpu:2", "n1/cpu:0", "n2/cpu:0", "n2/cpu:1"):
+        rig.join(name)
+    rig.submit(devices=6)
+    told = [prepare_message(action, "").prepare for action in rig.told(TellPrepare)]
+    told.sort(key=lambda prepare: rig.job().assignments[prepare.id.rank].node)
     assert [prepare.local_world_size for prepare in told] == [3, 3, 3, 1, 2, 2]
     assert {prepare.world_size for prepare in told} == {6}
 

@@ -1,0 +1,91 @@
+"""Jobs of thousands of ranks: no report of one rank makes the table look at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs import queue
+from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
+from oneflow.scheduler.jobs.events import Ticked
+from oneflow.scheduler.jobs.records import Assignment
+
+from .table_rig import WALL, Rig
+
+MANY = 1000
+
+
+class Counted(list[Rank]):
+    """A list that counts how many of its items are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[Rank]:
+        for rank in super().__iter__():
+            self.looks += 1
+            yield rank
+
+
+def make_attempt() -> tuple[Attempt, Counted]:
+    places = [Assignment(r, f"n{r}/cpu:0", f"n{r}", "cpu:0") for r in range(MANY)]
+    ranks = Counted(Rank(place, 0, 1, RankPhase.PREPARING, 0.0) for place in places)
+    attempt = Attempt("j1", 1, ranks, 0.0)
+    ranks.looks = 0
+    return attempt, ranks
+
+
+@pytest.mark.parametrize(
+    ("phase", "ask"),
+    [
+        (RankPhase.PREPARED, lambda attempt: attempt.is_prepared()),
+        (RankPhase.ENDED, lambda attempt: attempt.is_over),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_ranks_are_counted_once_in_all(
+    phase: RankPhase, ask: Callable[[Attempt], bool], order: int
+) -> None:
+    attempt, ranks = make_attempt()
+    answers = []
+    for rank in list.__getitem__(ranks, slice(None, None, order)):
+        rank.phase = phase
+        answers.append(ask(attempt))
+    assert answers == [False] * (MANY - 1) + [True]
+    assert ranks.looks <= 5 * MANY
+
+
+def test_a_rank_that_must_prepare_again_is_waited_for() -> None:
+    attempt, ranks = make_attempt()
+    for rank in ranks:
+        rank.phase = RankPhase.PREPARED
+        attempt.is_prepared()
+        ranks[0].phase = RankPhase.PREPARING
+    assert not attempt.is_prepared()
+    ranks[0].phase = RankPhase.PREPARED
+    assert attempt.is_prepared()
+
+
+def test_the_rank_of_a_daemon_is_found_without_a_search() -> None:
+    attempt, ranks = make_attempt()
+    found = [attempt.rank_on(f"n{number}/cpu:0") for number in range(MANY)]
+    assert ranks.looks == 0
+    assert found == list(ranks)
+    assert attempt.rank_on("n1/cpu:1") is None
+
+
+def test_the_devices_are_only_sorted_for_a_job_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("oneflow.scheduler.jobs.table.choose", lambda *given: calls.append(given))
+    rig = Rig(4)
+    rig.hear("n0/cpu:0", beat=pb.DaemonBeat())
+    rig.do(Ticked(WALL), 1.0)
+    assert not calls
+    monkeypatch.setattr("oneflow.scheduler.jobs.table.choose", queue.choose)
+    assert rig.submit(devices=2).assignments

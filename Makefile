@@ -1,13 +1,19 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check format types test slow gpu gpu-emulated clients bench protos stubs layout ci simulate faults fuzz
+.PHONY: check smoke format types test slow gpu gpu-emulated clients bench protos stubs ci simulate faults fuzz
 
 check: ## style, types, fast tests
 	ruff format --check .
 	ruff check .
 	$(MAKE) types
 	$(PYTHON) -m pytest tests/unit tests/golden -W error
+
+SMOKE := tests/unit/tensor/test_tensor.py tests/unit/ops/test_declarations.py \
+	tests/unit/graph/test_graph_training.py tests/unit/boxing/test_route.py \
+	tests/unit/scheduler/jobs/test_job_table.py
+smoke: ## does it work at all? A file of each storey, in about 20 seconds
+	$(PYTHON) -m pytest -q $(SMOKE)
 
 format: ## put every file into the house style
 	ruff format .
@@ -74,9 +80,6 @@ protos: ## regenerate protos/*_pb2* (needs grpcio-tools)
 stubs: ## rewrite the type stubs and the reference page from the public table
 	$(PYTHON) docs/stubs.py
 	$(PYTHON) docs/reference.py
-
-layout: ## rewrite LAYOUT.md from the first line of each file
-	$(PYTHON) docs/layout.py
 
 ci: ## what CI runs, in a new virtual environment
 	.ci/run

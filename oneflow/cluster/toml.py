@@ -10,6 +10,11 @@ from typing import Any
 
 from oneflow.core.errors import ConfigError
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
 MAX_FILE_NBYTES = 1 << 20
 
 
@@ -23,24 +28,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     if len(data) > MAX_FILE_NBYTES:
         raise ConfigError(f"{path} is larger than {MAX_FILE_NBYTES >> 20} MiB")
     try:
-        return _loads(data.decode())
+        return tomllib.loads(data.decode())
     except ValueError as error:  # of TOML and of UTF-8 alike
         raise ConfigError(f"{path}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: lists or tables are nested too deep") from None
-
-
-def _loads(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-
-        return tomllib.loads(text)
-    try:
-        import tomli  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        raise ConfigError("files in TOML need Python 3.11, or the package tomli") from None
-    found: dict[str, Any] = tomli.loads(text)
-    return found
 
 
 def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:

@@ -81,7 +81,6 @@ HEAVY_LIBRARIES = (  # 20 ms or more to import, most of which a run never needs;
         "psutil",
         "pynvml",
         "ray",
-        "tomli",
         "zstandard",
     ),  # optional
 )

@@ -117,7 +117,9 @@ def test_mistakes_are_explained(num_ranks: int, options: tuple[str, ...], messag
 
 
 def test_readme_runs_as_it_stands(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    pages = ROOT / "README.md", ROOT / "docs" / "QUANTIZATION.md"
+    text = "".join(page.read_text() for page in pages)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(blocks) == 4
     for num_ranks, block in zip((2, 1, 1, 1), blocks, strict=True):
         script = tmp_path / "readme.py"

@@ -41,6 +41,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
               help="Bytes of a request; else 8 MiB, for graphs 64 MiB.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600.0,
               show_default=True, help="Seconds of an answer.")  # fmt: skip
+@click.option("--first-token", type=click.FloatRange(0, min_open=True), default=60.0,
+              show_default=True,
+              help="Seconds that a request may wait for its first token; else 429.")  # fmt: skip
 @click.option("--drain", type=click.FloatRange(0), default=30.0, show_default=True,
               help="Seconds that answers have to end after SIGTERM.")  # fmt: skip
 @click.option("--api-key-file", type=FILE, envvar="ONEFLOW_SERVE_API_KEY_FILE",
@@ -71,6 +74,7 @@ def _limits(flags: dict[str, Any], body_nbytes: int) -> Limits:
         requests=flags["max_requests"],
         body_nbytes=flags["max_body"] or body_nbytes,
         timeout_s=flags["timeout"],
+        first_token_s=flags["first_token"],
         drain_s=flags["drain"],
     )
 

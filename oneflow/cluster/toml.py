@@ -28,11 +28,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     if len(data) > MAX_FILE_NBYTES:
         raise ConfigError(f"{path} is larger than {MAX_FILE_NBYTES >> 20} MiB")
     try:
-        return tomllib.loads(data.decode())
+        found: dict[str, Any] = tomllib.loads(data.decode())
     except ValueError as error:  # of TOML and of UTF-8 alike
         raise ConfigError(f"{path}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: lists or tables are nested too deep") from None
+    return found
 
 
 def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:

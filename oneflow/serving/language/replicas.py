@@ -48,6 +48,10 @@ class ReplicaLostError(OneFlowError):
     reason = "PEER_LOST"
 
 
+class NoFirstTokenError(TimeoutError):
+    """A sequence that has waited for its first token as long as the server allows."""
+
+
 Inbox = asyncio.Queue[Made | Exception]
 
 
@@ -104,16 +108,19 @@ class Replicas:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def generate(self, submit: Submit, until: float) -> AsyncGenerator[Made, None]:
+    async def generate(
+        self, submit: Submit, until: float, first_until: float
+    ) -> AsyncGenerator[Made, None]:
         """Yield the tokens of a request as they come. Closing the generator cancels the request.
 
         until: the time of the event loop at which it is to have ended. Raises TimeoutError then;
-        ReplicaLostError if the worker was lost and had given something, or no other is ready.
+        NoFirstTokenError if nothing has come until `first_until`; ReplicaLostError if the worker
+        was lost and had given something, or no other is ready.
         """
         has_given = False
         while True:
             replica = self._fewest()
-            async with aclosing(self._ask(replica, submit, until)) as found:
+            async with aclosing(self._ask(replica, submit, until, first_until)) as found:
                 try:
                     async for made in found:
                         has_given = True
@@ -124,11 +131,18 @@ class Replicas:
                         raise
 
     async def _ask(
-        self, replica: Replica, submit: Submit, until: float
+        self, replica: Replica, submit: Submit, until: float, first_until: float
     ) -> AsyncGenerator[Made, None]:
         number, inbox = next(self._ids), Inbox()
         loop, late = asyncio.get_running_loop(), TimeoutError("the answer took too long")
         timer = loop.call_at(until, inbox.put_nowait, late)
+        behind = NoFirstTokenError("no token has come in the time allowed")
+
+        def give_up() -> None:
+            if inbox.empty():  # a token that came and was not read yet is a token
+                inbox.put_nowait(behind)
+
+        first = loop.call_at(first_until, give_up)
         replica.inboxes[number] = inbox
         replica.send(msgspec.structs.replace(submit, id=number))
         has_ended = False
@@ -137,10 +151,12 @@ class Replicas:
                 made = await inbox.get()
                 if isinstance(made, Exception):
                     raise made
+                first.cancel()
                 has_ended = bool(made.end)
                 yield made
         finally:
             timer.cancel()
+            first.cancel()
             replica.inboxes.pop(number, None)
             if not has_ended:
                 replica.send(Cancel(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -28,6 +29,7 @@ from oneflow.serving.openai.answers import ChatAnswer, TextAnswer, Usage
 from oneflow.serving.openai.failures import Failure, wrong
 from oneflow.serving.openai.metrics import Metrics
 from oneflow.serving.openai.requests import ChatRequest, Common, CompletionRequest, parse
+from oneflow.serving.openai.waiting import FirstTokens
 from oneflow.serving.openai.work import Work
 
 log = get_logger(__name__)
@@ -53,6 +55,7 @@ class Service:
     is_draining: bool = False
     sequences: int = 0
     """Number of those that run or wait."""
+    firsts: FirstTokens = field(default_factory=FirstTokens)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
@@ -111,6 +114,13 @@ class Service:
         if self.sequences + count > self.limits.requests:
             text = f"{self.sequences} sequences run or wait; the limit is {self.limits.requests}"
             raise Failure(429, text, "queue_full", retry_after_s=1)
+        excess = self.firsts.expected_s - self.limits.first_token_s
+        if excess > 0:
+            text = (
+                f"a first token would take about {self.firsts.expected_s:.0f} s; the limit is "
+                f"{self.limits.first_token_s:g} s"
+            )
+            raise Failure(429, text, "queue_full", retry_after_s=math.ceil(excess))
         self.sequences += count
         try:
             yield
@@ -218,7 +228,8 @@ class Service:
                 submits,
                 request.stops,
                 echoes,
-                self.limits.timeout_s,
+                self.limits,
+                self.firsts,
                 request.includes_usage,
             )
             self.metrics.tokens.labels("prompt").inc(answer.usage.prompt)

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 from oneflow.core.errors import OneFlowError
 from oneflow.serving.language.messages import Choice, Submit
-from oneflow.serving.language.replicas import ReplicaLostError, Replicas
+from oneflow.serving.language.replicas import NoFirstTokenError, ReplicaLostError, Replicas
 from oneflow.serving.language.texts import Piece, pieces
 from oneflow.serving.language.tokenizer import Tokenizer
+from oneflow.serving.limits import Limits
 from oneflow.serving.openai.answers import Answer
 from oneflow.serving.openai.failures import Failure
 from oneflow.serving.openai.metrics import Metrics
+from oneflow.serving.openai.waiting import FirstTokens
 
 T = TypeVar("T")
 
@@ -26,7 +28,8 @@ T = TypeVar("T")
 class Work:
     """A request under way. submits: a sequence for each choice. echoes: prompts to repeat, or none.
 
-    timeout_s: for the whole answer. includes_usage: of a stream, in a chunk of its own.
+    limits: the seconds of the whole answer and of its first tokens count. firsts: of the whole
+    server. includes_usage: of a stream, in a chunk of its own.
     """
 
     replicas: Replicas
@@ -36,7 +39,8 @@ class Work:
     submits: list[Submit]
     stops: list[str]
     echoes: list[str]
-    timeout_s: float
+    limits: Limits
+    firsts: FirstTokens
     includes_usage: bool
     begin: float = field(default_factory=time.monotonic)
 
@@ -77,8 +81,11 @@ class Work:
             async with aclosing(merged(sources)) as found:
                 async for index, piece in found:
                     yield index, piece
+        except NoFirstTokenError:
+            text = f"no token came within {self.limits.first_token_s:g} s"
+            raise Failure(429, text, "queue_full", retry_after_s=1) from None
         except TimeoutError:
-            text = f"the answer took longer than {self.timeout_s:g} s"
+            text = f"the answer took longer than {self.limits.timeout_s:g} s"
             raise Failure(504, text, "timeout") from None
         except ReplicaLostError as error:
             raise Failure(503, str(error), "worker_lost", retry_after_s=1) from None
@@ -91,12 +98,20 @@ class Work:
         if self.echoes:
             scored = [Choice(submit.tokens[0])] if submit.scores_prompt else []
             yield Piece(self.echoes[index], scored, of_prompt=True)
-        made = self.replicas.generate(submit, self.begin + self.timeout_s)
-        async with aclosing(pieces(made, self.tokenizer, self.stops)) as found:
-            async for piece in found:
-                if not piece.of_prompt and piece.choices:
-                    last = self._count(len(piece.choices), last)
-                yield piece
+        until, first_until = (
+            self.begin + seconds for seconds in (self.limits.timeout_s, self.limits.first_token_s)
+        )
+        made = self.replicas.generate(submit, until, first_until)
+        self.firsts.arrive(time.monotonic())
+        try:
+            async with aclosing(pieces(made, self.tokenizer, self.stops)) as found:
+                async for piece in found:
+                    if not piece.of_prompt and piece.choices:
+                        last = self._count(len(piece.choices), last)
+                    yield piece
+        finally:
+            if not last:
+                self.firsts.leave()
 
     def _count(self, tokens: int, last: float) -> float:
         """Count tokens of a sequence whose last one came at `last`; return the time."""
@@ -107,6 +122,7 @@ class Work:
             self.metrics.interval.observe(now - last)
         else:
             self.metrics.first_token.observe(now - self.begin)
+            self.firsts.serve(now)
         return now
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from oneflow.core.errors import ConfigError
 from oneflow.serving.language.chat import ChatTemplate
-from oneflow.serving.language.replicas import Replicas
+from oneflow.serving.language.messages import Cancel, Made, Submit
+from oneflow.serving.language.replicas import NoFirstTokenError, Replicas
 from oneflow.serving.language.tokenizer import Tokenizer
 from oneflow.serving.limits import Limits
 from oneflow.serving.openai.app import Service
 from oneflow.serving.openai.metrics import Metrics
 from oneflow.serving.openai.server import ServerSettings, serve
+from oneflow.serving.openai.waiting import FirstTokens
 
 from .models import write_tokenizer
 
@@ -62,6 +68,73 @@ def test_a_server_without_workers_or_that_ends_says_503(
     service.is_draining = False
     assert codes == ["not_ready", "draining"]
     assert service.sequences == 0
+
+
+def test_a_wait_is_foretold_by_the_pace_of_first_tokens() -> None:
+    firsts = FirstTokens()
+    for _ in range(8):
+        firsts.arrive(10.0)
+    assert firsts.expected_s == 0.0  # nothing is known
+    for number in range(1, 6):
+        firsts.serve(10.0 + 2.0 * number)  # one each two seconds
+    firsts.leave()
+    assert firsts.waiting == 2 and firsts.expected_s == pytest.approx(2 * 2.0)
+    firsts.leave()
+    firsts.leave()
+    firsts.arrive(500.0)  # time in which nobody waits says nothing
+    assert firsts.expected_s == pytest.approx(2.0)
+    for time_s in np.cumsum([0.5] * 300) + 500.0:
+        firsts.serve(time_s)
+        firsts.arrive(time_s)
+    assert firsts.expected_s == pytest.approx(0.5, rel=0.02)
+
+
+def test_requests_that_would_wait_too_long_are_refused_at_once(
+    client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Replicas, "ready", property(lambda self: [None]))
+    monkeypatch.setattr(service, "opened", object())
+    monkeypatch.setattr(service, "firsts", firsts := FirstTokens())
+    for _ in range(26):
+        firsts.arrive(0.0)
+    for number in range(1, 6):
+        firsts.serve(3.5 * number)
+    asked = {"model": "tiny", "prompt": "a"}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    answer = client.post("/v1/completions", json=asked, headers=headers)
+    assert answer.status_code == 429 and answer.json()["error"]["code"] == "queue_full"
+    assert "about 74 s; the limit is 60 s" in answer.json()["error"]["message"]  # 21 times 3.5 s
+    assert answer.headers["Retry-After"] == "14"
+    assert service.sequences == 0
+
+
+def test_a_sequence_without_a_token_in_time_is_ended(tmp_path: Path) -> None:
+    sent: list[Any] = []
+    replica: Any = SimpleNamespace(inboxes={}, send=sent.append)
+    replicas = Replicas(tmp_path, 1, 1, ())
+
+    async def ask(tokens: int) -> int:
+        now, count = asyncio.get_running_loop().time(), 0
+        submit = Submit(0, [1], 9, [], 0.0, 1.0, 0)
+        asked = replicas._ask(replica, submit, now + 60, now + 0.05)
+        told = asyncio.create_task(anext(asked))
+        await asyncio.sleep(0)
+        (inbox,) = replica.inboxes.values()
+        for _ in range(tokens):
+            inbox.put_nowait(Made(0, [], ""))
+            await told
+            count, told = count + 1, asyncio.create_task(anext(asked))
+        if tokens:
+            await asyncio.sleep(0.1)  # later than the first token's time
+            inbox.put_nowait(Made(0, [], "stop"))
+        await told
+        await asked.aclose()
+        return count
+
+    with pytest.raises(NoFirstTokenError):
+        asyncio.run(ask(0))
+    assert isinstance(sent[-1], Cancel) and not replica.inboxes
+    assert asyncio.run(ask(1)) == 1
 
 
 def test_the_docs_name_every_metric(tmp_path: Path) -> None:

@@ -297,6 +297,18 @@ def test_one_yolov5_programs_run_unmodified(tmp_path: Path) -> None:
     assert set(found["found"]) == {"0", "1", "2", "3"}
 
 
+@pytest.mark.skipif(
+    "ONEFLOW_CODEGEEX" not in os.environ,
+    reason="ONEFLOW_CODEGEEX does not say where a checkout of THUDM/CodeGeeX lies",
+)
+def test_codegeex_writes_what_it_writes_on_pytorch() -> None:
+    (found,) = reports([], ["tests.clients.codegeex_model", os.environ["ONEFLOW_CODEGEEX"]])
+    theirs, ours = found["tokens"]
+    assert ours == theirs and len(ours) == 31 and len(set(ours)) > 8
+    assert found["logits"] < 2e-3  # both in half floats
+    assert found["quantized"] < 1e-2
+
+
 UPSTREAMS_FAILURES = {
     "test_activation.TestHardsigmoidModule.test_hardsigmoid_inplace",  # an argument NumPy dropped
     "test_argsort.TestArgsort.test_argsort",  # the order of equal numbers in an unstable sort

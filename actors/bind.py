@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oneflow.actors.actor import Actor, Input, Output
 from oneflow.actors.all_reduce import AllReduce
-from oneflow.actors.beside import Beside
 from oneflow.actors.boxing import Boxing, Channel, channels_of, node_step
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
+from oneflow.actors.communication_stream import CommunicationStream
 from oneflow.actors.cuda_graph import Recordings, Replayed
 from oneflow.actors.messages import Effect, Freed, Granted, Post, Ready, Send
 from oneflow.actors.rank_memory import RankMemory, plan_memory
@@ -31,8 +31,8 @@ from oneflow.actors.registers import (
     turns,
 )
 from oneflow.actors.segment import Segment
+from oneflow.actors.static_schedule import HAD_TURN, StaticSchedule
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
-from oneflow.actors.turns import HAD_TURN, Turns
 from oneflow.boxing import settings
 from oneflow.boxing.transitions import group_of
 from oneflow.core.actor_kinds import MEETS_PEERS, READS_PEERS, ActorKind
@@ -118,7 +118,7 @@ class BoundPlan:
     memory: RankMemory
     peers: set[int] = field(default_factory=set)
     readers: dict[int, list[tuple[ActorSpec, int]]] = field(default_factory=dict)
-    turns: Turns | None = None
+    turns: StaticSchedule | None = None
     recordings: Recordings | None = None
     variables: dict[int, Any] = field(default_factory=dict)
 
@@ -209,7 +209,7 @@ class _Binder:
         segments = self.planned.segments
         scratch = self.hardware.allocate(max(self.planned.scratch_nbytes, 1))
         overlaps = self.hardware.kind == "cuda" and not settings.current().use_compute_stream
-        beside = Beside(self.local) if overlaps else None
+        beside = CommunicationStream(self.local) if overlaps else None
         actors = {}
         for spec in self.local:
             kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
@@ -242,12 +242,12 @@ class _Binder:
         bound.turns = self._turns(actors)
         return bound
 
-    def _turns(self, actors: dict[int, BoundActor]) -> Turns | None:
+    def _turns(self, actors: dict[int, BoundActor]) -> StaticSchedule | None:
         """The turns of this rank's actors, of which the first one has been given."""
         if not self.order:
             return None
         channels = {key: len(actors[key].actor.inputs) - 1 for key in self.takes_turns}
-        turns = Turns(self.order, channels)
+        turns = StaticSchedule(self.order, channels)
         first = turns.first()
         actors[first.target].actor.handle(first.message)
         return turns

@@ -23,8 +23,8 @@ from oneflow.actors.acts import Acts, describe_acts, last_acts
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import Effect, Launch, Post, Send
+from oneflow.actors.static_schedule import TURNS
 from oneflow.actors.stream import KernelStream
-from oneflow.actors.turns import TURNS
 from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import HangError, PeerLostError, ProtocolError
 from oneflow.core.log import get_logger

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
-from oneflow.actors import live
+from oneflow.actors import running_jobs
 from oneflow.actors.bind import BoundPlan, Peers, bind, shared_nbytes
 from oneflow.actors.bus import Bus
 from oneflow.actors.executor import Executor
@@ -89,7 +89,7 @@ class Job:
         """Steps begun."""
         self._is_broken = False
         self._turn = threading.Lock()
-        live.add(self)
+        running_jobs.add(self)
         record_as_configured(self.executor, rank)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
@@ -150,7 +150,7 @@ class Job:
 
     def close(self) -> None:
         """Gives the shared memory back."""
-        live.remove(self)
+        running_jobs.remove(self)
         self.executor.close()
         self._fabric.close()
 

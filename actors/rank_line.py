@@ -13,8 +13,8 @@ from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import channel_options, is_loopback, resolve
 from oneflow.core.job_tls import JobTls
 from oneflow.protos import control_pb2_grpc
-from oneflow.services.line import Line, dial, line_options, prove_async
 from oneflow.services.listeners import check_listener
+from oneflow.services.pinned_channel import PinnedChannel, dial, line_options, prove_async
 from oneflow.services.proof import Claim
 
 CLOSE_S = 1.0
@@ -28,7 +28,7 @@ class RankLine:
         self._address, self._token, self._tls = address, config.job_token, tls
         self._channel: Any = None
         self._stub: Any = None
-        self._line: Line | None = None
+        self._line: PinnedChannel | None = None
         self._metadata: Metadata | None = None
         self._lock = asyncio.Lock()
 

@@ -23,10 +23,10 @@ from oneflow.actors.draws import RandomCall
 from oneflow.actors.epilogues import join_products, product_finder
 from oneflow.actors.fusing import OTHER_IDS, Fact, fuse, kernel_name, members_of
 from oneflow.actors.gpu_faults import launched_earlier
-from oneflow.actors.joining import join
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
+from oneflow.actors.slice_fusion import join
 from oneflow.boxing.bound_op import BoundOp, Shards, bind_alike
 from oneflow.core.graph import Node, Value, written_variable
 from oneflow.core.job_config import DEFAULT, BindOptions

@@ -293,7 +293,7 @@ def _as_numbers(
 
 
 def _misuse() -> Any:
-    return importlib.import_module("oneflow.functional.misuse")
+    return importlib.import_module("oneflow.functional.argument_errors")
 
 
 def _named_as(apply: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,7 +23,12 @@ from oneflow.core.loop import wait_for
 from oneflow.core.metrics import METRICS
 from oneflow.core.rpc import CallContext, CallDetails, Find, Handler, Message, Server
 from oneflow.protos import control_pb2_grpc
-from oneflow.scheduler.door import Door, RefusedProofError, address_of, session_shown
+from oneflow.scheduler.authenticator import (
+    Authenticator,
+    RefusedProofError,
+    address_of,
+    session_shown,
+)
 from oneflow.scheduler.interceptor import Interceptor, behaviour_of, called_at_once
 from oneflow.scheduler.ports import check_port_is_free
 from oneflow.scheduler.service import CompileJob, SchedulerService
@@ -139,7 +144,7 @@ def _bind(server: Server, host: str, port: int, tls: JobTls | None) -> int:
     return int(bound)
 
 
-def _door(token: str, address: Callable[[], str]) -> Door:
+def _door(token: str, address: Callable[[], str]) -> Authenticator:
     """The door for callers who know the job's token."""
     digest = digest_of(token)
 
@@ -152,7 +157,7 @@ def _door(token: str, address: Callable[[], str]) -> Door:
         METRICS.scheduler.rejected["auth"] += 1
         log.warning("%s was refused: %s", peer, error)
 
-    return Door(find, note, address)
+    return Authenticator(find, note, address)
 
 
 class _Guard(Interceptor):
@@ -161,7 +166,7 @@ class _Guard(Interceptor):
     says whose the calls are if they come from this machine.
     """
 
-    def __init__(self, door: Door | None, is_local: bool) -> None:
+    def __init__(self, door: Authenticator | None, is_local: bool) -> None:
         self._door = door
         self._users = _Users() if door is None and is_local else None
 

@@ -32,16 +32,16 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.tls import SERVER_NAME
 from oneflow.scheduler.jobs.messages import describe
-from oneflow.services.line import (
-    Line,
+from oneflow.services.listeners import check_listener
+from oneflow.services.metrics_daemon import DAEMON
+from oneflow.services.pinned_channel import (
+    PinnedChannel,
     dial,
     dial_socket,
     line_options,
     patient_options,
     prove_async,
 )
-from oneflow.services.listeners import check_listener
-from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.proof import Claim, Session
 
 FIRST_PAUSE_S = 0.2
@@ -99,7 +99,7 @@ class Attachment:
         self._take = take
         self._on_lost = on_lost
         self._channel: Any = None
-        self._line: Line | None = None
+        self._line: PinnedChannel | None = None
         self._session: Session | None = None
         self._has_connected, self._opened_at = False, 0.0
         self._urgent: deque[pb.DaemonMessage] = deque()
@@ -333,7 +333,7 @@ class Attachment:
             self._channel = aio.secure_channel(join_address(host, port), credentials, options)
         self._has_connected, self._opened_at = False, time.monotonic()
 
-    def _dialled(self) -> Line:
+    def _dialled(self) -> PinnedChannel:
         if (path := socket_path(self._settings.scheduler)) is not None:
             return dial_socket(path, self._act_s)
         host, port = split_address(self._settings.scheduler)

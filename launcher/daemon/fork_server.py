@@ -21,7 +21,7 @@ from oneflow.core.frames import FrameDecoder
 from oneflow.core.log import get_logger
 from oneflow.core.processes import own_mark
 from oneflow.launcher.daemon.cgroups import Group
-from oneflow.launcher.daemon.leftovers import MARK
+from oneflow.launcher.daemon.orphans import MARK
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import Pipes, Worker, bound, confine
 from oneflow.launcher.processes import send_signal, spawn

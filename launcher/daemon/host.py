@@ -21,7 +21,7 @@ from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import InternalError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_told import Listener, Told
+from oneflow.core.metrics_samples import Aggregator, Sample
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
 from oneflow.launcher.daemon.cgroups import Group, find_hierarchies, make_group
@@ -84,7 +84,7 @@ class Host:
         ] = {}  # gathered or running: one, but while it is dropped
         self._gathering: dict[AttemptKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._counts: dict[AttemptKey, Listener] = {}
+        self._counts: dict[AttemptKey, Aggregator] = {}
         self._unkillable: list[int] = []
         self._num_groups = 0
         self._hierarchies = find_hierarchies()
@@ -174,11 +174,11 @@ class Host:
         loss = event.report.metrics.get("loss") if self.settings.shows_loss else None
         METRICS.progressed(event.key.job_id, event.report.step, event.key.rank, loss)
 
-    def _count(self, key: AttemptKey, told: list[Told]) -> None:
+    def _count(self, key: AttemptKey, told: list[Sample]) -> None:
         """Take the counts of a rank."""
         listener = self._counts.get(key)
         if listener is None:
-            listener = self._counts[key] = Listener(METRICS, key.job_id)
+            listener = self._counts[key] = Aggregator(METRICS, key.job_id)
         for _ in range(listener.take(told)):
             DAEMON.message_rejected("malformed")
         rank = self._ranks.get(key)

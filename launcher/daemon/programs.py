@@ -17,11 +17,11 @@ from typing import Any
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.core.frames import FrameDecoder, encode_frame
 from oneflow.core.log import get_logger
-from oneflow.core.metrics_told import Told
-from oneflow.launcher.daemon.belongings import Belongings
+from oneflow.core.metrics_samples import Sample
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
 from oneflow.launcher.daemon.cgroups import Group
 from oneflow.launcher.daemon.events import Event, Progressed
+from oneflow.launcher.daemon.rank_resources import RankResources
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import Worker, start_script
 from oneflow.launcher.rank_env import THREAD_VARIABLES, bootstrap_path
@@ -61,7 +61,7 @@ class Place:
     take_worker: Callable[[], Worker]
     post: Callable[[Event], None]
     say_infer: Callable[[pb.InferData], None]
-    count: Callable[[AttemptKey, list[Told]], None]
+    count: Callable[[AttemptKey, list[Sample]], None]
 
 
 class Program(ABC):
@@ -70,7 +70,9 @@ class Program(ABC):
     failed: its own last words, with the code and reason of its end; None: it said none.
     """
 
-    def __init__(self, key: AttemptKey, prepare: pb.Prepare, own: Belongings, place: Place) -> None:
+    def __init__(
+        self, key: AttemptKey, prepare: pb.Prepare, own: RankResources, place: Place
+    ) -> None:
         self._key, self._prepare, self._own, self._place = key, prepare, own, place
         self.failed: pb.Exited | None = None
 
@@ -159,7 +161,9 @@ class Script(Program):
 class GraphWorker(Program):
     """A forked worker, spoken with over its socket."""
 
-    def __init__(self, key: AttemptKey, prepare: pb.Prepare, own: Belongings, place: Place) -> None:
+    def __init__(
+        self, key: AttemptKey, prepare: pb.Prepare, own: RankResources, place: Place
+    ) -> None:
         super().__init__(key, prepare, own, place)
         self._worker: Worker | None = None
         self._commands: asyncio.Queue[bytes] = asyncio.Queue()

@@ -13,7 +13,6 @@ from typing import Any
 
 from oneflow.core.errors import ConfigError, OneFlowError, is_disk_full
 from oneflow.core.log import get_logger
-from oneflow.launcher.daemon.belongings import Belongings
 from oneflow.launcher.daemon.events import (
     Gathered,
     Launched,
@@ -21,10 +20,11 @@ from oneflow.launcher.daemon.events import (
     ProcessExited,
     TreeEnded,
 )
-from oneflow.launcher.daemon.leftovers import SharedMemory
 from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump
+from oneflow.launcher.daemon.orphans import SharedMemory
 from oneflow.launcher.daemon.programs import GraphWorker, Place, Program, Script
 from oneflow.launcher.daemon.pulse import Standing
+from oneflow.launcher.daemon.rank_resources import RankResources
 from oneflow.launcher.daemon.workers import Worker
 from oneflow.launcher.report import ErrorRecord, cause_of, reason_of
 from oneflow.launcher.supervision import KILL_WAIT_S, Exited
@@ -49,7 +49,7 @@ class Rank:
         self.writers: dict[str, LogWriter] = {}
         self.is_script = prepare.spec.kind == prepare.spec.SCRIPT
         self._place = place
-        self._own = Belongings(key, prepare, place.settings)
+        self._own = RankResources(key, prepare, place.settings)
         self.program: Program = (Script if self.is_script else GraphWorker)(
             key, prepare, self._own, place
         )

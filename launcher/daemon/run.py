@@ -12,15 +12,15 @@ from pathlib import Path
 
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import resolve, socket_path
-from oneflow.core.dumps import forbid_core_dumps
+from oneflow.core.core_dumps import forbid_core_dumps
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.folders import make_state_dir
 from oneflow.core.host_memory import host_capacity
 from oneflow.core.log import get_logger, set_up
 from oneflow.core.metrics import METRICS
 from oneflow.launcher.daemon.health import Health
-from oneflow.launcher.daemon.leftovers import sweep
 from oneflow.launcher.daemon.nvml import Gpu, show
+from oneflow.launcher.daemon.orphans import sweep
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import OOM_SCORE
 from oneflow.launcher.processes import become_subreaper

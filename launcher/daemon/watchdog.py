@@ -25,7 +25,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from oneflow.core.processes import stat_fields
-from oneflow.launcher.daemon.leftovers import sweep
+from oneflow.launcher.daemon.orphans import sweep
 from oneflow.launcher.supervision import DUMP_SIGNAL
 from oneflow.services.metrics_daemon import DAEMON
 

@@ -13,7 +13,7 @@ from oneflow.core.operand import Tensors
 from oneflow.ops.cast import cast
 from oneflow.ops.concat import concat
 from oneflow.ops.shape import reshape
-from oneflow.tensor.alike import filled_like
+from oneflow.tensor.creation_like import filled_like
 from oneflow.tensor.tensor import Tensor
 
 

@@ -10,7 +10,7 @@ from oneflow.core.errors import AutogradError, CallError, DTypeError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.cast import cast
 from oneflow.ops.reduce import sum_to_shape
-from oneflow.tensor.alike import filled_like
+from oneflow.tensor.creation_like import filled_like
 from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.tape import kept, record_call

@@ -9,7 +9,7 @@ from oneflow.autograd.api import grad, stacked
 from oneflow.core.errors import AutogradError
 from oneflow.core.operand import Tensors
 from oneflow.ops.shape import reshape
-from oneflow.tensor.alike import filled_like
+from oneflow.tensor.creation_like import filled_like
 from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
 

@@ -53,8 +53,8 @@ def up(
     Nothing has to be configured; only this machine can connect. `oneflow cluster down` ends it.
     """
     from oneflow.cli.records import status_as_dict
+    from oneflow.cluster.cluster_spec import local_wish
     from oneflow.cluster.local import start, start_on_ray
-    from oneflow.cluster.wishes import local_wish
 
     where, roots = flags.pop("where"), flags.pop("data_roots") or None
     asked = given(flags) | {"daemon.data_roots": roots}

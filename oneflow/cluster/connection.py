@@ -40,8 +40,8 @@ from oneflow.core.errors import (
     StoreError,
 )
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.services.line import Line, dial, dial_socket, line_options, prove
 from oneflow.services.listeners import check_listener
+from oneflow.services.pinned_channel import PinnedChannel, dial, dial_socket, line_options, prove
 from oneflow.services.proof import Claim, NotProvenError, Session
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Connection:
         self._lock = threading.RLock()
         self._channel: Any = None
         self._stubs: dict[str, Any] = {}
-        self._line: Line | None = None
+        self._line: PinnedChannel | None = None
         self._session: Session | None = None
         self._proven_token: str | None = None
         self._has_answered = False
@@ -324,7 +324,7 @@ class Connection:
             raise UnsentError(str(error_of("UNAVAILABLE", "", text, self.address))) from None
         self._channel = grpc.insecure_channel(self._line.target, options=line_options())
 
-    def _dialled(self, timeout_s: float) -> Line:
+    def _dialled(self, timeout_s: float) -> PinnedChannel:
         if (path := socket_path(self.address)) is not None:
             return dial_socket(path, timeout_s)
         host, port = split_address(self.address)

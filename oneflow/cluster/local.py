@@ -58,7 +58,7 @@ SOCKET = "scheduler.sock"
 
 
 @dataclass(frozen=True)
-class Wish:
+class ClusterSpec:
     """The wish for a local cluster. devices: cpu:0, cpu:1, ... None: as before, or else not.
     listen: host:port, or unix:<path>; "": a socket in the cluster's own folder. scheduler_flags,
     daemon_flags: more of the command lines. num_asked, type_asked: of daemons, and of their
@@ -90,7 +90,7 @@ class Up:
     restarted: tuple[str, ...] = ()
 
 
-def start(wish: Wish, timeout_s: float = START_S) -> Up:
+def start(wish: ClusterSpec, timeout_s: float = START_S) -> Up:
     """Starts what does not run yet and returns when all daemons are attached.
 
     Raises OneFlowError with the last line of a process that ended at once; nothing is left running.
@@ -117,7 +117,9 @@ def _end_stopped(record: LocalCluster) -> None:
         _end([p for p in record.processes if p.is_stopped], signal.SIGKILL, KILL_S)
 
 
-def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, timeout_s: float) -> Up:
+def _start(
+    state: Path, wish: ClusterSpec, old: LocalCluster | None, begun: float, timeout_s: float
+) -> Up:
     alive = {p.name: p for p in old.processes if p.is_alive} if old is not None else {}
     if "scheduler" not in alive:
         prepare_tokens(folder(state), config_dir())
@@ -148,7 +150,7 @@ def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, time
     return Up(record, status, time.monotonic() - begun, restarted=restarted)
 
 
-def _like(old: LocalCluster, wish: Wish) -> Wish:
+def _like(old: LocalCluster, wish: ClusterSpec) -> ClusterSpec:
     """Fill a wish from the cluster that runs, which cannot be changed. Raises ConfigError if
     something else is asked for.
     """
@@ -175,14 +177,14 @@ def _like(old: LocalCluster, wish: Wish) -> Wish:
     )
 
 
-def _check_roots(wish: Wish) -> None:
+def _check_roots(wish: ClusterSpec) -> None:
     """Raises ConfigError for a folder of data that this machine, where all daemons are, has not."""
     for flag, root in pairwise(wish.daemon_flags):
         if flag == "--data-root" and not os.path.isdir(root):
             raise ConfigError(f"--data-root {root}: there is no such folder on this machine")
 
 
-def _check_devices(old: LocalCluster, wish: Wish) -> None:
+def _check_devices(old: LocalCluster, wish: ClusterSpec) -> None:
     """Raises ConfigError for another number or type of devices than those that run."""
     types = {name.partition(":")[0] for name in _names(old)} - {"scheduler"}
     is_like = wish.num_asked in (0, old.num_daemons)
@@ -198,7 +200,7 @@ def _check_devices(old: LocalCluster, wish: Wish) -> None:
     )
 
 
-def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up:
+def start_on_ray(wish: ClusterSpec, ray_address: str, timeout_s: float = START_S) -> Up:
     """Start the scheduler here and a daemon for each of the wish's devices on the nodes of a Ray
     cluster, those that do not run yet.
 
@@ -246,7 +248,9 @@ def _on_same(old: LocalCluster, ray_address: str) -> LocalCluster:
     )
 
 
-def _mend_on_ray(state: Path, wish: Wish, old: LocalCluster, begun: float, timeout_s: float) -> Up:
+def _mend_on_ray(
+    state: Path, wish: ClusterSpec, old: LocalCluster, begun: float, timeout_s: float
+) -> Up:
     """Start the dead processes of a cluster on Ray."""
     wish = replace(_like(old, wish), tls_dir=old.tls)
     wish = replace(wish, devices=wish.devices[:1] * old.num_remote)
@@ -256,7 +260,7 @@ def _mend_on_ray(state: Path, wish: Wish, old: LocalCluster, begun: float, timeo
 
 
 def _fill_on_ray(
-    state: Path, wish: Wish, record: LocalCluster, timeout_s: float
+    state: Path, wish: ClusterSpec, record: LocalCluster, timeout_s: float
 ) -> tuple[LocalCluster, tuple[str, ...], pb.ClusterStatus]:
     """Start the missing processes of a cluster on Ray. Returns its record, their names, and its
     status. What was started is ended on an error.
@@ -277,7 +281,7 @@ def _fill_on_ray(
         raise
 
 
-def _beyond_loopback(state: Path, wish: Wish) -> Wish:
+def _beyond_loopback(state: Path, wish: ClusterSpec) -> ClusterSpec:
     """Listens where other machines can connect, and for that has certificates."""
     from oneflow.scheduler.cluster.certificates import init_tls
 
@@ -292,7 +296,7 @@ def _beyond_loopback(state: Path, wish: Wish) -> Wish:
     return replace(wish, listen=f"{host}:0", tls_dir=str(tls))
 
 
-def _order(state: Path, wish: Wish, record: LocalCluster) -> Order:
+def _order(state: Path, wish: ClusterSpec, record: LocalCluster) -> Order:
     """Without TLS all daemons are on this machine, and find what a local cluster kept."""
     names = ("ca.crt", "daemon.crt", "daemon.key") if wish.tls_dir else ()
     return Order(
@@ -413,7 +417,7 @@ def _check_is_free(host: str, port: int) -> None:
         ) from None
 
 
-def _spawn(state: Path, name: str, address: str, wish: Wish) -> subprocess.Popen[bytes]:
+def _spawn(state: Path, name: str, address: str, wish: ClusterSpec) -> subprocess.Popen[bytes]:
     argv = _scheduler_argv(state, address, wish)
     if name != "scheduler":
         argv = [*_daemon_argv(state, name, address), *_daemon_flags(wish)]
@@ -432,7 +436,7 @@ def _spawn(state: Path, name: str, address: str, wish: Wish) -> subprocess.Popen
         )
 
 
-def _scheduler_argv(state: Path, address: str, wish: Wish) -> list[str]:
+def _scheduler_argv(state: Path, address: str, wish: ClusterSpec) -> list[str]:
     where = ["--state-dir", str(folder(state) / "scheduler")]
     argv = ["scheduler", "run", "--listen", address, "--metrics-addr", wish.metrics_addr, *where]
     argv.append("--allow-scripts" if wish.allow_scripts else "--no-allow-scripts")
@@ -446,7 +450,7 @@ def _daemon_argv(state: Path, device: str, address: str) -> list[str]:
     return ["daemon", "run", "--device", device, "--scheduler", address, *where]
 
 
-def _daemon_flags(wish: Wish) -> tuple[str, ...]:
+def _daemon_flags(wish: ClusterSpec) -> tuple[str, ...]:
     """Return the flags of daemons: a cluster that allows scripts allows them to its daemons, unless
     a setting of theirs says otherwise.
     """

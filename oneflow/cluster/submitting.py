@@ -181,7 +181,7 @@ def send_job_file(connection: Connection, path: Path) -> tuple[str, JobKind, str
     """Its digest, kind and name. One that the cluster has was checked when it was sent the first
     time; the ranks check it in any case. Raises JobFileError.
     """
-    from oneflow.jobs.glance import described
+    from oneflow.jobs.peek import described
 
     digest, _ = _digest_of(path)
     kept = connection.call("Jobs", "FindBlob", pb.BlobInfo(digest=digest))

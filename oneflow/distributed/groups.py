@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from oneflow.boxing.transport.rendezvous import own_address
 from oneflow.core.errors import PlacementError
 from oneflow.core.job_tls import job_tls
-from oneflow.distributed.meeting import Meeting, place_of
+from oneflow.distributed.waits import Meeting, place_of
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives

@@ -109,7 +109,7 @@ def say_what_it_waits_for(number: int, frame: object) -> None:
     """Print, on SIGUSR2, which actor of this rank waits for what, if the runtime has been
     loaded.
     """
-    live: Any = sys.modules.get("oneflow.actors.live")
+    live: Any = sys.modules.get("oneflow.actors.running_jobs")
     if live is not None and sys.stderr is not None:
         print(f"oneflow: {live.report()}", file=sys.stderr, flush=True)
 

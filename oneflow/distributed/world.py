@@ -92,9 +92,9 @@ class World:
     @property
     def progress(self) -> int:
         """Grows while this rank moves; heartbeats carry it."""
-        import oneflow.actors.live as live
+        import oneflow.actors.running_jobs as running_jobs
 
-        return live.progress()
+        return running_jobs.progress()
 
     @property
     def client(self) -> ControlClient:

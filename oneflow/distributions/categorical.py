@@ -18,7 +18,7 @@ from oneflow.functional.searching import gather, multinomial
 from oneflow.functional.shaping import expand, reshape, transpose
 from oneflow.ops.cast import cast
 from oneflow.ops.unary import clamp
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 

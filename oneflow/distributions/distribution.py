@@ -10,7 +10,7 @@ from oneflow.core.size import Size
 from oneflow.distributions.constraints import Constraint, Rule, is_dependent
 from oneflow.functional.from_data import tensor
 from oneflow.functional.shaping import broadcast_shapes, expand
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 

@@ -14,7 +14,7 @@ from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.matrices import cholesky, inv, solve_triangular
 from oneflow.functional.shaping import broadcast_shapes, expand, reshape
 from oneflow.ops.unary import log
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor
 
 

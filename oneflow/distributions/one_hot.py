@@ -19,7 +19,7 @@ from oneflow.functional.special import xlogy
 from oneflow.nn import functional as F
 from oneflow.ops.special import lgamma
 from oneflow.ops.unary import log, log1p
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 

@@ -10,7 +10,7 @@ from oneflow.nn import functional as F
 from oneflow.ops.binary import sub
 from oneflow.ops.unary import clamp, log, log1p, neg, sigmoid
 from oneflow.surfaces import accept_paths
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 

@@ -25,7 +25,7 @@ from oneflow.functional.promotion import (
 from oneflow.functional.results import into
 from oneflow.ops import binary, compare, scalar, unary
 from oneflow.ops import where as where_ops
-from oneflow.tensor.alike import number_of
+from oneflow.tensor.creation_like import number_of
 from oneflow.tensor.inplace import take_result
 from oneflow.tensor.tensor import Tensor
 

@@ -21,7 +21,7 @@ from oneflow.functional.promotion import as_float, as_type, get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.ops.random import bernoulli as op
 from oneflow.ops.random import poisson as drawn_poisson
-from oneflow.tensor.alike import (
+from oneflow.tensor.creation_like import (
     Place,
     SizedWhere,
     Where,

@@ -73,7 +73,9 @@ def _explain(
     keywords: dict[str, object],
     error: Exception,
 ) -> None:
-    importlib.import_module("oneflow.functional.misuse").explain(function, args, keywords, error)
+    importlib.import_module("oneflow.functional.argument_errors").explain(
+        function, args, keywords, error
+    )
 
 
 def _the_tensor(name: str, x: Tensor | None) -> Tensor:

@@ -21,7 +21,7 @@ from oneflow.functional.promotion import (
 )
 from oneflow.ops import binary, compare, unary
 from oneflow.ops import where as where_ops
-from oneflow.tensor.alike import of_kind
+from oneflow.tensor.creation_like import of_kind
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 

@@ -15,8 +15,8 @@ from oneflow.core.size import Size
 from oneflow.functional.creation import empty
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.kernels.array import Array
-from oneflow.tensor.alike import Place
 from oneflow.tensor.convert import as_array, from_numpy
+from oneflow.tensor.creation_like import Place
 from oneflow.tensor.devices import array_on
 from oneflow.tensor.from_same_data import from_same_data
 from oneflow.tensor.modes import where_to_create

@@ -23,7 +23,7 @@ from oneflow.functional.creation import source
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.kernels.hardware import module_of
 from oneflow.ops.linalg import qr
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap
 

@@ -11,7 +11,7 @@ from oneflow.core.dtype import DType
 from oneflow.functional.from_data import legacy_tensor
 from oneflow.functional.moving import to
 from oneflow.functional.promotion import get_default_dtype
-from oneflow.tensor.alike import Place
+from oneflow.tensor.creation_like import Place
 from oneflow.tensor.tensor import Tensor, device_type
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from oneflow.functional.results import into
 from oneflow.functional.shaping import diagonal, permute, reshape, unsqueeze
 from oneflow.ops import matmul as ops
 from oneflow.ops import shape as shape_ops
-from oneflow.tensor.alike import number_of
+from oneflow.tensor.creation_like import number_of
 from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.views import unlinked
 

@@ -42,8 +42,8 @@ from oneflow.kernels.array import is_pinned as lies_pinned
 from oneflow.kernels.hardware import address_of, hardware_class, hardware_for
 from oneflow.ops import unary
 from oneflow.tensor import on_ranks
-from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy, values_of
+from oneflow.tensor.creation_like import Place, layout_of
 from oneflow.tensor.formats import memory_format
 from oneflow.tensor.grad_mode import is_grad_enabled, no_grad
 from oneflow.tensor.inplace import check_writable, in_place, overwrite

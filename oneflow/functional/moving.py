@@ -11,7 +11,7 @@ from oneflow.core.errors import CallError, DeviceError, PlacementError
 from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type
 from oneflow.ops.unary import copy as copy_op
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.tensor import Tensor, device_type
 

@@ -24,7 +24,7 @@ from oneflow.functional.shaping import movedim, reshape, transpose
 from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
-from oneflow.tensor.alike import Place, layout_of
+from oneflow.tensor.creation_like import Place, layout_of
 from oneflow.tensor.inplace import before, check_writable, overwrite
 from oneflow.tensor.tensor import Tensor
 

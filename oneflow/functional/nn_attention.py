@@ -17,7 +17,7 @@ from oneflow.functional.shaping import repeat_interleave, reshape, tril
 from oneflow.ops.attention import FEW_ROWS, attention
 from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
-from oneflow.tensor.alike import filled_like
+from oneflow.tensor.creation_like import filled_like
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tensor import Tensor, wrap_traced
 

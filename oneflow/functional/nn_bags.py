@@ -21,7 +21,7 @@ from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_add, searchsorted, within
 from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops.unary import full_like, logical_not
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor
 
 

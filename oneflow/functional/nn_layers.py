@@ -27,7 +27,7 @@ from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
 from oneflow.ops.compare import logical_and
 from oneflow.ops.unary import full_like, piecewise_linear, reciprocal
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor

@@ -18,7 +18,7 @@ from oneflow.functional.shaping import expand, permute, reshape
 from oneflow.functional.windows import adaptive_sizes, batched, over_dims, unbatched, window_strides
 from oneflow.ops import gather as gather_ops
 from oneflow.ops.unary import piecewise_linear
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor
 
 

@@ -21,7 +21,7 @@ from oneflow.functional.searching import gather
 from oneflow.functional.shaping import expand, permute, reshape
 from oneflow.functional.windows import batched, over_dims, unbatched, window_strides
 from oneflow.ops.unary import floor, full_like, piecewise_linear, relu
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor
 
 _AVERAGES = (avg_pool1d, avg_pool2d, avg_pool3d)

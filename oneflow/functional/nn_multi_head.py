@@ -16,7 +16,7 @@ from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import mean
 from oneflow.functional.shaping import expand, permute, reshape, squeeze, transpose, unsqueeze
 from oneflow.ops.matmul import matmul
-from oneflow.tensor.alike import filled_like
+from oneflow.tensor.creation_like import filled_like
 from oneflow.tensor.tensor import Tensor
 
 Three = tuple[Tensor, Tensor, Tensor]

@@ -37,7 +37,7 @@ from oneflow.functional.shaping import (
     unsqueeze,
 )
 from oneflow.ops import gather as gather_ops
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor
 
 Dims = tuple[int, ...]

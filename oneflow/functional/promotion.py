@@ -23,7 +23,7 @@ from oneflow.functional.declared import function_of
 from oneflow.ops.cast import cast
 from oneflow.ops.complex_numbers import PARTS, make_complex, real
 from oneflow.ops.unary import full_like
-from oneflow.tensor.alike import wrapped
+from oneflow.tensor.creation_like import wrapped
 from oneflow.tensor.from_same_data import from_same_data
 from oneflow.tensor.grad_mode import switches
 from oneflow.tensor.tensor import Tensor, wrap

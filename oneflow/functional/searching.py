@@ -47,7 +47,7 @@ from oneflow.ops import sort as sort_ops
 from oneflow.ops import where as where_ops
 from oneflow.ops.binary import minimum
 from oneflow.ops.reduce import argmax, reduce_max
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data
 
 sort_result = namedtuple("sort_result", ("values", "indices"))

@@ -27,7 +27,7 @@ from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import median, median_result, searchsorted, shared, sort
 from oneflow.functional.shaping import reshape, unsqueeze
 from oneflow.ops import scan, unary
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import KEEP_SHAPE, Tensor, needs_data
 
 aminmax_result = namedtuple("aminmax_result", ("min", "max"))

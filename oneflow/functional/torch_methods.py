@@ -17,7 +17,7 @@ from oneflow.functional.from_data import tensor
 from oneflow.functional.promotion import get_default_dtype, meet, with_number
 from oneflow.functional.random_state import Generator
 from oneflow.ops import unary
-from oneflow.tensor.alike import Where
+from oneflow.tensor.creation_like import Where
 from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
 from oneflow.tensor.views import view_of

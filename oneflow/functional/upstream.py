@@ -25,7 +25,7 @@ from oneflow.ops import unary
 from oneflow.ops.activation import gelu
 from oneflow.ops.depend import depend as wait_for
 from oneflow.ops.gather import gather as op
-from oneflow.tensor.alike import Place
+from oneflow.tensor.creation_like import Place
 from oneflow.tensor.tensor import Tensor
 
 

@@ -12,7 +12,7 @@ from oneflow.core.errors import ArgumentError, CallError, DTypeError
 from oneflow.functional.arithmetic import div, mul, sub
 from oneflow.functional.creation import arange, composed, ones, or_default
 from oneflow.ops import bessel, unary
-from oneflow.tensor.alike import Place, Where
+from oneflow.tensor.creation_like import Place, Where
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

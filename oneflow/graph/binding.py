@@ -158,7 +158,7 @@ def open_plan(
     digest: see `plan_digest`.
     """
     from oneflow.actors.fabric import open_fabric  # TLS and sockets, which one process needs not
-    from oneflow.distributed.meeting import StepWatch
+    from oneflow.distributed.waits import StepWatch
 
     here = world()
     client = here.client

@@ -26,8 +26,8 @@ from oneflow.graph.compile_log import write
 from oneflow.graph.debugging import prints
 from oneflow.graph.describe import describe, describe_module, input_names, passes_done
 from oneflow.graph.draws import GraphRandomness
-from oneflow.graph.half_copies import HalfCopies, copies_in
-from oneflow.graph.laying_out import take_layouts
+from oneflow.graph.layout_assignment import take_layouts
+from oneflow.graph.low_precision_weights import HalfCopies, copies_in
 from oneflow.graph.memory_limit import costs_in, report_of
 from oneflow.graph.memory_report import Recomputed
 from oneflow.graph.plans import Modes

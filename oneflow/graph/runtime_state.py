@@ -28,8 +28,8 @@ from oneflow.graph.compiling import (
     ranks_that_draw_together,
 )
 from oneflow.graph.draws import GraphRandomness
-from oneflow.graph.half_copies import HalfCopies
-from oneflow.graph.laying_out import take_layout, take_layouts
+from oneflow.graph.layout_assignment import take_layout, take_layouts
+from oneflow.graph.low_precision_weights import HalfCopies
 from oneflow.graph.names import model_names, model_tensors, names_of, states_by_name
 from oneflow.graph.tree import Tree, map_tensors, record_of, tensors_of
 from oneflow.tensor.grad_mode import no_grad

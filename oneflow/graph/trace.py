@@ -40,14 +40,14 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.graph.arguments import RowsNeeded
 from oneflow.graph.draws import DrawCounter
 from oneflow.graph.known import Known, Place
-from oneflow.graph.laying_out import may_lay_out
+from oneflow.graph.layout_assignment import may_lay_out
 from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.names import CAPTURED
+from oneflow.graph.partial_sums import sums_written, write_moved
 from oneflow.graph.precision import OwnDtypes, lacks_numbers_of
 from oneflow.graph.sources import Source
-from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
 from oneflow.ops.gather import dim_assign

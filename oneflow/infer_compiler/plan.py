@@ -14,7 +14,7 @@ from oneflow.core.graph import LogicalGraph
 from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.compiling import device_index, trace_graph
 from oneflow.graph.debugging import Debugging
-from oneflow.graph.laying_out import take_layouts
+from oneflow.graph.layout_assignment import take_layouts
 from oneflow.graph.plans import Plans
 from oneflow.graph.spec import GraphSpec
 from oneflow.infer_compiler.types import from_torch, to_torch

@@ -11,7 +11,7 @@ import numpy as np
 from oneflow.core.errors import CheckpointError, DesyncError, OneFlowError
 from oneflow.core.json_values import Json
 from oneflow.core.sbp import nd_sbp_str
-from oneflow.io.pact import Pact
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.tree import Encoder, Found, global_tensor
 from oneflow.tensor.eager_global import check_placement
 
@@ -29,7 +29,7 @@ class Named:
     said: list[Any]
 
 
-def agree(pact: Pact, tree: Encoder, said: Json = None) -> Named:
+def agree(pact: AllOrNone, tree: Encoder, said: Json = None) -> Named:
     """Names what is to be saved. Raises CheckpointError if a rank's tree has no form, DesyncError
     if the global tensors differ between ranks."""
     pact.error = pact.error or tree.error

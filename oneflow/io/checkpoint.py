@@ -23,12 +23,12 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.core.whole_files import PendingFile
 from oneflow.distributed.world import world
 from oneflow.io.agree import agree, named_locally
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.assemble import MapLocation, assemble, mapped
 from oneflow.io.container import Writer, dtype_named
 from oneflow.io.files import AnyPath, Target, as_open, as_path
 from oneflow.io.load_shards import WholeShards, load_shards
 from oneflow.io.manifest import MANIFEST_FILE, left_over
-from oneflow.io.pact import Pact
 from oneflow.io.safe_names import Names
 from oneflow.io.save_shards import FOLDER_FILE, save_shards
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, is_sharded, open_source
@@ -107,7 +107,7 @@ def _save_alone(tree: Encoder, target: Target, as_folder: bool) -> None:
 def _save_on(rank: int, tree: Encoder, target: Target, as_folder: bool) -> None:
     """All ranks bring their global tensors to `rank`, which writes."""
     check_placement(Placement("cpu", [rank]))
-    pact = Pact(f"save to {target} on rank {rank}", f"save(global_dst_rank={rank})")
+    pact = AllOrNone(f"save to {target} on rank {rank}", f"save(global_dst_rank={rank})")
     named = agree(pact, tree)
     output = _Output(target, as_folder) if pact.rank == rank else None
     try:
@@ -119,7 +119,7 @@ def _save_on(rank: int, tree: Encoder, target: Target, as_folder: bool) -> None:
 
 
 def _write_together(
-    pact: Pact,
+    pact: AllOrNone,
     tree: Encoder,
     found: dict[str, Found],
     rank: int,
@@ -140,7 +140,7 @@ def _write_together(
     pact.meet()
 
 
-def _write_one(pact: Pact, name: str, one: Found, rank: int, output: _Output | None) -> None:
+def _write_one(pact: AllOrNone, name: str, one: Found, rank: int, output: _Output | None) -> None:
     """Its values are in memory here and nowhere after: one whole tensor at a time."""
     if isinstance(one.value, Tensor) and one.is_global:
         x = one.value
@@ -274,7 +274,7 @@ def _load_from(
 ) -> Any:
     """One rank reads; it sends the structure, then each tensor is made global from it."""
     check_placement(Placement("cpu", [rank]))
-    pact = Pact(f"load on rank {rank}", f"load(global_src_rank={rank})")
+    pact = AllOrNone(f"load on rank {rank}", f"load(global_src_rank={rank})")
     source: Source | None = None
     if pact.rank == rank:
         source = pact.attempt(lambda: _local_source(path, support_pytorch_format, names))
@@ -283,7 +283,7 @@ def _load_from(
 
 
 def _from_one(
-    pact: Pact, rank: int, source: Source | None, map_location: MapLocation, names: Names
+    pact: AllOrNone, rank: int, source: Source | None, map_location: MapLocation, names: Names
 ) -> Any:
     """source: on the rank that reads."""
     home = Placement("cpu", [rank])

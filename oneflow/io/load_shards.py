@@ -17,6 +17,7 @@ from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
 from oneflow.distributed.world import world
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.assemble import MapLocation, as_layout, assemble, moved, names_in
 from oneflow.io.checksum import MODULUS
 from oneflow.io.files import AnyPath
@@ -26,7 +27,6 @@ from oneflow.io.manifest import (
     Stored,
     read_manifest,
 )
-from oneflow.io.pact import Pact
 from oneflow.io.safe_names import Names
 from oneflow.io.shard_reader import ShardReader
 from oneflow.io.verify import verify_alone, verify_digests
@@ -44,7 +44,7 @@ def load_shards(path: AnyPath, map_location: MapLocation, names: Names | None = 
     Raises CheckpointError on all ranks, before anything is allocated, if the manifest, the size of
     a file or a digest is wrong.
     """
-    pact = Pact(f'Cannot load file "{path}"', "load of a folder")
+    pact = AllOrNone(f'Cannot load file "{path}"', "load of a folder")
     manifest, has_gpus = _agreed_manifest(pact, Path(path))
     choose = _layout_chooser(map_location, has_gpus)
     load = _Load(pact, Path(path), manifest, lambda name: choose(manifest.tensors[name]))
@@ -61,7 +61,7 @@ def verify_shards(path: AnyPath) -> None:
 
     Raises CheckpointError on all ranks if the manifest, the size of a file or a digest is wrong.
     """
-    pact = Pact(f'Cannot load file "{path}"', "check of a folder")
+    pact = AllOrNone(f'Cannot load file "{path}"', "check of a folder")
     manifest, _ = _agreed_manifest(pact, Path(path))
     reader = ShardReader(Path(path), manifest)
     try:
@@ -82,7 +82,7 @@ def load_parts(
     place_of: by name in the tree the array that this rank's part is read into; None: a new one.
     Raises CheckpointError as `load_shards` does, also if other bytes are read than were verified.
     """
-    pact = Pact(f'Cannot load file "{path}"', "load of parts of a folder")
+    pact = AllOrNone(f'Cannot load file "{path}"', "load of parts of a folder")
     manifest, _ = _agreed_manifest(pact, Path(path))
     layouts = pact.attempt(lambda: layouts_of(manifest))
     pact.meet()
@@ -93,7 +93,7 @@ def load_parts(
         load.reader.close()
 
 
-def _agreed_manifest(pact: Pact, folder: Path) -> tuple[Manifest, bool]:
+def _agreed_manifest(pact: AllOrNone, folder: Path) -> tuple[Manifest, bool]:
     """The manifest that all ranks see, and whether all have the GPUs that it asks for."""
     found = pact.attempt(lambda: _checked_manifest(folder))
     heard = pact.meet(None if found is None else [found[1], _gpus_needed(found[0])])
@@ -112,7 +112,7 @@ class _Load:
 
     def __init__(
         self,
-        pact: Pact,
+        pact: AllOrNone,
         folder: Path,
         manifest: Manifest,
         layout_of: Callable[[str], Layout | None],

@@ -29,6 +29,7 @@ from oneflow.core.sbp import BROADCAST, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.core.whole_files import PendingFile, write_whole
 from oneflow.io.agree import Named, agree
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Kind, Writer
 from oneflow.io.files import Target, as_open, as_path
@@ -41,7 +42,6 @@ from oneflow.io.manifest import (
     left_over,
     shard_name,
 )
-from oneflow.io.pact import Pact
 from oneflow.io.tree import Encoder, Found, global_tensor
 from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import relayout, to_host
@@ -72,7 +72,7 @@ def save_shards(tree: Encoder, target: Target) -> None:
 
     target: the folder, made if it is missing. Raises CheckpointError on all ranks.
     """
-    pact = Pact(f"save to {target}", "save")
+    pact = AllOrNone(f"save to {target}", "save")
     folder = pact.attempt(lambda: _folder_of(target))
     save_id = secrets.token_hex(8)
     named = agree(pact, tree, [str(folder), save_id])
@@ -94,7 +94,7 @@ def _folder_of(target: Target) -> Path:
     return Path(os.path.abspath(as_path(target)))
 
 
-def _check_same_path(pact: Pact, said: list[Any]) -> None:
+def _check_same_path(pact: AllOrNone, said: list[Any]) -> None:
     for rank, (path, _) in enumerate(said):
         if path != said[0][0]:
             raise DesyncError(
@@ -106,7 +106,7 @@ def _check_same_path(pact: Pact, said: list[Any]) -> None:
 class _Save:
     """One save in progress on this rank."""
 
-    def __init__(self, pact: Pact, folder: Path, save_id: str, named: Named) -> None:
+    def __init__(self, pact: AllOrNone, folder: Path, save_id: str, named: Named) -> None:
         self.pact, self.folder, self.save_id, self.named = pact, folder, save_id, named
         self.shard: ShardFile | None = None
         self.may_be_committed = False

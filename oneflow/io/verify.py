@@ -15,16 +15,16 @@ import numpy as np
 
 from oneflow.core.op import Box
 from oneflow.distributed.world import world
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.checksum import MODULUS, checksum
 from oneflow.io.manifest import Manifest
-from oneflow.io.pact import Pact
 from oneflow.io.shard_reader import ShardReader
 
 PIECE_NBYTES = 4 << 20
 """So much memory it takes, and the arithmetic of the checksum."""
 
 
-def verify_digests(pact: Pact, reader: ShardReader, manifest: Manifest) -> None:
+def verify_digests(pact: AllOrNone, reader: ShardReader, manifest: Manifest) -> None:
     """All ranks call it. Raises CheckpointError on all of them for a file that is not there or not
     of its size, and for bytes that changed."""
     pact.attempt(lambda: reader.check_files(_wholes(manifest)))

@@ -24,10 +24,10 @@ from oneflow.distributed.world import world
 from oneflow.graph.choosing import trace_chosen
 from oneflow.graph.spec import GraphSpec, spec_of
 from oneflow.graph.tree import flatten
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.container import Kind, dtype_named
 from oneflow.io.container import Writer as ContainerWriter
 from oneflow.io.files import AnyPath
-from oneflow.io.pact import Pact
 from oneflow.jobs.archive import Writer
 from oneflow.jobs.data import Data
 from oneflow.jobs.description import (
@@ -39,8 +39,8 @@ from oneflow.jobs.description import (
     check,
     encode,
 )
-from oneflow.jobs.glance import DATA, GRAPH, JOB, SCHEDULE, VARIABLES
 from oneflow.jobs.jobfile import load
+from oneflow.jobs.peek import DATA, GRAPH, JOB, SCHEDULE, VARIABLES
 from oneflow.jobs.requests import joins_rows
 from oneflow.jobs.row_flow import batch_of, row_outputs
 from oneflow.jobs.tables import prepare_tables
@@ -248,7 +248,7 @@ def _write(
 ) -> Description:
     """All ranks bring their parts of variables; rank 0 writes. Of a graph of local tensors the
     process that calls it writes, alone."""
-    pact = Pact(f"export to {path}", "export of a graph")
+    pact = AllOrNone(f"export to {path}", "export of a graph")
     if not any(node.placement.size > 1 for node in trace.graph) and all(
         x._placement is None for x in trace.variables.values()
     ):

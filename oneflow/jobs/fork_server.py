@@ -24,7 +24,7 @@ from oneflow.services import pulse
 from oneflow.services.forking import serve
 
 NAME = b"oneflow-worker"
-REHEARSAL = "oneflow.jobs.rehearsal"
+REHEARSAL = "oneflow.jobs.warm_up"
 _PR_SET_NAME = 15
 
 

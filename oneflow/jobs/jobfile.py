@@ -21,7 +21,9 @@ from oneflow.io.container import Container
 from oneflow.io.files import AnyPath, read_bytes
 from oneflow.jobs.archive import Part, digest_of
 from oneflow.jobs.description import Description, JobFileError
-from oneflow.jobs.glance import (
+from oneflow.jobs.graph_entry import check_draws, check_ports, decode_graph, named
+from oneflow.jobs.order import Batches
+from oneflow.jobs.peek import (
     DATA,
     GRAPH,
     JOB,
@@ -31,8 +33,6 @@ from oneflow.jobs.glance import (
     describe,
     open_job,
 )
-from oneflow.jobs.graph_entry import check_draws, check_ports, decode_graph, named
-from oneflow.jobs.order import Batches
 from oneflow.jobs.sources import Access, open_data
 from oneflow.jobs.tables import tables_of
 from oneflow.kernels.array import Array

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from oneflow.actors import live
+from oneflow.actors import running_jobs
 from oneflow.actors.gpu_faults import is_fault
 from oneflow.core.errors import DeviceFaultError
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_told import Teller
+from oneflow.core.metrics_samples import Exporter
 from oneflow.protos import cluster_pb2 as pb
 
 log = get_logger(__name__)
@@ -83,7 +83,7 @@ class Reporter:
         self._closed = False
         self._warning = ""
         self._last: tuple[int, dict[str, float]] = (0, {})
-        self._teller = Teller(METRICS)
+        self._teller = Exporter(METRICS)
         self._telling = threading.Lock()
         self._actors_due = time.monotonic() + ACTORS_S
         self.last_step = 0
@@ -172,9 +172,9 @@ class Reporter:
             pause_s = max(ACTORS_S, (time.monotonic() - started) / MAX_SHARE)
             self._actors_due = time.monotonic() + pause_s
         if is_due or self._closed:
-            for kind, waited in live.actor_waits().items():
+            for kind, waited in running_jobs.actor_waits().items():
                 progress.actors.add(kind=kind, **{f"{cause}_s": s for cause, s in waited.items()})
-            progress.waiting = live.waiting()[:MAX_WAITING_CHARS]
+            progress.waiting = running_jobs.waiting()[:MAX_WAITING_CHARS]
         self._frames.send(pb.WorkerMessage(progress=progress))
 
     def _tell_counts(self) -> None:

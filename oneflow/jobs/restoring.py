@@ -14,10 +14,10 @@ from oneflow.core.errors import CheckpointError, RowStoreError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.decoding import decode
 from oneflow.io.load_shards import load_parts, verify_shards
 from oneflow.io.manifest import MANIFEST_FILE, Manifest
-from oneflow.io.pact import Pact
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
 from oneflow.jobs.saving import FOLDER, LAST, saved_steps
@@ -91,7 +91,7 @@ def _candidates(path: Path, may_fall_back: bool) -> list[str]:
     """List the checkpoints as rank 0 sees them: the wanted one, then older ones, newest first; if
     it is not there any more, newer ones have taken its place.
     """
-    pact = Pact(f"checkpoint {path}", "resume of a job")
+    pact = AllOrNone(f"checkpoint {path}", "resume of a job")
     found: list[str] = []
     if pact.rank == 0:
         found = pact.attempt(lambda: _seen(path, may_fall_back)) or []
@@ -170,7 +170,7 @@ def _load_rows(path: str, snapshots: Mapping[str, str], tables: Tables) -> None:
         except RowStoreError as error:
             raise CheckpointError(f"{path}: {error}") from error
 
-    pact = Pact(f"rows of checkpoint {path}", "resume of a job's rows")
+    pact = AllOrNone(f"rows of checkpoint {path}", "resume of a job's rows")
     pact.attempt(load)
     pact.meet()
 

@@ -29,8 +29,8 @@ from oneflow.core.whole_files import write_whole
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
 from oneflow.graph.names import CAPTURED
+from oneflow.io.all_or_none import AllOrNone
 from oneflow.io.boxes import read_box
-from oneflow.io.pact import Pact
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import free_variables, gather_outputs, replace_placement
@@ -124,7 +124,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
     boxes = {str(n.attrs["name"]): n for n in graph.of_kind("input")}
     data = _given_plan(plan_file, graph, devices) if plan_file else _compiled(file, graph)
     plan, digest = Plan.from_bytes(data), plan_digest(data)
-    pact = Pact(f"job {file.description.name}", "start of a job")
+    pact = AllOrNone(f"job {file.description.name}", "start of a job")
     others = pact.meet(digest)
     if any(d != digest for d in others):
         raise ProtocolError(f"the ranks were given different plans: {others}")

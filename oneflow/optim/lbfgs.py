@@ -19,7 +19,7 @@ from oneflow.functional.linear_algebra import dot, mv
 from oneflow.functional.shaping import reshape, transpose
 from oneflow.ops.unary import abs as absolute
 from oneflow.optim.optimizer import Optimizer
-from oneflow.tensor.alike import filled_like, layout_of
+from oneflow.tensor.creation_like import filled_like, layout_of
 from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import Tensor
 

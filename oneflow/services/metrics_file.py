@@ -19,7 +19,7 @@ from pathlib import Path
 from oneflow.core.errors import ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_told import MAX_TOLD, Teller, Told
+from oneflow.core.metrics_samples import MAX_TOLD, Exporter, Sample
 
 VARIABLE = "ONEFLOW_COUNTS_FILE"
 EVERY_S = 1.0
@@ -58,7 +58,7 @@ class CountsWriter:
         if os.getpid() != self._pid:  # a fork's end is none of ours
             return
         with self._writing:
-            data = _encoded(Teller(self._metrics).news(), self._pid)
+            data = _encoded(Exporter(self._metrics).news(), self._pid)
             if data == self._last or len(data) > MAX_NBYTES:
                 return
             try:
@@ -80,7 +80,7 @@ class CountsReader:
         self._path, self._pid = path, pid
         self._seen: tuple[int, ...] = ()
 
-    def news(self) -> list[Told]:
+    def news(self) -> list[Sample]:
         """Return what the file says now; nothing if that was read before. Raises ProtocolError for
         what is no such file, once for each.
         """
@@ -125,17 +125,17 @@ class _File:
     counts: list[tuple[str, tuple[str, ...], float, tuple[int, ...]]]
 
 
-def _encoded(told: list[Told], pid: int) -> bytes:
+def _encoded(told: list[Sample], pid: int) -> bytes:
     import msgspec
 
     rows = [(t.name, t.labels, t.value, t.buckets) for t in told[:MAX_TOLD]]
     return msgspec.json.encode(_File(pid, rows))
 
 
-def _decoded(data: bytes, pid: int) -> list[Told]:
+def _decoded(data: bytes, pid: int) -> list[Sample]:
     import msgspec
 
     found = msgspec.json.decode(data, type=_File)
     if len(found.counts) > MAX_TOLD:
         raise ValueError(f"{len(found.counts)} numbers at once")
-    return [Told(*row) for row in found.counts] if found.pid == pid else []
+    return [Sample(*row) for row in found.counts] if found.pid == pid else []

@@ -11,7 +11,7 @@ From then on the client's calls name the session and show a ticket, which is key
 
 Whoever took a server's port and does not know the digest can neither read step 3 nor make step 4,
 and what it heard is of no use with other nonces. Who hands each byte on to the real server is known
-by the ends of the connections, which differ (the server compares them: scheduler/door.py).
+by the ends of the connections, which differ (the server compares them: scheduler/authenticator.py).
 """
 
 from __future__ import annotations

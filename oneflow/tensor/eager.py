@@ -36,7 +36,7 @@ from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import move
 from oneflow.tensor.devices import without_values
 from oneflow.tensor.grad_mode import state
-from oneflow.tensor.relaying import relaid
+from oneflow.tensor.redistribution import relaid
 from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, cpu_device, raw
 from oneflow.tensor.views import (

@@ -24,7 +24,7 @@ from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import check_placement, empty_shard, to_device, to_host
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.layout import check_layout
-from oneflow.tensor.relaying import dual, relaid
+from oneflow.tensor.redistribution import dual, relaid
 from oneflow.tensor.tape import nothing_saved, record_call
 from oneflow.tensor.tensor import Tensor, device_type, raw, wrap_global
 

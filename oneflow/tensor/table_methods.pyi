@@ -36,8 +36,8 @@ from oneflow.functional.statistics import aminmax_result
 from oneflow.functional.statistics import cummax_result
 from oneflow.functional.statistics import cummin_result
 from oneflow.functional.storage import UntypedStorage
-from oneflow.tensor.alike import Place
-from oneflow.tensor.alike import Where
+from oneflow.tensor.creation_like import Place
+from oneflow.tensor.creation_like import Where
 from oneflow.tensor.formats import layout as Layout
 from oneflow.tensor.formats import memory_format
 from oneflow.tensor.tensor import Tensor

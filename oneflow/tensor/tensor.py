@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from oneflow.core.graph import Value
-    from oneflow.tensor.alike import Place
+    from oneflow.tensor.creation_like import Place
     from oneflow.tensor.overlapping import Later
     from oneflow.tensor.views import View
 

@@ -12,7 +12,7 @@ from oneflow.core.sbp import SbpLike, as_nd_sbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.tensor.local_to_global import from_local
-from oneflow.tensor.relaying import dual, relaid
+from oneflow.tensor.redistribution import dual, relaid
 from oneflow.tensor.tape import nothing_saved, record_call
 from oneflow.tensor.tensor import Tensor, raw, wrap_global
 from oneflow.tensor.views import refresh

@@ -1,8 +1,8 @@
 """The guard that every call passes: it counts the call, limits it and names its caller.
 
-Clients and daemons prove their token (scheduler/door.py), and their calls name the session that
-this has opened. A token that is shown in a call opens nothing. Health checks (health.py) need no
-session. Rules of what a daemon's token may do stand here, too.
+Clients and daemons prove their token (scheduler/authenticator.py), and their calls name the session
+that this has opened. A token that is shown in a call opens nothing. Health checks (health.py) need
+no session. Rules of what a daemon's token may do stand here, too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.rpc import CallContext, CallDetails, Find, Handler, Message
 from oneflow.scheduler.admission import Admission
+from oneflow.scheduler.authenticator import Authenticator, RefusedProofError, session_shown
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.health import PREFIX as STRANGERS_PREFIX
 from oneflow.scheduler.cluster.health import Strangers
@@ -36,7 +37,6 @@ from oneflow.scheduler.cluster.refusals import (
 )
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.cluster.tls import PARTS
-from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.scheduler.interceptor import Interceptor, behaviour_of, called_at_once
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES
@@ -200,7 +200,7 @@ class Guard(Interceptor):
         self._streams: set[_Call] = set()
         self._strangers = Strangers()
         self.joins = Admission()
-        self.door = Door(
+        self.door = Authenticator(
             lambda name: tokens.named(name).digest, self._not_let_in, address, self._admission
         )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from oneflow.core.control_channel import chunks
-from oneflow.core.dumps import forbid_core_dumps
+from oneflow.core.core_dumps import forbid_core_dumps
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.job_config import Overrides

@@ -17,6 +17,7 @@ from oneflow.core.errors import OneFlowError
 from oneflow.core.processes import start_time
 from oneflow.core.rpc import Message
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.authenticator import address_of
 from oneflow.scheduler.cluster.blobs import MIN_FREE_NBYTES
 from oneflow.scheduler.cluster.refusals import (
     DeadlineError,
@@ -24,7 +25,6 @@ from oneflow.scheduler.cluster.refusals import (
     NotFoundError,
     UnavailableError,
 )
-from oneflow.scheduler.door import address_of
 from oneflow.services.listeners import has_socket, sockets_at
 
 A = TypeVar("A", pb.LogData, pb.InferData, pb.Inspected)

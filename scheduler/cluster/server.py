@@ -13,7 +13,7 @@ from typing import Any
 
 from oneflow.core.config import split_address
 from oneflow.core.control_channel import channel_options
-from oneflow.core.dumps import forbid_core_dumps
+from oneflow.core.core_dumps import forbid_core_dumps
 from oneflow.core.log import get_logger
 from oneflow.core.rpc import Server
 from oneflow.scheduler.cluster.auth import Guard

@@ -17,18 +17,18 @@ from collections import Counter
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Attempt, Intent, Rank, RankPhase, early_exit, name_ranks
 from oneflow.scheduler.jobs.causes import CODES, Failure
-from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.ending import close, show_failure
 from oneflow.scheduler.jobs.events import TellPrepare
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.queue import local_ranks
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
+from oneflow.scheduler.jobs.step_context import StepContext
 
 
 class Attempts:
     """The attempts that go on, by job: at most one of each."""
 
-    def __init__(self, desk: Desk, fleet: Fleet) -> None:
+    def __init__(self, desk: StepContext, fleet: Fleet) -> None:
         self.desk = desk
         self.fleet = fleet
         self.live: dict[str, Attempt] = {}

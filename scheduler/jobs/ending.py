@@ -7,16 +7,16 @@ from typing import Any
 
 from oneflow.scheduler.jobs.attempt import Attempt, Intent
 from oneflow.scheduler.jobs.causes import CODES, Failure, one_line
-from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.records import (
     FREE_REASONS,
     MAX_FUTILE_RESTARTS,
     JobRecord,
     JobState,
 )
+from oneflow.scheduler.jobs.step_context import StepContext
 
 
-def close(desk: Desk, attempt: Attempt) -> None:
+def close(desk: StepContext, attempt: Attempt) -> None:
     """Save the record of a job whose attempt is over, as of the moment at which that was so."""
     record, over_at = desk.jobs[attempt.job_id], attempt.over_at
     if attempt.is_started:
@@ -28,7 +28,7 @@ def close(desk: Desk, attempt: Attempt) -> None:
         _end(desk, record.id, state, failure, desk.now - over_at)
 
 
-def _outcome(desk: Desk, record: JobRecord, attempt: Attempt) -> tuple[JobState, Failure]:
+def _outcome(desk: StepContext, record: JobRecord, attempt: Attempt) -> tuple[JobState, Failure]:
     if record.state is JobState.CANCELLING:
         return JobState.CANCELLED, _cancelled(record)
     if attempt.intent is Intent.TIME_LIMIT:
@@ -50,7 +50,7 @@ def _outcome(desk: Desk, record: JobRecord, attempt: Attempt) -> tuple[JobState,
     return JobState.FAILED, found
 
 
-def show_failure(desk: Desk, attempt: Attempt) -> None:
+def show_failure(desk: StepContext, attempt: Attempt) -> None:
     """Show the failure to blame, as far as it is known while the other ranks still end. Not
     durable: until the attempt is over the daemons tell it again.
     """
@@ -62,7 +62,7 @@ def show_failure(desk: Desk, attempt: Attempt) -> None:
     desk.note(record.id, **_blame(failure))
 
 
-def end_cancelled(desk: Desk, job_id: str) -> None:
+def end_cancelled(desk: StepContext, job_id: str) -> None:
     """End a job of which no attempt goes on."""
     _end(desk, job_id, JobState.CANCELLED, _cancelled(desk.jobs[job_id]))
 
@@ -84,7 +84,7 @@ def may_restart(record: JobRecord, failure: Failure) -> bool:
     return failure.reason in FREE_REASONS or record.restarts_spent < record.spec.max_restarts
 
 
-def _restart(desk: Desk, record: JobRecord, failure: Failure) -> None:
+def _restart(desk: StepContext, record: JobRecord, failure: Failure) -> None:
     desk.is_queue_stale = True
     desk.save(
         record.id,
@@ -95,7 +95,9 @@ def _restart(desk: Desk, record: JobRecord, failure: Failure) -> None:
     )
 
 
-def _end(desk: Desk, job_id: str, state: JobState, failure: Failure, since_s: float = 0.0) -> None:
+def _end(
+    desk: StepContext, job_id: str, state: JobState, failure: Failure, since_s: float = 0.0
+) -> None:
     """since_s: seconds since its last rank was over."""
     finished_at = desk.wall - since_s
     desk.save(job_id, state=state, finished_at=finished_at, pending="", **_blame(failure))

@@ -21,7 +21,6 @@ from dataclasses import replace
 from math import inf
 
 from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.events import (
     Action,
     SaveDrain,
@@ -34,6 +33,7 @@ from oneflow.scheduler.jobs.events import (
 )
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState
 from oneflow.scheduler.jobs.settings import Silence
+from oneflow.scheduler.jobs.step_context import StepContext
 
 _GONE = DaemonState.LOST
 
@@ -43,7 +43,9 @@ class Fleet:
     an operator drained.
     """
 
-    def __init__(self, desk: Desk, epoch: int, drained: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self, desk: StepContext, epoch: int, drained: Iterable[tuple[str, int]] = ()
+    ) -> None:
         self.desk = desk
         self.epoch = epoch
         self.daemons: dict[str, DaemonRecord] = {}

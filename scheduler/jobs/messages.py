@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from oneflow.core.control_channel import MAX_TEXT_CHARS, PROTOCOL
 from oneflow.core.errors import ConfigError, ProtocolError
-from oneflow.core.metrics_told import MAX_TOLD, Told
+from oneflow.core.metrics_samples import MAX_TOLD, Sample
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import shell_code
 from oneflow.scheduler.jobs.events import DaemonGone, DaemonJoined, Event, Heard, TellPrepare
@@ -233,11 +233,11 @@ def _check_step(step: int) -> None:
         raise ProtocolError(f"there is no step {step}")
 
 
-def told_by(wire: pb.WorkerCounts) -> list[Told]:
+def told_by(wire: pb.WorkerCounts) -> list[Sample]:
     """Return the counts that a worker reports. Raises ProtocolError for too much at once."""
     if len(wire.counts) > MAX_TOLD:
         raise ProtocolError(f"a worker tells {len(wire.counts)} numbers at once")
-    return [Told(c.name, tuple(c.labels), c.value, tuple(c.buckets)) for c in wire.counts]
+    return [Sample(c.name, tuple(c.labels), c.value, tuple(c.buckets)) for c in wire.counts]
 
 
 # ---- to daemons ----------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
 from oneflow.scheduler.jobs.attempts import Attempts
 from oneflow.scheduler.jobs.causes import CODES, Failure, known_reason
-from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.events import Heard, Rejected
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.step_context import StepContext
 
 MAX_METRICS = 64  # names a job
 MAX_METRIC_CHARS = 128
@@ -23,7 +23,7 @@ _WEAK_REASONS = ("PEER_LOST", "PREEMPTED")
 class Reports:
     """Takes messages of daemons whose epoch is current."""
 
-    def __init__(self, desk: Desk, fleet: Fleet, attempts: Attempts) -> None:
+    def __init__(self, desk: StepContext, fleet: Fleet, attempts: Attempts) -> None:
         self.desk = desk
         self.fleet = fleet
         self.attempts = attempts

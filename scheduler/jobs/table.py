@@ -27,7 +27,6 @@ from dataclasses import fields
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Intent
 from oneflow.scheduler.jobs.attempts import Attempts
-from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.ending import end_cancelled
 from oneflow.scheduler.jobs.events import (
     Action,
@@ -54,6 +53,7 @@ from oneflow.scheduler.jobs.records import DaemonRecord, JobRecord, JobSpec, Job
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.retention import WallClock, overdue
 from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.step_context import StepContext
 
 LOOK_S = 0.1
 RETIRE_S = 10.0  # so often old jobs are looked for
@@ -82,7 +82,7 @@ class Table:
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
-        self._desk = Desk(self.settings, {record.id: record for record in records})
+        self._desk = StepContext(self.settings, {record.id: record for record in records})
         self._desk.removed = dict(removed)
         self._desk.journal = journal or Journal()
         self._fleet = Fleet(self._desk, epoch, drained)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from oneflow.core.processes import start_time
 from oneflow.launcher.daemon.cgroups import find_hierarchies
-from oneflow.launcher.daemon.leftovers import MARK
+from oneflow.launcher.daemon.orphans import MARK
 from tests.support.cluster import Rig, program
 from tests.support.processes import pids
 from tests.support.waiting import wait_until

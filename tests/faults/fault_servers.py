@@ -24,7 +24,7 @@ from oneflow.core.config import split_address
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
-from oneflow.services.line import line_options
+from oneflow.services.pinned_channel import line_options
 from oneflow.services.proof import SESSION_KEY
 from tests.support.cluster import Rig
 from tests.support.proving import open_proven, proven

@@ -30,7 +30,7 @@ from oneflow.protos import proof_pb2
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
 from oneflow.scheduler.server import SchedulerServer
-from oneflow.services.line import dial
+from oneflow.services.pinned_channel import dial
 from oneflow.services.proof import PROVE, Claim, ImpostorError
 from tests.support.cluster import SchedulerProcess
 from tests.support.local_cluster import LocalTest, submit

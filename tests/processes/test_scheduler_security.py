@@ -13,7 +13,7 @@ import pytest
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.services.line import prove
+from oneflow.services.pinned_channel import prove
 from oneflow.services.proof import Claim
 from tests.support.cluster import SchedulerProcess
 from tests.support.proving import Metadata, proven

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oneflow.core.config import split_address
-from oneflow.services.line import Line, dial, line_options, prove, prove_async
+from oneflow.services.pinned_channel import PinnedChannel, dial, line_options, prove, prove_async
 from oneflow.services.proof import Claim
 
 PROVE_S = 30.0
@@ -22,7 +22,7 @@ class ProvenChannel:
 
     channel: Any
     metadata: Metadata
-    line: Line | None = None
+    line: PinnedChannel | None = None
 
     async def close(self) -> None:
         await self.channel.close(0)

@@ -371,7 +371,7 @@ def test_right_import_is_allowed(module: str, text: str) -> None:
     ("imported", "heavy"),
     [
         ("oneflow", HEAVY),
-        ("oneflow.cli.submit, oneflow.cluster.client, oneflow.jobs.glance", ("numpy", "numba")),
+        ("oneflow.cli.submit, oneflow.cluster.client, oneflow.jobs.peek", ("numpy", "numba")),
     ],
 )
 def test_importing_oneflow_or_its_client_loads_nothing_heavy(

@@ -36,7 +36,7 @@ from oneflow.functional.shaping import broadcast_shapes, expand, tril
 from oneflow.functional.special import multigammaln
 from oneflow.ops.special import digamma, lgamma
 from oneflow.ops.unary import log
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import Tensor
 

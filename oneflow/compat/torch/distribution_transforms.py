@@ -16,7 +16,7 @@ from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.matrices import cholesky, eigvalsh
 from oneflow.nn import functional as F
 from oneflow.ops.unary import log, log1p
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.layout import finfo
 from oneflow.tensor.tensor import Tensor
 

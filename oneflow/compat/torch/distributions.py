@@ -19,7 +19,7 @@ from oneflow.distributions.transforms import StickBreakingTransform, _Inverse
 from oneflow.functional.creation import randn
 from oneflow.functional.from_data import tensor
 from oneflow.functional.promotion import get_default_dtype
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
 

@@ -11,7 +11,7 @@ from oneflow.autograd.api import grad
 from oneflow.core.dtype import float64
 from oneflow.core.errors import ArgumentError, AutogradError
 from oneflow.functional.creation import eye, randn
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
 

@@ -28,7 +28,7 @@ from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import permute, reshape
 from oneflow.functional.torch_methods import empty_strided
 from oneflow.ops import unary
-from oneflow.tensor.alike import Where, layout_of
+from oneflow.tensor.creation_like import Where, layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from oneflow.functional.creation import full
 from oneflow.functional.initial import _calculate_fan_in_and_fan_out
 from oneflow.functional.linear_algebra import matmul
 from oneflow.ops.cast import cast
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import MEMBERS, Tensor
 
 REDUCTIONS = {"sum": 0.0, "mean": float("nan"), "max": -float("inf"), "min": float("inf")}

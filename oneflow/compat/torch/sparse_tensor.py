@@ -27,7 +27,7 @@ from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.positions import scatter_reduce
 from oneflow.functional.searching import bincount, index_add, nonzero, searchsorted, unique
 from oneflow.functional.shaping import expand, repeat_interleave, reshape
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.formats import layout as Layout
 from oneflow.tensor.tensor import MEMBERS, Tensor
 

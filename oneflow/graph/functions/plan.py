@@ -31,7 +31,7 @@ from oneflow.graph.functions.traces import (
     surroundings,
 )
 from oneflow.graph.functions.two_passes import cut
-from oneflow.graph.laying_out import lend, take_layouts
+from oneflow.graph.layout_assignment import lend, take_layouts
 from oneflow.graph.spec import GraphSpec
 from oneflow.graph.tree import flatten, map_leaves, map_tensors, tensors_of
 from oneflow.tensor.gate import NOTHING, Place

@@ -14,7 +14,7 @@ from oneflow.functional.searching import gather
 from oneflow.nn.module import Module
 from oneflow.nn.modules.containers import ModuleList, Sequential
 from oneflow.nn.modules.linear import Linear
-from oneflow.tensor.alike import Kind
+from oneflow.tensor.creation_like import Kind
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

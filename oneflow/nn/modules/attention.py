@@ -10,7 +10,7 @@ from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.modules.linear import Linear
 from oneflow.nn.parameter import Parameter
-from oneflow.tensor.alike import Kind
+from oneflow.tensor.creation_like import Kind
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from oneflow.core.errors import ShapeError
 from oneflow.nn.module import Module
 from oneflow.nn.modules import conv, linear, normalization
 from oneflow.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy, materialize
-from oneflow.tensor.alike import Kind
+from oneflow.tensor.creation_like import Kind
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

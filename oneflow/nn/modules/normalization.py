@@ -17,7 +17,7 @@ from oneflow.nn import init
 from oneflow.nn.common_types import one_or_more
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
-from oneflow.tensor.alike import Kind
+from oneflow.tensor.creation_like import Kind
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 

@@ -13,7 +13,7 @@ from oneflow.functional.elementwise import cast, clone
 from oneflow.functional.searching import index_select, scatter, topk
 from oneflow.functional.shaping import reshape
 from oneflow.nn.module import Module
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 

@@ -20,7 +20,7 @@ from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.nn.utils.rnn import PackedSequence
 from oneflow.ops.recurrent import recurrent
-from oneflow.tensor.alike import Kind, layout_of
+from oneflow.tensor.creation_like import Kind, layout_of
 from oneflow.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]

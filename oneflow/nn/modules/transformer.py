@@ -20,7 +20,7 @@ from oneflow.nn.modules.containers import ModuleList
 from oneflow.nn.modules.dropout import Dropout
 from oneflow.nn.modules.linear import Linear
 from oneflow.nn.modules.normalization import LayerNorm
-from oneflow.tensor.alike import Kind
+from oneflow.tensor.creation_like import Kind
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

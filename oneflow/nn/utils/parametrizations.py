@@ -11,7 +11,7 @@ from oneflow.nn.module import Module
 from oneflow.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from oneflow.nn.utils.parametrize import register_parametrization
 from oneflow.nn.utils.weight_norm import norm_except_dim
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 

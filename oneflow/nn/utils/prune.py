@@ -20,7 +20,7 @@ from oneflow.functional.searching import scatter, topk
 from oneflow.functional.shaping import expand, reshape
 from oneflow.nn.module import Module
 from oneflow.ops.unary import abs as absolute
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor
 
 __all__ = [

@@ -19,7 +19,7 @@ from oneflow.functional.from_data import tensor
 from oneflow.functional.joining import cat, narrow, stack
 from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import reshape, transpose
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
 __all__ = [

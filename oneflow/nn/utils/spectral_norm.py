@@ -13,7 +13,7 @@ from oneflow.functional.shaping import permute, reshape
 from oneflow.nn.module import Module
 from oneflow.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from oneflow.nn.parameter import Parameter
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.creation_like import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 

@@ -13,8 +13,8 @@ import grpc
 import uvicorn
 
 from oneflow.cluster.client import Cluster, connect
+from oneflow.cluster.cluster_spec import local_wish
 from oneflow.cluster.local import start, stop
-from oneflow.cluster.wishes import local_wish
 from oneflow.core.config import split_address
 from oneflow.core.errors import ClusterUnreachableError, ConfigError
 from oneflow.protos.open_inference_pb2_grpc import add_GRPCInferenceServiceServicer_to_server

@@ -12,6 +12,7 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
+from oneflow.scheduler.compiler.layout.critical_path import node_seconds
 from oneflow.scheduler.compiler.layout.signatures import (
     Choice,
     edge_weights,
@@ -20,7 +21,6 @@ from oneflow.scheduler.compiler.layout.signatures import (
     plan_network,
     same_layout,
 )
-from oneflow.scheduler.compiler.layout.trunk import node_seconds
 
 Copy = tuple[int, NdSbp, Placement]
 """A value by its id, and the layout and the place to which it is moved."""

@@ -29,15 +29,8 @@ from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import AutoParallel, Cluster
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
+from oneflow.scheduler.compiler.layout.critical_path import Trunk
 from oneflow.scheduler.compiler.layout.infer_sbp import Follower
-from oneflow.scheduler.compiler.layout.min_sum import (
-    FORBIDDEN,
-    Factor,
-    Table,
-    Tables,
-    minimize,
-    total,
-)
 from oneflow.scheduler.compiler.layout.pieces import gathers_rows, rows_may_stay_split
 from oneflow.scheduler.compiler.layout.place_stages import place_stages
 from oneflow.scheduler.compiler.layout.prediction import (
@@ -56,7 +49,14 @@ from oneflow.scheduler.compiler.layout.signatures import (
     edge_weights,
     no_signature,
 )
-from oneflow.scheduler.compiler.layout.trunk import Trunk
+from oneflow.scheduler.compiler.layout.variable_elimination import (
+    FORBIDDEN,
+    Factor,
+    Table,
+    Tables,
+    minimize,
+    total,
+)
 
 ROUNDS = 10
 """Most times that a graph too large for an exact answer is solved, each from the answer before."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from oneflow.core.graph import FORWARD, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.scheduler.compiler.layout.critical_path import node_seconds
 from oneflow.scheduler.compiler.layout.place_stages import the_placement
 from oneflow.scheduler.compiler.layout.signatures import BYTES_PER_SECOND
-from oneflow.scheduler.compiler.layout.trunk import node_seconds
 
 MOST_CUTS = 200
 """Places, those where least crosses, of which stages may begin at some."""

@@ -13,7 +13,7 @@ from oneflow.core.control_channel import PROTOCOL, channel_options
 from oneflow.core.loop import wait_for
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.services.line import prove_async
+from oneflow.services.pinned_channel import prove_async
 from oneflow.services.proof import Claim
 from tests.support.cluster import SchedulerProcess
 from tests.support.proving import Metadata, ProvenChannel, open_proven

@@ -10,13 +10,13 @@ import pytest
 
 import oneflow as flow
 import oneflow.nn as nn
-from oneflow.actors import live, mailbox
+from oneflow.actors import mailbox, running_jobs
 from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes
 from oneflow.actors.tcp import Connection, TcpBus
 from oneflow.boxing.transport.rank_pages import RankPages, new_page
 from oneflow.core.errors import NonFiniteError
 from oneflow.core.metrics import METRICS, Metrics
-from oneflow.core.metrics_told import Teller
+from oneflow.core.metrics_samples import Exporter
 from tests.support.waiting import WAIT_S, wait_until
 
 
@@ -98,9 +98,9 @@ def test_rows_of_embeddings_are_counted_with_and_without_a_graph() -> None:
     graph = Words()
     for _ in range(5):
         graph(index)
-    live.progress()
+    running_jobs.progress()
     assert METRICS.lookups["device", "hit"] == 6 + 5 * 6
-    rows = {t.labels: t.value for t in Teller(METRICS).news() if t.name == "lookups"}
+    rows = {t.labels: t.value for t in Exporter(METRICS).news() if t.name == "lookups"}
     assert rows["device", "hit"] == sum(rows.values()) == 36
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oneflow.actors.beside import Beside, meetings
+from oneflow.actors.communication_stream import CommunicationStream, meetings
 from oneflow.actors.fabric import open_fabric
 from oneflow.actors.job import Job
 from oneflow.boxing.collectives.base import Collectives
@@ -369,7 +369,7 @@ class Noted:
 
 def test_an_exchange_runs_beside_and_its_readers_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, noted = compiled(two_layers(MANY, MANY, width=WIDTH), 2), Noted(monkeypatch)
-    beside = Beside(plan.actors)
+    beside = CommunicationStream(plan.actors)
     exchange = next(a for a in plan.actors if a.kind is ActorKind.ALL_REDUCE)
     reader = next(a for a in plan.actors if exchange.id in beside.meetings.get(a.id, ()))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oneflow.actors import live, tracing
+from oneflow.actors import running_jobs, tracing
 from oneflow.actors.acts import Acts, last_acts
 from oneflow.actors.in_process import InProcessCluster
 from oneflow.actors.job import Job
@@ -92,11 +92,11 @@ def test_a_rank_tells_its_last_acts_with_their_ages() -> None:
     job = Job(plan, 0, shards(plan, "variable", arrays)[0])
     for _ in range(30):
         job.run(shards(plan, "input", arrays)[0])
-    told = live.report().split("last acts of job ")  # there may be jobs of other tests, too
+    told = running_jobs.report().split("last acts of job ")  # there may be jobs of other tests, too
     [text] = [t for t in told if t.startswith(f"{job.bound.plan.graph.name}:")]
     lines = re.findall(r"(\d+\.\d+) s ago: (\S+), call (\d+) piece 0, took \d+\.\d us", text)
     total = sum(b.spec.acts for b in job.bound.actors.values())
-    assert len(lines) == live.LAST_ACTS == min(64, 30 * total)
+    assert len(lines) == running_jobs.LAST_ACTS == min(64, 30 * total)
     ages = [float(age) for age, _, _ in lines]
     assert ages == sorted(ages, reverse=True)
     assert [int(step) for _, _, step in lines[-total:]] == [29] * total
@@ -109,16 +109,16 @@ def test_a_rank_tells_its_last_acts_with_their_ages() -> None:
 def test_a_rank_tells_its_last_acts_after_a_trace_as_before(tmp_path: Path) -> None:
     cluster, feeds = cluster_of(2)
     run(cluster, feeds, 40)
-    [before, _] = [e.describe_last_acts(live.LAST_ACTS) for e in cluster.executors]
+    [before, _] = [e.describe_last_acts(running_jobs.LAST_ACTS) for e in cluster.executors]
     recorded(tmp_path, 3, cluster, feeds)
-    [after, _] = [e.describe_last_acts(live.LAST_ACTS) for e in cluster.executors]
-    assert len(before.splitlines()) == len(after.splitlines()) == live.LAST_ACTS
+    [after, _] = [e.describe_last_acts(running_jobs.LAST_ACTS) for e in cluster.executors]
+    assert len(before.splitlines()) == len(after.splitlines()) == running_jobs.LAST_ACTS
     assert ", call 39 " in before and ", call 42 " in after
     ages = [float(age) for age in re.findall(r"(\d+\.\d+) s ago", after)]
     assert ages == sorted(ages, reverse=True)
     run(cluster, feeds, 1)
-    again = cluster.executors[0].describe_last_acts(live.LAST_ACTS)
-    assert len(again.splitlines()) == live.LAST_ACTS and ", call 43 " in again
+    again = cluster.executors[0].describe_last_acts(running_jobs.LAST_ACTS)
+    assert len(again.splitlines()) == running_jobs.LAST_ACTS and ", call 43 " in again
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])

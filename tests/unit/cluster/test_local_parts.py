@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.cluster.local import Wish, _free_address, _like, start
+from oneflow.cluster.cluster_spec import local_wish
+from oneflow.cluster.local import ClusterSpec, _free_address, _like, start
 from oneflow.cluster.local_record import (
     LocalCluster,
     Process,
@@ -22,7 +23,6 @@ from oneflow.cluster.local_record import (
     write_record,
 )
 from oneflow.cluster.local_tokens import prepare_tokens
-from oneflow.cluster.wishes import local_wish
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.scheduler.cluster.audit import AUDIT_FILE
 from oneflow.scheduler.cluster.auth import Tokens
@@ -128,7 +128,7 @@ def test_a_state_folder_that_others_can_write_to_is_refused(
     state.chmod(0o777)
     monkeypatch.setenv("ONEFLOW_STATE_DIR", str(state))
     with pytest.raises(ConfigError, match=rf"others may write to {state} .*chmod go-w"):
-        start(Wish(devices=("cpu:0",)))
+        start(ClusterSpec(devices=("cpu:0",)))
     assert not [path.name for path in state.glob("*/*") if path.name != "lock"]
 
 
@@ -152,21 +152,21 @@ def test_what_up_shall_start() -> None:
 def test_what_runs_has_the_devices_that_were_asked_for() -> None:
     own = process_of("scheduler", os.getpid())
     old = LocalCluster("127.0.0.1:7", (own, replace(own, name="cpu:0")))
-    for fits in (Wish(("cpu:0", "cpu:1")), Wish((), num_asked=1, type_asked="cpu")):
+    for fits in (ClusterSpec(("cpu:0", "cpu:1")), ClusterSpec((), num_asked=1, type_asked="cpu")):
         assert _like(old, fits).devices == fits.devices
     with pytest.raises(ConfigError, match=r"with 1 daemon \(cpu:0\), not --daemons 2: end it"):
-        _like(old, Wish((), num_asked=2))
+        _like(old, ClusterSpec((), num_asked=2))
     with pytest.raises(ConfigError, match="not --device-type cuda: end it"):
-        _like(old, Wish((), type_asked="cuda"))
+        _like(old, ClusterSpec((), type_asked="cuda"))
     remote = LocalCluster("127.0.0.1:7", (own,), ray="auto", num_remote=4)
-    assert _like(remote, Wish((), num_asked=4, type_asked="cuda"))
+    assert _like(remote, ClusterSpec((), num_asked=4, type_asked="cuda"))
     with pytest.raises(ConfigError, match=r"with 4 daemons \(on auto\), not --daemons 2"):
-        _like(remote, Wish((), num_asked=2))
+        _like(remote, ClusterSpec((), num_asked=2))
     assert local_wish({"local.daemons": 3}).num_asked == 3
     assert local_wish({}).num_asked == 0
 
 
 def test_a_folder_of_data_must_be_there(tmp_path: Path) -> None:
-    wish = Wish(("cpu:0",), daemon_flags=("--data-root", str(tmp_path / "none")))
+    wish = ClusterSpec(("cpu:0",), daemon_flags=("--data-root", str(tmp_path / "none")))
     with pytest.raises(ConfigError, match="no such folder"):
         start(wish)

@@ -14,7 +14,7 @@ import pytest
 from oneflow.boxing.transport.pages import page_server
 from oneflow.core.errors import DesyncError, HangError, PeerLostError, TransportError
 from oneflow.distributed.long_waits import LongWaits
-from oneflow.distributed.meeting import Meeting, StepWatch, place_of
+from oneflow.distributed.waits import Meeting, StepWatch, place_of
 
 WAIT = ("0-1", 3, "all_reduce at x.py:1", [1])
 

@@ -14,7 +14,7 @@ import oneflow as flow
 from oneflow.core import no_effect
 from oneflow.core.errors import CallError
 from oneflow.core.no_effect import NoEffectWarning
-from oneflow.functional.misuse import explain
+from oneflow.functional.argument_errors import explain
 
 Call = Callable[[Any], Any]
 

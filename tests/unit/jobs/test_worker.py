@@ -138,7 +138,7 @@ def test_the_fork_server_can_rehearse_without_threads(tmp_path: Path) -> None:
     code = (
         "import os; from importlib import import_module; from oneflow.jobs import fork_server\n"
         "from oneflow.core.metrics import METRICS\n"
-        "from oneflow.core.metrics_told import Teller\n"
+        "from oneflow.core.metrics_samples import Teller\n"
         "before = os.listdir('/proc/self/fd')\n"
         "import_module(fork_server.REHEARSAL).rehearse()\n"
         "print(len(os.listdir('/proc/self/task')))\n"

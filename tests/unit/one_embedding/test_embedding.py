@@ -22,7 +22,7 @@ from oneflow.core.errors import (
     ShapeError,
 )
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_told import Listener, Teller
+from oneflow.core.metrics_samples import Aggregator, Exporter
 from oneflow.kernels import open_tables
 from oneflow.kernels.open_tables import open_table
 from oneflow.one_embedding.store.owners import owners_of
@@ -594,7 +594,7 @@ def test_statistics_count_ids_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted["updated"] == distinct[0] and counted["rows"] == counted["created"] == 6
     assert metrics.row_ids == {"asked": 12, "distinct": sum(distinct)}
     shown = Metrics()
-    Listener(shown, "job").take(Teller(metrics).news())
+    Aggregator(shown, "job").take(Exporter(metrics).news())
     assert shown.row_ids == metrics.row_ids
 
 

@@ -16,7 +16,7 @@ from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler import admission
 from oneflow.scheduler.admission import Admission, ComeAgainError
-from oneflow.scheduler.door import Door
+from oneflow.scheduler.authenticator import Authenticator
 from oneflow.services.proof import digest_of
 from tests.support.waiting import CALL_S, WAIT_S
 
@@ -82,7 +82,7 @@ def test_a_daemon_that_is_put_off_comes_again_then_over_the_same_connection(
 ) -> None:
     async def scene() -> tuple[list[float], bool, str]:
         joins, server = Admission(1), grpc.aio.server()
-        door = Door(
+        door = Authenticator(
             lambda name: digest_of("secret"), lambda *refused: None, lambda: "", lambda name: joins
         )
         server.add_generic_rpc_handlers((door.handler(),))

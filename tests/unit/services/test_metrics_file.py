@@ -10,7 +10,7 @@ import pytest
 
 from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_told import MAX_TOLD, Listener, Teller
+from oneflow.core.metrics_samples import MAX_TOLD, Aggregator, Exporter
 from oneflow.services.metrics_file import MAX_NBYTES, VARIABLE, CountsReader, CountsWriter
 from tests.unit.core.test_metrics import samples
 from tests.unit.core.test_metrics_told import worked
@@ -24,17 +24,17 @@ def test_what_is_written_is_what_a_worker_would_tell(tmp_path: Path) -> None:
     assert reader.news() == []
     writer.write()
     told = reader.news()
-    assert {t.name for t in told} == {t.name for t in Teller(worked()).news()}
+    assert {t.name for t in told} == {t.name for t in Exporter(worked()).news()}
     assert reader.news() == []
     here, there = Metrics(), Metrics()
-    listener = Listener(here, "j")
+    listener = Aggregator(here, "j")
     assert listener.take(told) == 0
     rank.acts["segment"] += 5
     writer.write()
     assert listener.take(reader.news()) == 0
     again = worked()
     again.acts["segment"] += 5
-    Listener(there, "j").take(Teller(again).news())
+    Aggregator(there, "j").take(Exporter(again).news())
     moving = ("memory_bytes", "timestamp_seconds")
     assert {k: v for k, v in samples(here).items() if not k[0].endswith(moving)} == {
         k: v for k, v in samples(there).items() if not k[0].endswith(moving)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oneflow.core import processors
-from oneflow.launcher.daemon.belongings import Belongings
+from oneflow.launcher.daemon.rank_resources import RankResources
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.rank_env import THREAD_VARIABLES
 from oneflow.protos import cluster_pb2 as pb
@@ -30,7 +30,7 @@ def test_the_ranks_of_a_host_share_its_processors(
 ) -> None:
     monkeypatch.setattr(processors, "usable_processors", lambda: 8)
     settings = DaemonSettings("cpu:0", "h:1", tmp_path, env={})
-    env = Belongings(AttemptKey("j1", 1, 0), prepare, settings).env("127.0.0.1", 5000, {})
+    env = RankResources(AttemptKey("j1", 1, 0), prepare, settings).env("127.0.0.1", 5000, {})
     assert {env.get(name) for name in THREAD_VARIABLES} == {threads}
 
 
@@ -38,5 +38,5 @@ def test_threads_that_the_user_names_stay(tmp_path: Path) -> None:
     spec = pb.JobSpec(env={"OMP_NUM_THREADS": "3"})
     prepare = pb.Prepare(spec=spec, world_size=4, local_world_size=4)
     settings = DaemonSettings("cpu:0", "h:1", tmp_path, env={})
-    env = Belongings(AttemptKey("j1", 1, 0), prepare, settings).env("127.0.0.1", 5000, {})
+    env = RankResources(AttemptKey("j1", 1, 0), prepare, settings).env("127.0.0.1", 5000, {})
     assert {env[name] for name in THREAD_VARIABLES} == {"3"}

@@ -20,7 +20,7 @@ from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.door import Door
+from oneflow.scheduler.authenticator import Authenticator
 from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.proof import digest_of
 from tests.support.waiting import CALL_S, WAIT_S, until
@@ -140,7 +140,7 @@ def test_bytes_that_are_no_message_end_the_stream_and_not_the_daemon() -> None:
         name = pb.DESCRIPTOR.services_by_name["Daemons"].full_name
         calls = {"Attach": grpc.stream_stream_rpc_method_handler(garbling.attach)}
         daemons = grpc.method_handlers_generic_handler(name, calls)
-        door = Door(lambda name: digest_of("secret"), lambda *refused: None, lambda: "")
+        door = Authenticator(lambda name: digest_of("secret"), lambda *refused: None, lambda: "")
         server.add_generic_rpc_handlers((daemons, door.handler()))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from oneflow.core.errors import ConfigError
-from oneflow.launcher.daemon.belongings import device_env
 from oneflow.launcher.daemon.programs import command, program_env
+from oneflow.launcher.daemon.rank_resources import device_env
 from oneflow.launcher.rank_env import bootstrap_path
 
 BOOTSTRAP = str(bootstrap_path())

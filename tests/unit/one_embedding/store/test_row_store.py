@@ -10,7 +10,7 @@ import pytest
 
 from oneflow.core.errors import ArgumentError, DTypeError, RowStoreError, ShapeError
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_told import Listener, Teller
+from oneflow.core.metrics_samples import Aggregator, Exporter
 from oneflow.one_embedding.store import statistics
 from oneflow.one_embedding.store.disk_tier import DiskTier
 from oneflow.one_embedding.store.index import Index, in_order
@@ -242,7 +242,7 @@ def test_metrics_show_what_stores_did(
     assert metrics.rows_queued[()] == 0
     assert metrics.row_stall_seconds[()] == counted.stall_s > 0
     shown = Metrics()
-    Listener(shown, "job").take(Teller(metrics).news())
+    Aggregator(shown, "job").take(Exporter(metrics).news())
     assert shown.row_nbytes == metrics.row_nbytes
     assert shown.row_stall_seconds == metrics.row_stall_seconds
 

@@ -9,7 +9,7 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
-from oneflow.actors import joining
+from oneflow.actors import slice_fusion
 
 
 class Heads(nn.Module):
@@ -71,7 +71,7 @@ def test_gradients_of_heads_are_concatenated_without_a_copy_of_each(
 ) -> None:
     """The one reshape that is left is that of the attention's result, on a GPU as well."""
     kinds = ("cpu",) if is_read_as_it_lies else ()
-    monkeypatch.setattr(joining, "READS_AS_THEY_LIE", kinds)
+    monkeypatch.setattr(slice_fusion, "READS_AS_THEY_LIE", kinds)
     rows = 3 + is_read_as_it_lies  # a plan that was bound before is bound already
     weights, ops = trained(rows)
     assert ops.count("concat") == 1

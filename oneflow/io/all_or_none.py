@@ -17,7 +17,7 @@ from oneflow.distributed.world import world
 T = TypeVar("T")
 
 
-class Pact:
+class AllOrNone:
     """The meetings of all ranks around one operation.
 
     what: the operation, for messages.  call: its name, equal on all ranks, by which it is told from

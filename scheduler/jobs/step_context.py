@@ -15,7 +15,7 @@ from oneflow.scheduler.jobs.settings import Settings
 
 
 @dataclass
-class Desk:
+class StepContext:
     """Time, records and actions of one step.
 
     jobs: in the order they came. changed: ids of those whose record is another one now.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from oneflow.scheduler.compiler.layout.min_sum import Factor, Tables, minimize, total
+from oneflow.scheduler.compiler.layout.variable_elimination import Factor, Tables, minimize, total
 
 
 def random_problem(seed: int) -> tuple[list[int], list[Factor], Tables]:

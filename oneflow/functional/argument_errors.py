@@ -20,7 +20,7 @@ import numpy as np
 from oneflow.core.config import current_config
 from oneflow.core.dtype import DType
 from oneflow.core.errors import ArgumentError, CallError, OneFlowError, PositionError
-from oneflow.tensor.alike import number_of
+from oneflow.tensor.creation_like import number_of
 from oneflow.tensor.tensor import Tensor
 
 _NUMBERS = (numbers.Number, np.generic, Tensor)

@@ -11,7 +11,7 @@ from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.core.host_memory import host_capacity, own_memory
 from oneflow.core.metrics import COLLECTIVES, Metrics
 from oneflow.core.metrics_families import FAST_BUCKETS
-from oneflow.core.metrics_told import Listener, Teller, Told
+from oneflow.core.metrics_samples import Aggregator, Exporter, Sample
 
 from .test_metrics import samples
 
@@ -49,9 +49,9 @@ def worked(seed: int = 0) -> Metrics:
 def test_a_daemon_shows_what_its_rank_has_counted() -> None:
     rank, daemon = worked(), Metrics()
     daemon.acts["segment"] += 100  # of the ranks before
-    told = Teller(rank).news()
+    told = Exporter(rank).news()
     assert {t.name for t in told} == set(rank.told()) - {"mailbox_depth"}
-    assert Listener(daemon, "j7").take(told) == 0
+    assert Aggregator(daemon, "j7").take(told) == 0
     here, there = samples(daemon), samples(rank)
     job, segment = ("job", "j7"), ("kind", "segment")
     acts = there["oneflow_actor_acts_total", (segment,)]
@@ -75,7 +75,7 @@ def test_a_daemon_shows_what_its_rank_has_counted() -> None:
 
 def test_only_what_changed_is_told_again() -> None:
     rank, daemon = worked(), Metrics()
-    teller, listener = Teller(rank), Listener(daemon, "j")
+    teller, listener = Exporter(rank), Aggregator(daemon, "j")
     listener.take(teller.news())
     rank.acts["segment"] += 2
     rank.mailbox_depth.note(6)
@@ -93,8 +93,8 @@ def test_no_counter_goes_down_from_rank_to_rank() -> None:
     rng, daemon = random.Random(5), Metrics()
     before: dict[object, float] = {}
     for attempt in range(20):
-        rank, listener = worked(attempt), Listener(daemon, f"j{attempt % 3}")
-        teller = Teller(rank)
+        rank, listener = worked(attempt), Aggregator(daemon, f"j{attempt % 3}")
+        teller = Exporter(rank)
         for _ in range(rng.randint(0, 3)):
             assert listener.take(teller.news()) == 0
             rank.acts["segment"] += rng.randint(0, 5)
@@ -113,8 +113,8 @@ def test_no_counter_goes_down_from_rank_to_rank() -> None:
 
 def test_what_a_rank_held_is_gone_with_it() -> None:
     rank, daemon = worked(), Metrics()
-    listener = Listener(daemon, "j")
-    listener.take(Teller(rank).news())
+    listener = Aggregator(daemon, "j")
+    listener.take(Exporter(rank).news())
     listener.ended()
     assert not any(daemon.registers.values())
     assert not any(daemon.actor_states.values())
@@ -127,26 +127,26 @@ def test_what_a_rank_held_is_gone_with_it() -> None:
 @pytest.mark.parametrize(
     "told",
     [
-        Told("nothing_like_it", (), 1.0),
-        Told("acts", ("a kind",), 1.0),
-        Told("acts", ("x" * 65,), 1.0),
-        Told("acts", (), 1.0),
-        Told("acts", ("segment", "more"), 1.0),
-        Told("acts", ("segment",), -1.0),
-        Told("acts", ("segment",), float("nan")),
-        Told("acts", ("segment",), float("inf")),
-        Told("acts", ("segment",), 3.0),  # less than before
-        Told("wait_seconds", ("segment", "no_idea"), 1.0),
-        Told("registers", ("user", "free"), 1.0),
-        Told("checkpoint_failures", ("SOMETHING",), 1.0),
-        Told("act_seconds", ("segment",), 9.0, (5,)),  # of one bucket less than before
+        Sample("nothing_like_it", (), 1.0),
+        Sample("acts", ("a kind",), 1.0),
+        Sample("acts", ("x" * 65,), 1.0),
+        Sample("acts", (), 1.0),
+        Sample("acts", ("segment", "more"), 1.0),
+        Sample("acts", ("segment",), -1.0),
+        Sample("acts", ("segment",), float("nan")),
+        Sample("acts", ("segment",), float("inf")),
+        Sample("acts", ("segment",), 3.0),  # less than before
+        Sample("wait_seconds", ("segment", "no_idea"), 1.0),
+        Sample("registers", ("user", "free"), 1.0),
+        Sample("checkpoint_failures", ("SOMETHING",), 1.0),
+        Sample("act_seconds", ("segment",), 9.0, (5,)),  # of one bucket less than before
     ],
 )
-def test_nonsense_changes_nothing(told: Told) -> None:
+def test_nonsense_changes_nothing(told: Sample) -> None:
     daemon = Metrics()
-    listener = Listener(daemon, "j")
-    assert listener.take([Told("acts", ("segment",), 7.0)]) == 0
-    assert listener.take([Told("act_seconds", ("segment",), 1.0, (6, 1))]) == 0
+    listener = Aggregator(daemon, "j")
+    assert listener.take([Sample("acts", ("segment",), 7.0)]) == 0
+    assert listener.take([Sample("act_seconds", ("segment",), 1.0, (6, 1))]) == 0
     before = samples(daemon)
     assert listener.take([told]) == 1
     after = samples(daemon)
@@ -158,10 +158,10 @@ def test_nonsense_changes_nothing(told: Told) -> None:
 
 def test_a_rank_cannot_make_endless_series() -> None:
     daemon = Metrics()
-    told = [Told("acts", (f"kind{i}",), 1.0) for i in range(1000)]
-    told += [Told("messages_sent", (f"line{i}",), 1.0) for i in range(1000)]
-    told += [Told("collective_bytes", (f"op{i}",), 1.0) for i in range(1000)]
-    assert Listener(daemon, "j").take(told) == 3000
+    told = [Sample("acts", (f"kind{i}",), 1.0) for i in range(1000)]
+    told += [Sample("messages_sent", (f"line{i}",), 1.0) for i in range(1000)]
+    told += [Sample("collective_bytes", (f"op{i}",), 1.0) for i in range(1000)]
+    assert Aggregator(daemon, "j").take(told) == 3000
     assert not daemon.acts and not daemon.messages_sent and not daemon.collective_bytes
 
 
@@ -177,8 +177,8 @@ def test_what_is_counted_of_collectives_may_be_told() -> None:
 
 def test_more_buckets_than_there_are_do_no_harm() -> None:
     daemon = Metrics()
-    told = Told("act_seconds", ("segment",), 1.0, (1,) * 1000)
-    assert Listener(daemon, "j").take([told]) == 0
+    told = Sample("act_seconds", ("segment",), 1.0, (1,) * 1000)
+    assert Aggregator(daemon, "j").take([told]) == 0
     assert sum(daemon.act_seconds["segment"].counts) == len(FAST_BUCKETS) + 1
 
 
@@ -192,18 +192,18 @@ def test_memory_of_process_and_host() -> None:
 def test_whatever_a_worker_says_a_page_can_be_read() -> None:
     """Random words and numbers, right ones among them: no error, few series, nothing shrinks."""
     rng, daemon = random.Random(11), Metrics()
-    good = [(t.name, t.labels) for t in Teller(worked()).news()]
+    good = [(t.name, t.labels) for t in Exporter(worked()).news()]
     odd = ("", "segment", "no_input", "free", "\n", "ä", "x" * 99, "hit", "used", "IO")
     numbers = (0.0, 1.0, 3.5, -1.0, 1e18, 1e299, float("nan"), float("inf"))
     before: dict[object, float] = {}
     for _ in range(30):
-        listener = Listener(daemon, rng.choice(("j1", "j2", "bad job\n")))
+        listener = Aggregator(daemon, rng.choice(("j1", "j2", "bad job\n")))
         for _ in range(200):
             name, labels = rng.choice(good)
             if rng.random() < 0.5:
                 labels = tuple(rng.choice(odd) for _ in range(rng.randint(0, 3)))
             buckets = tuple(rng.randint(0, 1 << 60) for _ in range(rng.randint(0, 20)))
-            told = Told(name, labels, rng.choice(numbers), buckets)
+            told = Sample(name, labels, rng.choice(numbers), buckets)
             assert listener.take([told]) in (0, 1)
         if rng.random() < 0.5:
             listener.ended()

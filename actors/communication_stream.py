@@ -20,7 +20,7 @@ from oneflow.kernels.array import GpuEvent
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 
 
-class Beside:
+class CommunicationStream:
     """The exchanges of one rank that run beside. actors: of this rank."""
 
     def __init__(self, actors: Sequence[ActorSpec]) -> None:

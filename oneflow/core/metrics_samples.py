@@ -19,7 +19,7 @@ MAX_VALUE = 1e18
 
 
 @dataclass(frozen=True)
-class Told:
+class Sample:
     """One number. value: of a histogram the sum, whose observations by bucket are `buckets`."""
 
     name: str
@@ -28,20 +28,20 @@ class Told:
     buckets: tuple[int, ...] = ()
 
 
-class Teller:
+class Exporter:
     """The end of a rank: it returns what has changed since it was asked last."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._said: dict[tuple[str, Labels], tuple[float, tuple[int, ...]]] = {}
 
-    def news(self) -> list[Told]:
+    def news(self) -> list[Sample]:
         """Brings gauges up to date first. Any thread but a busy one may call it, one at a time."""
         for refresh in self._metrics.gauges:
             refresh(self._metrics)
         return [n for name, family in self._metrics.told().items() for n in self._of(name, family)]
 
-    def _of(self, name: str, family: Family) -> Iterator[Told]:
+    def _of(self, name: str, family: Family) -> Iterator[Sample]:
         for labels, found in family.rows():
             is_times = isinstance(found, Histogram)
             now = (found.total_s, tuple(found.counts)) if is_times else (float(found), ())
@@ -49,17 +49,17 @@ class Teller:
             is_news = value > 0 if isinstance(family, Peaks) else now != self._said.get(key)
             if is_news and family.knows(labels):
                 self._said[key] = now
-                yield Told(name, labels, value, buckets)
+                yield Sample(name, labels, value, buckets)
 
 
-class Listener:
+class Aggregator:
     """The end of a daemon: it adds what one rank of `job` tells to what this process shows."""
 
     def __init__(self, metrics: Metrics, job: str) -> None:
         self._families, self._job = metrics.told(), job
         self._heard: dict[str, dict[Labels, tuple[float, tuple[int, ...]]]] = {}
 
-    def take(self, told: Iterable[Told]) -> int:
+    def take(self, told: Iterable[Sample]) -> int:
         """Returns how many make no sense and were left out."""
         return sum(not self._take(number) for number in told)
 
@@ -71,7 +71,7 @@ class Listener:
                     family.take(self._job, labels, 0.0, ())
         self._heard.clear()
 
-    def _take(self, told: Told) -> bool:
+    def _take(self, told: Sample) -> bool:
         family = self._families.get(told.name)
         if family is None or not family.knows(told.labels):
             return False
@@ -88,7 +88,7 @@ class Listener:
         return True
 
 
-def _growth(before: tuple[float, tuple[int, ...]], now: Told) -> tuple[float, tuple[int, ...]]:
+def _growth(before: tuple[float, tuple[int, ...]], now: Sample) -> tuple[float, tuple[int, ...]]:
     value, old = before
     padded = old + (0,) * (len(now.buckets) - len(old))
     grown = tuple(n - b for n, b in zip(now.buckets, padded, strict=False))

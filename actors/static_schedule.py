@@ -21,7 +21,7 @@ HAD_TURN = Input("its turn", (Send(TURNS, Freed(0, 0)),))
 """The input of an actor that takes turns."""
 
 
-class Turns:
+class StaticSchedule:
     """Gives turns.
 
     order: of a step, actors by id.  channels: the input that is its turn, of each of them.

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from oneflow.actors import live
+from oneflow.actors import running_jobs
 from oneflow.actors.actor import Actor, Input, Output
 from oneflow.actors.bind import BoundActor, bind
 from oneflow.actors.bus import InProcessBus
@@ -69,7 +69,7 @@ def waits() -> dict[tuple[str, str], float]:
 
 @pytest.fixture(autouse=True)
 def fresh_counters(monkeypatch):
-    monkeypatch.setattr(live, "_jobs", weakref.WeakSet())  # other tests may still hold some
+    monkeypatch.setattr(running_jobs, "_jobs", weakref.WeakSet())  # other tests may still hold some
     METRICS.reset()
     yield
     METRICS.reset()
@@ -144,7 +144,7 @@ def test_what_an_actor_lacks():
 
 def test_registers_actors_and_memory_are_counted_when_asked_for():
     job, feeds = alone()
-    live.refresh(METRICS)
+    running_jobs.refresh(METRICS)
     num_slots = sum(r.num_slots for r in job.bound.plan.registers)
     assert sum(METRICS.registers.values()) == num_slots
     assert all(not n or state == "free" for (_, state), n in METRICS.registers.items())
@@ -152,28 +152,28 @@ def test_registers_actors_and_memory_are_counted_when_asked_for():
     job.executor.bound.feed.arrays = feeds
     job.executor.begin_step()
     job.executor.advance(1)  # the first actor has filled a slot, the next is about to read it
-    live.refresh(METRICS)
+    running_jobs.refresh(METRICS)
     assert sum(METRICS.registers.values()) == num_slots
     assert METRICS.registers["io", "filled"] == 1
     assert 0 < METRICS.device_memory["used"] <= job.bound.arena_nbytes
     assert METRICS.actor_states["segment", "running"] == 1
-    assert "waits for" in live.report()
+    assert "waits for" in running_jobs.report()
     job.close()
-    live.refresh(METRICS)
+    running_jobs.refresh(METRICS)
     assert sum(METRICS.registers.values()) == 0 and METRICS.device_memory["reserved"] == 0
 
 
 def test_progress_grows_within_a_step():
     job, feeds = alone()
-    before = live.progress()
+    before = running_jobs.progress()
     job.executor.bound.feed.arrays = feeds
     job.executor.begin_step()
     job.executor.advance(1)
-    assert live.progress() == before + 1
+    assert running_jobs.progress() == before + 1
     while job.executor.advance(1):
         pass
     acts = sum(a.acts for a in job.bound.plan.actors)
-    assert live.progress() == live.progress() == before + acts
+    assert running_jobs.progress() == running_jobs.progress() == before + acts
     assert METRICS.acts["segment"] == sum(
         a.acts for a in job.bound.plan.actors if a.kind.name == "SEGMENT"
     )
@@ -205,4 +205,4 @@ def test_a_job_that_goes_away_has_been_counted():
     del job
     gc.collect()
     assert sum(METRICS.acts.values()) == acts
-    assert live.jobs() == []
+    assert running_jobs.jobs() == []

@@ -68,7 +68,7 @@ class Visitor:
     peer: str
 
 
-class Door:
+class Authenticator:
     """Proves and remembers who may come in.
 
     find: the digest of the token of that name (proof.name_of); raises RefusedProofError.

@@ -46,7 +46,7 @@ def patient_options(connect_s: float) -> list[tuple[str, int]]:
     return list((dict(channel_options()) | patient).items())
 
 
-class Line:
+class PinnedChannel:
     """One connection for one channel of gRPC. target: for the channel.  near, far: its ends as
     this process sees them, host:port; "" for those of a Unix socket, which no other user reaches.
     """
@@ -122,7 +122,7 @@ class Line:
             target.shutdown(socket.SHUT_WR)
 
 
-def dial(host: str, port: int, timeout_s: float) -> Line:
+def dial(host: str, port: int, timeout_s: float) -> PinnedChannel:
     """Dial over TCP. Raises OSError if nobody listens there."""
     found = socket.create_connection((host, port), timeout_s)
     near, far = (join_address(*end[:2]) for end in (found.getsockname(), found.getpeername()))
@@ -132,10 +132,10 @@ def dial(host: str, port: int, timeout_s: float) -> Line:
     found.settimeout(None)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-    return Line(found, near, far)
+    return PinnedChannel(found, near, far)
 
 
-def dial_socket(path: Path, timeout_s: float) -> Line:
+def dial_socket(path: Path, timeout_s: float) -> PinnedChannel:
     """Dial over a Unix socket in a folder of this user's. Raises OSError if nobody listens there,
     and ConfigError if it is another user, or could be.
     """
@@ -151,7 +151,7 @@ def dial_socket(path: Path, timeout_s: float) -> Line:
     except BaseException:
         found.close()
         raise
-    return Line(found)
+    return PinnedChannel(found)
 
 
 def _process_and_user(found: socket.socket) -> tuple[int, int]:

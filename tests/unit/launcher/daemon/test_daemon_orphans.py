@@ -15,7 +15,7 @@ import pytest
 from oneflow.core.processes import is_alive, own_mark, own_name, parse_name, start_time
 from oneflow.launcher.daemon import cgroups
 from oneflow.launcher.daemon.cgroups import Hierarchies, find_hierarchies, make_group
-from oneflow.launcher.daemon.leftovers import (
+from oneflow.launcher.daemon.orphans import (
     MARK,
     SharedMemory,
     make_temp_dir,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oneflow.cluster.local import Wish
+from oneflow.cluster.local import ClusterSpec
 from oneflow.cluster.settings import MAX_DAEMONS, Settings, flags_for, load_settings
 from oneflow.core.config import split_address
 from oneflow.core.control_channel import is_loopback, resolve, socket_path
@@ -18,7 +18,7 @@ from oneflow.core.errors import ConfigError
 DEVICE_FILES = "/dev/nvidia[0-9]*"
 
 
-def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> Wish:
+def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> ClusterSpec:
     """Raises ConfigError for what a local cluster cannot be."""
     found = load_settings(flags, file)
     is_asked = found.origin("scheduler.listen") != "default"
@@ -32,7 +32,7 @@ def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> Wish:
                 f"{name}={found[name]}: `cluster up` serves this machine only; for others run "
                 "`oneflow scheduler run` with --tls-dir"
             )
-    return Wish(
+    return ClusterSpec(
         devices=_devices(found),
         allow_scripts=_unless_default(found, "scheduler.allow_scripts"),
         ui=_unless_default(found, "scheduler.ui"),

@@ -19,8 +19,8 @@ from oneflow.core.processes import own_mark
 from oneflow.core.processors import share_of_processors
 from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
-from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir
 from oneflow.launcher.daemon.marks import keep_mark
+from oneflow.launcher.daemon.orphans import MARK, make_temp_dir
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, read_error
@@ -33,7 +33,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 log = get_logger(__name__)
 
 
-class Belongings:
+class RankResources:
     """The belongings of one rank of one attempt. folder: of its logs."""
 
     def __init__(self, key: AttemptKey, prepare: pb.Prepare, settings: DaemonSettings) -> None:

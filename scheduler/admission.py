@@ -1,4 +1,4 @@
-"""Admission of peers that join: a bounded number at a time, and the others are told when to come.
+"""Admission of peers that join: a bounded number at a time; the others get a time to come again.
 
 A join costs a server many times what a heartbeat costs. After a break of the network all peers come
 at once; without a bound each of their joins takes longer than they wait for it, so that all of them

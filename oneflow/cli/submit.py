@@ -165,7 +165,7 @@ def _size(num_files: int, nbytes: int) -> str:
 
 
 def check_program(argv: list[str]) -> None:
-    """Refuse what no host can run, and say what was probably meant. Raises JobSpecError."""
+    """Refuse a command line that no host can run, with the likely one. Raises JobSpecError."""
     program = argv[0] if argv else ""
     if os.path.isfile(program) and "/" in program and os.access(program, os.X_OK):
         return

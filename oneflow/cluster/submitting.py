@@ -173,7 +173,7 @@ def upload_folder(connection: Connection, folder: Path, hidden: bool = True) -> 
 
 
 def own_folders() -> frozenset[Path]:
-    """Folders in which clusters and clients of this user keep what they must: no job needs them."""
+    """Folders of state and configuration of this user's clusters, which no job needs."""
     return frozenset((state_dir().resolve(), config_dir().resolve()))
 
 

@@ -24,7 +24,7 @@ class Changes:
         self._driver, self._audit = state.driver, state.audit
 
     async def cancel(self, job_id: str) -> JobRecord:
-        """Stop a job, in whatever state it is."""
+        """Stop a job in any state."""
         who = self.owner("cancel", job_id)
         await self._ask(CancelAsked(job_id, who.name, time.time()))
         return self._driver.job(job_id)
@@ -47,7 +47,7 @@ class Changes:
             raise kind(refusal.message)
 
     def owner(self, verb: str, job_id: str) -> Caller:
-        """Return the caller, who may do this to the job, and note it."""
+        """Return the caller if its rights allow this change of the job, and audit it."""
         who, record = caller(), self._driver.job(job_id)
         if not may_change(who, record):
             raise DeniedError(

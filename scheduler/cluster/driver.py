@@ -292,7 +292,7 @@ async def tick(
     also: Callable[[], Awaitable[None]],
     is_crowded: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Lets time pass for the table, until cancelled. Nobody who is silent is given up late.
+    """Let time pass for the table, until cancelled, so that a silent daemon is given up in time.
 
     is_crowded: whether daemons that want to join have been put off.
     """

@@ -33,7 +33,7 @@ MAX_INFER_S = 3600.0
 
 
 class JobsService(cluster_pb2_grpc.JobsServicer):
-    """Every method's rights are in auth.py; what belongs to another user changes.py guards."""
+    """Every method's rights are in auth.py; changes.py guards the jobs of other users."""
 
     def __init__(self, state: State, guard: Guard) -> None:
         self._state = state

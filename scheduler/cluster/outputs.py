@@ -38,7 +38,7 @@ class Outputs:
             yield data
 
     def _home(self, record: JobRecord, rank: int) -> Line:
-        """A daemon of the node where a rank keeps what it makes."""
+        """A daemon of the node that has a rank's outputs."""
         if not record.assignments:
             raise RefusedError(f"job {record.id} has not run yet: it has no outputs")
         if rank >= len(record.assignments):

@@ -122,7 +122,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
 def _softmax_backward_data(
     grad_output: Tensor, output: Tensor, dim: int, input_dtype: DTypeLike
 ) -> Tensor:
-    """The gradient of softmax along `dim`, given what it returned."""
+    """The gradient of softmax along `dim`, given its result."""
     both = mul(grad_output, output)
     return as_type(sub(both, mul(output, total(both, dim, True))), dtype_of(input_dtype))
 
@@ -130,7 +130,7 @@ def _softmax_backward_data(
 def _log_softmax_backward_data(
     grad_output: Tensor, output: Tensor, dim: int, input_dtype: DTypeLike
 ) -> Tensor:
-    """The gradient of log_softmax along `dim`, given what it returned."""
+    """The gradient of log_softmax along `dim`, given its result."""
     share = mul(unary.exp(output), total(grad_output, dim, True))
     return as_type(sub(grad_output, share), dtype_of(input_dtype))
 

@@ -1,4 +1,4 @@
-"""The ends of a job's logs for the page: bounded in bytes, and without waiting for what comes.
+"""The ends of a job's logs for the page: bounded in bytes, and without waiting for more.
 
 The page asks again and again, each time from where it was. It gets the last lines of a stream at
 first, and of a stream that is written faster than it reads a part at a time.

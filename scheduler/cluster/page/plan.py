@@ -1,4 +1,4 @@
-"""The plan of a graph job as boxes and edges, for a picture: actors, and what passes between them.
+"""The plan of a graph job as boxes and edges, for a picture: actors, and registers between them.
 
 A plan is read in a thread and kept as JSON; one that is too large to be drawn is not read at all,
 so that no page can hold up the scheduler.

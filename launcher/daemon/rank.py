@@ -1,7 +1,7 @@
 """One rank on this machine: what it needs is gathered, it is launched, watched and ended.
 
 What happens is told as events (events.py); what to do is told by the host, which does what the
-daemon's mind decided. What it has stands in belongings.py, what it runs in programs.py.
+daemon's mind decided. What it has stands in rank_resources.py, what it runs in programs.py.
 """
 
 from __future__ import annotations

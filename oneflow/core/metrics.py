@@ -378,7 +378,7 @@ class Metrics:
     ) -> None:
         """A rank of `job`, in a process of its own, is at step `step`. loss: if it is shown.
 
-        How many steps it has made it tells otherwise (metrics_told.py): it may go on from any.
+        How many steps it has made it tells otherwise (metrics_samples.py): it may go on from any.
         """
         counters = self.job(job)
         counters.rank, counters.ended_at = rank, 0.0

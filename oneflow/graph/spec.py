@@ -38,7 +38,8 @@ class VariableState:
     """State of tensors that graphs work on; graphs that share these share it.
 
     whole: the layouts that parameters and states had which ZeRO has split, by their ids.  halves:
-    parameters and their copies in half precision, by the parameter's id; see half_copies.py.
+    parameters and their copies in half precision, by the parameter's id
+    (low_precision_weights.py).
     """
 
     whole: dict[int, NdSbp] = field(default_factory=dict)

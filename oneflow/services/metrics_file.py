@@ -118,7 +118,7 @@ class CountsReader:
 class _File:
     """The content of a file: whose numbers, and name, labels, value and buckets of each.
 
-    Which names, labels and values there may be is for those to say who add them (metrics_told.py).
+    Which names, labels and values there may be, metrics_samples.py says.
     """
 
     pid: int

@@ -138,12 +138,12 @@ def test_the_fork_server_can_rehearse_without_threads(tmp_path: Path) -> None:
     code = (
         "import os; from importlib import import_module; from oneflow.jobs import fork_server\n"
         "from oneflow.core.metrics import METRICS\n"
-        "from oneflow.core.metrics_samples import Teller\n"
+        "from oneflow.core.metrics_samples import Exporter\n"
         "before = os.listdir('/proc/self/fd')\n"
         "import_module(fork_server.REHEARSAL).rehearse()\n"
         "print(len(os.listdir('/proc/self/task')))\n"
         "print(os.listdir('/proc/self/fd') == before)\n"
-        "print(sum(told.value for told in Teller(METRICS).news() if told.name == 'acts'))"
+        "print(sum(told.value for told in Exporter(METRICS).news() if told.name == 'acts'))"
     )
     asked = {"ONEFLOW_TRACE": str(tmp_path), "ONEFLOW_DUMP": str(tmp_path)}
     env = os.environ | asked | {"OPENBLAS_NUM_THREADS": "1"}

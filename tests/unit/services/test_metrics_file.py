@@ -13,7 +13,7 @@ from oneflow.core.metrics import Metrics
 from oneflow.core.metrics_samples import MAX_TOLD, Aggregator, Exporter
 from oneflow.services.metrics_file import MAX_NBYTES, VARIABLE, CountsReader, CountsWriter
 from tests.unit.core.test_metrics import samples
-from tests.unit.core.test_metrics_told import worked
+from tests.unit.core.test_metrics_samples import worked
 
 PID = os.getpid()
 

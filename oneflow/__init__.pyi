@@ -172,6 +172,7 @@ from oneflow.core.operand import Number
 from oneflow.core.operand import TensorLike
 from oneflow.core.size import Size as Size
 from oneflow.cuda import Event as Event
+from oneflow.distributed.reporting import report as report
 from oneflow.functional.arithmetic import add as add
 from oneflow.functional.arithmetic import addcdiv as addcdiv
 from oneflow.functional.arithmetic import addcmul as addcmul

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import shutil
 import signal
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from oneflow.launcher.rank_env import THREAD_VARIABLES, bootstrap_path
 from oneflow.launcher.report import ErrorRecord
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.messages import AttemptKey, cut_progress, told_by
+from oneflow.services.curve import Report
 from oneflow.services.metrics_daemon import DAEMON
 from oneflow.services.metrics_file import VARIABLE as COUNTS_VARIABLE
 from oneflow.services.metrics_file import CountsReader
@@ -148,14 +151,20 @@ class Script(Program):
 
     def _take_counts(self) -> None:
         """Take the counts that it reported; a message that makes no sense is refused alone."""
+        if self._counts is None:
+            return
         try:
-            told = self._counts.news() if self._counts is not None else []
+            told, reports = self._counts.news()
+            progress = _progress(reports)
         except ProtocolError as error:
             DAEMON.message_rejected("malformed")
             log.warning("%s: %s", self._key, error)
             return
         if told:
             self._place.count(self._key, told)
+        if progress is not None and self._key.rank == 0:
+            progress.id.CopyFrom(self._key.wire)
+            self._place.post(Progressed(self._key, progress))
 
 
 class GraphWorker(Program):
@@ -280,6 +289,32 @@ class GraphWorker(Program):
                 self.failed = message.failed
             case "counts":
                 self._place.count(self._key, told_by(message.counts))
+
+
+def _progress(reports: Sequence[Report]) -> pb.Progress | None:
+    """Return a script's reports as those of a graph job. Raises ProtocolError."""
+    if not reports:
+        return None
+    now = time.time()
+    points = [
+        pb.ProgressPoint(
+            step=_step(report.step),
+            metrics={k: math.nan if v is None else v for k, v in report.metrics.items()},
+            age_s=max(now - report.at, 0.0),
+            left_out=_step(report.left_out),
+        )
+        for report in reports
+    ]
+    last = points[-1]
+    progress = pb.Progress(step=last.step, metrics=last.metrics, points=points)
+    cut_progress(progress)
+    return progress
+
+
+def _step(number: int) -> int:
+    if not 0 <= number < 1 << 63:
+        raise ProtocolError(f"{number} is no number of steps")
+    return number
 
 
 def command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> list[str]:

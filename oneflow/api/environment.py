@@ -12,6 +12,7 @@ ROWS: tuple[Row, ...] = (
         "with_cuda with_enterprise with_mlir with_mlir_cuda_codegen with_rdma",
         unknown=ALL,
     ),
+    *classes("distributed.reporting", "flow", "report", unknown=ALL),
     *classes("backends.cuda", "backends.cuda", "cuMatmulMode is_built", unknown="cuMatmulMode"),
     *classes(
         "backends.cudnn",

@@ -184,7 +184,7 @@ def logs(
 @click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
 @output_option
 def metrics(found: Job, follow: bool, how: str) -> None:
-    """Show what a graph job reports at its steps: a line for each; -o json: an object a line."""
+    """Show what a job reports at its steps: a line for each; -o json: an object a line."""
     from oneflow.cli.follow import end_of, goes_on
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.results import show_metrics

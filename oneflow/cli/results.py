@@ -36,8 +36,8 @@ def _why_none(job: Job) -> str:
     if job.status().spec.kind is not JobKind.SCRIPT:
         return " yet"
     return (
-        f": it is a script, and only graph jobs report any; `oneflow job logs {job.id}` shows what "
-        "it prints, `oneflow job list` its step"
+        ": it is a script, and has not called flow.report(step, loss=...); "
+        f"`oneflow job logs {job.id}` shows what it prints, `oneflow job list` its step"
     )
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from oneflow.actors import running_jobs
 from oneflow.actors.gpu_faults import is_fault
@@ -18,6 +17,7 @@ from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_samples import Exporter
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.services.curve import Curve, CurvePoint
 
 log = get_logger(__name__)
 
@@ -28,46 +28,6 @@ MAX_SHARE = 0.005
 """Largest share of a core's time that goes into looking at actors, however many there are."""
 MAX_WAITING_CHARS = 300
 MAX_WARNING_CHARS = 1000
-MAX_POINTS, MAX_VALUES = 100, 1000
-"""Most points of the curve in one message: a thousand steps a second are told whole."""
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """The metrics of one step. number: of the point in its message's curve, from 0, those that are
-    left out counted too. at: on the monotonic clock."""
-
-    step: int
-    metrics: Mapping[str, float]
-    number: int
-    at: float
-
-
-class Curve:
-    """Points that wait to be told: all of them or, beyond a limit, every k-th and the newest."""
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self._points: list[CurvePoint] = []
-        self._newest: CurvePoint | None = None
-        self._every = 1
-
-    def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        number = self._newest.number + 1 if self._newest is not None else 0
-        self._newest = CurvePoint(step, metrics, number, time.monotonic())
-        if number % self._every == 0:
-            self._points.append(self._newest)
-        if len(self._points) >= max(2, min(MAX_POINTS, MAX_VALUES // max(1, len(metrics)))):
-            self._points, self._every = self._points[::2], 2 * self._every
-
-    def take(self) -> list[CurvePoint]:
-        found, newest = self._points, self._newest
-        if newest is not None and newest.number > found[-1].number:
-            found.append(newest)
-        self._clear()
-        return found
 
 
 class Reporter:

@@ -1,5 +1,6 @@
-"""The file by which the rank of a script tells its daemon its counts: the rank replaces it now and
-then with all its numbers since it began. (A worker of a graph job has a line of its own for that.)
+"""The file by which the rank of a script tells its daemon its counts and its reports: the rank
+replaces it now and then with all its numbers since it began, and its last points of the job's
+curve. (A worker of a graph job has a line of its own for that.)
 
 The daemon looks at the file about once a second, so a flood of writes costs it nothing; what is no
 such file is refused. Only the process that the daemon has started is believed; those that it starts
@@ -13,13 +14,14 @@ import os
 import stat
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oneflow.core.errors import ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import Metrics
 from oneflow.core.metrics_samples import MAX_TOLD, Exporter, Sample
+from oneflow.services.curve import REPORTS, Report, Reports
 
 VARIABLE = "ONEFLOW_COUNTS_FILE"
 EVERY_S = 1.0
@@ -34,8 +36,8 @@ class CountsWriter:
     process ends.
     """
 
-    def __init__(self, path: Path, metrics: Metrics) -> None:
-        self._path, self._metrics = path, metrics
+    def __init__(self, path: Path, metrics: Metrics, reports: Reports = REPORTS) -> None:
+        self._path, self._metrics, self._reports = path, metrics, reports
         self._pid = os.getpid()
         self._last = b""
         self._is_failing = False
@@ -58,7 +60,7 @@ class CountsWriter:
         if os.getpid() != self._pid:  # a fork's end is none of ours
             return
         with self._writing:
-            data = _encoded(Exporter(self._metrics).news(), self._pid)
+            data = _encoded(Exporter(self._metrics).news(), self._reports.last(), self._pid)
             if data == self._last or len(data) > MAX_NBYTES:
                 return
             try:
@@ -79,23 +81,30 @@ class CountsReader:
     def __init__(self, path: Path, pid: int) -> None:
         self._path, self._pid = path, pid
         self._seen: tuple[int, ...] = ()
+        self._next_report = 0
 
-    def news(self) -> list[Sample]:
-        """Return what the file says now; nothing if that was read before. Raises ProtocolError for
-        what is no such file, once for each.
+    def news(self) -> tuple[list[Sample], list[Report]]:
+        """Return the numbers that the file has now, none if it was read before, and the reports
+        that are new. Raises ProtocolError for another kind of file, once for each.
         """
         try:
             data = self._read()
         except FileNotFoundError:
-            return []
+            return [], []
         except OSError as error:
             raise ProtocolError(f"{self._path}: {error.strerror}") from None
         if data is None:
-            return []
+            return [], []
         try:
-            return _decoded(data, self._pid)
+            told, reports = _decoded(data, self._pid)
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"{self._path} tells no numbers: {str(error)[:200]}") from None
+        fresh = [report for report in reports if report.number >= self._next_report]
+        if fresh:
+            missed = fresh[0].number - self._next_report
+            fresh[0] = replace(fresh[0], left_out=fresh[0].left_out + missed)
+            self._next_report = fresh[-1].number + 1
+        return told, fresh
 
     def _read(self) -> bytes | None:
         """Never waits, whatever a script has put there."""
@@ -116,26 +125,30 @@ class CountsReader:
 
 @dataclass(frozen=True)
 class _File:
-    """The content of a file: whose numbers, and name, labels, value and buckets of each.
+    """The content of a file: whose numbers, and name, labels, value and buckets of each; and the
+    last reports.
 
     Which names, labels and values there may be, metrics_samples.py says.
     """
 
     pid: int
     counts: list[tuple[str, tuple[str, ...], float, tuple[int, ...]]]
+    reports: list[Report] = field(default_factory=list)
 
 
-def _encoded(told: list[Sample], pid: int) -> bytes:
+def _encoded(told: list[Sample], reports: list[Report], pid: int) -> bytes:
     import msgspec
 
     rows = [(t.name, t.labels, t.value, t.buckets) for t in told[:MAX_TOLD]]
-    return msgspec.json.encode(_File(pid, rows))
+    return msgspec.json.encode(_File(pid, rows, reports))
 
 
-def _decoded(data: bytes, pid: int) -> list[Sample]:
+def _decoded(data: bytes, pid: int) -> tuple[list[Sample], list[Report]]:
     import msgspec
 
     found = msgspec.json.decode(data, type=_File)
     if len(found.counts) > MAX_TOLD:
         raise ValueError(f"{len(found.counts)} numbers at once")
-    return [Sample(*row) for row in found.counts] if found.pid == pid else []
+    if found.pid != pid:
+        return [], []
+    return [Sample(*row) for row in found.counts], found.reports

@@ -92,7 +92,11 @@ def test_a_job_that_is_too_large_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [(JobKind.SCRIPT, "it is a script, and only"), (JobKind.GRAPH, "points yet")]
+    ("kind", "said"),
+    [
+        (JobKind.SCRIPT, "it is a script, and has not called flow.report"),
+        (JobKind.GRAPH, "points yet"),
+    ],
 )
 def test_an_empty_curve_says_why(
     kind: JobKind, said: str, capsys: pytest.CaptureFixture[str]

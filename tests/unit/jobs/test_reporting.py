@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from oneflow.jobs import reporting
-from oneflow.jobs.reporting import Curve, Reporter
+from oneflow.jobs.reporting import Reporter
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.services import curve as curves
+from oneflow.services.curve import Curve
 from tests.support.waiting import WAIT_S
 
 
@@ -66,7 +68,7 @@ def test_a_daemon_that_does_not_read_costs_points_and_no_memory() -> None:
     daemon.reads.set()
     reporter.close(WAIT_S)
     points = [point for progress in daemon.told for point in progress.points]
-    assert len(points) <= 1 + reporting.MAX_POINTS
+    assert len(points) <= 1 + curves.MAX_POINTS
     assert points[-1].step == 100_000
     assert len(points) + sum(point.left_out for point in points) == 100_000
 
@@ -77,7 +79,7 @@ def test_every_kth_point_and_the_newest_are_kept(count: int) -> None:
     for step in range(count):
         curve.add(step, {"loss": 0.0})
     steps = [point.step for point in curve.take()]
-    assert len(steps) <= reporting.MAX_POINTS
+    assert len(steps) <= curves.MAX_POINTS
     assert steps[-1] == count - 1
     apart = {after - before for before, after in pairwise(steps[:-1])}
     assert len(apart) <= 1  # but for the newest
@@ -89,7 +91,7 @@ def test_points_with_many_numbers_are_fewer() -> None:
     for step in range(50):
         curve.add(step, {str(name): 0.0 for name in range(200)})
     points = curve.take()
-    assert sum(len(point.metrics) for point in points) <= reporting.MAX_VALUES
+    assert sum(len(point.metrics) for point in points) <= curves.MAX_VALUES
     assert (points[0].number, points[-1].number) == (0, 49)
 
 

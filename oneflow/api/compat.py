@@ -64,6 +64,10 @@ ROWS: tuple[Row, ...] = (
     *at(
         "compat.torch.native_functions",
         *(
+            row(name, "flow", autocast="outside")
+            for name in ("native_batch_norm", "native_group_norm", "native_layer_norm")
+        ),
+        *(
             row(name, "flow")
             for name in (
                 "_log_softmax_backward_data",
@@ -73,13 +77,10 @@ ROWS: tuple[Row, ...] = (
                 "empty_permuted",
                 "hash_tensor",
                 "histogramdd",
-                "native_batch_norm",
                 "native_dropout",
-                "native_group_norm",
-                "native_layer_norm",
             )
         ),
-        row("grid_sampler grid_sampler_2d grid_sampler_3d", "flow"),
+        row("grid_sampler grid_sampler_2d grid_sampler_3d", "flow", autocast="cpu"),
         row("linear_cross_entropy", "F"),
         row("new_empty_strided", "tensor"),
         row("__rdiv__", "tensor", own="rdiv"),

@@ -380,6 +380,7 @@ TESTS = (
         "folder of the virtual environments of client tests",
     ),
     Variable("ONEFLOW_LIBAI_MAIN", "path", "none", "checkout of LiBai for client tests"),
+    Variable("ONEFLOW_CODEGEEX", "path", "none", "checkout of THUDM/CodeGeeX for client tests"),
     Variable("ONEFLOW_MODELS", "path", "none", "checkout of Oneflow-Inc/models for client tests"),
     Variable(
         "ONEFLOW_COMFYUI",

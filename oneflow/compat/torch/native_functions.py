@@ -27,8 +27,9 @@ from oneflow.functional.reduction import mean, var
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import permute, reshape
 from oneflow.functional.torch_methods import empty_strided
+from oneflow.nn.common_types import one_or_more
 from oneflow.ops import unary
-from oneflow.tensor.creation_like import Where, layout_of
+from oneflow.tensor.creation_like import Where, layout_of, number_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def native_layer_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`layer_norm`, with the mean of each row and the reciprocal of its standard deviation."""
-    out = nn_layers.layer_norm(input, normalized_shape, weight, bias, eps)
-    dims = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return out, *_statistics(input.detach(), dims, eps, keepdim=True)
+    sizes = one_or_more(normalized_shape, "native_layer_norm: normalized_shape")
+    out = _like(input, nn_layers.layer_norm(input, sizes, weight, bias, eps))
+    dims = tuple(range(input.ndim - len(sizes), input.ndim))
+    return out, *_statistics(input.detach(), weight, dims, eps, keepdim=True)
 
 
 def native_group_norm(
@@ -70,11 +72,13 @@ def native_group_norm(
 
     N, C, HxW: the batch, the channels, and the product of the other dims of `input`.
     """
+    given = {"N": N, "C": C, "HxW": HxW, "group": group}
+    N, C, HxW, group = (number_of(v, k, "native_group_norm") for k, v in given.items())
     if input.meta.numel != N * C * HxW:
         raise ShapeError(f"native_group_norm: {input.meta} has not {N} x {C} x {HxW} elements")
-    out = nn_layers.group_norm(input, group, weight, bias, eps)
+    out = _like(input, nn_layers.group_norm(input, group, weight, bias, eps))
     groups = reshape(input, (N, group, C // group * HxW))
-    return out, *_statistics(groups, (2,), eps, keepdim=False)
+    return out, *_statistics(groups, weight, (2,), eps, keepdim=False)
 
 
 def native_batch_norm(
@@ -90,22 +94,29 @@ def native_batch_norm(
     """`batch_norm`, with the mean of each channel and the reciprocal of its standard deviation,
     which are empty outside of training.
     """
+    momentum = number_of(momentum, "momentum", "native_batch_norm")
     out = nn_layers.batch_norm(
         input, running_mean, running_var, weight, bias, training, momentum, eps
     )
     if not training:
         none = creation.new_empty(input, (0,))
-        return out, none, none
+        return _like(input, out), none, none
     dims = tuple(d for d in range(input.ndim) if d != 1)
-    return out, *_statistics(input.detach(), dims, eps, keepdim=False)
+    return _like(input, out), *_statistics(input.detach(), weight, dims, eps, keepdim=False)
 
 
 def _statistics(
-    x: Tensor, dims: tuple[int, ...], eps: float, keepdim: bool
+    x: Tensor, weight: Tensor | None, dims: tuple[int, ...], eps: float, keepdim: bool
 ) -> tuple[Tensor, Tensor]:
-    """The mean over `dims`, and the reciprocal of the standard deviation."""
+    """The mean over `dims`, and the reciprocal of the standard deviation, in the weight's dtype."""
+    if weight is not None:
+        x = as_type(x, weight.meta.dtype)
     spread = var(x, dims, False, keepdim)
     return mean(x, dims, keepdim), unary.rsqrt(add(spread, eps))
+
+
+def _like(input: Tensor, out: Tensor) -> Tensor:
+    return as_type(out, input.meta.dtype)
 
 
 # ---- gradients and masks -------------------------------------------------------------------------
@@ -124,7 +135,14 @@ def _softmax_backward_data(
 ) -> Tensor:
     """The gradient of softmax along `dim`, given its result."""
     both = mul(grad_output, output)
-    return as_type(sub(both, mul(output, total(both, dim, True))), dtype_of(input_dtype))
+    return _narrowed(sub(both, mul(output, total(both, dim, True))), input_dtype)
+
+
+def _narrowed(gradient: Tensor, input_dtype: DTypeLike) -> Tensor:
+    """A gradient in the dtype of the input, if that is narrower: softmax may give float32 of it."""
+    dtype = dtype_of(input_dtype)
+    is_narrower = dtype.bytes < gradient.meta.dtype.bytes
+    return as_type(gradient, dtype) if is_narrower else gradient
 
 
 def _log_softmax_backward_data(
@@ -132,7 +150,7 @@ def _log_softmax_backward_data(
 ) -> Tensor:
     """The gradient of log_softmax along `dim`, given its result."""
     share = mul(unary.exp(output), total(grad_output, dim, True))
-    return as_type(sub(grad_output, share), dtype_of(input_dtype))
+    return _narrowed(sub(grad_output, share), input_dtype)
 
 
 # ---- layers by other arguments -------------------------------------------------------------------
@@ -140,7 +158,8 @@ def _log_softmax_backward_data(
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
     """`pad` in its mode constant."""
-    return nn_layers.pad(input, pad, "constant", value)
+    value = number_of(value, "value", "constant_pad_nd")
+    return nn_layers.pad(input, one_or_more(pad, "constant_pad_nd: pad"), "constant", value)
 
 
 def grid_sampler(
@@ -191,6 +210,7 @@ def linear_cross_entropy(
             f"linear_cross_entropy: ignore_index names a class, but the target {target.meta} has "
             "probabilities"
         )
+    label_smoothing = number_of(label_smoothing, "label_smoothing", "linear_cross_entropy")
     flat = None if linear_bias is None else reshape(linear_bias, (-1,))
     scores = nn_layers.linear(input, reshape(linear_weight, (-1, features)), flat)
     scores = reshape(scores, (*input.meta.shape[:-1], *sizes))

@@ -143,7 +143,16 @@ MODES = {"eager": _eager, "graph": _graph, "global": _global}
 ALL = {**READS, **WRITES, **LABELS, **UPSTREAM}
 WRAPPING = {
     *("x[i]", "x[i, j]", "x[j, i] transposed", "x[:, i, j]", "x[i, :, j]", "x[i] = 1"),
-    *("x[i, j] = 1", "take", "index_fill", "index_put", "index_put adding", "put", "put adding"),
+    *(
+        "x[i, j] = 1",
+        "take",
+        "take_along_dim",
+        "index_fill",
+        "index_put",
+        "index_put adding",
+        "put",
+        "put adding",
+    ),
 }
 """Calls whose negative indices count from the end in PyTorch; others it refuses, or reads memory
 that is not the tensor's."""

@@ -114,19 +114,21 @@ def test_a_sequence_without_a_token_in_time_is_ended(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, 1, 1, ())
 
     async def ask(tokens: int) -> int:
-        now, count = asyncio.get_running_loop().time(), 0
+        """Return how many messages came, the last of them when the time for the first is over."""
+        now, count, late = asyncio.get_running_loop().time(), 0, asyncio.Event()
+        first_s = 0.5 if tokens else 0.05
         submit = Submit(0, [1], 9, [], 0.0, 1.0, 0)
-        asked = replicas._ask(replica, submit, now + 60, now + 0.05)
+        asked = replicas._ask(replica, submit, now + 60, now + first_s)
         told = asyncio.create_task(anext(asked))
-        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_at(now + first_s + 0.1, late.set)
+        while not replica.inboxes:
+            await asyncio.sleep(0)
         (inbox,) = replica.inboxes.values()
-        for _ in range(tokens):
-            inbox.put_nowait(Made(0, [], ""))
+        for end in ["", "stop"][: 2 * tokens]:
+            inbox.put_nowait(Made(0, [], end))
             await told
-            count, told = count + 1, asyncio.create_task(anext(asked))
-        if tokens:
-            await asyncio.sleep(0.1)  # later than the first token's time
-            inbox.put_nowait(Made(0, [], "stop"))
+            await late.wait()
+            count, told = count + 1, asyncio.create_task(anext(asked, None))
         await told
         await asked.aclose()
         return count
@@ -134,7 +136,7 @@ def test_a_sequence_without_a_token_in_time_is_ended(tmp_path: Path) -> None:
     with pytest.raises(NoFirstTokenError):
         asyncio.run(ask(0))
     assert isinstance(sent[-1], Cancel) and not replica.inboxes
-    assert asyncio.run(ask(1)) == 1
+    assert asyncio.run(ask(1)) == 2
 
 
 def test_the_docs_name_every_metric(tmp_path: Path) -> None:

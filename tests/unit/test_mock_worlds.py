@@ -215,7 +215,7 @@ class _Importing:
 
 @pytest.mark.usefixtures("packages")
 def test_modules_may_come_while_a_world_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(10_000):  # pairs of so many are new objects, so that garbage is collected
+    for number in range(4_000):  # pairs of so many are new objects, so that garbage is collected
         name = f"pkpad{number}"
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     importlib.import_module("pkb")

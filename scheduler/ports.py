@@ -92,33 +92,25 @@ def claim(port: int) -> bool:
     return True
 
 
-def is_claimed(port: int) -> bool:
-    """Whether somebody has been given this port, and may not have come to use it yet."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as name:
-        try:
-            name.bind(f"\0oneflow-port-{port}")
-        except OSError as error:
-            return error.errno == errno.EADDRINUSE
-    return False
-
-
 class ReservedPort:
     """A bound socket that does not listen: nobody else can bind the port, nobody can connect."""
 
     def __init__(self, host: str) -> None:
         address = resolve(host)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        problem = "all that were tried are claimed"
         for _ in range(TRIES):
+            self.port = secrets.choice(QUIET_PORTS)
+            # First the claim: it also stands between `release` and the moment the rank binds.
+            if not claim(self.port):
+                continue
             self._socket = socket.socket(family, socket.SOCK_STREAM)
             try:
-                self._socket.bind((address, secrets.choice(QUIET_PORTS)))
-                self.port: int = self._socket.getsockname()[1]
-                if not is_claimed(self.port):
-                    return
-                problem = "all that were tried are claimed"
+                self._socket.bind((address, self.port))
+                return
             except OSError as error:
                 problem = error.strerror or str(error)
-            self._socket.close()
+                self._socket.close()
         raise ConfigError(f"no free port on {host}: {problem}")
 
     def release(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from oneflow.core.errors import ConfigError
 from oneflow.core.folders import write_private
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
@@ -33,7 +34,7 @@ def read_mark(folder: Path) -> pb.JournalMark | None:
 
 
 def keep_mark(folder: Path, mark: pb.JournalMark) -> None:
-    """Make a mark durable, before anything of its attempt is written. Raises ConfigError."""
+    """Make a mark durable, before anything of its attempt is written. Raises OSError."""
     if not mark.start:
         return  # of an older scheduler
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,4 +43,7 @@ def keep_mark(folder: Path, mark: pb.JournalMark) -> None:
         known = read_mark(folder)
         is_known = known is not None and (known.journal, known.start) == (mark.journal, mark.start)
         if known is None or not is_known or known.attempts < mark.attempts:
-            write_private(folder / FILE, mark.SerializeToString())
+            try:
+                write_private(folder / FILE, mark.SerializeToString())
+            except ConfigError as error:  # a full disk is told from other troubles
+                raise error.__cause__ or error from None

@@ -93,7 +93,7 @@ def write_private(path: Path, data: str | bytes, mode: int = 0o600) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.waiting import CALL_S
 
 FULL = {
     "ONEFLOW_TESTING": "1",
-    "ONEFLOW_FAILPOINTS": "journal.write=error:ENOSPC@hit=2",
+    "ONEFLOW_FAILPOINTS": "journal.write=error:ENOSPC@hit=3",
 }
 
 SLOW = {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": "journal.write=sleep:0.5"}

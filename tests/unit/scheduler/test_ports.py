@@ -35,7 +35,7 @@ def test_free_port_is_free() -> None:
 def test_a_free_port_is_given_to_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though who was given it has not come to use it."""
     given = free_port()
-    assert ports.is_claimed(given)
+    assert not ports.claim(given)
     monkeypatch.setattr(ports, "QUIET_PORTS", [given])
     with pytest.raises(ConfigError, match="no free port"):
         free_port()
@@ -49,3 +49,15 @@ def test_claims_of_a_process_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(claims) == 3
     for fd in claims:
         os.close(fd)
+
+
+def test_a_port_that_was_released_for_a_rank_is_given_to_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rank comes to use it a moment later."""
+    reserved = ports.ReservedPort("127.0.0.1")
+    reserved.release()
+    monkeypatch.setattr(ports, "QUIET_PORTS", [reserved.port])
+    for ask in (free_port, lambda: ports.ReservedPort("127.0.0.1")):
+        with pytest.raises(ConfigError, match="no free port"):
+            ask()

@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import socket
+import weakref
 from collections import deque
 from pathlib import Path
 
@@ -80,20 +81,27 @@ def claim(port: int) -> bool:
 
     It is a name of a Unix socket, on which nobody listens: the port itself stays free.
     """
-    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        name.bind(f"\0oneflow-port-{port}")
+        found = _named(port)
     except OSError as error:
-        name.close()
         return error.errno != errno.EADDRINUSE  # without a claim the port is most likely free, too
     if len(_claims) >= MAX_CLAIMS:
         os.close(_claims.popleft())
-    _claims.append(name.detach())
+    _claims.append(found)
     return True
 
 
+def _named(port: int) -> int:
+    """Return the descriptor of a claim. Raises OSError, EADDRINUSE if another has it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as name:
+        name.bind(f"\0oneflow-port-{port}")
+        return name.detach()
+
+
 class ReservedPort:
-    """A bound socket that does not listen: nobody else can bind the port, nobody can connect."""
+    """A bound socket that does not listen: nobody else can bind the port, nobody can connect. The
+    port is claimed for as long as this object lives.
+    """
 
     def __init__(self, host: str) -> None:
         address = resolve(host)
@@ -101,9 +109,13 @@ class ReservedPort:
         problem = "all that were tried are claimed"
         for _ in range(TRIES):
             self.port = secrets.choice(QUIET_PORTS)
-            # First the claim: it also stands between `release` and the moment the rank binds.
-            if not claim(self.port):
-                continue
+            try:  # it also stands between `release` and the moment the rank binds
+                claimed = _named(self.port)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+            else:
+                weakref.finalize(self, os.close, claimed).atexit = False  # nor in a fork
             self._socket = socket.socket(family, socket.SOCK_STREAM)
             try:
                 self._socket.bind((address, self.port))

@@ -260,13 +260,16 @@ def _last_step() -> int | None:
 
 
 _world: World | None = None
+_making = threading.RLock()  # making a world may ask for it
 
 
 def world() -> World:
     """The world of this process, as its environment says."""
     global _world
     if _world is None:
-        _world = World(current_config())
+        with _making:  # two threads may ask first: each would join the job, and rank 0 serve twice
+            if _world is None:
+                _world = World(current_config())
     return _world
 
 

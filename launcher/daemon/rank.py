@@ -1,4 +1,4 @@
-"""One rank on this machine: what it needs is gathered, it is launched, watched and ended.
+"""One rank on this machine: its files are gathered, it is launched, watched and ended.
 
 What happens is told as events (events.py); what to do is told by the host, which does what the
 daemon's mind decided. What it has stands in rank_resources.py, what it runs in programs.py.

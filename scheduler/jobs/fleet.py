@@ -1,4 +1,4 @@
-"""The daemons of a cluster: who is here, who was last heard when, and who has been given up.
+"""The daemons of a cluster: those attached, the last sign of each, and those given up.
 
 Rules that the code cannot show:
 * Every joining gets a new epoch, larger than all before it. What comes with another one is refused.

@@ -138,8 +138,8 @@ def _whole(text: str, most: int = (1 << 32) - 1) -> int:
 
 
 def decoded(piece: pb.LogPiece, is_cut: bool) -> tuple[str, int]:
-    """Return the text of a piece, and the offset of what follows: a character that has yet to
-    come whole is left for the next one. is_cut: it may begin within a line, which is left out.
+    """Return the text of a piece, and the offset of the next one, for which the bytes of an
+    incomplete character are left. is_cut: it may begin within a line, which is left out.
     """
     data = piece.data
     if is_cut and (end := data.find(b"\n")) >= 0:
@@ -150,8 +150,8 @@ def decoded(piece: pb.LogPiece, is_cut: bool) -> tuple[str, int]:
 
 
 def last_words(text: str) -> Sequence[str]:
-    """Return the end of the last traceback with what follows, or the last lines if there is none:
-    what a program says last is most often why it failed.
+    """Return the end of the last traceback and the lines behind it, or the last lines if there is
+    none: most often they tell why a program failed.
     """
     lines = [line.rstrip() for line in text.splitlines()]
     while lines and not lines[-1]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oneflow.launcher.values import (
+    Nodes,
     Streams,
     boolean,
     endpoint,
@@ -61,7 +62,7 @@ def _shared(name: str, read: Callable[[str], Any], default: object, help: str, *
 
 
 FLAGS = (
-    _shared("nnodes", nodes, 1, "number of nodes (machines)"),
+    _shared("nnodes", nodes, Nodes(1, 1), "number of nodes (machines); MIN:MAX: they come and go"),
     _shared("node_rank", whole(0, 65535), 0, "this node's number, 0 to nnodes-1"),
     _shared("nproc_per_node", processes, 1, "processes to start here: a number, auto, cpu or gpu"),
     _shared("master_addr", host, "127.0.0.1", "address of node 0, where rank 0 listens"),
@@ -70,13 +71,17 @@ FLAGS = (
         "rdzv_backend",
         one_of("static", "c10d"),
         "static",
-        "static: --node_rank says which node this is; c10d: of two nodes, the one that has the "
-        "endpoint's address is node 0",
+        "static: --node_rank says which node this is; c10d: of two nodes, or of MIN:MAX, the one "
+        "that has the endpoint's address is node 0",
     ),
     _shared("rdzv_endpoint", endpoint, None, "HOST or HOST:PORT: --master_addr and --master_port"),
     _shared("rdzv_id", str, "", "name of the job in reports"),
     _shared(
-        "rdzv_conf", pairs, (), "timeout=S or join_timeout=S: --rdzv_timeout; other keys: nothing"
+        "rdzv_conf",
+        pairs,
+        (),
+        "timeout=S or join_timeout=S: --rdzv_timeout; last_call_timeout=S: wait for more nodes "
+        "than MIN; other keys: nothing",
     ),
     _shared("role", str, "default", "ROLE_NAME of the ranks"),
     _shared("standalone", boolean, False, "one node, any free port: several runs side by side"),

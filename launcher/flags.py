@@ -21,7 +21,18 @@ from oneflow.launcher.flag_table import (
     WITHOUT_EFFECT,
     Flag,
 )
-from oneflow.launcher.values import STDERR, STDOUT, Endpoint, Streams, boolean, positive_seconds
+from oneflow.launcher.values import (
+    STDERR,
+    STDOUT,
+    Endpoint,
+    Nodes,
+    Streams,
+    boolean,
+    positive_seconds,
+    seconds,
+)
+
+LAST_CALL, LAST_CALL_S = "last_call_timeout", "30"  # torchrun's key, and its default
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class Settings:
     for the user: flags that change nothing.
     """
 
-    nnodes: int
+    nnodes: Nodes
     node_rank: int
     nproc_per_node: int
     master_addr: str
@@ -60,10 +71,19 @@ class Settings:
     script_args: tuple[str, ...]
     origin: Mapping[str, str]
     notes: tuple[str, ...]
+    last_call_s: float
+
+    @property
+    def num_nodes(self) -> int:
+        return self.nnodes.most
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.nnodes.least < self.nnodes.most
 
     @property
     def world_size(self) -> int:
-        return self.nnodes * self.nproc_per_node
+        return self.num_nodes * self.nproc_per_node
 
     def describe(self) -> str:
         """One line per flag: name, value, origin."""
@@ -118,11 +138,17 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Settings:
         values[flag.name], origin[flag.name] = _resolve(flag, given[flag.name], env)
     if given["script"] is None and not values["print_config"]:
         parser.error("which script? give its path after the flags")
+    last_call_s = _last_call(values, parser)
     notes = [*_unused(given, env), *_meet(values, origin, parser)]
     _settle(values, parser)
     script, script_args = given["script"] or "", tuple(given["script_args"])
     return Settings(
-        **values, script=script, script_args=script_args, origin=origin, notes=tuple(notes)
+        **values,
+        script=script,
+        script_args=script_args,
+        origin=origin,
+        notes=tuple(notes),
+        last_call_s=last_call_s,
     )
 
 
@@ -172,13 +198,14 @@ def _meet(values: dict[str, Any], origin: dict[str, str], parser: Parser) -> Ite
             origin[name] = f"flag --{source}" if origin[source] == "flag" else origin[source]
 
     is_c10d, found = values["rdzv_backend"] == "c10d", values["rdzv_endpoint"]
+    most = values["nnodes"].most
     if found is not None:
         put("master_addr", found.host, "rdzv_endpoint")
         if found.port is not None:
             put("master_port", found.port, "rdzv_endpoint")
-    elif is_c10d and origin["master_addr"] == "default" and values["nnodes"] > 1:
+    elif is_c10d and origin["master_addr"] == "default" and most > 1:
         parser.error("--rdzv-backend c10d with several nodes needs --rdzv-endpoint HOST:PORT")
-    elif is_c10d and origin["master_port"] == "default" and values["nnodes"] == 1:
+    elif is_c10d and origin["master_port"] == "default" and most == 1:
         put("master_port", 0, "rdzv_backend")
     limits = dict(values["rdzv_conf"])
     for key in ("timeout", "join_timeout"):  # c10d's own word for it is the second one
@@ -189,17 +216,30 @@ def _meet(values: dict[str, Any], origin: dict[str, str], parser: Parser) -> Ite
                 parser.error(f"--rdzv-conf {key}: {error}")
             if origin["rdzv_timeout"] != "flag":
                 put("rdzv_timeout", limit_s, "rdzv_conf")
+    limits.pop(LAST_CALL, None)
     for key in limits:
-        yield f"--rdzv-conf {key} has no effect: timeout and join_timeout are the keys known here"
+        yield (
+            f"--rdzv-conf {key} has no effect: timeout, join_timeout and {LAST_CALL} are the keys "
+            "known here"
+        )
+
+
+def _last_call(values: dict[str, Any], parser: Parser) -> float:
+    """Return the seconds that an elastic job waits for more nodes than MIN."""
+    try:
+        return seconds(dict(values["rdzv_conf"]).get(LAST_CALL, LAST_CALL_S))
+    except ValueError as error:
+        parser.error(f"--rdzv-conf {LAST_CALL}: {error}")
 
 
 def _settle(values: dict[str, Any], parser: argparse.ArgumentParser) -> None:
     """Fills in what depends on several flags, and refuses what contradicts itself."""
-    several_nodes = values["nnodes"] > 1
-    if values["node_rank"] >= values["nnodes"]:
-        parser.error(
-            f"--node_rank {values['node_rank']} must be less than --nnodes {values['nnodes']}"
-        )
+    nnodes = values["nnodes"]
+    several_nodes = nnodes.most > 1
+    if nnodes.least < nnodes.most and values["rdzv_backend"] != "c10d":
+        parser.error(f"--nnodes {nnodes!r} needs --rdzv-backend c10d: node numbers change")
+    if values["node_rank"] >= nnodes.most:
+        parser.error(f"--node_rank {values['node_rank']} must be less than --nnodes {nnodes!r}")
     if several_nodes and (values["standalone"] or values["master_port"] == 0):
         parser.error(
             "--standalone and --master_port 0 are for one node: the others must know the port"

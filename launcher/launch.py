@@ -15,17 +15,16 @@ from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.processors import share_of_processors
 from oneflow.core.variables import unread
+from oneflow.launcher.elastic.agent import run_elastic
+from oneflow.launcher.elastic.membership import HOPELESS_CODES
 from oneflow.launcher.flags import Settings, parse
 from oneflow.launcher.processes import become_subreaper
-from oneflow.launcher.report import config_line, final_line
-from oneflow.launcher.supervisor import Outcome, Supervisor
+from oneflow.launcher.report import config_line
+from oneflow.launcher.supervisor import Supervisor, say
 from oneflow.launcher.torchrun import with_node_rank
 from oneflow.scheduler.ports import check_port_is_free, free_port
 
 JOB = "local"
-HOPELESS_CODES = frozenset(
-    (2, 77, 78)
-)  # usage, permission, configuration: the same again next time
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = settings.rdzv_id or JOB
         for note in settings.notes:
             print(f"oneflow: {note}", file=sys.stderr)
-        settings = with_node_rank(settings)
+        if not settings.is_elastic:
+            settings = with_node_rank(settings)
         if settings.print_config:
             print("\n".join([settings.describe(), *unread(os.environ)]))
             return 0
@@ -52,6 +52,8 @@ def run(settings: Settings) -> int:
     _check_script(settings)
     _say_threads(settings)
     become_subreaper()
+    if settings.is_elastic:
+        return run_elastic(settings, os.environ, JOB)
     attempt = 1
     while True:
         outcome = Supervisor(settings, os.environ, attempt, _port(settings)).run()
@@ -60,23 +62,10 @@ def run(settings: Settings) -> int:
             return 0
         is_last = attempt > settings.max_restarts
         if is_last or verdict.signum is not None or verdict.exit_code in HOPELESS_CODES:
-            _say(settings, outcome, attempt)
+            say(outcome, settings.rdzv_id or JOB, attempt)
             return verdict.exit_code
-        _say(settings, outcome, attempt, "RESTARTING")
+        say(outcome, settings.rdzv_id or JOB, attempt, "RESTARTING")
         attempt += 1
-
-
-def _say(settings: Settings, outcome: Outcome, attempt: int, state: str | None = None) -> None:
-    line = final_line(
-        outcome.verdict,
-        settings.rdzv_id or JOB,
-        attempt,
-        outcome.record,
-        outcome.log,
-        state,
-        outcome.ran_out_of_memory,
-    )
-    print(line, file=sys.stderr, flush=True)
 
 
 def _port(settings: Settings) -> int:

@@ -63,9 +63,15 @@ def final_line(
     return compose(fields, cause)
 
 
-def config_line(job: str, exit_code: int, reason: str, cause: str) -> str:
-    """The line for a job that was refused before anything started."""
-    fields = {"job": job, "attempt": 1, "state": "FAILED", "reason": reason, "exit": exit_code}
+def config_line(job: str, exit_code: int, reason: str, cause: str, attempt: int = 1) -> str:
+    """The line for a job that was refused, or that no rank of this node ended."""
+    fields = {
+        "job": job,
+        "attempt": attempt,
+        "state": "FAILED",
+        "reason": reason,
+        "exit": exit_code,
+    }
     return compose(fields, cause)
 
 

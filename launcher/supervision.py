@@ -70,6 +70,11 @@ class Looked:
 
 
 @dataclass(frozen=True)
+class ToldToEnd:
+    """The job's other nodes want these ranks ended: all start again in another number."""
+
+
+@dataclass(frozen=True)
 class SendSignal:
     """Send a signal to every process of the job."""
 
@@ -85,12 +90,14 @@ class DumpStacks:
 class Verdict:
     """The outcome of an attempt.
 
-    cause: the rank at fault; signum: the signal that ended the launcher.
+    cause: the rank at fault; signum: the signal that ended the launcher. was_told: the ranks were
+    ended because other nodes wanted it.
     """
 
     cause: Exited | None
     signum: int | None
     num_unkillable: int
+    was_told: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -99,7 +106,7 @@ class Verdict:
         return self.cause.exit_code if self.cause else 0
 
 
-Event = Exited | Signalled | Looked
+Event = Exited | Signalled | Looked | ToldToEnd
 Action = SendSignal | DumpStacks | Verdict
 
 
@@ -114,6 +121,7 @@ class Supervision:
         self._blame: Blame[Exited] = Blame()
         self._signum: int | None = None
         self._sent: set[int] = set()
+        self._was_told = False
 
     def expect(self, num_ranks: int) -> None:
         """So many ranks have been started: fewer than wanted, if a signal came before them."""
@@ -125,6 +133,8 @@ class Supervision:
                 return self._exited(event, now)
             case Signalled(signum=signum):
                 return self._signalled(signum, now)
+            case ToldToEnd():
+                return self._told_to_end(now)
             case Looked():
                 return self._looked(event.num_alive, event.has_told, now)
 
@@ -162,6 +172,12 @@ class Supervision:
             return []
         return self._stop(signum, now)
 
+    def _told_to_end(self, now: float) -> list[Action]:
+        if self.phase in (Phase.STOPPING, Phase.KILLING, Phase.DONE):
+            return []
+        self._was_told = True
+        return self._stop(signal.SIGTERM, now)
+
     def _looked(self, num_alive: int, has_told: bool, now: float) -> list[Action]:
         match self.phase:
             case Phase.SETTLING if has_told and now < self._deadline + TOLD_S:
@@ -194,4 +210,4 @@ class Supervision:
 
     def _finish(self, num_unkillable: int) -> list[Action]:
         self.phase = Phase.DONE
-        return [Verdict(self._blame.cause, self._signum, num_unkillable)]
+        return [Verdict(self._blame.cause, self._signum, num_unkillable, self._was_told)]

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import Protocol
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.exits import note_exited
@@ -23,7 +24,7 @@ from oneflow.launcher.forks import Forks
 from oneflow.launcher.logs import Pump, line_prefix
 from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
 from oneflow.launcher.rank_env import RankPlace, bootstrap_path, rank_env
-from oneflow.launcher.report import ErrorRecord, read_error
+from oneflow.launcher.report import ErrorRecord, cause_of, final_line, read_error
 from oneflow.launcher.supervision import (
     DUMP_SIGNAL,
     DumpStacks,
@@ -33,6 +34,7 @@ from oneflow.launcher.supervision import (
     SendSignal,
     Signalled,
     Supervision,
+    ToldToEnd,
     Verdict,
 )
 from oneflow.launcher.torchrun import elastic_env
@@ -52,14 +54,45 @@ class Outcome:
     log: str | None
     ran_out_of_memory: bool
 
+    @property
+    def cause(self) -> str:
+        return cause_of(self.verdict.cause, self.record, self.ran_out_of_memory)
+
+
+def say(outcome: Outcome, job: str, attempt: int, state: str | None = None) -> None:
+    """Print the line about an attempt that did not succeed."""
+    found = outcome.record, outcome.log, state, outcome.ran_out_of_memory
+    print(final_line(outcome.verdict, job, attempt, *found), file=sys.stderr, flush=True)
+
+
+class Peers(Protocol):
+    """The launchers of an elastic job's other nodes."""
+
+    def is_to_end(self) -> bool:
+        """Whether the ranks that run now are to be ended."""
+
+    def leave(self, code: int, cause: str) -> None:
+        """Tell that this launcher was told to end."""
+
 
 class Supervisor:
     """Runs one attempt.
 
-    `port`: where rank 0 listens. Only in the main thread of a launcher process.
+    `port`: where rank 0 listens. restarts: attempts before this one that failed; None: all did.
+    Only in the main thread of a launcher process.
     """
 
-    def __init__(self, settings: Settings, env: Mapping[str, str], attempt: int, port: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        env: Mapping[str, str],
+        attempt: int,
+        port: int,
+        restarts: int | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        self._restarts = attempt - 1 if restarts is None else restarts
+        self._peers = peers
         self._settings = settings
         self._env = env
         self._attempt = attempt
@@ -209,13 +242,13 @@ class Supervisor:
             job_id=settings.rdzv_id or None,
         )
         env = rank_env(self._env, place)
-        return env | elastic_env(settings, rank, self._attempt)
+        return env | elastic_env(settings, rank, self._restarts)
 
     def _new_token(self) -> str | None:
         """256 random bits; with several nodes nobody could tell the others, so they bring their
         own.
         """
-        return secrets.token_hex(32) if self._settings.nnodes == 1 else None
+        return secrets.token_hex(32) if self._settings.num_nodes == 1 else None
 
     def _rank_of(self, local_rank: int) -> int:
         return self._settings.node_rank * self._settings.nproc_per_node + local_rank
@@ -241,7 +274,7 @@ class Supervisor:
                     self._perform(action)
             self._wait(wake)
 
-    def _events(self) -> Iterator[Exited | Signalled | Looked]:
+    def _events(self) -> Iterator[Exited | Signalled | Looked | ToldToEnd]:
         for pid, status in reap():
             if pid in self._ranks:
                 self._running.discard(pid)
@@ -249,7 +282,13 @@ class Supervisor:
                     self._tell_the_others(self._ranks[pid])
                 yield Exited(self._ranks[pid], pid, status)
         while self._signals:
-            yield Signalled(self._signals.pop(0))
+            signum = self._signals.pop(0)
+            if self._peers is not None:
+                name = signal.Signals(signum).name
+                self._peers.leave(128 + signum, f"the launcher of node 0 got {name}")
+            yield Signalled(signum)
+        if self._peers is not None and self._peers.is_to_end():
+            yield ToldToEnd()
         yield Looked(self._num_alive(), self._has_told())
 
     def _has_told(self) -> bool:

@@ -22,33 +22,33 @@ def with_node_rank(settings: Settings) -> Settings:
 
     Raises ConfigError where it cannot be told.
     """
-    is_told = settings.nnodes == 1 or settings.origin["node_rank"] != "default"
+    is_told = settings.num_nodes == 1 or settings.origin["node_rank"] != "default"
     if settings.rdzv_backend != "c10d" or is_told:
         return settings
     # Of two nodes on one machine the first to claim the port is node 0.
     is_first = _is_own(resolve(settings.master_addr, "--rdzv-endpoint"))
     is_first = is_first and claim(settings.master_port)
-    if not is_first and settings.nnodes > 2:
+    if not is_first and settings.num_nodes > 2:
         raise ConfigError(
-            f"--rdzv-backend c10d: of {settings.nnodes} nodes only the one with the address "
+            f"--rdzv-backend c10d: of {settings.num_nodes} nodes only the one with the address "
             f"{settings.master_addr} knows its number; give --node-rank 1 to "
-            f"{settings.nnodes - 1} on the others"
+            f"{settings.num_nodes - 1} on the others"
         )
     origin = dict(settings.origin) | {"node_rank": "rdzv_endpoint"}
     return replace(settings, node_rank=0 if is_first else 1, origin=origin)
 
 
-def elastic_env(settings: Settings, rank: int, attempt: int) -> dict[str, str]:
+def elastic_env(settings: Settings, rank: int, restarts: int) -> dict[str, str]:
     """Variables that torchrun sets for a rank besides those that every launcher sets."""
     return {
         "LOCAL_WORLD_SIZE": str(settings.nproc_per_node),
         "GROUP_RANK": str(settings.node_rank),
-        "GROUP_WORLD_SIZE": str(settings.nnodes),
+        "GROUP_WORLD_SIZE": str(settings.num_nodes),
         "ROLE_NAME": settings.role,
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(settings.world_size),
         "TORCHELASTIC_RUN_ID": settings.rdzv_id or "none",
-        "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
         "TORCHELASTIC_MAX_RESTARTS": str(settings.max_restarts),
     }
 

@@ -45,6 +45,17 @@ class Endpoint:
         return shown if self.port is None else f"{shown}:{self.port}"
 
 
+@dataclass(frozen=True, repr=False)
+class Nodes:
+    """The number of nodes: two different ones make an elastic job."""
+
+    least: int
+    most: int
+
+    def __repr__(self) -> str:
+        return f"{self.least}:{self.most}" if self.least != self.most else str(self.most)
+
+
 def whole(low: int, high: int = 2**31) -> Callable[[str], int]:
     """Reads a whole number in low..high."""
     return lambda text: config.whole(text, low, high)
@@ -85,12 +96,14 @@ def one_of(*words: str) -> Callable[[str], str]:
     return read
 
 
-def nodes(text: str) -> int:
-    """Reads a number of nodes; of torchrun's MIN:MAX only those with MIN = MAX."""
+def nodes(text: str) -> Nodes:
+    """Reads a number of nodes, or the least and the most of an elastic job as MIN:MAX."""
     low, colon, high = text.partition(":")
-    if colon and low.strip() != high.strip():
-        raise ValueError(f"{text}: elastic jobs are not there; give one number")
-    return whole(1, 65536)(low)
+    least = whole(1, 65536)(low)
+    most = whole(1, 65536)(high) if colon else least
+    if most < least:
+        raise ValueError(f"{text}: MIN must not be more than MAX")
+    return Nodes(least, most)
 
 
 def processes(text: str) -> int:

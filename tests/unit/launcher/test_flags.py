@@ -12,7 +12,7 @@ from oneflow.launcher.values import count_gpus
 
 def test_defaults_are_those_of_upstream() -> None:
     settings = parse(["train.py"], {})
-    assert (settings.nnodes, settings.node_rank, settings.nproc_per_node) == (1, 0, 1)
+    assert (settings.num_nodes, settings.node_rank, settings.nproc_per_node) == (1, 0, 1)
     assert (settings.master_addr, settings.master_port) == ("127.0.0.1", 29500)
     assert (settings.logdir, settings.redirect_stdout_and_stderr) == ("log", False)
     assert settings.log_line_prefix_template == ""  # one process: its output is left alone
@@ -27,14 +27,14 @@ def test_every_flag_has_both_spellings() -> None:
 def test_what_follows_the_script_is_the_script_s() -> None:
     settings = parse(["--nproc-per-node", "2", "train.py", "--nnodes", "9", "-m", "x"], {})
     assert settings.script_args == ("--nnodes", "9", "-m", "x")
-    assert settings.nnodes == 1 and not settings.module
+    assert settings.num_nodes == 1 and not settings.module
     assert settings.log_line_prefix_template == PREFIX_TEMPLATE
 
 
 def test_flag_beats_variable_beats_default() -> None:
     env = {"ONEFLOW_LAUNCH_NNODES": "4", "ONEFLOW_LAUNCH_NODE_RANK": "1"}
     settings = parse(["--node_rank", "3", "train.py"], env)
-    assert (settings.nnodes, settings.node_rank, settings.max_restarts) == (4, 3, 0)
+    assert (settings.num_nodes, settings.node_rank, settings.max_restarts) == (4, 3, 0)
     assert settings.origin["nnodes"] == "ONEFLOW_LAUNCH_NNODES"
     assert settings.origin["node_rank"] == "flag"
     assert settings.origin["max_restarts"] == "default"

@@ -20,6 +20,7 @@ from oneflow.launcher.supervision import (
     SendSignal,
     Signalled,
     Supervision,
+    ToldToEnd,
     Verdict,
 )
 
@@ -179,3 +180,13 @@ def test_every_history_ends_within_its_bounds(seed: int) -> None:
         verdict = next((a for a in actions if isinstance(a, Verdict)), None)
         assert stop_at is None or now <= stop_at + grace_s + KILL_WAIT_S + 3.0
     assert verdict.num_unkillable == len(running)
+
+
+def test_ranks_that_are_told_to_end_by_other_nodes_are_no_failure() -> None:
+    machine = Supervision(2, grace_s=5.0)
+    assert machine.step(ToldToEnd(), 1.0) == [TERM]
+    assert machine.step(ToldToEnd(), 1.1) == []
+    for rank in (0, 1):
+        assert machine.step(Exited(rank, 10 + rank, -signal.SIGTERM), 1.2) == []
+    (verdict,) = machine.step(Looked(0), 1.3)
+    assert verdict == Verdict(None, None, 0, was_told=True)

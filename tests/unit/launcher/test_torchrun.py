@@ -11,9 +11,10 @@ from oneflow.core.errors import ConfigError
 from oneflow.launcher.flag_table import FLAGS, WITHOUT_EFFECT
 from oneflow.launcher.flags import parse
 from oneflow.launcher.torchrun import elastic_env, with_node_rank
-from oneflow.launcher.values import STDERR, STDOUT, Endpoint, endpoint, streams
+from oneflow.launcher.values import STDERR, STDOUT, Endpoint, Nodes, endpoint, streams
 
 C10D = ["--rdzv-backend=c10d", "--nnodes=2"]
+ELASTIC = ["--rdzv-backend=c10d", "--nnodes=2:4", "--rdzv-endpoint=node0:29400"]
 
 
 def refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -81,7 +82,7 @@ def test_variables_of_torchrun_are_weaker_than_ours_and_than_flags() -> None:
     env = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "3", "PET_NODE_RANK": "1", "PET_LOG_DIR": ""}
     env |= {"PET_RDZV_ENDPOINT": "far:1", "ONEFLOW_LAUNCH_NPROC_PER_NODE": "4"}
     settings = parse(["--nnodes=4", "x.py"], env)
-    assert (settings.nnodes, settings.nproc_per_node, settings.node_rank) == (4, 4, 1)
+    assert (settings.num_nodes, settings.nproc_per_node, settings.node_rank) == (4, 4, 1)
     assert (settings.master_addr, settings.master_port, settings.logdir) == ("far", 1, "log")
     assert settings.origin["node_rank"] == "PET_NODE_RANK"
     assert settings.origin["master_addr"] == "PET_RDZV_ENDPOINT"
@@ -92,9 +93,11 @@ def test_variables_of_torchrun_are_weaker_than_ours_and_than_flags() -> None:
 
 
 def test_one_line_says_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse(["--nnodes=2:2", "x.py"], {}).nnodes == 2
-    elastic = refused(["--nnodes", "1:2"], capsys)
-    assert "--nnodes: 1:2: elastic jobs are not there; give one number" in elastic
+    assert parse(["--nnodes=2:2", "x.py"], {}).num_nodes == 2
+    assert "3:2: MIN must not be more than MAX" in refused(["--nnodes", "3:2"], capsys)
+    assert "--nnodes 1:2 needs --rdzv-backend c10d" in refused(["--nnodes", "1:2"], capsys)
+    slow = refused([*ELASTIC, "--rdzv-conf=last_call_timeout=x"], capsys)
+    assert "--rdzv-conf last_call_timeout: 'x' is not a number of seconds" in slow
     assert "'etcd' is not one of static, c10d" in refused(["--rdzv-backend=etcd"], capsys)
     assert "'x' is not key=value" in refused(["--rdzv-conf=x"], capsys)
     assert "timeout: 'x' is not a number" in refused(["--rdzv-conf=timeout=x"], capsys)
@@ -102,6 +105,14 @@ def test_one_line_says_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--tee 5: there is no such local rank" in refused(["--tee=5:1"], capsys)
     assert "did you mean --nproc_per_node?" in refused(["--nproc_pernode=2"], capsys)
     assert "'thread' is not one of spawn" in refused(["--start-method=thread"], capsys)
+
+
+def test_a_range_of_nodes_makes_an_elastic_job() -> None:
+    found = parse([*ELASTIC, "x.py"], {})
+    assert (found.is_elastic, found.nnodes, found.last_call_s) == (True, Nodes(2, 4), 30.0)
+    quick = parse([*ELASTIC, "--rdzv-conf=last_call_timeout=1.5,join_timeout=9", "x.py"], {})
+    assert (quick.last_call_s, quick.rdzv_timeout, quick.notes) == (1.5, 9.0, ())
+    assert "nnodes" in quick.describe() and "2:4" in quick.describe()
 
 
 def test_the_node_of_the_endpoint_is_the_first_of_two() -> None:
@@ -118,7 +129,7 @@ def test_the_node_of_the_endpoint_is_the_first_of_two() -> None:
 
 def test_ranks_get_the_variables_of_torchrun() -> None:
     argv = ["--nnodes=2", "--node_rank=1", "--nproc_per_node=3", "--rdzv-id=j", "x.py"]
-    found = elastic_env(parse(argv, {}), rank=4, attempt=3)
+    found = elastic_env(parse(argv, {}), rank=4, restarts=2)
     assert (found["GROUP_RANK"], found["LOCAL_WORLD_SIZE"]) == ("1", "3")
     assert (found["ROLE_RANK"], found["ROLE_WORLD_SIZE"]) == ("4", "6")
     assert (found["TORCHELASTIC_RESTART_COUNT"], found["TORCHELASTIC_RUN_ID"]) == ("2", "j")

@@ -22,6 +22,7 @@ from oneflow.api import (
     SAME_TYPE,
     Row,
 )
+from oneflow.paths import PATHS
 from oneflow.surfaces import NUMPY_KEYWORDS, find, index
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -305,7 +306,7 @@ def render(space: str) -> str:
     stub = Stub(space)
     method = space == "tensor"
     package, modules = PACKAGES.get(space, ("", ()))
-    stub.imports |= {f"from {package} import {m} as {m}" for m in modules}
+    stub.imports |= {_imported(package, name) for name in modules}
     if space == "flow":
         stub.lines.append("__version__: str")
     if method:
@@ -313,6 +314,18 @@ def render(space: str) -> str:
     for name, (row, in_place) in sorted(index()[space].items()):
         write(stub, row, name, in_place, method)
     return stub.text()
+
+
+def _imported(package: str, name: str) -> str:
+    """Return how a stub imports a module below a package; of one that is a row of oneflow/paths.py,
+    the file where most of its names are.
+    """
+    below = f"{package}.{name}".removeprefix("oneflow.")
+    places = PATHS.get(below, "").split()
+    if not places:
+        return f"from {package} import {name} as {name}"
+    home, _, own = f"oneflow.{places[0]}".rpartition(".")
+    return f"from {home} import {own} as {name}"
 
 
 def main() -> None:

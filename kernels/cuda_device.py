@@ -25,6 +25,11 @@ def gpu_count() -> int:
         return 0
 
 
+def cuda_version() -> int:
+    """Return the version of the CUDA runtime, 12040 for 12.4; 0 without a GPU."""
+    return int(import_cupy().cuda.runtime.runtimeGetVersion()) if gpu_count() else 0
+
+
 def device_number(index: int) -> int:
     """The CUDA device that `cuda:index` is. Ranks that outnumber the GPUs of a host share them in
     turn: `cuda:local_rank` is device local_rank modulo their number. Raises DeviceError.

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 from oneflow.core.config import current_config
 from oneflow.core.device import Device, DeviceLike
 from oneflow.core.errors import ArgumentError, DeviceError
-from oneflow.functional.legacy import CUDA_TYPES
 from oneflow.functional.random_state import default_generator
 from oneflow.functional.random_state import manual_seed as _seed
 from oneflow.kernels.cuda_device import device_number, gpu_count, import_cupy, own_device
@@ -253,10 +252,9 @@ def _number(device: CudaDevice) -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """`cuda.FloatTensor` and the like."""
     if name == "default_generators":
         return (default_generator,) * device_count()
-    return CUDA_TYPES[name] if name in CUDA_TYPES else below(__name__, name)
+    return below(__name__, name)
 
 
 accept_paths(__name__)

@@ -115,6 +115,7 @@ PATHS: dict[str, str] = {
     "distributed.tensor.parallel": "compat.torch.tensor_parallel",
     "distributed.tensor.parallel.style": "compat.torch.tensor_parallel",
     "distributed.tensor.placement_types": "compat.torch.dtensor",
+    "data": "compat.upstream.data",
     "distributions.bernoulli": "distributions",
     "distributions.beta": "distributions",
     "distributions.binomial": "distributions",
@@ -181,22 +182,26 @@ PATHS: dict[str, str] = {
     "fx.interpreter": "compat.torch.fx",
     "fx.node": "compat.torch.fx",
     "fx.proxy": "compat.torch.fx",
+    "hub": "compat.torch.hub",
     "hpu": "compat.torch.absent_device",
-    "jit.annotations": "jit compat.torch.marks",
+    "jit": "compat.torch.jit isinstance=compat.torch.jit:isinstance_",
+    "jit.annotations": "compat.torch.jit compat.torch.marks",
     "library": "compat.torch.custom_ops",
     "mlu": "compat.torch.absent_device",
-    "mock_torch.dyn_mock_mod": "mock_torch.package",
-    "mock_torch.mock_importer": "mock_torch.switching mock_torch.importer",
-    "mock_torch.mock_modules": "mock_torch.dummy",
-    "mock_torch.mock_utils": "mock_torch.switching",
+    "mock_torch.dyn_mock_mod": "compat.torch.mock.package",
+    "mock_torch.mock_importer": "compat.torch.mock.switching compat.torch.mock.importer",
+    "mock_torch.mock_modules": "compat.torch.mock.dummy",
+    "mock_torch.mock_utils": "compat.torch.mock.switching",
+    "model": "compat.upstream.model",
     "mps": "compat.torch.absent_device",
     "mtia": "compat.torch.absent_device",
-    "multiprocessing.pool": "multiprocessing",
-    "multiprocessing.queue": "multiprocessing",
-    "multiprocessing.reductions": "multiprocessing",
-    "multiprocessing.shared_memory": "SharedMemory=multiprocessing:SharedMemory "
-    "ShareableList=multiprocessing:ShareableList",
-    "multiprocessing.spawn": "multiprocessing",
+    "multiprocessing": "compat.torch.multiprocessing spawn=compat.torch.multiprocessing:spawn",
+    "multiprocessing.pool": "compat.torch.multiprocessing",
+    "multiprocessing.queue": "compat.torch.multiprocessing",
+    "multiprocessing.reductions": "compat.torch.multiprocessing",
+    "multiprocessing.shared_memory": "SharedMemory=compat.torch.multiprocessing:SharedMemory "
+    "ShareableList=compat.torch.multiprocessing:ShareableList",
+    "multiprocessing.spawn": "compat.torch.multiprocessing",
     "musa": "compat.torch.absent_device",
     "nested": "compat.torch.sparse",
     "nested._internal": "",
@@ -217,10 +222,10 @@ PATHS: dict[str, str] = {
     "nn.graph.optimizer": "graph.optimizer",
     "nn.graph.proxy": "nn.graph ProxyModule=nn.graph:Proxy compat.upstream.proxies",
     "nn.graph.util": "compat.upstream.args_tree",
-    "nn.image": "Resize=nn.modules.image_layers:ImageResize "
-    "batch_align=nn.modules.image_layers:ImageBatchAlign "
-    "decode=nn.modules.image_layers:ImageDecode flip=nn.modules.image_layers:ImageFlip "
-    "normalize=nn.modules.image_layers:ImageNormalize",
+    "nn.image": "Resize=compat.upstream.image_layers:ImageResize "
+    "batch_align=compat.upstream.image_layers:ImageBatchAlign "
+    "decode=compat.upstream.image_layers:ImageDecode flip=compat.upstream.image_layers:ImageFlip "
+    "normalize=compat.upstream.image_layers:ImageNormalize",
     "nn.modules._functions": "nn.modules.normalization",
     "nn.modules.affine_grid": "nn.functional",
     "nn.modules.all_reduce": "nn.modules.ranks",
@@ -235,12 +240,13 @@ PATHS: dict[str, str] = {
     "nn.modules.constant": ". ones_op=.:ones zeros_op=.:zeros ones_like_op=.:ones_like "
     "zeros_like_op=.:zeros_like full_op=.:full",
     "nn.modules.container": "nn",
-    "nn.modules.dataset": "nn.modules.readers nn.modules.image_layers nn.modules.file_readers",
+    "nn.modules.dataset": "compat.upstream.readers compat.upstream.image_layers "
+    "compat.upstream.file_readers",
     "nn.modules.distributed_partial_fc_sample": "nn.modules.ranks",
     "nn.modules.einsum": ". einsum_op=.:einsum",
     "nn.modules.empty": ". empty_op=.:empty",
     "nn.modules.expand": ". expand_op=.:expand",
-    "nn.modules.fake_quantization": "nn.modules.quantization",
+    "nn.modules.fake_quantization": "compat.upstream.quantization_layers",
     "nn.modules.flatten": "nn .",
     "nn.modules.fold": "nn",
     "nn.modules.global_cast": ". local_to_global_op=.:local_to_global "
@@ -254,22 +260,23 @@ PATHS: dict[str, str] = {
     "nn.modules.masked_select": ". masked_select_op=.:masked_select",
     "nn.modules.math_ops": ".",
     "nn.modules.meshgrid": ". meshgrid_op=.:meshgrid",
-    "nn.modules.min_max_observer": "nn.modules.quantization",
+    "nn.modules.min_max_observer": "compat.upstream.quantization_layers",
     "nn.modules.module": "nn.module nn.forward_hooks "
     "_IncompatibleKeys=nn.module_state:IncompatibleKeys "
     "_EXTRA_STATE_KEY_SUFFIX=nn.module_state:EXTRA_STATE",
-    "nn.modules.moving_average_min_max_observer": "nn.modules.quantization",
+    "nn.modules.moving_average_min_max_observer": "compat.upstream.quantization_layers",
     "nn.modules.nms": ".",
     "nn.modules.nonzero": ". nonzero_op=.:nonzero",
     "nn.modules.norm": "linalg .",
     "nn.modules.numel": ". numel_op=.:numel",
     "nn.modules.pixelshuffle": "nn PixelShufflev2=nn:PixelShuffle",
+    "nn.modules.quantization": "compat.upstream.quantization_layers",
     "nn.modules.reshape": ". reshape_op=.:reshape view_op=.:view",
     "nn.modules.roll": ". roll_op=.:roll",
     "nn.modules.scatter": ".",
     "nn.modules.slice": ". slice_op=.:slice slice_update_op=.:slice_update",
     "nn.modules.sparse_softmax_cross_entropy": "nn.functional",
-    "nn.modules.tensor_buffer": "functional.buffers",
+    "nn.modules.tensor_buffer": "compat.upstream.tensor_buffers",
     "nn.modules.tensordot": ".",
     "nn.modules.trigonometric_ops": ". atan2_op=.:atan2",
     "nn.modules.unique": ". unique_op=.:unique",
@@ -304,6 +311,9 @@ PATHS: dict[str, str] = {
     "nn.optimizer.warmup_lr": SCHEDULES,
     "nn.parallel.data_parallel": "nn.modules.ranks",
     "nn.parallel.distributed": "nn.parallel",
+    "nn.modules.fused_mlp": "compat.upstream.fused_mlp",
+    "nn.qat": "compat.upstream.qat",
+    "nn.qat.conv": "compat.upstream.qat",
     "nn.utils.container": "nn.modules.containers",
     "nn.utils.packsequence": "nn.utils.rnn",
     "npu": "compat.torch.absent_device",
@@ -317,11 +327,13 @@ PATHS: dict[str, str] = {
     "overrides": "compat.torch.subclasses compat.torch.inner_c",
     "quasirandom": "compat.torch.quasirandom",
     "random": "compat.torch.random",
+    "remat": "compat.upstream.remat",
     "return_types": "compat.torch.return_types",
-    "serialization": "compat.torch.serialization functional.storage",
+    "serialization": "compat.torch.serialization compat.torch.untyped_storage",
     "sparse": "compat.torch.sparse",
     "special.special_ops": "special",
-    "storage": "functional.storage compat.torch.storage",
+    "storage": "compat.torch.untyped_storage compat.torch.storage",
+    "sysconfig": "compat.upstream.sysconfig",
     "support": "",
     "support.env_var_util": "compat.upstream.inner",
     "testing": "compat.torch.testing",
@@ -364,6 +376,7 @@ PATHS: dict[str, str] = {
     "utils.global_view.to_local": "utils.global_view",
     "utils.hooks": "BackwardHook=nn.backward_hooks:BackwardWatch "
     "RemovableHandle=tensor.tensor:RemovableHandle",
+    "utils.model_zoo": "compat.torch.model_zoo",
     "utils.tensor.from_or_to_torch_tensor": "utils.tensor",
     "utils.tensorboard": "compat.torch.tensorboard",
     "utils.tensorboard.summary": "compat.torch.tensorboard",
@@ -403,9 +416,22 @@ def child(module: str, name: str) -> ModuleType | None:
     return importlib.import_module(path) if path.removeprefix("oneflow.") in PATHS else None
 
 
+class _Path(ModuleType):
+    """A module that is a row."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keep a single name of the row when Python has imported the path of the same name below
+        it: `multiprocessing.spawn` is a function.
+        """
+        own: _Lookup | None = self.__dict__.get("__getattr__")
+        if isinstance(value, ModuleType) and own is not None and name in own.single:
+            value = own.find(name)
+        super().__setattr__(name, value)
+
+
 class _PathLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None  # Python's own kind of module
+        return _Path(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         row = (_row(module.__name__) or "").split()
@@ -426,11 +452,12 @@ class _Lookup:
             return _offered([*self.places, *(f"{n}=" for n in self.single)])
         if name.startswith("__"):
             raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
-        found = self._find(name)
+        found = self.find(name)
         setattr(self.module, name, found)
         return found
 
-    def _find(self, name: str) -> Any:
+    def find(self, name: str) -> Any:
+        """Return the object of this name in the row or below it. Raises AttributeError."""
         if name in self.single:
             place, own = self.single[name].split(":")
             return getattr(_module(place), own)

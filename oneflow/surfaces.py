@@ -26,7 +26,11 @@ FORWARDED = ("flow", "F", "linalg", "fft", "special", "tensor")
 WITH_OUT = frozenset(("flow", "linalg", "special", "fft"))
 """Surfaces whose functions may take `out=`."""
 
-FUNCTIONS = ("oneflow.functional.", "oneflow.ops.", "oneflow.compat.torch.native_functions")
+FUNCTIONS = (
+    *("oneflow.functional.", "oneflow.ops.", "oneflow.compat.torch.native_functions"),
+    *("oneflow.compat.torch.methods", "oneflow.compat.torch.untyped_storage"),
+    *("oneflow.compat.torch.legacy_types", "oneflow.compat.upstream."),
+)
 """Beginnings of the homes of functions of tensors."""
 
 CHECKED_INSIDE = ("add", "sub", "mul", "div", "matmul", "relu", "sigmoid", "tanh", "gelu", "silu")

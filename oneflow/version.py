@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from oneflow import __version__
+from oneflow.kernels.cuda_device import cuda_version
 from oneflow.surfaces import accept_paths
-from oneflow.sysconfig import get_cuda_version
 
 __all__ = ["__version__", "cuda", "debug", "git_version", "hip", "xpu"]
 
@@ -16,7 +16,7 @@ def _dotted(number: int) -> str | None:
 
 git_version = "unknown"
 debug = False
-cuda: str | None = _dotted(get_cuda_version())
+cuda: str | None = _dotted(cuda_version())
 hip: str | None = None
 xpu: str | None = None
 

@@ -138,7 +138,7 @@ ROWS: tuple[Row, ...] = (
         "compat.torch.jit",
         row("isinstance", "jit", own="isinstance_"),
     ),
-    *at("jit", row("ScriptModule", "flow", torch="ScriptModule")),
+    *at("compat.torch.jit", row("ScriptModule", "flow", torch="ScriptModule")),
     *classes(
         "compat.torch.autograd",
         "autograd",

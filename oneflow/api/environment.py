@@ -5,7 +5,7 @@ from oneflow.api.row import ALL, Row, classes
 ROWS: tuple[Row, ...] = (
     *classes("utils.tensor", "utils.tensor", "from_torch to_torch", unknown=ALL),
     *classes(
-        "sysconfig",
+        "compat.upstream.sysconfig",
         "sysconfig",
         "cmake_build_type get_compile_flags get_cuda_version get_include get_lib "
         "get_liboneflow_link_flags get_link_flags has_rpc_backend_grpc has_rpc_backend_local "
@@ -24,7 +24,10 @@ ROWS: tuple[Row, ...] = (
     ),
     *classes("backends.mps", "backends.mps", "is_available is_built is_macos_or_newer"),
     *classes(
-        "jit", "flow", "Final ignore interface is_scripting is_tracing script unused", unknown=ALL
+        "compat.torch.jit",
+        "flow",
+        "Final ignore interface is_scripting is_tracing script unused",
+        unknown=ALL,
     ),
     *classes(
         "profiler",
@@ -40,18 +43,18 @@ ROWS: tuple[Row, ...] = (
         unknown=ALL,
     ),
     *classes(
-        "jit",
+        "compat.torch.jit",
         "jit",
         "ScriptFunction ScriptModule export ignore interface is_scripting is_tracing script "
         "script_if_tracing trace unused",
     ),
     *classes(
-        "hub",
+        "compat.torch.hub",
         "hub",
         "download_url_to_file get_dir help list load load_state_dict_from_url set_dir",
     ),
     *classes(
-        "multiprocessing",
+        "compat.torch.multiprocessing",
         "multiprocessing",
         "ProcessContext ProcessExitedException ProcessRaisedException SpawnContext "
         "get_all_sharing_strategies get_sharing_strategy set_sharing_strategy spawn "
@@ -64,5 +67,5 @@ ROWS: tuple[Row, ...] = (
         "DummyModule DynamicMockModule ModuleWrapper disable enable is_enabled",
         unknown=ALL,
     ),
-    *classes("data", "data", "load_mnist", unknown="load_mnist"),
+    *classes("compat.upstream.data", "data", "load_mnist", unknown="load_mnist"),
 )

@@ -291,7 +291,7 @@ ROWS: tuple[Row, ...] = (
         "ReplicationPad3d SoftMarginLoss Softmax2d TripletMarginWithDistanceLoss ZeroPad1d "
         "ZeroPad3d",
     ),
-    *classes("nn.modules.fused_mlp", "nn", "FusedMLP", unknown=ALL),
+    *classes("compat.upstream.fused_mlp", "nn", "FusedMLP", unknown=ALL),
     *classes("nn.modules.ranks", "nn", "AllReduce DistributedPariticalFCSample", unknown=ALL),
     *classes("nn.modules.ranks", "nn", "DataParallel"),
     *at(
@@ -307,35 +307,35 @@ ROWS: tuple[Row, ...] = (
         row("distributed_partial_fc_sample", "flow _C", torch=None),
     ),
     *at(
-        "nn.modules.readers",
+        "compat.upstream.readers",
         row("OFRecordReader OfrecordReader", "nn", torch=None),
         row("OFRecordRawDecoder OfrecordRawDecoder", "nn", torch=None),
     ),
     *classes(
-        "nn.modules.readers",
+        "compat.upstream.readers",
         "nn",
         "OFRecordBytesDecoder OFRecordImageDecoder OFRecordImageDecoderRandomCrop "
         "OFRecordImageGpuDecoderRandomCropResize CoinFlip CropMirrorNormalize",
         unknown=ALL,
     ),
     *classes(
-        "nn.modules.file_readers",
+        "compat.upstream.file_readers",
         "nn",
         "COCOReader GPTIndexedBinDataReader RawReader",
         unknown=ALL,
     ),
     *classes(
-        "nn.modules.quantization",
+        "compat.upstream.quantization_layers",
         "nn",
         "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
         unknown=ALL,
     ),
     *at(
-        "functional.quantization",
+        "compat.upstream.quantization",
         row("fake_quantize_per_tensor_affine", "flow"),
         row("fake_quantize_per_channel_affine", "flow"),
     ),
-    *classes("nn.qat", "nn", "QatConv1d QatConv2d QatConv3d QatLinear", unknown=ALL),
+    *classes("compat.upstream.qat", "nn", "QatConv1d QatConv2d QatConv3d QatLinear", unknown=ALL),
     *at(
         "functional.nn_ctc",
         row("ctc_loss", "F _C"),

@@ -2,6 +2,12 @@
 
 from oneflow.api.row import Row, at, row
 
+LEGACY_TYPES = [
+    *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "CharTensor", "ByteTensor"),
+    *("IntTensor", "LongTensor", "BoolTensor"),
+]
+LEGACY_COMPLEX = ("ComplexFloatTensor", "ComplexDoubleTensor")
+
 ROWS: tuple[Row, ...] = (
     *at(
         "core.dtype",
@@ -63,26 +69,19 @@ ROWS: tuple[Row, ...] = (
     ),
     *at("tensor.convert", row("from_numpy", "flow")),
     *at(
-        "functional.buffers",
+        "compat.upstream.tensor_buffers",
         row("gen_tensor_buffer", "flow", torch=None),
         row("tensor_buffer_to_list_of_tensors", "flow", torch=None),
         row("tensor_buffer_to_tensor", "flow", torch=None),
         row("tensor_to_tensor_buffer", "flow", torch=None),
     ),
     *at(
-        "functional.legacy",
-        row("FloatTensor", "flow"),
-        row("DoubleTensor", "flow"),
-        row("HalfTensor", "flow"),
-        row("BFloat16Tensor", "flow"),
-        row("CharTensor", "flow"),
-        row("ByteTensor", "flow"),
-        row("IntTensor", "flow"),
-        row("LongTensor", "flow"),
-        row("BoolTensor", "flow"),
-        row("ComplexFloatTensor", "flow", torch=None),
-        row("ComplexDoubleTensor", "flow", torch=None),
+        "compat.torch.legacy_types",
+        *(row(name, "flow") for name in LEGACY_TYPES),
+        *(row(name, "flow", torch=None) for name in LEGACY_COMPLEX),
         row("type", "tensor"),
+        *(row(name, "cuda", own=f"cuda_{name}") for name in LEGACY_TYPES),
+        *(row(name, "cuda", own=f"cuda_{name}", torch=None) for name in LEGACY_COMPLEX),
     ),
     *at("tensor.printing", row("set_printoptions", "flow")),
     *at("io.checkpoint", row("save", "flow"), row("load", "flow")),
@@ -92,7 +91,7 @@ ROWS: tuple[Row, ...] = (
         row("set_default_dtype", "flow"),
     ),
     *at(
-        "functional.storage",
+        "compat.torch.untyped_storage",
         row("UntypedStorage", "flow"),
         row("asarray", "flow"),
         row("untyped_storage", "tensor"),
@@ -221,7 +220,7 @@ ROWS: tuple[Row, ...] = (
         row("bool", "tensor", own="to_bool"),
     ),
     *at(
-        "functional.torch_methods",
+        "compat.torch.methods",
         row("promote_types", "flow"),
         row("can_cast", "flow"),
         row("result_type", "flow"),

@@ -59,14 +59,14 @@ ROWS: tuple[Row, ...] = (
         "register_kl",
     ),
     *classes(
-        "remat",
+        "compat.upstream.remat",
         "remat",
         "get_budget is_small_pieces_optimization_enabled parse_size set_budget "
         "set_small_pieces_optimization",
         unknown=ALL,
     ),
     *classes(
-        "model",
+        "compat.upstream.model",
         "model",
         "Callback CheckpointConfig DataModule Model NumpyDataModule TrainingConfig "
         "ValidationConfig",

@@ -10,7 +10,7 @@ def _upstream_only(home: str, names: str) -> tuple[Row, ...]:
 
 ROWS: tuple[Row, ...] = (
     *at(
-        "functional.upstream",
+        "compat.upstream.functions",
         row("bias_add", "_C", torch=None),
         row("depend", "F", torch=None),
         row("fused_bias_add_dropout", "_C", torch=None),
@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
         row("trunc_divide", "_C", torch=None),
     ),
     *_upstream_only(
-        "functional.fused",
+        "compat.upstream.fused",
         "fused_bias_add_scale_mask_softmax_dropout fused_codegeex_qkv_reshape "
         "fused_cross_feature_interaction fused_dot_feature_interaction "
         "fused_get_boundding_boxes_coord fused_get_center_dist fused_get_ciou_diagonal_angle "
@@ -49,12 +49,12 @@ ROWS: tuple[Row, ...] = (
         "grouped_matmul_bias groupwise_dequantize rms_layer_norm skip_layer_norm skip_rms_norm",
     ),
     *_upstream_only(
-        "functional.fused_attention",
+        "compat.upstream.fused_attention",
         "fused_apply_rotary_emb fused_attention_concat_past_key_value "
         "fused_multi_head_attention_inference fused_multi_head_attention_inference_v2",
     ),
     *_upstream_only(
-        "functional.quantization",
+        "compat.upstream.quantization",
         "fake_quantization min_max_observer moving_average_min_max_observer quantization",
     ),
     *at("functional.linear_algebra", row("linalg_cross", "_C", own="cross", torch=None)),
@@ -66,7 +66,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *at("functional.from_data", row("_legacy_tensor_ctor", "_C", own="legacy_tensor", torch=None)),
     *_upstream_only(
-        "functional.upstream_names",
+        "compat.upstream.primitives",
         "assign_local_tensor avg_pool2d_nhwc batch_matmul binary_cross_entropy_loss "
         "binary_cross_entropy_with_logits_loss binary_cross_entropy_with_logits_loss_grad "
         "constant contiguous_ copy cosh_grad deconv1d deconv2d deconv3d dim_gather "
@@ -83,7 +83,7 @@ ROWS: tuple[Row, ...] = (
         "vector_matrix_product",
     ),
     *_upstream_only(
-        "one_embedding.upstream",
+        "compat.upstream.embedding_steps",
         "one_embedding_adagrad_update one_embedding_adam_update "
         "one_embedding_embedding_gradient_shuffle one_embedding_embedding_put "
         "one_embedding_embedding_shuffle one_embedding_ftrl_update one_embedding_fused_lookup "
@@ -91,7 +91,7 @@ ROWS: tuple[Row, ...] = (
         "one_embedding_sgd_update one_embedding_unique_key_value_pair",
     ),
     *_upstream_only(
-        "functional.upstream_training",
+        "compat.upstream.training_steps",
         "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
         "batch_norm_gather_stats_with_counts batch_norm_stats fused_clip_grad gru_cell "
         "lstm_cell multi_tensor_adam_update multi_tensor_momentum_update "

@@ -55,7 +55,7 @@ float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2)
 
 record = DType("record", np.object_)
 tensor_buffer = DType("tensor_buffer", np.object_)
-"""Names of upstream: no tensor has these; see oneflow/functional/buffers.py."""
+"""Names of upstream: no tensor has these; see oneflow/compat/upstream/tensor_buffers.py."""
 
 ALL_DTYPES = (
     bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,

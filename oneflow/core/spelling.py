@@ -43,7 +43,7 @@ def is_mocked() -> bool:
 
 
 def set_mocked(value: bool) -> None:
-    """Say so; only mock_torch/switching.py does."""
+    """Say so; only compat/torch/mock/switching.py does."""
     _State.is_mocked = value
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.infer_compiler.types import from_torch, our_argument
-from oneflow.mock_torch.switching import enable
+from oneflow.mock_torch import enable
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 

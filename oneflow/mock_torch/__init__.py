@@ -7,10 +7,10 @@ Without a with-block it stays so until `disable()`. For all programs of a shell:
 $(oneflow-mock-torch)`.
 """
 
-from oneflow.mock_torch.dummy import DummyModule
-from oneflow.mock_torch.importer import ModuleWrapper
-from oneflow.mock_torch.package import DynamicMockModule
-from oneflow.mock_torch.switching import disable, enable, is_enabled
+from oneflow.compat.torch.mock.dummy import DummyModule
+from oneflow.compat.torch.mock.importer import ModuleWrapper
+from oneflow.compat.torch.mock.package import DynamicMockModule
+from oneflow.compat.torch.mock.switching import disable, enable, is_enabled
 
 
 class mock(enable):

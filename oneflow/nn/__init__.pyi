@@ -1,5 +1,28 @@
 """Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
+from oneflow.compat.upstream import qat as qat
+from oneflow.compat.upstream.file_readers import COCOReader as COCOReader
+from oneflow.compat.upstream.file_readers import GPTIndexedBinDataReader as GPTIndexedBinDataReader
+from oneflow.compat.upstream.file_readers import RawReader as RawReader
+from oneflow.compat.upstream.fused_mlp import FusedMLP as FusedMLP
+from oneflow.compat.upstream.qat import QatConv1d as QatConv1d
+from oneflow.compat.upstream.qat import QatConv2d as QatConv2d
+from oneflow.compat.upstream.qat import QatConv3d as QatConv3d
+from oneflow.compat.upstream.qat import QatLinear as QatLinear
+from oneflow.compat.upstream.quantization_layers import FakeQuantization as FakeQuantization
+from oneflow.compat.upstream.quantization_layers import MinMaxObserver as MinMaxObserver
+from oneflow.compat.upstream.quantization_layers import MovingAverageMinMaxObserver as MovingAverageMinMaxObserver
+from oneflow.compat.upstream.quantization_layers import Quantization as Quantization
+from oneflow.compat.upstream.readers import CoinFlip as CoinFlip
+from oneflow.compat.upstream.readers import CropMirrorNormalize as CropMirrorNormalize
+from oneflow.compat.upstream.readers import OFRecordBytesDecoder as OFRecordBytesDecoder
+from oneflow.compat.upstream.readers import OFRecordImageDecoder as OFRecordImageDecoder
+from oneflow.compat.upstream.readers import OFRecordImageDecoderRandomCrop as OFRecordImageDecoderRandomCrop
+from oneflow.compat.upstream.readers import OFRecordImageGpuDecoderRandomCropResize as OFRecordImageGpuDecoderRandomCropResize
+from oneflow.compat.upstream.readers import OFRecordRawDecoder as OFRecordRawDecoder
+from oneflow.compat.upstream.readers import OFRecordRawDecoder as _readers_OFRecordRawDecoder
+from oneflow.compat.upstream.readers import OFRecordReader as OFRecordReader
+from oneflow.compat.upstream.readers import OFRecordReader as _readers_OFRecordReader
 from oneflow.core.operand import Number
 from oneflow.graph.graph import Graph as Graph
 from oneflow.nn import functional as functional
@@ -8,7 +31,6 @@ from oneflow.nn import init as init
 from oneflow.nn import modules as modules
 from oneflow.nn import parallel as parallel
 from oneflow.nn import parameter as parameter
-from oneflow.nn import qat as qat
 from oneflow.nn import quantized as quantized
 from oneflow.nn import utils as utils
 from oneflow.nn.module import Module as Module
@@ -38,10 +60,6 @@ from oneflow.nn.modules.dropout import Dropout1d as Dropout1d
 from oneflow.nn.modules.dropout import Dropout2d as Dropout2d
 from oneflow.nn.modules.dropout import Dropout3d as Dropout3d
 from oneflow.nn.modules.dropout import FeatureAlphaDropout as FeatureAlphaDropout
-from oneflow.nn.modules.file_readers import COCOReader as COCOReader
-from oneflow.nn.modules.file_readers import GPTIndexedBinDataReader as GPTIndexedBinDataReader
-from oneflow.nn.modules.file_readers import RawReader as RawReader
-from oneflow.nn.modules.fused_mlp import FusedMLP as FusedMLP
 from oneflow.nn.modules.lazy import LazyBatchNorm1d as LazyBatchNorm1d
 from oneflow.nn.modules.lazy import LazyBatchNorm2d as LazyBatchNorm2d
 from oneflow.nn.modules.lazy import LazyBatchNorm3d as LazyBatchNorm3d
@@ -133,23 +151,9 @@ from oneflow.nn.modules.pooling import MaxPool3d as MaxPool3d
 from oneflow.nn.modules.pooling import MaxUnpool1d as MaxUnpool1d
 from oneflow.nn.modules.pooling import MaxUnpool2d as MaxUnpool2d
 from oneflow.nn.modules.pooling import MaxUnpool3d as MaxUnpool3d
-from oneflow.nn.modules.quantization import FakeQuantization as FakeQuantization
-from oneflow.nn.modules.quantization import MinMaxObserver as MinMaxObserver
-from oneflow.nn.modules.quantization import MovingAverageMinMaxObserver as MovingAverageMinMaxObserver
-from oneflow.nn.modules.quantization import Quantization as Quantization
 from oneflow.nn.modules.ranks import AllReduce as AllReduce
 from oneflow.nn.modules.ranks import DataParallel as DataParallel
 from oneflow.nn.modules.ranks import DistributedPariticalFCSample as DistributedPariticalFCSample
-from oneflow.nn.modules.readers import CoinFlip as CoinFlip
-from oneflow.nn.modules.readers import CropMirrorNormalize as CropMirrorNormalize
-from oneflow.nn.modules.readers import OFRecordBytesDecoder as OFRecordBytesDecoder
-from oneflow.nn.modules.readers import OFRecordImageDecoder as OFRecordImageDecoder
-from oneflow.nn.modules.readers import OFRecordImageDecoderRandomCrop as OFRecordImageDecoderRandomCrop
-from oneflow.nn.modules.readers import OFRecordImageGpuDecoderRandomCropResize as OFRecordImageGpuDecoderRandomCropResize
-from oneflow.nn.modules.readers import OFRecordRawDecoder as OFRecordRawDecoder
-from oneflow.nn.modules.readers import OFRecordRawDecoder as _readers_OFRecordRawDecoder
-from oneflow.nn.modules.readers import OFRecordReader as OFRecordReader
-from oneflow.nn.modules.readers import OFRecordReader as _readers_OFRecordReader
 from oneflow.nn.modules.rnn import GRU as GRU
 from oneflow.nn.modules.rnn import GRUCell as GRUCell
 from oneflow.nn.modules.rnn import LSTM as LSTM
@@ -178,10 +182,6 @@ from oneflow.nn.parameter import Buffer as Buffer
 from oneflow.nn.parameter import Parameter as Parameter
 from oneflow.nn.parameter import UninitializedBuffer as UninitializedBuffer
 from oneflow.nn.parameter import UninitializedParameter as UninitializedParameter
-from oneflow.nn.qat import QatConv1d as QatConv1d
-from oneflow.nn.qat import QatConv2d as QatConv2d
-from oneflow.nn.qat import QatConv3d as QatConv3d
-from oneflow.nn.qat import QatLinear as QatLinear
 from oneflow.tensor.tensor import Tensor
 
 class CELU(Module):

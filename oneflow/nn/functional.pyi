@@ -2,6 +2,7 @@
 
 from oneflow.compat.torch.native_functions import linear_cross_entropy as linear_cross_entropy
 from oneflow.compat.torch.small import grouped_mm as grouped_mm
+from oneflow.compat.upstream.functions import depend as depend
 from oneflow.core.dtype import DTypeLike
 from oneflow.core.operand import Number
 from oneflow.functional.nn_activation import alpha_dropout as alpha_dropout
@@ -99,7 +100,6 @@ from oneflow.functional.searching import one_hot as one_hot
 from oneflow.functional.sliding import fold as fold
 from oneflow.functional.sliding import unfold as unfold
 from oneflow.functional.statistics import pdist as pdist
-from oneflow.functional.upstream import depend as depend
 from oneflow.tensor.tensor import Tensor
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor: ...

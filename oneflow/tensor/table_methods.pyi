@@ -7,8 +7,10 @@ from oneflow.compat.torch.device_mesh import DeviceMesh
 from oneflow.compat.torch.dtensor import AxisPlacements
 from oneflow.compat.torch.dtensor import Placements
 from oneflow.compat.torch.dtensor import Spec
+from oneflow.compat.torch.legacy_types import LegacyType
 from oneflow.compat.torch.sparse_tensor import SparseTensor
 from oneflow.compat.torch.subclasses import T
+from oneflow.compat.torch.untyped_storage import UntypedStorage
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType
 from oneflow.core.dtype import DTypeLike
@@ -22,7 +24,6 @@ from oneflow.functional.factoring import geqrf_result
 from oneflow.functional.factoring import lu_factor_ex_result
 from oneflow.functional.factoring import lu_factor_result
 from oneflow.functional.joining import Sections
-from oneflow.functional.legacy import LegacyType
 from oneflow.functional.matrices import Tolerance
 from oneflow.functional.matrices import qr_result
 from oneflow.functional.matrices import slogdet_result
@@ -35,7 +36,6 @@ from oneflow.functional.statistics import Histogram
 from oneflow.functional.statistics import aminmax_result
 from oneflow.functional.statistics import cummax_result
 from oneflow.functional.statistics import cummin_result
-from oneflow.functional.storage import UntypedStorage
 from oneflow.tensor.creation_like import Place
 from oneflow.tensor.creation_like import Where
 from oneflow.tensor.formats import layout as Layout

@@ -2,4 +2,4 @@
 
 from oneflow.surfaces import open_module
 
-open_module(__name__, "utils", ("checkpoint", "data", "global_view", "model_zoo", "tensor"))
+open_module(__name__, "utils", ("checkpoint", "data", "global_view", "tensor"))

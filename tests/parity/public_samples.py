@@ -581,7 +581,7 @@ NOT_COMPARED = {
     ),
     **dict.fromkeys(
         ("download_url_to_file", "get_dir", "help", "list", "load_state_dict_from_url", "set_dir"),
-        "needs files; tests/unit/test_hub.py",
+        "needs files; tests/unit/compat/test_hub.py",
     ),
     **dict.fromkeys(
         (
@@ -603,8 +603,8 @@ NOT_COMPARED = {
         "tells of PyTorch's own build; tests/unit/test_answers.py",
     ),
     "is_macos_or_newer": "asks the library for Apple's GPUs: tests/unit/compat",
-    "fake_quantize_per_tensor_affine": "tests/unit/nn/test_quantization.py, with gradients",
-    "fake_quantize_per_channel_affine": "tests/unit/nn/test_quantization.py, with gradients",
+    "fake_quantize_per_tensor_affine": "tests/unit/compat/test_quantization.py, with gradients",
+    "fake_quantize_per_channel_affine": "tests/unit/compat/test_quantization.py, with gradients",
     "set_printoptions": "tensors print their dtype here, as upstream does",
     "set_num_threads": "changes how fast, not what; test_threads looks at the number",
     "use_deterministic_algorithms": "each op has one algorithm",

@@ -25,6 +25,7 @@ from oneflow.autograd.graph import saved_tensors_hooks
 from oneflow.boxing.boxes import shard_box
 from oneflow.compat.torch.device_mesh import DeviceMesh
 from oneflow.compat.torch.dtensor import is_meta
+from oneflow.compat.torch.jit import is_tracing
 from oneflow.core.config import current_config
 from oneflow.core.device import META
 from oneflow.core.dtype import DType, dtype_of
@@ -37,7 +38,6 @@ from oneflow.distributed.arguments import Channel
 from oneflow.distributed.process_groups import line_of
 from oneflow.distributed.world import world
 from oneflow.graph.functions.calls import CompiledCalls
-from oneflow.jit import is_tracing
 from oneflow.kernels.array import Array
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter

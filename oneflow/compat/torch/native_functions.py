@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oneflow.compat.torch.methods import empty_strided
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import ArgumentError, ShapeError
@@ -26,7 +27,6 @@ from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.reduction import mean, var
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import permute, reshape
-from oneflow.functional.torch_methods import empty_strided
 from oneflow.nn.common_types import one_or_more
 from oneflow.ops import unary
 from oneflow.tensor.creation_like import Where, layout_of, number_of

@@ -11,8 +11,8 @@ from contextlib import closing
 from types import TracebackType
 from typing import Any
 
+from oneflow.compat.torch.untyped_storage import UntypedStorage
 from oneflow.core.device import Device
-from oneflow.functional.storage import UntypedStorage
 from oneflow.io.checkpoint import load, save
 from oneflow.io.decoding import names_of_code
 from oneflow.io.files import Target

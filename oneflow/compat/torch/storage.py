@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oneflow.compat.torch.untyped_storage import UntypedStorage
 from oneflow.core.errors import OneFlowError
-from oneflow.functional.storage import UntypedStorage
 
 __all__ = ["ByteStorage", "FloatStorage", "StorageBase", "TypedStorage"]
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-from oneflow import comm, cuda, remat, sysconfig
+from oneflow import comm, cuda
 from oneflow import profiler as _profiler
+from oneflow.compat.upstream import remat, sysconfig
 from oneflow.core.dispatch import is_traced
 from oneflow.core.errors import OneFlowError
 from oneflow.core.host_memory import own_memory

@@ -11,8 +11,8 @@ import torch
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.compat.upstream import qat
 from oneflow.core.errors import ArgumentError, ShapeError
-from oneflow.nn import qat
 from oneflow.nn.quantized import IntegerConv2d, IntegerLinear
 
 KINDS: list[dict[str, Any]] = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from oneflow.compat.upstream.qat.rounding import Rounded
 from oneflow.nn import functional as F
 from oneflow.nn.modules.linear import Linear
-from oneflow.nn.qat.rounding import Rounded
 from oneflow.tensor.tensor import Tensor
 
 __all__ = ["QatLinear"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from oneflow.core.dtype import int64
-from oneflow.functional.creation import zeros
-from oneflow.nn.module import Module
-from oneflow.nn.modules.quantization import (
+from oneflow.compat.upstream.quantization_layers import (
     FakeQuantization,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
 )
+from oneflow.core.dtype import int64
+from oneflow.functional.creation import zeros
+from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor

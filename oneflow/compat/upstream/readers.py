@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oneflow.compat.upstream.tensor_buffers import BufferTensor
 from oneflow.core.device import DeviceLike
 from oneflow.core.draws import mix_seed
 from oneflow.core.dtype import DTypeLike, dtype_of, float32, uint8
 from oneflow.core.errors import ConfigError, DTypeError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, SbpLike
-from oneflow.functional.buffers import BufferTensor
 from oneflow.functional.elementwise import cast, pick
 from oneflow.functional.from_data import tensor
 from oneflow.functional.shaping import flip, permute, reshape

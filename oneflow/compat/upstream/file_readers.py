@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.compat.upstream.readers import Array, Batch, Reader, buffer_of
+from oneflow.compat.upstream.tensor_buffers import BufferTensor
 from oneflow.core.device import DeviceLike
 from oneflow.core.draws import mix_seed
 from oneflow.core.dtype import DTypeLike, dtype_of, int64
 from oneflow.core.errors import ConfigError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike
-from oneflow.functional.buffers import BufferTensor
-from oneflow.nn.modules.readers import Array, Batch, Reader, buffer_of
 from oneflow.tensor.tensor import Tensor
 from oneflow.utils.data.pipelines import made, tensor_of
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 
+from oneflow.compat.upstream.qat.conv import QatConv2d
+from oneflow.compat.upstream.qat.linear import QatLinear
+from oneflow.compat.upstream.qat.rounding import Rounded
+from oneflow.compat.upstream.quantization import Integers
 from oneflow.core.dtype import int8, int32
 from oneflow.core.errors import ArgumentError
-from oneflow.functional.quantization import Integers
 from oneflow.nn.module import Module
-from oneflow.nn.qat.conv import QatConv2d
-from oneflow.nn.qat.linear import QatLinear
-from oneflow.nn.qat.rounding import Rounded
 from oneflow.nn.quantized.integer import IntegerConv2d, IntegerLinear, Scales
 from oneflow.nn.quantized.quantize import replace_
 from oneflow.tensor.grad_mode import no_grad

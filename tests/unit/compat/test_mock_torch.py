@@ -17,11 +17,11 @@ import pytest
 import torch
 
 import oneflow as flow
+from oneflow.compat.torch.mock.dependants import dependants
+from oneflow.compat.torch.mock.switching import MockEnableDisableMixin, _importer
 from oneflow.core.errors import OneFlowError
 from oneflow.mock_torch import DummyModule, disable, enable, is_enabled, mock
 from oneflow.mock_torch.__main__ import FOLDER, main
-from oneflow.mock_torch.dependants import dependants
-from oneflow.mock_torch.switching import MockEnableDisableMixin, _importer
 
 REAL = torch
 

@@ -18,12 +18,12 @@ from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
 from oneflow import __version__, surfaces
+from oneflow.compat.torch.mock.brought import NEVER_ANEW, Owners, brought
+from oneflow.compat.torch.mock.dependants import dependants
+from oneflow.compat.torch.mock.importer import TORCH_VERSION, Mock, MockFinder
 from oneflow.core.config import TRUE_WORDS
 from oneflow.core.errors import OneFlowError
 from oneflow.core.spelling import is_mocked, set_mocked
-from oneflow.mock_torch.brought import NEVER_ANEW, Owners, brought
-from oneflow.mock_torch.dependants import dependants
-from oneflow.mock_torch.importer import TORCH_VERSION, Mock, MockFinder
 
 Names = dict[str, Any]
 Modules = dict[str, ModuleType]

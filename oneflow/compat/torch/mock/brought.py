@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
-from oneflow.mock_torch.dummy import DummyModule
-from oneflow.mock_torch.importer import MockFinder, ModuleWrapper
+from oneflow.compat.torch.mock.dummy import DummyModule
+from oneflow.compat.torch.mock.importer import MockFinder, ModuleWrapper
 
 NEVER_ANEW = frozenset({"oneflow", "__main__"})
 MOCKED = ""

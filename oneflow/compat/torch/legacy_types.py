@@ -104,6 +104,7 @@ def _type_named(name: str) -> LegacyType:
 
 
 def __getattr__(name: str) -> LegacyType:
-    if name not in CPU_TYPES:
+    found = CPU_TYPES.get(name) or CUDA_TYPES.get(name.removeprefix("cuda_"))
+    if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return CPU_TYPES[name]
+    return found

@@ -17,8 +17,8 @@ from PIL import Image
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.compat.upstream.tensor_buffers import BufferTensor
 from oneflow.core.errors import ConfigError, GraphError, SbpError
-from oneflow.functional.buffers import BufferTensor
 from oneflow.graph.sources import Source, Sources
 from oneflow.utils.data import images, records
 from tests.support.waiting import WAIT_S

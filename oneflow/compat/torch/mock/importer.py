@@ -16,8 +16,8 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, cast
 
 from oneflow import __version__
-from oneflow.mock_torch.dummy import DummyModule
-from oneflow.mock_torch.substitutes import way_out
+from oneflow.compat.torch.mock.dummy import DummyModule
+from oneflow.compat.torch.mock.substitutes import way_out
 
 MAIN = ".__main__"
 """The end of the name that `python -m` looks for in a package."""

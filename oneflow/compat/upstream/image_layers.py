@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.compat.upstream.readers import Array, Batch, arrays_of, buffer_of, place_of
+from oneflow.compat.upstream.tensor_buffers import BufferTensor
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DTypeLike, dtype_of, uint8
 from oneflow.core.errors import ConfigError
-from oneflow.functional.buffers import BufferTensor
 from oneflow.nn.module import Module
-from oneflow.nn.modules.readers import Array, Batch, arrays_of, buffer_of, place_of
 from oneflow.tensor.tensor import Tensor
 from oneflow.utils.data import images
 from oneflow.utils.data.pipelines import in_parallel, made, tensor_of

@@ -17,9 +17,10 @@ import pytest
 import torch
 
 import oneflow as flow
+from oneflow.compat.torch.mock import switching
+from oneflow.compat.torch.mock.dependants import dependants
 from oneflow.core.errors import OneFlowError
-from oneflow.mock_torch import DynamicMockModule, disable, enable, switching
-from oneflow.mock_torch.dependants import dependants
+from oneflow.mock_torch import DynamicMockModule, disable, enable
 
 REAL = torch.nn.Module  # a class: global names of modules change with the world
 

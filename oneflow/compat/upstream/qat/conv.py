@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oneflow.compat.upstream.qat.rounding import Rounded
 from oneflow.nn.modules.conv import Conv1d, Conv2d, Conv3d, _Conv
-from oneflow.nn.qat.rounding import Rounded
 from oneflow.tensor.tensor import Tensor
 
 __all__ = ["QatConv1d", "QatConv2d", "QatConv3d"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from oneflow.compat.upstream.functions import fused_scale_mask_softmax_dropout
 from oneflow.core.dtype import uint8
 from oneflow.core.errors import ArgumentError
 from oneflow.functional import nn_layers
@@ -25,7 +26,6 @@ from oneflow.functional.reduction import sum as total
 from oneflow.functional.reduction import widened
 from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import permute, repeat_interleave, reshape, tril, unsqueeze
-from oneflow.functional.upstream import fused_scale_mask_softmax_dropout
 from oneflow.ops import activation, unary
 from oneflow.ops.binary import maximum, minimum
 from oneflow.tensor.tensor import Tensor

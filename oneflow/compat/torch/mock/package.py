@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
-from oneflow.mock_torch.switching import enable
+from oneflow.compat.torch.mock.switching import enable
 
 
 class DynamicMockModule(ModuleType):

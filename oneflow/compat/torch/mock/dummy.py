@@ -7,8 +7,8 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import NoReturn
 
+from oneflow.compat.torch.mock.substitutes import substitute
 from oneflow.core.errors import OneFlowError
-from oneflow.mock_torch.substitutes import substitute
 
 OPERATORS = """
 add radd sub rsub mul rmul matmul truediv rtruediv floordiv mod pow neg lt le gt ge

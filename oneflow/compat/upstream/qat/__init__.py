@@ -8,8 +8,8 @@
 `convert` makes layers of `nn.quantized` of them, which compute with the integers themselves.
 """
 
-from oneflow.nn.qat.conv import QatConv1d, QatConv2d, QatConv3d
-from oneflow.nn.qat.converting import convert
-from oneflow.nn.qat.linear import QatLinear
+from oneflow.compat.upstream.qat.conv import QatConv1d, QatConv2d, QatConv3d
+from oneflow.compat.upstream.qat.converting import convert
+from oneflow.compat.upstream.qat.linear import QatLinear
 
 __all__ = ["QatConv1d", "QatConv2d", "QatConv3d", "QatLinear", "convert"]

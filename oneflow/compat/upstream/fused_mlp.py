@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oneflow.functional import fused
+from oneflow.compat.upstream import fused
 from oneflow.functional.creation import empty
 from oneflow.nn.module import Module
 from oneflow.nn.modules.linear import reset_weight_and_bias

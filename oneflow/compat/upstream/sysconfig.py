@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from oneflow.core.errors import OneFlowError
-from oneflow.kernels.cuda_device import gpu_count, import_cupy
+from oneflow.kernels.cuda_device import cuda_version, gpu_count
 
 __all__ = [
     "cmake_build_type",
@@ -34,7 +34,7 @@ def with_cuda() -> bool:
 
 def get_cuda_version() -> int:
     """The version of the CUDA runtime, 12040 for 12.4; 0 without a GPU."""
-    return int(import_cupy().cuda.runtime.runtimeGetVersion()) if with_cuda() else 0
+    return cuda_version()
 
 
 def with_rdma() -> bool:
@@ -74,7 +74,7 @@ def cmake_build_type() -> str:
 
 def get_lib() -> str:
     """The folder of the package."""
-    return str(Path(__file__).parent)
+    return str(Path(__file__).parents[2])
 
 
 def get_include() -> str:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.no_effect import without_effect
-from oneflow.surfaces import accept_paths
 
 __all__ = [
     "ProcessContext",
@@ -192,6 +191,3 @@ def set_sharing_strategy(new_strategy: str) -> None:
 
 def unlink_all_shared_memory() -> None:
     """Do nothing: no shared memory outlives its processes."""
-
-
-accept_paths(__name__)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import oneflow as flow
+from oneflow.compat.torch import hub
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_an_address_that_cannot_be_reached(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_fetched_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow.hub, "_folder", None)
+    monkeypatch.setattr(hub, "_folder", None)
     monkeypatch.setenv("ONEFLOW_HOME", str(tmp_path))
     assert flow.hub.get_dir() == str(tmp_path / "hub")
     flow.hub.set_dir(tmp_path / "other")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oneflow.functional import quantization as ops
+from oneflow.compat.upstream import quantization as ops
 from oneflow.functional.creation import zeros
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor

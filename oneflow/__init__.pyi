@@ -12,6 +12,7 @@ from oneflow import comm as comm
 from oneflow import cuda as cuda
 from oneflow import distributed as distributed
 from oneflow import distributions as distributions
+from oneflow import elastic as elastic
 from oneflow import env as env
 from oneflow import fft as fft
 from oneflow import graph as graph

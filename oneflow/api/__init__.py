@@ -69,6 +69,7 @@ MODULES = (
     "data",
     "distributed",
     "distributions",
+    "elastic",
     "env",
     "fft",
     "graph",

@@ -40,7 +40,11 @@ class _Submit(click.Command):
 @click.option("--file", "job_toml", type=click.Path(path_type=Path), help="A job.toml.")
 @click.option("--job-id", help="A job of this id is submitted once, however often this is run.")
 @click.option("--name", help="For people.")
-@click.option("--devices", type=int, help="Ranks; each has a device of its own.")
+@click.option(
+    "--devices",
+    metavar="N|MIN:MAX",
+    help="Ranks; each has a device of its own. MIN:MAX: as many as there are, at each moment.",
+)
 @click.option(
     "--device-type",
     type=click.Choice(["cpu", "cuda"]),

@@ -51,7 +51,7 @@ def _row(record: JobRecord, is_wide: bool) -> list[Any]:
         record.id,
         record.spec.name,
         record.state,
-        f"{record.spec.devices} {record.spec.device_type}",
+        f"{record.spec.size} {record.spec.device_type}",
         _steps(record),
         show_duration(now - record.submitted_at),
         ran,
@@ -94,7 +94,7 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     pairs: dict[str, Any] = {"id": record.id, "name": spec.name, "kind": spec.kind}
     pairs |= {"state": record.state, "reason": record.reason, "cause": record.cause}
     pairs |= {"pending": record.pending, "owner": record.owner}
-    pairs |= {"devices": f"{spec.devices} {spec.device_type}", "attempt": record.attempt}
+    pairs |= {"devices": f"{spec.size} {spec.device_type}", "attempt": record.attempt}
     pairs |= {"after": spec.after}
     pairs |= {"restarts": _restarts(record)}
     pairs |= {"time limit": show_duration(spec.time_limit_s) if spec.time_limit_s else ""}

@@ -34,7 +34,7 @@ ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that look alike
 
 OPTIONS: dict[str, type | tuple[type, ...]] = {
     "name": str,
-    "devices": int,
+    "devices": (int, str),
     "device_type": str,
     "nodes": int,
     "priority": int,
@@ -85,12 +85,25 @@ def make_spec(
             given[name] = value = list(value)
         if isinstance(value, bool) is not (wanted is bool) or not isinstance(value, wanted):
             raise JobSpecError(f"{name}={value!r}: must be {_kind_name(wanted)}")
+    if "devices" in given:
+        given |= _devices(given["devices"])
     if "time_limit" in given:
         given["time_limit_s"] = parse_duration(given.pop("time_limit"), "time_limit")
     if "restart_on" in given:
         given["restart_on"] = tuple(str(rule) for rule in given["restart_on"])
     given["env"] = {str(k): str(v) for k, v in given.get("env", {}).items()}
     return JobSpec(kind=kind, argv=argv, archive=archive, graph=graph, **given)
+
+
+def _devices(asked: int | str) -> dict[str, int]:
+    """Read a number, or the MIN:MAX of an elastic job."""
+    least, colon, most = str(asked).partition(":")
+    try:
+        return {"devices": int(least)} | ({"max_devices": int(most)} if colon else {})
+    except ValueError:
+        raise JobSpecError(
+            f"devices={asked!r}: must be a whole number, or MIN:MAX of an elastic job"
+        ) from None
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
@@ -114,7 +127,11 @@ def read_job_file(path: Path) -> dict[str, Any]:
 def _kind_name(kind: type | tuple[type, ...]) -> str:
     names = {str: "a text", int: "a whole number", list: "a list", dict: "a table"}
     names[bool] = "true or false"
-    return names[kind] if isinstance(kind, type) else "a number of seconds, or a text like 2h"
+    if isinstance(kind, type):
+        return names[kind]
+    if float not in kind:
+        return "a whole number, or a text like 3:4"
+    return "a number of seconds, or a text like 2h"
 
 
 # ---- sending it ----------------------------------------------------------------------------------

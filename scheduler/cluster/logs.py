@@ -69,9 +69,9 @@ class Wanted:
         if self.attempt > record.attempt and record.state.is_final:
             had = f"had {record.attempt} attempt{'' if record.attempt == 1 else 's'}"
             raise RefusedError(f"job {record.id} has no attempt {self.attempt}: it {had}")
-        unknown = [rank for rank in self.ranks if rank >= record.spec.devices]
+        unknown = [rank for rank in self.ranks if rank >= record.spec.most]
         if unknown:
-            last = record.spec.devices - 1
+            last = record.spec.most - 1
             raise RefusedError(f"job {record.id} has no rank {unknown[0]}: its last one is {last}")
 
     def first_attempt(self, record: JobRecord) -> int:

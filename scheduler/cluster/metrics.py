@@ -306,7 +306,7 @@ def _desired(jobs: Iterable[JobRecord]) -> dict[str, int]:
     found = dict.fromkeys(DEVICE_TYPES, 0)
     for job in jobs:
         if not job.state.is_final:
-            found[job.spec.device_type] += job.spec.devices
+            found[job.spec.device_type] += job.spec.most
     return found
 
 

@@ -139,8 +139,15 @@ class Plans:
         compiler = self._compiler
         if compiler is None or spec.kind is JobKind.SCRIPT:
             return
+        for devices in range(spec.devices, spec.most + 1):
+            await self._check_size(compiler, spec, devices, owner)
+
+    async def _check_size(
+        self, compiler: Compilers, spec: JobSpec, devices: int, owner: str
+    ) -> None:
+        """Check the file of a job for one of the numbers of devices that it may run on."""
         path, steps = self._blobs.path(spec.graph), spec.steps
-        place = path, spec.kind.value, spec.devices, spec.device_type
+        place = path, spec.kind.value, devices, spec.device_type
         if (*place, steps) in self._fitting or 0 < steps <= self._fitting.get(place, 0):
             return  # a file of that digest is what it was
         try:
@@ -218,7 +225,7 @@ class Plans:
     def _begin(self, record: JobRecord, key: str) -> _Compile:
         found = self._under_way.get(key)
         if found is None:
-            found = self._under_way[key] = _Compile(record.spec.devices)
+            found = self._under_way[key] = _Compile(_num_ranks(record, record.assignments))
             hosts = _pattern(record.assignments)
             task = asyncio.ensure_future(self._compile(key, found, record, hosts))
             self._tasks.add(task)
@@ -266,7 +273,7 @@ class Plans:
         compile_.where = "reading the job file"
         path = self._blobs.path(spec.graph)
         compile_plan = self._compiler.compile_plan
-        place = path, spec.devices, spec.device_type, hosts
+        place = path, compile_.devices, spec.device_type, hosts
         data = compile_plan(*place, compile_.progress, spec.overrides)
         seconds = time.monotonic() - started
         log.info("compiled job %s", record.id, extra=facts(seconds=seconds, nbytes=len(data)))
@@ -297,10 +304,16 @@ def _pattern(assignments: Sequence[Assignment]) -> tuple[str, ...]:
     return hosts if len(names) > 1 else ()
 
 
+def _num_ranks(record: JobRecord, assignments: Sequence[Assignment]) -> int:
+    """Return the ranks of an attempt; before it has devices, as many as there may be."""
+    return len(assignments) or record.spec.most
+
+
 def _key(record: JobRecord, assignments: Sequence[Assignment]) -> str:
     spec = record.spec
     hosts = ",".join(_pattern(assignments))
-    place = f"{spec.graph}:{spec.devices}:{spec.device_type}:{hosts}:{__version__}"
+    num_ranks = _num_ranks(record, assignments)
+    place = f"{spec.graph}:{num_ranks}:{spec.device_type}:{hosts}:{__version__}"
     if spec.overrides == NO_OVERRIDES:
         return place
     return f"{place}:{spec.auto_parallel:d}:{spec.zero}:{spec.amp}"

@@ -35,6 +35,7 @@ class Intent(Enum):
     """The reason for which an attempt is stopped although nothing failed."""
 
     NONE = "none"
+    RESIZE = "resize"
     PREEMPT = "preempt"
     TIME_LIMIT = "time limit"
     CANCEL = "cancel"

@@ -22,8 +22,10 @@ def close(desk: StepContext, attempt: Attempt) -> None:
     if attempt.is_started:
         desk.note(record.id, ran_s=attempt.ran_until(over_at))
     state, failure = _outcome(desk, record, attempt)
-    if state is JobState.FAILED and may_restart(record, failure):
-        _restart(desk, record, failure)
+    is_resized = attempt.intent is Intent.RESIZE and failure.reason == "PREEMPTED"
+    if state is JobState.FAILED and (is_resized or may_restart(record, failure)):
+        has_moved_on = is_resized or _shrinks(desk, attempt, failure)
+        _restart(desk, record, failure, is_futile=not has_moved_on)
     else:
         _end(desk, record.id, state, failure, desk.now - over_at)
 
@@ -39,7 +41,7 @@ def _outcome(desk: StepContext, record: JobRecord, attempt: Attempt) -> tuple[Jo
     if found is None or found.is_weak:
         if _succeeded(record, attempt):
             return JobState.SUCCEEDED, Failure("NONE", "", 0)
-        if attempt.intent is Intent.PREEMPT:
+        if attempt.intent in (Intent.PREEMPT, Intent.RESIZE):
             found = Failure("PREEMPTED", attempt.stop_why, CODES["PREEMPTED"])
     if found is None:
         cause = f"stopped without a reason on record ({attempt.stop_why})"
@@ -84,13 +86,24 @@ def may_restart(record: JobRecord, failure: Failure) -> bool:
     return failure.reason in FREE_REASONS or record.restarts_spent < record.spec.max_restarts
 
 
-def _restart(desk: StepContext, record: JobRecord, failure: Failure) -> None:
+def _shrinks(desk: StepContext, attempt: Attempt, failure: Failure) -> bool:
+    """Whether an elastic job has lost devices after it had run for a while: that is to be expected,
+    and a program may keep its state without a word to us.
+    """
+    spec = desk.jobs[attempt.job_id].spec
+    if spec.most == spec.devices or failure.reason not in ("NODE_LOST", "PREEMPTED"):
+        return False
+    return attempt.ran_until(attempt.over_at) - attempt.ran_s >= desk.settings.grow_s
+
+
+def _restart(desk: StepContext, record: JobRecord, failure: Failure, is_futile: bool) -> None:
+    """is_futile: it counts among those without a new checkpoint."""
     desk.is_queue_stale = True
     desk.save(
         record.id,
         state=JobState.RESTARTING,
         restarts_spent=record.restarts_spent + (failure.reason not in FREE_REASONS),
-        futile_restarts=record.futile_restarts + 1,
+        futile_restarts=record.futile_restarts + is_futile,
         **_blame(failure),
     )
 

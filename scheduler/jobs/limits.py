@@ -21,6 +21,7 @@ MAX_SPEC_NBYTES = 512 * 1024  # of all strings; a control message holds 1 MiB
 MAX_ENV = 1024
 MAX_DEVICES = 65_536
 MAX_RESTART_RULES = 64
+MAX_GRAPH_SIZES = 64  # of an elastic graph job, whose file is checked for each
 MAX_STEPS = 2**62
 MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
 MAX_PATH_NBYTES = 4096
@@ -28,6 +29,7 @@ DEVICE_TYPES = ("cpu", "cuda")
 AMP_DTYPES = ("", "float16", "bfloat16")
 RANGES = {
     "devices": (1, MAX_DEVICES),
+    "max_devices": (0, MAX_DEVICES),
     "priority": (-1000, 1000),
     "steps": (0, MAX_STEPS),
     "max_restarts": (0, 1000),
@@ -132,6 +134,19 @@ def _check_devices(spec: JobSpec) -> None:
         raise JobSpecError(
             f"nodes={spec.nodes}: {spec.devices} devices cannot be shared out evenly over them; "
             "choose a number of nodes that divides the devices"
+        )
+    if not spec.max_devices:
+        return
+    if spec.max_devices < spec.devices:
+        raise JobSpecError(
+            f"devices={spec.devices}:{spec.max_devices}: MIN must not be more than MAX"
+        )
+    if spec.kind is JobKind.INFERENCE:
+        raise JobSpecError("devices=MIN:MAX: for script and graph jobs; give one number")
+    num_sizes = spec.max_devices - spec.devices + 1
+    if spec.kind is JobKind.GRAPH and num_sizes > MAX_GRAPH_SIZES:
+        raise JobSpecError(
+            f"devices={spec.size}: a graph job may have at most {MAX_GRAPH_SIZES} sizes"
         )
 
 

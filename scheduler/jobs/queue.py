@@ -3,6 +3,7 @@ the same answer.
 
 * Higher priority first, first come first within one.
 * A job starts on all its devices at once or not at all, on one node if it fits on one.
+* An elastic job starts on as many devices as it may have and are free.
 * A job that would fit if all present devices were free keeps its place: no later job of the same
   device type overtakes it. One that is too large for the whole cluster holds up nobody.
 """
@@ -74,9 +75,9 @@ class _Pool:
         wanted = (job.spec.devices, job.spec.nodes)
         if self._head or wanted in self._refused:
             return []
-        chosen = place(job.spec, self._free)
+        chosen = largest(job.spec, self._free)
         if not chosen:
-            if place(job.spec, self._present):
+            if place(*wanted, self._present):
                 self._head = job.id
             self._refused.add(wanted)
             return []
@@ -88,7 +89,7 @@ class _Pool:
     def why_not(self, job: JobRecord) -> str:
         """Say in the user's words what the job needs, and what the devices do instead."""
         spec = job.spec
-        need = f"needs {spec.devices} {spec.device_type} device{'' if spec.devices == 1 else 's'}"
+        need = f"needs {spec.size} {spec.device_type} device{'' if spec.most == 1 else 's'}"
         if spec.nodes:
             need += f" on {spec.nodes} node{'' if spec.nodes == 1 else 's'}"
         if not self._devices:
@@ -118,16 +119,24 @@ def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
     return sorted(jobs, key=lambda job: -job.spec.priority)
 
 
-def place(spec: JobSpec, free: Sequence[DaemonRecord]) -> list[DaemonRecord]:
-    """The devices of each rank in order; [] if there are not enough of them."""
+def largest(spec: JobSpec, free: Sequence[DaemonRecord]) -> list[DaemonRecord]:
+    """The devices of each rank of the largest size that the job may have; [] if there is none."""
+    for devices in range(min(spec.most, len(free)), spec.devices - 1, -1):
+        if chosen := place(devices, spec.nodes, free):
+            return chosen
+    return []
+
+
+def place(devices: int, num_nodes: int, free: Sequence[DaemonRecord]) -> list[DaemonRecord]:
+    """The devices of each rank in order; [] if there are not enough of them. num_nodes: 0: any."""
     nodes: Places = defaultdict(list)
     for daemon in free:
         nodes[daemon.node].append(daemon)
-    if spec.nodes:
-        return _on_nodes(nodes, spec.nodes, spec.devices)
-    if single := _on_nodes(nodes, 1, spec.devices):
+    if num_nodes:
+        return _on_nodes(nodes, num_nodes, devices)
+    if single := _on_nodes(nodes, 1, devices):
         return single
-    return _on_few_nodes(nodes, spec.devices)
+    return _on_few_nodes(nodes, devices)
 
 
 def _on_nodes(nodes: Places, num_nodes: int, devices: int) -> list[DaemonRecord]:

@@ -77,6 +77,17 @@ class JobSpec:
     zero: int = 0
     amp: str = ""
     after: str = ""
+    max_devices: int = 0
+
+    @property
+    def most(self) -> int:
+        """Return the most devices that it runs on: as many as `devices` unless it is elastic."""
+        return max(self.devices, self.max_devices)
+
+    @property
+    def size(self) -> str:
+        """Return its number of devices for people: 3, or 3:4 of an elastic job."""
+        return str(self.devices) if self.most == self.devices else f"{self.devices}:{self.most}"
 
     @property
     def overrides(self) -> Overrides:

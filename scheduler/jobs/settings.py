@@ -33,6 +33,7 @@ class Settings:
     unkillable_s: float = 20.0  # beyond the grace: a daemon that cannot end a rank is given up
     settle_s: float = SETTLE_S  # a rank that only followed waits so long for a better cause
     early_exit_s: float = 10.0  # one rank may exit 0 so long before the others
+    grow_s: float = 30.0  # devices are free for so long before an elastic job takes them, too
     retell_s: float = 5.0  # what is not answered is told again
     save_progress_s: float = 5.0  # steps reached are made durable so often
     keep_lost_s: float = 86400.0  # a lost daemon is shown for so long, unless it is drained
@@ -68,7 +69,7 @@ class Settings:
                 f"the times must grow: suspect_s ({self.suspect_s:g}) < act_s ({self.act_s:g}) "
                 f"< prepare_s ({self.prepare_s:g})"
             )
-        if min(self.grace_s, self.unkillable_s, self.settle_s, self.retell_s) < 0:
+        if min(self.grace_s, self.unkillable_s, self.settle_s, self.retell_s, self.grow_s) < 0:
             raise ConfigError("the times of the job table must not be negative")
         limits = (self.max_queued_per_owner, self.keep_jobs, self.keep_s, self.keep_failed_s)
         if min(*limits, self.max_time_limit_s) < 0 or not self.max_queued_per_owner:

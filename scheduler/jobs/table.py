@@ -46,6 +46,7 @@ from oneflow.scheduler.jobs.events import (
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
+from oneflow.scheduler.jobs.growth import Growth
 from oneflow.scheduler.jobs.journal import Journal
 from oneflow.scheduler.jobs.limits import folder_name, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
@@ -88,6 +89,7 @@ class Table:
         self._fleet = Fleet(self._desk, epoch, drained)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
+        self._growth = Growth(self._desk, self._fleet, self._attempts, self._due)
         self._last_now: float | None = None
         self._looked_at = self._ticked_at = 0.0
         self._wall_offset = 0.0
@@ -412,6 +414,7 @@ class Table:
                     self._attempts.stop(attempt, Intent.PREEMPT, f"{node} is being drained")
         for daemon in self._attempts.look():
             self._give_up(daemon, f"daemon {daemon} could not end its rank in time")
+        self._growth.look()
 
     def _start_what_can(self) -> None:
         if not self._desk.is_queue_stale:

@@ -71,6 +71,7 @@ class Simulation:
             grace_s=rng.choice((2.0, 10.0)),
             unkillable_s=rng.choice((5.0, 20.0)),
             early_exit_s=rng.choice((5.0, 10.0)),
+            grow_s=rng.choice((0.0, 2.0, 10.0)),
             fast_daemons=2 if seed % 4 == 3 else 200,
         )
         self.store = MemoryStore()
@@ -172,10 +173,12 @@ class Simulation:
         for number in range(rng.randint(3, 14)):
             job_id = f"j{number}"
             devices = rng.choice((1, 1, 2, 2, 3, self.num_devices, self.num_devices + 2))
+            is_elastic = rng.random() < 0.3
             spec = JobSpec(
                 name=job_id,
                 argv=("train",),
                 devices=devices,
+                max_devices=devices + rng.randint(1, 3) if is_elastic else 0,
                 nodes=2 if devices == 2 and rng.random() < 0.2 else 0,
                 priority=rng.randint(-1, 1),
                 max_restarts=rng.choice((0, 1, 4)),
@@ -460,7 +463,7 @@ class Simulation:
             run = self.trainings.get(_run_of(record))
             codes = run.codes if run is not None else {}
             has_succeeded = record.state is JobState.SUCCEEDED
-            if has_succeeded and [*codes.values()] != [0] * record.spec.devices:
+            if has_succeeded and [*codes.values()] != [0] * len(record.assignments):
                 raise Violation(f"{record.id} is said to have succeeded, but its ranks: {codes}")
         if not self.quality.is_stream:  # a word to forget may get lost then
             return

@@ -81,8 +81,8 @@ def _of_attempt(attempt: Attempt, table: Table) -> Iterator[str]:
         return
     if attempt.number != record.attempt:
         yield f"attempt {attempt.number} of {record.id} goes on, but it is at {record.attempt}"
-    if len(attempt.ranks) != record.spec.devices:
-        yield f"{record.id} wants {record.spec.devices} devices, but has {len(attempt.ranks)}"
+    if not record.spec.devices <= len(attempt.ranks) <= record.spec.most:
+        yield f"{record.id} wants {record.spec.size} devices, but has {len(attempt.ranks)}"
     if attempt.is_over:
         yield f"attempt {attempt.number} of {record.id} is over but was not closed"
     daemons = [rank.daemon for rank in attempt.ranks]

@@ -65,7 +65,7 @@ class Facts:
             "id": record.id,
             "name": record.spec.name,
             "kind": record.spec.kind.value,
-            "devices": f"{record.spec.devices} {record.spec.device_type}",
+            "devices": f"{record.spec.size} {record.spec.device_type}",
             "state": record.state.value,
             "reason": record.reason,
             "cause": record.cause,

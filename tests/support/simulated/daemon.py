@@ -77,7 +77,7 @@ class Training:
         self.world = world
         self.job_id, self.life, self.attempt = record.id, record.life, record.attempt
         self.argv = record.spec.argv
-        devices = record.spec.devices
+        devices = len(record.assignments)
         self.devices = devices
         self.program = program
         self.step = 0

@@ -38,7 +38,7 @@ def test_all_options_reach_the_spec() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"devices": "2"}, "must be a whole number"),
+        ({"devices": "two"}, "must be a whole number"),
         ({"devices": True}, "must be a whole number"),
         ({"name": 3}, "must be a text"),
         ({"auto_parallel": 1}, "must be true or false"),

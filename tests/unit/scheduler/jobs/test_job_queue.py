@@ -26,7 +26,7 @@ def job(
 
 
 def placed(count: int, layout: dict[str, int], nodes: int = 0) -> list[str]:
-    return [d.id for d in place(job("j", count, nodes=nodes).spec, devices(layout))]
+    return [d.id for d in place(count, nodes, devices(layout))]
 
 
 def test_higher_priority_first_then_first_come() -> None:

@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check smoke format types test slow gpu gpu-emulated clients bench protos stubs ci simulate faults fuzz
+.PHONY: check smoke format types test slow gpu gpu-emulated clients bench protos stubs docs ci simulate faults fuzz
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -77,9 +77,11 @@ bench: ## every program of benchmarks/ that measures
 protos: ## regenerate protos/*_pb2* (needs grpcio-tools)
 	$(PYTHON) protos/generate.py
 
-stubs: ## rewrite the type stubs and the reference page from the public table
+stubs: ## rewrite the type stubs from the public table
 	$(PYTHON) docs/stubs.py
-	$(PYTHON) docs/reference.py
+
+docs: ## the site in build/docs (pip install -e '.[docs]'); tutorials are run, warnings are errors
+	$(PYTHON) -m sphinx -q -b html -j 2 -W --keep-going docs build/docs
 
 ci: ## what CI runs, in a new virtual environment
 	.ci/run

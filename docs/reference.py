@@ -1,4 +1,6 @@
-"""Writes docs/REFERENCE.md: every public function with its signature, from the public table."""
+"""The reference of the site: a page for each module that defines public names, from the public
+table and the docstrings. `make docs` writes them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ from oneflow import surfaces
 from oneflow.api import FLOAT, INTEGER, ROWS, SAME, SAME_TYPE, Row
 from oneflow.surfaces import IN_PLACE
 
-ROOT = Path(__file__).resolve().parents[1]
 PREFIXES = {
     "flow": "flow.",
     "tensor": "x.",
@@ -37,9 +38,8 @@ HEAD = """\
 
 Every function and class that users reach by name, by the module that defines it. `x` stands for a
 tensor, `F` for `oneflow.nn.functional`, `nn` for `oneflow.nn`; a trailing underscore writes
-into the first argument. `dim` and `keepdim` may be spelled `axis` and `keepdims` everywhere. The
-last column names the counterpart in PyTorch that the tests compare with, or none. `make stubs`
-writes this page from `oneflow/api` and the docstrings.
+into the first argument. `dim` and `keepdim` may be spelled `axis` and `keepdims` everywhere.
+
 """
 
 
@@ -74,15 +74,22 @@ def signature(made: Any) -> str:
     return re.sub(r"<[^<>]*>", "...", text)  # defaults without a notation in Python
 
 
-def summary(row: Row, made: Any) -> str:
-    """The first sentence of the docstring, and how operands are promoted."""
-    documented = inspect.getdoc(made) if callable(made) else None
-    text = " ".join((documented or "").split("\n\n")[0].split())
-    sentence = re.split(r"(?<=[.;]) (?=[A-Z`(])", text)[0] if text else ""
-    promotion = PROMOTION.get(row.promote or "")
-    if promotion:
-        sentence = f"{sentence.rstrip('.')}; {promotion}."
-    return sentence.replace("|", "\\|")
+def documented(made: Any) -> str:
+    """The docstring as Markdown: lines that are set in become code."""
+    text = inspect.getdoc(made) if callable(made) else None
+    lines, code = [], False
+    for line in (text or "").splitlines():
+        begins = line.startswith("    ") and not (
+            lines and lines[-1].startswith(("* ", "- ", "  "))
+        )
+        if begins and not code and (not lines or not lines[-1]):
+            lines.append("```python")
+            code = True
+        elif code and line and not line.startswith("    "):
+            lines.insert(len(lines) - (not lines[-1]), "```")
+            code = False
+        lines.append(line[4:] if code else line)
+    return "\n".join(lines + ["```"] * code)
 
 
 def counterpart(row: Row) -> str:
@@ -95,31 +102,57 @@ def counterpart(row: Row) -> str:
     return f"`torch.{TORCH.get(space, f'{space}.')}{row.names[0]}`"
 
 
-def line(row: Row) -> str:
-    """One line of a table."""
-    made = member(row)
-    taken = signature(made).replace("|", "\\|")
-    call = f"`{row.names[0]}{taken}`"
-    return f"| {call} | {places(row)} | {summary(row, made)} | {counterpart(row)} |"
+def entry(rows: list[Row]) -> str:
+    """The part of a page for one function or class, under the name that its module gives it. rows:
+    all that hand it out.
+    """
+    first = rows[0]
+    made = member(first)
+    kind = "class" if isinstance(made, type) else "function" if callable(made) else "data"
+    lines = [f":::{{py:{kind}}} {first.own}{signature(made)}", "", documented(made), ""]
+    notes = [f"Found as {' '.join(places(row) for row in rows)}."]
+    promotion = PROMOTION.get(first.promote or "")
+    if promotion:
+        notes.append(f"{promotion[0].upper()}{promotion[1:]}.")
+    if counterpart(first):
+        notes.append(f"PyTorch: {counterpart(first)}.")
+    return "\n".join([*lines, " ".join(notes), ":::", ""])
 
 
-def render() -> str:
-    """The whole page."""
-    parts = [HEAD]
-    home = ""
+def page(home: str, rows: list[Row]) -> str:
+    """The page of one module."""
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        by_name.setdefault(row.own, []).append(row)
+    about = (importlib.import_module(home).__doc__ or "").strip()
+    parts = [f"# {home.removeprefix('oneflow.')}", "", about, ""]
+    parts += [f":::{{py:currentmodule}} {home}", ":::", ""]
+    return "\n".join([*parts, *(entry(found) for found in by_name.values())])
+
+
+def pages() -> dict[str, str]:
+    """Name of each file -> its text."""
+    homes: dict[str, list[Row]] = {}
     for row in ROWS:
-        if row.home != home:
-            home = row.home
-            about = (importlib.import_module(home).__doc__ or "").strip().split("\n\n")[0]
-            parts.append(f"\n## {home.removeprefix('oneflow.')}\n\n{about}\n")
-            parts.append("| call | where | meaning | PyTorch |\n|---|---|---|---|")
-        parts.append(line(row))
-    return "\n".join(parts) + "\n"
+        homes.setdefault(row.home, []).append(row)
+    found = {f"{home.removeprefix('oneflow.')}.md": page(home, homes[home]) for home in homes}
+    names = "\n".join(sorted(name.removesuffix(".md") for name in found))
+    found["index.md"] = f"{HEAD}```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
+    return found
 
 
-def main() -> None:
-    (ROOT / "docs/REFERENCE.md").write_text(render())
+def write(folder: Path) -> None:
+    """Write all pages into a folder; what has not changed is not touched."""
+    folder.mkdir(exist_ok=True)
+    wanted = pages()
+    for path in folder.glob("*.md"):
+        if path.name not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        path = folder / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
 
 
 if __name__ == "__main__":
-    main()
+    write(Path(__file__).parent / "reference")

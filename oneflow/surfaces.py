@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from oneflow.api import ROWS, Row, spellings
+from oneflow.api.examples import example_of
 
 IN_PLACE = {"flow_": "flow", "tensor_": "tensor", "F_": "F"}
 """Surfaces of functions that write into their first argument, and the namespaces they join."""
@@ -119,6 +120,7 @@ def _function(key: int) -> Any:
 
         found = recast(found, row.autocast)
     found = _placed(found, row, "")
+    _add_example(found, row)
     if row.names[0] not in SHORT:
         return found
     return importlib.import_module("oneflow.tensor.shortcuts").shortcut(found)
@@ -131,6 +133,17 @@ def _placed(found: Callable[..., Any], row: Row, tail: str) -> Callable[..., Any
     if isinstance(found, FunctionType) and space:
         found.__module__, found.__qualname__ = _module_of(space), f"{row.names[0]}{tail}"
     return found
+
+
+def _add_example(found: object, row: Row) -> None:
+    """Put the row's example at the end of its docstring. A layer's docstring is its function's, and
+    may have that one's example.
+    """
+    text = example_of(row.surfaces, row.names)
+    if text and isinstance(found, (FunctionType, type)):
+        said = inspect.cleandoc(found.__doc__ or "").partition("\n\n    >>> ")[0]
+        indented = text.replace("\n", "\n    ")
+        found.__doc__ = f"{said}\n\n    {indented}"
 
 
 def _module_of(space: str) -> str:

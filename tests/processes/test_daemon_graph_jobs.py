@@ -17,8 +17,9 @@ from oneflow import nn
 from oneflow.cluster.job import Job
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobState
+from oneflow.scheduler.ports import free_port
 from tests.support.cluster import FORK_SERVER_WORDS, PATIENT, WORKER_NAME, Rig
-from tests.support.processes import children, cmdline, name_of
+from tests.support.processes import children, cmdline, has_ipv6_loopback, name_of
 from tests.support.waiting import WAIT_S, wait_until
 
 
@@ -47,9 +48,12 @@ class Predict(nn.Graph):
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A scheduler and one daemon, with failpoints."""
+    """A scheduler and one daemon, with failpoints, that meet over IPv6 where there is any."""
     found = Rig(tmp_path_factory.mktemp("rig"), devices=("cpu:0",), patience=PATIENT)
     found.given["cpu:0"] = {"metrics_addr": "127.0.0.1:0"}
+    if has_ipv6_loopback():
+        found.address = f"[::1]:{free_port('::1')}"
+        found.given["cpu:0"] = {"metrics_addr": "[::1]:0"}
     with found:
         yield found
 

@@ -19,6 +19,7 @@ import pytest
 
 from oneflow.core.processors import usable_processors
 from oneflow.scheduler.ports import free_port
+from tests.support.processes import has_ipv6_loopback
 from tests.support.waiting import WAIT_S, wait_until
 
 LATER = pytest.mark.slow
@@ -76,14 +77,6 @@ def test_world_variables_are_set_for_each_rank(tmp_path: Path) -> None:
     assert zero["WORLD_SIZE"] == "2" and zero["OMP_NUM_THREADS"] == share
     assert zero["MASTER_PORT"] == one["MASTER_PORT"]
     assert zero["token"] == one["token"] and len(zero["token"]) == 64
-
-
-def has_ipv6_loopback() -> bool:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
 
 
 SUM = """

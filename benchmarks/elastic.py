@@ -133,12 +133,14 @@ def report(name: str, found: list[dict[str, Any]], alone: list[dict[str, Any]]) 
             runs.append(
                 f"{one['size']} -> {after['size']} ranks after step {one['step']}: {still_s:.1f} s"
             )
-    worst = max(abs(by_step[one["step"]]["loss"] - one["loss"]) for one in alone)
+    # A step may be missing: another rank had done it when rank 0 was ended, and lent its state.
+    both = [one for one in alone if one["step"] in by_step]
+    worst = max(abs(by_step[one["step"]]["loss"] - one["loss"]) for one in both)
     spent = np.median([one["commit_s"] for one in found]) * 1e3
     step = np.median([one["step_s"] for one in found]) * 1e3
     print(f"{name}: stood still {'; '.join(runs)}")
     print(f"{name}: commit {spent:.2f} ms of a step of {step:.1f} ms (medians, rank 0)")
-    print(f"{name}: {len(alone)} losses, the farthest {worst:.1e} from that of one process")
+    print(f"{name}: {len(both)} losses, the farthest {worst:.1e} from that of one process")
     print(f"{name}: last loss {found[-1]['loss']:.6f}, of one process {alone[-1]['loss']:.6f}")
 
 

@@ -36,16 +36,16 @@ PROOFS ?= 50
 INPUTS ?= 2000000
 JOBS ?= 1000
 faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz, JOBS of soak, load; about an hour
-	$(PYTHON) -m tests.faults.fault_matrix
-	$(PYTHON) -m tests.faults.fault_detection
-	$(PYTHON) -m tests.faults.fault_resume --proofs $(PROOFS)
-	$(PYTHON) -m tests.faults.fault_outside
-	$(PYTHON) -m tests.faults.fault_fuzz --inputs $(INPUTS)
-	$(PYTHON) -m tests.faults.fault_load
-	$(PYTHON) -m tests.faults.fault_soak --jobs $(JOBS)
-	$(PYTHON) -m tests.faults.fault_network
-	$(PYTHON) -m tests.faults.fault_rpc
-	$(PYTHON) -m tests.faults.fault_resources
+	$(PYTHON) -m campaigns.matrix
+	$(PYTHON) -m campaigns.detection
+	$(PYTHON) -m campaigns.resume --proofs $(PROOFS)
+	$(PYTHON) -m campaigns.outside
+	$(PYTHON) -m campaigns.fuzz --inputs $(INPUTS)
+	$(PYTHON) -m campaigns.load
+	$(PYTHON) -m campaigns.soak --jobs $(JOBS)
+	$(PYTHON) -m campaigns.network
+	$(PYTHON) -m campaigns.rpc
+	$(PYTHON) -m campaigns.resources
 
 FUZZ_SECONDS ?= 200
 fuzz: ## new random programs beside PyTorch: eager and graphs, global tensors on two ranks; ten minutes

@@ -73,7 +73,7 @@ def judged(
     except declared as error:
         end = type(error).__name__
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):  # also what ends the fuzzer: see fault_fuzz
+        if isinstance(error, KeyboardInterrupt):  # also what ends the fuzzer: see campaigns.fuzz
             raise
         end = type(error).__name__
         verdict.blame(f"seed {seed}: {end}: {str(error)[:300]}")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.detection import FAULTS, KILLED, Blame, Seen, run_faults, see, table
+from campaigns.detection_scene import RealRig, Scene
 from tests.support.waiting import WAIT_S
-
-from .fault_detection import FAULTS, KILLED, Blame, Seen, run_faults, see, table
-from .fault_detection_scene import RealRig, Scene
 
 
 @pytest.fixture

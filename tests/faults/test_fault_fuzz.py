@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from . import fault_servers
-from .fault_fuzz import KINDS, Setting, fuzz_here, fuzz_served, message_kinds
-from .fault_models import dense
+from campaigns import servers
+from campaigns.fuzz import KINDS, Setting, fuzz_here, fuzz_served, message_kinds
+from campaigns.models import dense
+
 from .fuzz_files import Checkpoint
 from .fuzz_inputs import Verdict
 from .fuzz_jobfiles import tiny_job, truncate_jobfile
@@ -50,7 +51,7 @@ def test_the_checkpoint_that_is_broken_is_a_right_one(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_fed_nonsense_goes_on_serving(setting: Setting, tmp_path: Path) -> None:
-    rig = fault_servers.started(tmp_path, setting.folder / "tiny.job")
+    rig = servers.started(tmp_path, setting.folder / "tiny.job")
     try:
         for verdict in fuzz_served(SERVED, 1, "", Setting(setting.folder, rig), scale=0.02):
             assert not verdict.bad, f"{verdict.name}: {verdict.bad[:5]}"

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.services.failpoints import FAILPOINTS
-
-from .fault_matrix import (
+from campaigns.matrix import (
     CELLS,
     NOTICED_SLACK_S,
     PHASES,
@@ -20,6 +18,7 @@ from .fault_matrix import (
     sample,
     table,
 )
+from oneflow.services.failpoints import FAILPOINTS
 
 SAMPLE = 16  # each phase once, and each signal to each target
 IN_CI = sample(SAMPLE)[6:11]  # faults of a job that runs: each target and each signal

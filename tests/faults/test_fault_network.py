@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .fault_network import Outcome, run_scenes, scenes
-from .fault_proxy import Faults
+from campaigns.network import Outcome, run_scenes, scenes
+from campaigns.proxy import Faults
 
 NAMES = [scene.name for scene in scenes()]
 

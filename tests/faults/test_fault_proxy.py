@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from campaigns.proxy import UP, Faults, Proxy
 from tests.support.waiting import CALL_S, wait_until
-
-from .fault_proxy import UP, Faults, Proxy
 
 
 class Sink:

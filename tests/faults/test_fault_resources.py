@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.ground import missing_right
+from campaigns.resources import SCENES
 from tests.support.cluster import ROOT, own_program
-
-from .fault_ground import missing_right
-from .fault_resources import SCENES
 
 
 @pytest.mark.slow
@@ -21,7 +20,7 @@ def test_what_runs_out_harms_nobody_else(name: str, tmp_path: Path) -> None:
     if why := missing_right():
         pytest.skip(why)
     found = tmp_path / "outcomes.json"
-    words = [*own_program("fault_resources"), "--only", name, "--json", str(found)]
+    words = [*own_program("resources"), "--only", name, "--json", str(found)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280)
     outcomes = json.loads(found.read_text()) if found.exists() else []
     errors = {o["name"]: o["error"] for o in outcomes}

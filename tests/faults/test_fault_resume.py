@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .fault_resume import FAULTS, NAMES, Proof, run_proofs
+from campaigns.resume import FAULTS, NAMES, Proof, run_proofs
 
 IN_CI = 5  # kills a rank of the embedding just before a checkpoint gets its name
 PROOFS = 50

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rpc import MODES, BadConnection, run_modes
 from oneflow.cluster.connection import Connection
 from oneflow.protos import cluster_pb2 as pb
-
-from .fault_rpc import MODES, BadConnection, run_modes
 
 
 def test_calls_are_broken_where_they_are_made() -> None:

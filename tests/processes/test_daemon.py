@@ -19,11 +19,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
+from campaigns.proxy import DOWN, Proxy
 from oneflow.cluster.job import Job
 from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
 from oneflow.scheduler.cluster.certificates import init_tls
 from oneflow.scheduler.jobs.records import JobRecord, JobState
-from tests.faults.fault_proxy import DOWN, Proxy
 from tests.support.cluster import PATIENT, QUICK, Patience, Rig, Running
 from tests.support.processes import alive
 from tests.support.waiting import CALL_S, WAIT_S, be_late, wait_until

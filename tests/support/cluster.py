@@ -43,7 +43,7 @@ from tests.support.waiting import CALL_S, WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]  # from which programs of tests are run, as modules
-FAULTS = "tests.faults"
+CAMPAIGNS = "campaigns"
 DEVICES = ("cpu:0", "cpu:1")
 MARK = "ONEFLOW_TEST_RIG"
 RANK_ENV = {
@@ -517,8 +517,8 @@ def end_in_order() -> None:
 
 
 def own_program(name: str) -> list[str]:
-    """Words that run a program of this folder; in ROOT."""
-    return [sys.executable, "-m", f"{FAULTS}.{name}"]
+    """Words that run a campaign; in ROOT."""
+    return [sys.executable, "-m", f"{CAMPAIGNS}.{name}"]
 
 
 def conclude(
@@ -531,7 +531,7 @@ def conclude(
     """
     print(table)
     failed = [outcome for outcome in outcomes if outcome.error]
-    name = f"{FAULTS}.{Path(sys.argv[0]).stem}"
+    name = f"{CAMPAIGNS}.{Path(sys.argv[0]).stem}"
     for outcome in failed:
         print(f"{outcome.error}\n  again: python -m {name} {again(outcome)}")
     print(f"{len(outcomes)} tried, {len(failed)} failed")
@@ -541,13 +541,13 @@ def conclude(
 
 
 def export_jobs(folder: Path) -> Path:
-    """Makes a folder with the files of fault_models, by two ranks."""
+    """Makes a folder with the files of campaigns.models, by two ranks."""
     folder.mkdir(parents=True, exist_ok=True)
     launch = ["-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "--master_port", "0"]
     argv = [
         sys.executable,
         *launch,
-        str(ROOT / "tests" / "faults" / "fault_models.py"),
+        str(ROOT / "campaigns" / "models.py"),
         str(folder),
     ]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}

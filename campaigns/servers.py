@@ -26,11 +26,7 @@ from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.services.pinned_channel import line_options
 from oneflow.services.proof import SESSION_KEY
-from tests.support.cluster import Rig
-from tests.support.proving import open_proven, proven
-from tests.support.waiting import CALL_S, WAIT_S, wait_until
-
-from .fuzz_inputs import (
+from tests.faults.fuzz_inputs import (
     WORDS,
     Verdict,
     give_time,
@@ -40,6 +36,9 @@ from .fuzz_inputs import (
     watched,
     wire_bytes,
 )
+from tests.support.cluster import Rig
+from tests.support.proving import open_proven, proven
+from tests.support.waiting import CALL_S, WAIT_S, wait_until
 
 SKIPPED = {"Shutdown"}  # it would do what it says
 DECLARED = frozenset((

@@ -6,7 +6,7 @@ import sys
 
 from tests.support.cluster import Rig
 
-from .fault_ground import END_S, Ground, expect, expect_next
+from .ground import END_S, Ground, expect, expect_next
 
 ATTACKS = {
     "ansi": r"""

@@ -1,6 +1,6 @@
 """Two-rank jobs one after the other with faults among them: none stuck, none lost, nothing grows.
 
-python -m tests.faults.fault_soak [--jobs 1000] [--faults 0.02] [--seed S] [--seconds S]
+python -m campaigns.soak [--jobs 1000] [--faults 0.02] [--seed S] [--seconds S]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Resume proofs: a job that is disturbed ends with the very bits of one that is not.
 
-    python -m tests.faults.fault_resume [--proofs N] [--seed S]
+    python -m campaigns.resume [--proofs N] [--seed S]
 
 Each proof: a program, a fault and a step drawn from the seed; afterwards the losses of all steps
 (float.hex) and the digest of the final variables, optimizer state among them, are compared with
@@ -29,7 +29,7 @@ from oneflow.scheduler.jobs.records import JobRecord
 from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs
 from tests.support.waiting import SceneError, wait_until
 
-from .fault_models import NAMES, STEPS
+from .models import NAMES, STEPS
 
 FAULTS = (
     "kill worker", "stop worker", "kill daemon", "stop daemon", "kill scheduler", "stop scheduler",
@@ -199,7 +199,7 @@ def main() -> int:
         found = run_proofs(Path(folder), seeds, args.seconds)
     failed = [(proof, said) for proof, said in found if said]
     for proof, said in failed:
-        again = f"python -m tests.faults.fault_resume --proofs 1 --seed {proof.seed}"
+        again = f"python -m campaigns.resume --proofs 1 --seed {proof.seed}"
         print(f"{proof}: {said}\n  again: {again}")
     print(f"{len(found)} proofs, {len(found) - len(failed)} identical")
     return bool(failed)

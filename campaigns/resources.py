@@ -1,7 +1,7 @@
 """Disks that are full or read-only, descriptors that run out, what dead processes left,
 damaged journals, logs meant to harm, clocks that jump.
 
-    python -m tests.faults.fault_resources [--only TEXT] [--json FILE]
+    python -m campaigns.resources [--only TEXT] [--json FILE]
 
 Each scene has a cluster of its own, on disks of its own (tmpfs, in a mount namespace that goes with
 this program). Needs root.
@@ -23,13 +23,13 @@ from oneflow.core.errors import OneFlowError
 from tests.support.cluster import conclude, end_in_order, export_jobs, own_program
 from tests.support.waiting import SceneError
 
-from . import fault_disks as disks
-from .fault_clocks import clock_jumps, other_monotonic_clock
-from .fault_ground import END_S, Ground, expect, make_rig, missing_right, train
-from .fault_leftovers import damaged_journals, leftovers
-from .fault_limits import descriptors
-from .fault_log_attacks import log_attacks
-from .fault_resume import Bits, bits_of
+from . import disks
+from .clocks import clock_jumps, other_monotonic_clock
+from .ground import END_S, Ground, expect, make_rig, missing_right, train
+from .leftovers import damaged_journals, leftovers
+from .limits import descriptors
+from .log_attacks import log_attacks
+from .resume import Bits, bits_of
 
 INSIDE = "RIG_MOUNTS"
 
@@ -107,7 +107,7 @@ def main() -> int:
         return 0
     if INSIDE not in os.environ:
         os.environ[INSIDE] = "1"
-        os.execvp("unshare", ["unshare", "-m", *own_program("fault_resources"), *sys.argv[1:]])
+        os.execvp("unshare", ["unshare", "-m", *own_program("resources"), *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         outcomes = run_scenes(Path(folder), [name for name in SCENES if args.only in name])
     return conclude(outcomes, table(outcomes), lambda o: f"--only {o.name!r}", args.json)

@@ -1,4 +1,4 @@
-"""A script job of two ranks that faults are done to: `fault_detection_script.py FOLDER`.
+"""A script job of two ranks that faults are done to: `detection_script.py FOLDER`.
 
 Its ranks meet, and work side by side until FOLDER has a file `<rank>.<what>`: then that rank keeps
 the interpreter to itself (gil), or exits 0 (leave).

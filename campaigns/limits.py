@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tests.support.cluster import DEVICES, Rig
 from tests.support.waiting import wait_until
 
-from .fault_ground import (
+from .ground import (
     END_S,
     Ground,
     ends_well,

@@ -1,7 +1,7 @@
 """Jobs on a bad network: every kind of fault on the lines of daemons, clients and ranks, cut-offs
 in one direction and both, short and long.
 
-    python -m tests.faults.fault_network [--only TEXT] [--seed S] [--json FILE]
+    python -m campaigns.network [--only TEXT] [--seed S] [--json FILE]
 
 After each: the job's losses and variables are those of an undisturbed run, bit by bit, or it has
 ended with a declared reason; the checks A1 to A7 hold; services are the processes they were.
@@ -28,9 +28,9 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 from tests.support.cluster import DEVICES, Rig, Watcher, conclude, end_in_order, export_jobs
 from tests.support.waiting import SceneError, wait_until
 
-from .fault_always import a5_next_job, always, rig_shm
-from .fault_proxy import DOWN, UP, Faults, Proxy
-from .fault_resume import Bits, bits_of
+from .always import a5_next_job, always, rig_shm
+from .proxy import DOWN, UP, Faults, Proxy
+from .resume import Bits, bits_of
 
 END_S = 90.0
 SLACK_NBYTES = 8 << 20
@@ -39,7 +39,7 @@ service less than 1 MiB.
 """
 WARM_CUTS = 10  # a service that makes its connection anew needs a little more memory, once
 SHORT_S, LONG_S = 1.2, 6.0  # of a daemon that counts as lost after 2.5 s
-INJECTED = Path(__file__).parent / "fault_injected"
+INJECTED = Path(__file__).parent / "injected"
 
 CALM = Faults()
 KINDS = {

@@ -1,6 +1,6 @@
 """Inputs that nobody means, two million of them: messages, files, and calls of a cluster.
 
-    python -m tests.faults.fault_fuzz [--inputs N] [--seed S] [--only KIND,KIND]
+    python -m campaigns.fuzz [--inputs N] [--seed S] [--only KIND,KIND]
 
 Verdicts: nothing but declared errors, no input takes five seconds, memory grows by less than 64 MB,
 what is decoded and encoded again is stable, nothing wrong is taken for right, and a cluster that
@@ -22,8 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import fault_servers, fuzz_files, fuzz_jobfiles, fuzz_messages
-from .fuzz_inputs import Verdict, hangs_found, message_kinds
+from tests.faults import fuzz_files, fuzz_jobfiles, fuzz_messages
+from tests.faults.fuzz_inputs import Verdict, hangs_found, message_kinds
+
+from . import servers
 
 __all__ = ["KINDS", "fuzz_here", "fuzz_served", "message_kinds"]
 
@@ -61,7 +63,7 @@ KINDS = (
     Kind("job files", 110, lambda v, seeds, on: fuzz_jobfiles.fuzz_jobfiles(v, seeds, on.jobs)),
     Kind("checkpoints", 120, lambda v, seeds, on: fuzz_files.fuzz_checkpoints(v, seeds)),
     Kind("archives", 20, lambda v, seeds, on: fuzz_files.fuzz_archives(v, seeds)),
-    Kind("grpc", 30, lambda v, seeds, on: fault_servers.fuzz_grpc(v, seeds, on.rig), served=True),
+    Kind("grpc", 30, lambda v, seeds, on: servers.fuzz_grpc(v, seeds, on.rig), served=True),
 )
 """Thousandths of all inputs. Besides: what is exhaustive, and greedy clients."""
 SERVED = frozenset(("greedy", *(kind.name for kind in KINDS if kind.served)))
@@ -126,13 +128,13 @@ def fuzz_served(
     with hangs_found():
         for kind in (k for k in KINDS if k.served and wanted(k, only)):
             verdict = Verdict(kind.name)
-            with timed(verdict), fault_servers.looked_at(setting.rig, verdict):
+            with timed(verdict), servers.looked_at(setting.rig, verdict):
                 kind.feed(verdict, seeds_of(kind, inputs, seed), setting)
             found.append(verdict)
         if not only or "greedy" in only:
             verdict = Verdict("greedy")
-            with timed(verdict), fault_servers.looked_at(setting.rig, verdict):
-                fault_servers.fuzz_greedy(verdict, setting.rig, scale)
+            with timed(verdict), servers.looked_at(setting.rig, verdict):
+                servers.fuzz_greedy(verdict, setting.rig, scale)
             found.append(verdict)
     return found
 
@@ -166,7 +168,7 @@ def say(verdict: Verdict) -> None:
         flush=True,
     )
     for text in verdict.bad[:8]:
-        again = f"python -m tests.faults.fault_fuzz --only '{verdict.name}' --seed ..."
+        again = f"python -m campaigns.fuzz --only '{verdict.name}' --seed ..."
         print(f"  {text}\n  again: {again}", flush=True)
 
 
@@ -196,7 +198,7 @@ def main() -> int:
 def _served(args: argparse.Namespace, setting: Setting) -> list[Verdict]:
     folder = setting.folder / "rig"
     folder.mkdir()
-    rig = fault_servers.started(folder, setting.folder / "tiny.job")
+    rig = servers.started(folder, setting.folder / "tiny.job")
     try:
         return fuzz_served(args.inputs, args.seed, args.only, Setting(setting.folder, rig))
     finally:

@@ -1,6 +1,6 @@
 """Phases x targets x signals on a real cluster, each cell followed by the checks A1 to A7.
 
-    python -m tests.faults.fault_matrix [--cells TEXT] [--limit N] [--seconds S] [--json FILE]
+    python -m campaigns.matrix [--cells TEXT] [--limit N] [--seconds S] [--json FILE]
 
 A cell: a failpoint holds the process that reaches the phase, the target gets the signal, the held
 one is let go, dead services are started again as systemd would, and the job comes to its end.
@@ -41,7 +41,7 @@ from tests.support.cluster import (
 from tests.support.processes import state_of
 from tests.support.waiting import SceneError, wait_until
 
-from .fault_always import a5_next_job, always, ended_attempts, rig_shm
+from .always import a5_next_job, always, ended_attempts, rig_shm
 
 PHASES = {
     "queued": "scheduler.queued",
@@ -134,7 +134,7 @@ class Client:
         self.has_acted = threading.Event()
         words = [rig.address, str(rig.folder / "scheduler" / "token"), job_file, job_id, cell.phase]
         if cell.target == "client":
-            argv = [*own_program("fault_matrix"), "--client", *words]
+            argv = [*own_program("matrix"), "--client", *words]
             env = rig.env | {"ONEFLOW_TEST_RIG": "client"}
             self.process = subprocess.Popen(argv, env=env, cwd=ROOT)
         else:

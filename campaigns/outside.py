@@ -1,6 +1,6 @@
 """Random kills and stops of a two-rank job's processes, as an operator would see them.
 
-    python -m tests.faults.fault_outside [--trials 30] [--seed S]
+    python -m campaigns.outside [--trials 30] [--seed S]
 
 Nothing of the package but its command line is used: a cluster of its own, a graph job with
 checkpoints, then the same job again and again, each time with a worker, a daemon or the scheduler
@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.support.processes import children, name_of
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "jobs" / "digits_job.py"
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "jobs" / "digits_job.py"
 TARGETS = ("worker", "daemon", "scheduler")
 STOPS_S = (0.5, 12.0)
 """Seconds that a stopped process stays so: shorter, and longer, than is taken for a loss."""

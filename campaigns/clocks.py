@@ -8,7 +8,7 @@ import time
 from tests.support.cluster import DEVICES, ROOT
 from tests.support.waiting import wait_until
 
-from .fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
+from .ground import Ground, ends_well, expect, expect_next, make_rig, train
 
 
 def clock_jumps(ground: Ground) -> str:
@@ -16,7 +16,7 @@ def clock_jumps(ground: Ground) -> str:
     clocks = {n: ground.folder / f"clock{i}" for i, n in enumerate(("scheduler", *DEVICES))}
     rig = make_rig(ground.folder)
     paths = [
-        str(ROOT / "tests" / "faults" / "fault_injected"),
+        str(ROOT / "campaigns" / "injected"),
         *filter(None, [os.environ.get("PYTHONPATH")]),
     ]
     for name, path in clocks.items():

@@ -1,6 +1,6 @@
 """Many jobs queued at once and many who follow logs: how long submit and status take.
 
-python -m tests.faults.fault_load [--jobs 200] [--followers 100] [--seconds 10]
+python -m campaigns.load [--jobs 200] [--followers 100] [--seconds 10]
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Followers:
 
     def __init__(self, rig: Rig, job_id: str, count: int) -> None:
         words = [rig.address, str(rig.folder / "scheduler" / "token"), job_id, str(count)]
-        argv = [*own_program("fault_load"), "--follow", *words]
+        argv = [*own_program("load"), "--follow", *words]
         pipe = subprocess.PIPE
         pipes = {"stdin": pipe, "stdout": pipe}
         self._process = subprocess.Popen(argv, env=rig.env, cwd=ROOT, text=True, **pipes)

@@ -25,7 +25,7 @@ from tests.support.processes import children, cmdline, name_of
 from tests.support.waiting import WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent
-SCRIPT = HERE / "fault_detection_script.py"
+SCRIPT = HERE / "detection_script.py"
 LOOK_S = 0.02
 STATUS_S = 0.1  # a token may ask twenty times a second
 NEWS = re.compile(

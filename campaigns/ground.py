@@ -18,7 +18,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 from tests.support.cluster import DEVICES, Rig
 from tests.support.waiting import SceneError
 
-from .fault_resume import Bits, bits_of
+from .resume import Bits, bits_of
 
 END_S = 90.0
 MIB = 1 << 20

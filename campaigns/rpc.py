@@ -1,7 +1,7 @@
 """Calls that fail before they arrive, after they were done, and while they are being done: after
 all of them the cluster is in the state that it has without any failure.
 
-    python -m tests.faults.fault_rpc [--seeds N] [--seed S] [--json FILE]
+    python -m campaigns.rpc [--seeds N] [--seed S] [--json FILE]
 
 The first call of each method fails in the way that is tried, of the others every fourth.
 """
@@ -31,7 +31,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs
 from tests.support.waiting import SceneError, wait_until
 
-from .fault_resume import bits_of
+from .resume import bits_of
 
 MODES = ("request", "reply", "in flight")
 CHANCE = 0.25
@@ -367,7 +367,7 @@ def main() -> int:
     bad = [row for row in rows if row["error"]]
     for row in bad:
         again = f"--seeds 1 --seed {row['seed']}"
-        print(f"{row['mode']}: {row['error']}\n  again: python -m tests.faults.fault_rpc {again}")
+        print(f"{row['mode']}: {row['error']}\n  again: python -m campaigns.rpc {again}")
     print(f"{len(rows)} runs, {sum(total.values())} failed calls, {len(bad)} in another state")
     if args.json:
         kept = [{k: v for k, v in row.items() if k not in ("seen", "state")} for row in rows]

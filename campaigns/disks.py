@@ -12,7 +12,7 @@ from oneflow.cluster.connection import NotNowError
 from tests.support.cluster import Rig
 from tests.support.waiting import SceneError, wait_until
 
-from .fault_ground import (
+from .ground import (
     END_S,
     MIB,
     STEPS,

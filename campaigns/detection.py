@@ -1,7 +1,7 @@
 """Measures how long it takes until a fault is noticed, named and acted on, with the times that are
 the default.
 
-    python -m tests.faults.fault_detection [--faults TEXT] [--turns N] [--json FILE]
+    python -m campaigns.detection [--faults TEXT] [--turns N] [--json FILE]
 
 noticed: until a log, the status or the job's record shows it first; named: until the job's record
 says which rank failed and why; over: until the attempt has ended, the grace of the others included.
@@ -28,7 +28,7 @@ from tests.support.cluster import end_in_order, export_jobs
 from tests.support.processes import state_of
 from tests.support.waiting import SceneError, wait_until
 
-from .fault_detection_scene import RealRig, Scene, Struck, check_line
+from .detection_scene import RealRig, Scene, Struck, check_line
 
 DIES_S, FROZEN_S, STUCK_S = 1.0, 10.0, 15.0
 SHORT_S, SUSPECT_S, LONG_S = 2.0, 8.0, 14.0
@@ -250,7 +250,7 @@ def graph_worker_is_stuck(scene: Scene, seen: Seen) -> Any:
 def script_is_stuck(scene: Scene, seen: Seen) -> Any:
     job, folder = scene.script_job()
     struck = scene.strike(job, (folder / "1.gil").touch)
-    words = r"stuck: its interpreter .* at fault_detection_script.py:\d+ in be_stuck"
+    words = r"stuck: its interpreter .* at detection_script.py:\d+ in be_stuck"
     see(scene, seen, struck, "has been stuck", Blame(1, "HANG", 80, words), 30.0)
     return job
 

@@ -18,7 +18,7 @@ from tests.support.cluster import Rig, program
 from tests.support.processes import pids
 from tests.support.waiting import wait_until
 
-from .fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
+from .ground import Ground, ends_well, expect, expect_next, make_rig, train
 
 GONE = "9"  # never the start time of a process that lives
 

@@ -1,4 +1,4 @@
-"""Job files that faults are tried on: `python fault_models.py FOLDER` on two ranks.
+"""Job files that faults are tried on: `python models.py FOLDER` on two ranks.
 
 dense: copies on both ranks, momentum.  stages: a pipeline of two stages, one on each rank, Adam.
 embedding: rows looked up, dropout on the way, Adam: random numbers and their state count.

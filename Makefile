@@ -82,6 +82,7 @@ stubs: ## rewrite the type stubs from the public table
 
 docs: ## the site in build/docs (pip install -e '.[docs]'); tutorials are run, warnings are errors
 	$(PYTHON) -m sphinx -q -b html -j 2 -W --keep-going docs build/docs
+	@echo "the site is build/docs/index.html"
 
 ci: ## what CI runs, in a new virtual environment
 	.ci/run

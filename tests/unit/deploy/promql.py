@@ -57,7 +57,6 @@ class Samples:
                     kept.append((now, float(sample.value)))
 
     def find(self, selector: Any) -> Series:
-        assert not selector.offset
         matchers = selector.matchers.matchers
         found = self._series[selector.name]
         return {k: v for k, v in found.items() if all(_fits(m, dict(k)) for m in matchers)}
@@ -102,6 +101,7 @@ class Evaluator:
         raise AssertionError(f"{type(e).__name__} is not known here")
 
     def _instant(self, selector: Any, now: float) -> Vector:
+        now -= selector.offset.total_seconds() if selector.offset else 0.0
         found = {}
         for labels, points in self._samples.find(selector).items():
             last = next((x for x in reversed(points) if x[0] <= now), None)
@@ -135,6 +135,7 @@ class Evaluator:
         raise AssertionError(f"{call.func.name}() is not known here")
 
     def _growth(self, matrix: Any, now: float, is_rate: bool) -> Vector:
+        assert not matrix.vector_selector.offset
         window_s = matrix.range.total_seconds()
         found = {}
         for labels, points in self._samples.find(matrix.vector_selector).items():
@@ -169,11 +170,10 @@ class Evaluator:
         if isinstance(left, float) and isinstance(right, float):
             return COMPUTE[op](left, right)
         key = _matching(e)
-        if op == "and":
+        if op in ("and", "or", "unless"):
             assert isinstance(left, dict)
             assert isinstance(right, dict)
-            others = {key(labels) for labels in right}
-            return {labels: v for labels, v in left.items() if key(labels) in others}
+            return _of_both(left, right, key, op)
         found: Vector = {}
         for labels, a, b in _pairs(left, right, key):
             if op in COMPARE:
@@ -191,6 +191,15 @@ def _matching(e: Any) -> Callable[[Labels], Labels]:
     assert matching.type == p.LabelModifierType.Include
     kept = set(matching.labels)
     return lambda labels: frozenset(x for x in labels if x[0] in kept)
+
+
+def _of_both(left: Vector, right: Vector, key: Callable[[Labels], Labels], op: str) -> Vector:
+    """Combine two vectors as sets of labels."""
+    if op == "or":
+        mine = {key(labels) for labels in left}
+        return left | {labels: v for labels, v in right.items() if key(labels) not in mine}
+    others = {key(labels) for labels in right}
+    return {labels: v for labels, v in left.items() if (key(labels) in others) == (op == "and")}
 
 
 def _pairs(

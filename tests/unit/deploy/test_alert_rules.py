@@ -174,3 +174,22 @@ def test_what_rings_is_named(play: Callable[..., Evaluator]) -> None:
         wanted = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
         for labels in found.value(rule["expr"], BEGIN + END_S):
             assert wanted <= {name for name, _ in labels}, rule["alert"]
+
+
+def test_a_job_that_diverged_before_its_first_scrape_rings(
+    play: Callable[..., Evaluator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its series begins above zero; the alert ends, as others do, when the number is old."""
+    real = Cluster.minute
+
+    def minute(self: Cluster, at_s: float) -> None:
+        real(self, at_s)
+        if at_s == FAULT_S:
+            self.daemon.nonfinite("born", "loss")
+
+    monkeypatch.setattr(Cluster, "minute", minute)
+    found, expression = play(frozenset()), rules()["OneflowNonFinite"]
+    assert found.value(expression, BEGIN + FAULT_S - EVERY_S) == {}
+    (labels,) = found.value(expression, BEGIN + FAULT_S + EVERY_S)
+    assert dict(labels)["job"] == "born"
+    assert found.value(expression, BEGIN + END_S) == {}

@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check smoke format types test slow gpu gpu-emulated clients bench protos stubs docs ci simulate faults fuzz
+.PHONY: check smoke format types test slow gpu gpu-emulated clients neighbours bench protos stubs docs ci simulate faults fuzz
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -70,6 +70,9 @@ gpu-emulated: ## tests/gpu on an emulated CUDA device (Linux, x86-64, g++; no GP
 
 clients: ## packages from the index that use the library, unchanged, beside PyTorch; writes docs/CLIENTS.md (ONLY=a,b AGAIN=1 FRESH=1)
 	$(PYTHON) -m tests.clients --only '$(ONLY)' $(if $(AGAIN),--again) $(if $(FRESH),--fresh)
+
+neighbours: ## Prometheus, Slurm, Ray, ... beside a cluster; installs them (Debian: as root); half an hour; writes docs/DEPLOY.md (ONLY=a,b AGAIN=1)
+	$(PYTHON) -m tests.neighbours --only '$(ONLY)' $(if $(AGAIN),--again)
 
 bench: ## every program of benchmarks/ that measures
 	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done

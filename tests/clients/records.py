@@ -47,11 +47,15 @@ def git(*arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def library_state() -> str:
-    """Name the library's sources: their last commit, and a digest of later changes to them."""
-    commit = git("log", "-1", "--format=%H", "--", *ROOMS).strip()
-    changes = git("diff", "HEAD", "--", *ROOMS)
-    changes += git("ls-files", "--others", "--exclude-standard", "--", *ROOMS)
+def library_state(*more: str) -> str:
+    """Name the library's sources: their last commit, and a digest of later changes to them.
+
+    more: folders beside those of the library.
+    """
+    rooms = (*ROOMS, *more)
+    commit = git("log", "-1", "--format=%H", "--", *rooms).strip()
+    changes = git("diff", "HEAD", "--", *rooms)
+    changes += git("ls-files", "--others", "--exclude-standard", "--", *rooms)
     return f"{commit} {hashlib.sha256(changes.encode()).hexdigest()[:8] if changes else ''}".strip()
 
 
@@ -129,10 +133,30 @@ def write_table(records: Sequence[Record], clients: Sequence[str], page: Path = 
         clients: Names of all clients; rows of others are taken out.
         page: File with the two markers.
     """
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    table, _, after = rest.partition(END)
-    rows = {line.split("|")[1].strip(): line for line in table.strip().splitlines()[len(HEAD) :]}
-    rows |= {record.client: record.row for record in records}
-    lines = [*HEAD, *(rows[name] for name in sorted(rows) if name in clients)]
-    page.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")
+    rows = {record.client: record.row for record in records}
+    write_rows(rows, sorted(clients), page, (BEGIN, END), HEAD)
+
+
+def write_rows(
+    rows: dict[str, str],
+    names: Sequence[str],
+    page: Path,
+    marks: tuple[str, str],
+    head: Sequence[str],
+) -> None:
+    """Write rows into the table between two markers of a page.
+
+    Args:
+        rows: New rows by the name in their first column; rows of other names are kept.
+        names: All names in the order of the table; other rows are taken out.
+        page: File with the table.
+        marks: Lines before and behind the table.
+        head: The first lines of the table.
+    """
+    begin, end = marks
+    before, _, rest = page.read_text().partition(begin)
+    table, _, after = rest.partition(end)
+    kept = {line.split("|")[1].strip(): line for line in table.strip().splitlines()[len(head) :]}
+    kept |= rows
+    lines = [*head, *(kept[name] for name in names if name in kept)]
+    page.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{after}")

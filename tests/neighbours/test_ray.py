@@ -1,4 +1,4 @@
-"""Daemons on a real Ray cluster of this machine."""
+"""Daemons on a real Ray cluster of this machine (`make neighbours ONLY=ray`)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def daemons_of(local: LocalTest) -> list[int]:
     return alive("--scheduler", local.record.address)
 
 
-@pytest.mark.slow
+@pytest.mark.neighbour
 @pytest.mark.filterwarnings("ignore")
 def test_two_clusters_share_a_ray_cluster(tmp_path: Path, address: str) -> None:
     asked = ["cluster", "up", "--on", address, "--daemons", "1", "--device-type", "cpu"]
@@ -98,7 +98,7 @@ def test_two_clusters_share_a_ray_cluster(tmp_path: Path, address: str) -> None:
             local.run("cluster", "down", timeout_s=120)
 
 
-@pytest.mark.slow
+@pytest.mark.neighbour
 @pytest.mark.filterwarnings("ignore")
 def test_daemons_are_placed_by_ray(tmp_path: Path, address: str) -> None:
     local = LocalTest(tmp_path)
@@ -121,7 +121,7 @@ def test_daemons_are_placed_by_ray(tmp_path: Path, address: str) -> None:
     assert not alive(str(tmp_path), "daemon", sys.executable)
 
 
-@pytest.mark.slow
+@pytest.mark.neighbour
 @pytest.mark.filterwarnings("ignore")
 def test_a_graph_job_on_two_daemons_saves_and_goes_on(tmp_path: Path, address: str) -> None:
     """They are on one host, so they have one folder; what a job leaves outlives the cluster."""

@@ -18,14 +18,13 @@ from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.scheduler.cluster.page.plan import picture
 from oneflow.scheduler.compiler.pipeline import compile_graph
+from tests.processes.browser import Browser
+from tests.processes.test_scheduler_page import tokens, train
 from tests.support.cluster import PATIENT, SchedulerProcess, table
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 from tests.unit.actors.programs import two_layers
 
-from .browser import Browser
-from .test_scheduler_page import tokens, train
-
-pytestmark = pytest.mark.client
+pytestmark = pytest.mark.neighbour
 
 SCREENS = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")]
 AXE_VERSION = "4.10"

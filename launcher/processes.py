@@ -29,6 +29,13 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process, a child of that one, when that one dies."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(137)
+
+
 def spawn(
     argv: Sequence[str],
     env: Mapping[str, str],
@@ -49,9 +56,7 @@ def spawn(
     parent = os.getpid()
 
     def in_child() -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the launcher died before the line above
-            os._exit(137)
+        die_with_parent(parent)
         if before_exec is not None:
             before_exec()
 

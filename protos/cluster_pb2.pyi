@@ -590,10 +590,20 @@ class DataRoots(_message.Message):
     def __init__(self, folders: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DaemonBeat(_message.Message):
-    __slots__ = ("number",)
+    __slots__ = ("number", "others")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     number: int
-    def __init__(self, number: _Optional[int] = ...) -> None: ...
+    others: _containers.RepeatedCompositeFieldContainer[Present]
+    def __init__(self, number: _Optional[int] = ..., others: _Optional[_Iterable[_Union[Present, _Mapping]]] = ...) -> None: ...
+
+class Present(_message.Message):
+    __slots__ = ("slot", "epoch")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    epoch: int
+    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("id", "error", "master_port", "reason", "exit_code")
@@ -736,8 +746,9 @@ class Inspected(_message.Message):
     def __init__(self, request: _Optional[int] = ..., text: _Optional[str] = ..., error: _Optional[str] = ..., trace: _Optional[_Union[TraceState, _Mapping]] = ...) -> None: ...
 
 class DaemonMessage(_message.Message):
-    __slots__ = ("epoch", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing")
+    __slots__ = ("epoch", "slot", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "closed")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
@@ -749,7 +760,9 @@ class DaemonMessage(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     INSPECTED_FIELD_NUMBER: _ClassVar[int]
     FAILING_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
+    slot: int
     hello: Hello
     beat: DaemonBeat
     prepared: Prepared
@@ -761,7 +774,8 @@ class DaemonMessage(_message.Message):
     leaving: Empty
     inspected: Inspected
     failing: Exited
-    def __init__(self, epoch: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ...) -> None: ...
+    closed: bool
+    def __init__(self, epoch: _Optional[int] = ..., slot: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., closed: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "heartbeat_s", "suspect_s", "act_s")
@@ -884,7 +898,8 @@ class ReadFile(_message.Message):
     def __init__(self, request: _Optional[int] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[int] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire", "pace")
+    __slots__ = ("slot", "welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "retire", "pace", "closed")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -900,6 +915,8 @@ class SchedulerMessage(_message.Message):
     INSPECT_FIELD_NUMBER: _ClassVar[int]
     RETIRE_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    slot: int
     welcome: Welcome
     fenced: str
     prepare: Prepare
@@ -915,7 +932,8 @@ class SchedulerMessage(_message.Message):
     inspect: Inspect
     retire: str
     pace: Pace
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
+    closed: str
+    def __init__(self, slot: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., retire: _Optional[str] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ..., closed: _Optional[str] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("prepare", "master_addr", "master_port", "job_file", "plan_file", "job_dir", "env")

@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -377,20 +377,19 @@ class Attachment:
         tell("no line to the scheduler at %s: %s", self._settings.scheduler, why)
 
     async def _write(self, stream: AttachStream) -> None:
-        await stream.write(pb.DaemonMessage(hello=self._make_hello()))
+        for hello in self._first_words():
+            await stream.write(hello)
         beaten_at = time.monotonic()
         while True:
             now, beat_at = time.monotonic(), beaten_at + self._heartbeat_s
             if now >= beat_at:
                 self._beats += 1
-                beat = pb.DaemonBeat(number=self._beats)
-                await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat))
+                await stream.write(self._beat(self._beats))
                 beaten_at = now
             elif self._urgent or self._bulk:
                 message = self._urgent.popleft() if self._urgent else self._bulk.popleft()
-                message.epoch = self.epoch
-                await stream.write(message)
-                if message.WhichOneof("kind") == "leaving":
+                await stream.write(self._signed(message))
+                if self._is_last(message):
                     await stream.done_writing()
                     return await asyncio.sleep(LEAVE_S)
             else:
@@ -398,24 +397,40 @@ class Attachment:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._has_mail.wait(), beat_at - now)
 
+    def _first_words(self) -> Iterable[pb.DaemonMessage]:
+        return [pb.DaemonMessage(hello=self._make_hello())]
+
+    def _beat(self, number: int) -> pb.DaemonMessage:
+        return pb.DaemonMessage(epoch=self.epoch, beat=pb.DaemonBeat(number=number))
+
+    def _signed(self, message: pb.DaemonMessage) -> pb.DaemonMessage:
+        message.epoch = self.epoch
+        return message
+
+    def _is_last(self, message: pb.DaemonMessage) -> bool:
+        return message.WhichOneof("kind") == "leaving"
+
     async def _read(self, stream: AttachStream) -> None:
         async for message in stream:
             self._heard_at, self._has_connected = time.monotonic(), True
             if message is None:  # gRPC's word for bytes that are no message
                 DAEMON.message_rejected("malformed")
                 raise ProtocolError("what came was no message")
-            kind = message.WhichOneof("kind")
-            if kind == "welcome":
-                self._welcomed(message.welcome)
-            if kind == "ack":
-                self._acked(message.ack)
-            elif kind == "pace":
-                self._keep_pace(message.pace)
-            elif self._is_welcome or kind == "fenced":
-                self._take(message)
-            else:
-                DAEMON.message_rejected("unknown")
-                log.warning("%s came before a welcome: ignored", describe(message))
+            self._heard(message)
+
+    def _heard(self, message: pb.SchedulerMessage) -> None:
+        kind = message.WhichOneof("kind")
+        if kind == "welcome":
+            self._welcomed(message.welcome)
+        if kind == "ack":
+            self._acked(message.ack)
+        elif kind == "pace":
+            self._keep_pace(message.pace)
+        elif self._is_welcome or kind == "fenced":
+            self._take(message)
+        else:
+            DAEMON.message_rejected("unknown")
+            log.warning("%s came before a welcome: ignored", describe(message))
 
     def _welcomed(self, welcome: pb.Welcome) -> None:
         self._was_welcomed = self._is_welcome = True

@@ -62,7 +62,7 @@ async def _run(settings: DaemonSettings) -> int:
         gpu = _describe(settings)
         if gpu is not None:
             at_end.callback(gpu.stop)
-        host = Host(settings, settings.address or _own_address(settings.scheduler))
+        host = Host(settings, settings.address or own_address(settings.scheduler))
         host.on_ready = partial(notify, settings.notify_socket, "READY=1\nSTATUS=attached")
         METRICS.is_ready = lambda: host.attachment.is_welcome and not host.mind.refuses_work
         endpoint = _serve_metrics(settings)
@@ -117,7 +117,7 @@ def _serve_metrics(settings: DaemonSettings) -> MetricsEndpoint | None:
     return endpoint
 
 
-def _own_address(scheduler: str) -> str:
+def own_address(scheduler: str) -> str:
     """Ours, as seen on the way to the scheduler: other nodes reach us there most likely."""
     if socket_path(scheduler) is not None:
         return "127.0.0.1"

@@ -38,6 +38,17 @@ GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
 MAX_PIDS = 4096
 MAX_OPEN_FILES = 65_536
 _DEVICE = re.compile(r"(cpu|cuda):([0-9]{1,4})")
+_DEVICES = re.compile(r"(cpu|cuda):([0-9]{1,4})-([0-9]{1,4})")
+
+
+def devices_in(text: str) -> list[str]:
+    """The devices that `--device` names: cpu:0, cuda:0-7. Raises ConfigError."""
+    if _DEVICE.fullmatch(text):
+        return [text]
+    match = _DEVICES.fullmatch(text)
+    if match is None or int(match[2]) > int(match[3]):
+        raise ConfigError(f"--device {text!r} is not like cpu:0, cuda:3 or cuda:0-7")
+    return [f"{match[1]}:{number}" for number in range(int(match[2]), int(match[3]) + 1)]
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _scheduler_settings(found: Settings) -> SchedulerSettings:
 
 
 @daemon.command("run")
-@click.option("--device", required=True, help="cpu:0, cuda:3.")
+@click.option("--device", required=True, help="cpu:0, cuda:3; several: cuda:0-7.")
 @click.option("--file", type=FILE, help="A cluster.toml.")
 @click.option("--scheduler", metavar="HOST:PORT", help="The scheduler to join.")
 @click.option("--node", help="Name of this node; else its host name.")
@@ -126,10 +126,13 @@ def _scheduler_settings(found: Settings) -> SchedulerSettings:
 @click.option("--train-loss/--no-train-loss", default=None, help="Show losses on /metrics.")
 @limit_options("daemon")
 def run_daemon(device: str, file: Path | None, **flags: object) -> None:
-    """Serves one device until a signal ends it; SIGTERM in order, a second one at once."""
+    """Serves a device, or several over one line, until a signal ends it; SIGTERM in order, a second
+    one at once.
+    """
     from oneflow.cluster.finding import check_target
     from oneflow.cluster.settings import load_settings, use_log_settings
-    from oneflow.launcher.daemon.run import main
+    from oneflow.launcher.daemon import node, run
+    from oneflow.launcher.daemon.settings import devices_in
 
     asked = given(flags)
     flags["data_roots"] = flags["data_roots"] or None
@@ -138,7 +141,9 @@ def run_daemon(device: str, file: Path | None, **flags: object) -> None:
     use_log_settings(found)
     if found["daemon.scheduler"]:
         check_target(found["daemon.scheduler"], "daemon.scheduler")
-    raise SystemExit(main(_daemon_settings(device, found)))
+    devices = devices_in(device)
+    settings = _daemon_settings(devices[0], found)
+    raise SystemExit(run.main(settings) if len(devices) == 1 else node.main(settings, devices))
 
 
 HEALTH = click.option(

@@ -13,7 +13,7 @@ from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.auth import caller, check_file, check_node
-from oneflow.scheduler.cluster.lines import Line, local_process
+from oneflow.scheduler.cluster.lines import MAX_MAIL, Line, Mail, local_process
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.jobs.events import DaemonGone
 from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES, event_of, joined
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HELLO_S = 10.0
 DEATH_LOOKS_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)  # a process closes its sockets before it is gone
+MAX_SHARED = 1024  # daemons of one stream
 LARGE = frozenset(("infer", "file", "log"))
 
 log = get_logger(__name__)
@@ -41,18 +42,18 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
     async def Attach(
         self, request_iterator: AsyncIterator[pb.DaemonMessage], context: CallContext
     ) -> AsyncIterator[pb.SchedulerMessage]:
-        line = await self._begin(request_iterator, context)
-        line.token = caller().name
-        reader = asyncio.ensure_future(self._read(line, request_iterator))
+        shared = _Stream(str(context.peer()))
+        self._add(shared, await self._first(request_iterator))
+        reader = asyncio.ensure_future(self._read(shared, request_iterator))
         try:
-            while (message := await line.mail.get()) is not None:
+            while (message := await shared.mail.get()) is not None:
                 yield message
         finally:
-            line.close("its stream ended")
             reader.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([reader], timeout=1.0)
-            self._end(line)
+            for line in list(shared.lines.values()):
+                self._end(shared, line, "its stream ended")
         if reader.done() and not reader.cancelled() and (error := reader.exception()):
             raise error
 
@@ -67,68 +68,106 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
 
     # -- one stream --------------------------------------------------------------------------------
 
-    async def _begin(self, messages: AsyncIterator[pb.DaemonMessage], context: CallContext) -> Line:
+    async def _first(self, messages: AsyncIterator[pb.DaemonMessage]) -> pb.DaemonMessage:
         try:
-            first = await asyncio.wait_for(messages.__anext__(), HELLO_S)
+            return await asyncio.wait_for(messages.__anext__(), HELLO_S)
         except (asyncio.TimeoutError, StopAsyncIteration):
             # Not the daemon's mistake: a slow or broken network. It tries again.
             raise UnavailableError(f"no hello came within {HELLO_S:g} s") from None
-        if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
+
+    def _add(self, shared: _Stream, message: pb.DaemonMessage) -> None:
+        """A daemon begins to speak over the stream."""
+        if message.WhichOneof("kind") != "hello" or message.ByteSize() > MAX_MESSAGE_NBYTES:
             raise ProtocolError("a daemon must say hello first")
-        event = joined(first.hello)
-        check_node(caller().name, first.hello.daemon, first.hello.node)
-        peer = str(context.peer())
-        line = Line(first.hello, peer, local_process(peer, first.hello.pid))
+        if message.slot in shared.lines:
+            raise ProtocolError("a daemon says hello once a stream")
+        is_alone = not message.slot or 0 in shared.lines
+        if len(shared.lines) >= (1 if is_alone else MAX_SHARED):
+            raise ProtocolError("more daemons say hello than may share a stream")
+        hello = message.hello
+        event = joined(hello)
+        check_node(caller().name, hello.daemon, hello.node)
+        process = local_process(shared.peer, hello.pid)
+        line = Line(hello, shared.peer, process, message.slot, shared.mail)
+        line.token = caller().name
+        shared.lines[message.slot] = line
         self._lines.add(line)
         self._driver.tell(event)
-        return line
 
-    async def _read(self, line: Line, messages: AsyncIterator[pb.DaemonMessage]) -> None:
-        """Until the daemon ends the stream, or says what it may not."""
+    async def _read(self, shared: _Stream, messages: AsyncIterator[pb.DaemonMessage]) -> None:
+        """Until the daemons end the stream, or one says what it may not."""
         try:
             async for message in messages:
-                if not line.is_open:
+                if not shared.is_open:
                     return
-                self._take(line, message)
+                self._take(shared, message)
                 await self._driver.room()
-            line.close("it ended the stream")
+            shared.close("it ended the stream")
         except OneFlowError as error:
-            log.warning("daemon %s at %s: %s", line.daemon, line.peer, error)
-            line.close(str(error))
+            log.warning("daemon %s: %s", shared, error)
+            shared.close(str(error))
             raise
         except Exception as error:  # the stream broke: gRPC has many ways to say so
-            line.close(f"its stream broke ({type(error).__name__})")
+            shared.close(f"its stream broke ({type(error).__name__})")
 
-    def _take(self, line: Line, message: pb.DaemonMessage) -> None:
+    def _take(self, shared: _Stream, message: pb.DaemonMessage) -> None:
         kind = message.WhichOneof("kind")
         if kind not in LARGE and message.ByteSize() > MAX_MESSAGE_NBYTES:
             raise ProtocolError(f"a message of {message.ByteSize()} bytes")
+        line = shared.lines.get(message.slot)
+        if kind == "beat":
+            self._take_beat(shared, message)
+        elif kind == "hello":
+            self._add(shared, message)
+        elif kind is None:
+            self._metrics.message_rejected("unknown")
+        elif line is not None and line.is_open:
+            self._take_from(shared, line, message, kind)
+        elif line is not None and kind == "closed":
+            self._end(shared, line, "it ended")
+
+    def _take_beat(self, shared: _Stream, message: pb.DaemonMessage) -> None:
+        """One beat of all who share the stream. Who is not welcomed yet has an old epoch."""
+        beat, was_heard = message.beat, message.slot not in shared.lines
+        if len(beat.others) > MAX_SHARED:
+            raise ProtocolError(f"a heartbeat of {len(beat.others)} daemons")
+        own = pb.Present(slot=message.slot, epoch=message.epoch)
+        for present in (own, *beat.others):
+            line = shared.lines.get(present.slot)
+            if line is None or not line.is_open or not line.epoch:
+                continue
+            was_heard = True
+            number = pb.DaemonBeat(number=beat.number)
+            heard = pb.DaemonMessage(epoch=present.epoch, beat=number)
+            if (event := event_of(heard, line.daemon)) is not None:
+                self._driver.tell(event)
+        if was_heard:
+            shared.answer(pb.SchedulerMessage(slot=message.slot, ack=beat.number))
+
+    def _take_from(self, shared: _Stream, line: Line, message: pb.DaemonMessage, kind: str) -> None:
         match kind:
-            case "hello":
-                raise ProtocolError("a daemon says hello once a stream")
-            case None:
-                self._metrics.message_rejected("unknown")
-                return
             case "log" | "infer" | "inspected":
                 line.answer(getattr(message, kind))
                 return
             case "file":
                 line.answer_file(message.file)
                 return
+            case "closed":
+                self._end(shared, line, "it ended", message.closed)
+                return
         event = event_of(message, line.daemon)
-        if kind == "beat":
-            if not line.epoch:
-                return  # not welcomed yet: its epoch is an old one
-            line.send(pb.SchedulerMessage(ack=message.beat.number))
         if event is not None:
             self._driver.tell(event)
         if kind == "leaving":
             line.process = None
             line.close("it left")
 
-    def _end(self, line: Line) -> None:
+    def _end(self, shared: _Stream, line: Line, why: str, has_died: bool = False) -> None:
+        """A daemon's part of the stream is over. has_died: says the process that shares it out."""
+        line.close(why)
+        del shared.lines[line.slot]
         if self._lines.drop(line) and line.epoch:
-            self._driver.tell(DaemonGone(line.daemon, line.epoch, "lost"))
+            self._driver.tell(DaemonGone(line.daemon, line.epoch, "died" if has_died else "lost"))
             if line.process is not None:
                 task = asyncio.ensure_future(self._look_for_death(line))
                 self._tasks.add(task)
@@ -144,3 +183,32 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
                 self._metrics.failure_detected("process", passed_s)
                 self._driver.tell(DaemonGone(line.daemon, line.epoch, "died"))
                 return
+
+
+class _Stream:
+    """One stream and the daemons that share it."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.mail: Mail = asyncio.Queue()
+        self.lines: dict[int, Line] = {}
+
+    def __str__(self) -> str:
+        return f"{', '.join(line.daemon for line in self.lines.values())[:200]} at {self.peer}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may go on: a stream of one daemon ends with that one's part."""
+        alone = self.lines.get(0)
+        return alone is None or alone.is_open
+
+    def answer(self, message: pb.SchedulerMessage) -> None:
+        if self.mail.qsize() < MAX_MAIL:
+            self.mail.put_nowait(message)
+        else:
+            self.close("it does not read what it is told")
+
+    def close(self, why: str) -> None:
+        for line in self.lines.values():
+            line.close(why)
+        self.mail.put_nowait(None)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from oneflow.core.config import split_address
 from oneflow.core.control_channel import is_loopback
@@ -27,6 +27,7 @@ from oneflow.scheduler.cluster.refusals import (
 )
 from oneflow.services.listeners import has_socket, sockets_at
 
+Mail: TypeAlias = "asyncio.Queue[pb.SchedulerMessage | None]"
 A = TypeVar("A", pb.LogData, pb.InferData, pb.Inspected)
 MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
 MAX_FILE_NBYTES = 64 << 30
@@ -40,11 +41,20 @@ _QUESTIONS: Mapping[type[Message], Callable[[Any], pb.SchedulerMessage]] = {
 
 
 class Line:
-    """One stream of one daemon. epoch: 0 until it is welcomed. mail: None ends the stream.
+    """One daemon's part of a stream, which is all of it where the daemon has one of its own. slot:
+    its number among the daemons that share the stream. epoch: 0 until it is welcomed. mail: of the
+    stream; None ends that.
     roots: folders in which graph jobs may write, its own for jobs among them; None: not told.
     """
 
-    def __init__(self, hello: pb.Hello, peer: str, process: LocalProcess | None) -> None:
+    def __init__(
+        self,
+        hello: pb.Hello,
+        peer: str,
+        process: LocalProcess | None,
+        slot: int = 0,
+        mail: Mail | None = None,
+    ) -> None:
         self.daemon = hello.daemon
         self.node = hello.node
         self.device_type = hello.device_type
@@ -57,7 +67,8 @@ class Line:
         self.process = process
         self.epoch = 0
         self.is_open = True
-        self.mail: asyncio.Queue[pb.SchedulerMessage | None] = asyncio.Queue()
+        self.slot = slot
+        self.mail: Mail = asyncio.Queue() if mail is None else mail
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[type[Message], asyncio.Future[Any]]] = {}
         self._files: dict[int, Spool] = {}
@@ -69,14 +80,23 @@ class Line:
         if self.mail.qsize() >= MAX_MAIL:
             self.close("it does not read what it is told")
             return
-        self.mail.put_nowait(message)
+        self.mail.put_nowait(self._addressed(message))
+
+    def _addressed(self, message: pb.SchedulerMessage) -> pb.SchedulerMessage:
+        if not self.slot:
+            return message
+        addressed = pb.SchedulerMessage()
+        addressed.CopyFrom(message)  # the same may be for others, too
+        addressed.slot = self.slot
+        return addressed
 
     def close(self, why: str) -> None:
-        """Ends the stream after what was sent; who waits for an answer is told why."""
+        """Ends its part of the stream after what was sent; who waits for an answer is told why."""
         if not self.is_open:
             return
         self.is_open = False
-        self.mail.put_nowait(None)
+        closed = pb.SchedulerMessage(slot=self.slot, closed=why)
+        self.mail.put_nowait(closed if self.slot else None)
         error = UnavailableError(f"daemon {self.daemon} is not connected: {why}")
         for _, future in self._asked.values():
             if not future.done():

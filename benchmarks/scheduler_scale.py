@@ -5,8 +5,9 @@
 
 The scheduler is the real one, with TLS, on one core of its own. The daemons are the lines and the
 minds of real ones (`Attachment`, `Daemon`) without their processes, files and ranks: many in each
-of a few processes, which share the other cores. `--devices`: daemons of each node, which share one
-connection here. `join`: seconds until all are welcome. `idle`: the scheduler's share of a core.
+of a few processes, which share the other cores. `--devices`: daemons of each node, which share its
+line (`SharedLine`). `join`: seconds until all are welcome. `idle`: the share of a core that the
+scheduler takes.
 `job`: one rank on every device, from `submit` until all are told to start. `calls`: status of a job
 and submit, in milliseconds, while all beat. `storm`: all connections are cut at once; seconds until
 all are welcome again and stay so.
@@ -26,6 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,7 @@ from oneflow.launcher.daemon.events import (
     TreeEnded,
 )
 from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.shared_line import Guest, SharedLine
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.certificates import init_tls
 from oneflow.scheduler.cluster.tls import channel_credentials
@@ -68,14 +71,49 @@ Row = dict[str, Any]
 
 
 class PretendedDaemon:
-    """The line and the mind of a daemon, whose ranks start at once and end when told to."""
+    """The mind of a daemon, whose ranks start at once and end when told to, and its line, which it
+    shares with those of its node if there is a `node`.
+    """
 
-    def __init__(self, settings: DaemonSettings, pid: int) -> None:
-        self._settings, self._pid = settings, pid
+    def __init__(self, settings: DaemonSettings, pid: int, node: SharedLine | None) -> None:
+        self._settings, self._pid, self._node = settings, pid, node
         self._incarnation = random.getrandbits(63) + 1
         self.mind = Daemon()
         self.attachment = Attachment(settings, self._hello, self._step, self._lost)
+        self.guest: Guest | None = None
         self.num_lost = 0
+
+    async def run(self) -> None:
+        while self._node is not None:
+            await self._share(self._node)
+        await self.attachment.run()
+
+    async def _share(self, node: SharedLine) -> None:
+        """As a guest of the node's line, until that is lost. Beats as an `Attachment` does."""
+        self.guest = guest = node.add(self._hello())
+        beats = asyncio.ensure_future(self._beat(node, guest))
+        while (message := await guest.mail.get()) is not None:
+            if message.WhichOneof("kind") not in ("ack", "pace"):
+                self._step(message)
+        beats.cancel()
+        self._lost()
+
+    async def _beat(self, node: SharedLine, guest: Guest) -> None:
+        for number in itertools.count(1):
+            beat = pb.DaemonBeat(number=number)
+            node.take(guest, pb.DaemonMessage(epoch=self.mind.epoch, beat=beat))
+            await asyncio.sleep(node._heartbeat_s)
+
+    def _say(self, message: pb.DaemonMessage) -> None:
+        if self._node is None:
+            self.attachment.send(message)
+        elif self.guest is not None:
+            message.epoch = self.mind.epoch
+            self._node.take(self.guest, message)
+
+    @property
+    def is_welcome(self) -> bool:
+        return self.mind.is_connected
 
     def _hello(self) -> pb.Hello:
         settings = self._settings
@@ -102,7 +140,7 @@ class PretendedDaemon:
         for action in self.mind.step(event, time.monotonic()):
             match action:
                 case pb.DaemonMessage():
-                    self.attachment.send(action)
+                    self._say(action)
                 case Gather(key=key):
                     self._step(Gathered(key, 0 if key.rank else 4711))
                 case Launch(key=key):
@@ -111,7 +149,8 @@ class PretendedDaemon:
                     self._step(ProcessExited(key, 143, "PREEMPTED", "", self._pid))
                     self._step(TreeEnded(key))
                 case Rejoin(pause_s=pause_s):
-                    self.attachment.rejoin(pause_s)
+                    if self.guest is None:
+                        self.attachment.rejoin(pause_s)
 
 
 async def serve_daemons(given: dict[str, Any]) -> None:
@@ -119,46 +158,50 @@ async def serve_daemons(given: dict[str, Any]) -> None:
     line of stdout tells how many are welcome, run a rank, and have ever lost their connection.
     """
     credentials = channel_credentials(Path(given["tls"]), "daemon")
-    daemons = []
-    tasks = []
+    daemons: list[PretendedDaemon] = []
+    lines: list[Attachment] = []
     for node in range(given["first"], given["last"]):
+        first = DaemonSettings(
+            device="cpu:0",
+            scheduler=given["scheduler"],
+            state_dir=Path("/nowhere"),
+            node=f"n{node:05}",
+            token=given["token"],
+            credentials=credentials,
+            act_s=JOIN_S,
+            env={},
+        )
+        shared = SharedLine(first) if given["devices"] > 1 else None
         for device in range(given["devices"]):
-            settings = DaemonSettings(
-                device=f"cpu:{device}",
-                scheduler=given["scheduler"],
-                state_dir=Path("/nowhere"),
-                node=f"n{node:05}",
-                token=given["token"],
-                credentials=credentials,
-                act_s=JOIN_S,
-                env={},
-            )
-            daemons.append(PretendedDaemon(settings, 1))
+            settings = replace(first, device=f"cpu:{device}")
+            daemons.append(PretendedDaemon(settings, 1, shared))
+        lines.append(shared or daemons[-1].attachment)
     # Channels with the same options to one address share a connection.
-    for daemon in daemons:
-        daemon.attachment._open = partial(open_channel, daemon)  # type: ignore[method-assign]
-        tasks.append(asyncio.ensure_future(daemon.attachment.run()))
+    for line in lines:
+        line._open = partial(open_channel, line)  # type: ignore[method-assign]
+    tasks = [asyncio.ensure_future(line.run()) for line in lines if isinstance(line, SharedLine)]
+    tasks += [asyncio.ensure_future(daemon.run()) for daemon in daemons]
     reader = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
     while True:
         await asyncio.sleep(0.2)
-        welcome = sum(d.attachment.is_welcome for d in daemons)
+        welcome = sum(d.is_welcome for d in daemons)
         running = sum(d.mind.phase.value == "running" for d in daemons)
         print(json.dumps([welcome, running, sum(d.num_lost for d in daemons)]), flush=True)
         if reader.done():
             if reader.result() != "cut\n":
                 os._exit(0)
-            for daemon in daemons:
-                daemon.attachment._cut.set()
+            for line in lines:
+                line._cut.set()
             reader = asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
 
 
-async def open_channel(daemon: PretendedDaemon) -> None:
-    """A channel whose connection only the daemons of its node share: gRPC shares those of channels
-    that have the same options.
+async def open_channel(line: Attachment) -> None:
+    """A channel whose connection only this line has: gRPC shares those of channels that have the
+    same options.
     """
     from grpc import aio
 
-    line, settings = daemon.attachment, daemon._settings
+    settings = line._settings
     options: list[tuple[str, Any]] = list(attach.patient_options(attach.CONNECT_S))
     own = ("oneflow.node", settings.node_name)
     name = ("grpc.ssl_target_name_override", attach.SERVER_NAME)

@@ -408,7 +408,7 @@ class Attachment:
         return message
 
     def _is_last(self, message: pb.DaemonMessage) -> bool:
-        return message.WhichOneof("kind") == "leaving"
+        return bool(message.WhichOneof("kind") == "leaving")
 
     async def _read(self, stream: AttachStream) -> None:
         async for message in stream:

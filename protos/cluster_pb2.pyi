@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JobSpec(_message.Message):
-    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices")
+    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from", "auto_parallel", "zero", "amp", "after", "max_devices", "hold")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SCRIPT: _ClassVar[JobSpec.Kind]
@@ -47,6 +47,7 @@ class JobSpec(_message.Message):
     AMP_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     kind: JobSpec.Kind
     name: str
     devices: int
@@ -70,7 +71,8 @@ class JobSpec(_message.Message):
     amp: str
     after: str
     max_devices: int
-    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ...) -> None: ...
+    hold: bool
+    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ..., auto_parallel: _Optional[bool] = ..., zero: _Optional[int] = ..., amp: _Optional[str] = ..., after: _Optional[str] = ..., max_devices: _Optional[int] = ..., hold: _Optional[bool] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("rank", "daemon", "node", "device", "folder")
@@ -87,7 +89,7 @@ class Assignment(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., daemon: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "warning", "eta_s", "life")
+    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "warning", "eta_s", "life", "is_held", "priority_shift")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +126,8 @@ class JobRecord(_message.Message):
     WARNING_FIELD_NUMBER: _ClassVar[int]
     ETA_S_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
+    IS_HELD_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_SHIFT_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -153,7 +157,9 @@ class JobRecord(_message.Message):
     warning: str
     eta_s: float
     life: int
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., warning: _Optional[str] = ..., eta_s: _Optional[float] = ..., life: _Optional[int] = ...) -> None: ...
+    is_held: bool
+    priority_shift: int
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., warning: _Optional[str] = ..., eta_s: _Optional[float] = ..., life: _Optional[int] = ..., is_held: _Optional[bool] = ..., priority_shift: _Optional[int] = ...) -> None: ...
 
 class RankWaits(_message.Message):
     __slots__ = ("rank", "waiting", "shares")
@@ -185,6 +191,16 @@ class JobRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class ChangeRequest(_message.Message):
+    __slots__ = ("job_id", "is_held", "priority")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_HELD_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    is_held: bool
+    priority: int
+    def __init__(self, job_id: _Optional[str] = ..., is_held: _Optional[bool] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("filters", "limit", "cursor")

@@ -45,6 +45,11 @@ class JobsStub(object):
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.JobRequest.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_cluster__pb2.Empty.FromString,
                 _registered_method=True)
+        self.Change = channel.unary_unary(
+                '/oneflow.Jobs/Change',
+                request_serializer=oneflow_dot_protos_dot_cluster__pb2.ChangeRequest.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_cluster__pb2.JobRecord.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/oneflow.Jobs/Watch',
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.JobRequest.SerializeToString,
@@ -127,6 +132,13 @@ class JobsServicer(object):
 
     def Remove(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Change(self, request, context):
+        """of a job that waits
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -219,6 +231,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Remove,
                     request_deserializer=oneflow_dot_protos_dot_cluster__pb2.JobRequest.FromString,
                     response_serializer=oneflow_dot_protos_dot_cluster__pb2.Empty.SerializeToString,
+            ),
+            'Change': grpc.unary_unary_rpc_method_handler(
+                    servicer.Change,
+                    request_deserializer=oneflow_dot_protos_dot_cluster__pb2.ChangeRequest.FromString,
+                    response_serializer=oneflow_dot_protos_dot_cluster__pb2.JobRecord.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -428,6 +445,33 @@ class Jobs(object):
             '/oneflow.Jobs/Remove',
             oneflow_dot_protos_dot_cluster__pb2.JobRequest.SerializeToString,
             oneflow_dot_protos_dot_cluster__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Change(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oneflow.Jobs/Change',
+            oneflow_dot_protos_dot_cluster__pb2.ChangeRequest.SerializeToString,
+            oneflow_dot_protos_dot_cluster__pb2.JobRecord.FromString,
             options,
             channel_credentials,
             insecure,

@@ -65,7 +65,13 @@ class _Submit(click.Command):
 @click.option("--checkpoint-keep", type=int, help="So many of the newest.")
 @click.option("--checkpoint-dir", help="On the daemons' hosts.")
 @click.option("--resume-from", help="A checkpoint to begin with.")
-@click.option("--after", metavar="ID", help="Once that job has succeeded; else it is cancelled.")
+@click.option(
+    "--after",
+    metavar="ID[:ok|any]",
+    multiple=True,
+    help="Once that job has succeeded, else it is cancelled; any: has ended. Repeatable.",
+)
+@click.option("--hold", is_flag=True, default=None, help="It waits until `job release`.")
 @click.option(
     "--auto-parallel",
     is_flag=True,
@@ -256,6 +262,33 @@ job.add_command(cancel, "stop")
 def restart(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
     """Queues jobs that ended again, from their last checkpoints."""
     _each(cluster, how, job_ids, "restart")
+
+
+@job.command("hold")
+@on_cluster
+@output_option
+@IDS
+def hold(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
+    """Keeps jobs that wait from being started, until they are released."""
+    _each(cluster, how, job_ids, "hold")
+
+
+@job.command("release")
+@on_cluster
+@output_option
+@IDS
+def release(cluster: Cluster, how: str, job_ids: tuple[str, ...]) -> None:
+    """Lets jobs that are held be started."""
+    _each(cluster, how, job_ids, "release")
+
+
+@job.command("priority")
+@on_job
+@click.argument("priority", type=int)
+def priority(found: Job, priority: int) -> None:
+    """Gives a job that waits another priority: higher first. A negative one goes after --."""
+    record = found.set_priority(priority)
+    click.echo(f"{record.id} {record.priority}")
 
 
 @job.command("rm")

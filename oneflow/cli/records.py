@@ -62,7 +62,7 @@ def _row(record: JobRecord, is_wide: bool) -> list[Any]:
         nodes = sorted({a.node for a in record.assignments})
         row += [show_duration(record.eta_s) if record.eta_s else ""]
         row += [record.spec.kind, record.owner, record.attempt, record.restarts_spent]
-        row += [",".join(nodes), record.last_checkpoint_step or "", record.spec.priority]
+        row += [",".join(nodes), record.last_checkpoint_step or "", record.priority]
     return row
 
 
@@ -113,7 +113,7 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     pairs |= {name: "yes" if value is True else value or "" for name, value in asked.items()}
     if is_wide:
         pairs |= {f"env {name}": value for name, value in spec.env.items()}
-        pairs |= {"working dir": spec.archive, "priority": spec.priority}
+        pairs |= {"working dir": spec.archive, "priority": record.priority}
     for a in record.assignments[: None if is_wide else MAX_RANKS]:
         folder = logs_folder(record, a) if is_wide else ""
         pairs[f"rank {a.rank}"] = f"{a.node} {a.device} {folder}".rstrip()

@@ -103,6 +103,22 @@ class Job:
         """Queues a job that ended again, from its last checkpoint."""
         return self._ask("Restart")
 
+    def hold(self) -> JobRecord:
+        """Keeps a job that waits from being started, until it is released. Idempotent."""
+        return self._change(is_held=True)
+
+    def release(self) -> JobRecord:
+        """Lets a job that is held be started. Idempotent."""
+        return self._change(is_held=False)
+
+    def set_priority(self, priority: int) -> JobRecord:
+        """Gives a job that has not ended another priority; it counts while the job waits."""
+        return self._change(priority=priority)
+
+    def _change(self, **what: Any) -> JobRecord:
+        request = pb.ChangeRequest(job_id=self.id, **what)
+        return record_from_proto(self._connection.call("Jobs", "Change", request))
+
     def remove(self) -> None:
         """Forgets a job that ended, with its logs and files."""
         self._connection.call("Jobs", "Remove", pb.JobRequest(job_id=self.id))

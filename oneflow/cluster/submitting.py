@@ -50,7 +50,8 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "auto_parallel": bool,
     "zero": int,
     "amp": str,
-    "after": str,
+    "after": list,
+    "hold": bool,
 }
 """Wishes of a job besides what it runs; keys of job.toml and arguments of `submit` alike."""
 
@@ -81,6 +82,8 @@ def make_spec(
     check_keys(given, OPTIONS, "job")
     for name, value in given.items():
         wanted = OPTIONS[name]
+        if name == "after" and isinstance(value, str):
+            given[name] = value = [value]
         if isinstance(value, tuple) and wanted is list:
             given[name] = value = list(value)
         if isinstance(value, bool) is not (wanted is bool) or not isinstance(value, wanted):
@@ -91,6 +94,8 @@ def make_spec(
         given["time_limit_s"] = parse_duration(given.pop("time_limit"), "time_limit")
     if "restart_on" in given:
         given["restart_on"] = tuple(str(rule) for rule in given["restart_on"])
+    if "after" in given:
+        given["after"] = ",".join(str(job_id) for job_id in given["after"])
     given["env"] = {str(k): str(v) for k, v in given.get("env", {}).items()}
     return JobSpec(kind=kind, argv=argv, archive=archive, graph=graph, **given)
 

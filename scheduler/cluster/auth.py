@@ -51,6 +51,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/Cancel": "submit",
     "/oneflow.Jobs/Restart": "submit",
     "/oneflow.Jobs/Remove": "submit",
+    "/oneflow.Jobs/Change": "submit",
     "/oneflow.Jobs/Watch": "view",
     "/oneflow.Jobs/Metrics": "view",
     "/oneflow.Jobs/Logs": "view",

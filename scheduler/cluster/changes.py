@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from oneflow.scheduler.cluster.auth import Caller, caller
 from oneflow.scheduler.cluster.refusals import DeniedError, NotFoundError, RefusedError
-from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked
+from oneflow.scheduler.jobs.events import CancelAsked, ChangeAsked, RemoveAsked, RestartAsked
+from oneflow.scheduler.jobs.limits import check_priority
 from oneflow.scheduler.jobs.records import JobRecord
 
 if TYPE_CHECKING:
@@ -40,7 +41,16 @@ class Changes:
         self.owner("remove", job_id)
         await self._ask(RemoveAsked(job_id))
 
-    async def _ask(self, event: CancelAsked | RestartAsked | RemoveAsked) -> None:
+    async def change(self, job_id: str, is_held: bool | None, priority: int | None) -> JobRecord:
+        """Hold or release a job that waits, or give it another priority. Raises JobSpecError."""
+        if priority is not None:
+            check_priority(priority)
+        verb = "change" if is_held is None else "hold" if is_held else "release"
+        self.owner(verb, job_id)
+        await self._ask(ChangeAsked(job_id, is_held, priority))
+        return self._driver.job(job_id)
+
+    async def _ask(self, event: CancelAsked | RestartAsked | ChangeAsked | RemoveAsked) -> None:
         refusal = await self._driver.ask(event)
         if refusal is not None:
             kind = NotFoundError if refusal.reason == "unknown" else RefusedError

@@ -90,6 +90,12 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         await self._changes.remove(request.job_id)
         return pb.Empty()
 
+    async def Change(self, request: pb.ChangeRequest, context: CallContext) -> pb.JobRecord:
+        is_held = request.is_held if request.HasField("is_held") else None
+        priority = request.priority if request.HasField("priority") else None
+        record = await self._changes.change(request.job_id, is_held, priority)
+        return self._views.shown(record)
+
     # -- data --------------------------------------------------------------------------------------
 
     async def Upload(

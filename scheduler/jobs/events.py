@@ -49,6 +49,15 @@ class RestartAsked:
 
 
 @dataclass(frozen=True)
+class ChangeAsked:
+    """A job that waits shall be held or released, or have another priority. None: as it is."""
+
+    job_id: str
+    is_held: bool | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True)
 class RemoveAsked:
     """A job that ended shall be forgotten."""
 
@@ -137,6 +146,7 @@ Event = (
     Submitted
     | CancelAsked
     | RestartAsked
+    | ChangeAsked
     | RemoveAsked
     | DaemonJoined
     | Heard

@@ -22,6 +22,8 @@ MAX_ENV = 1024
 MAX_DEVICES = 65_536
 MAX_RESTART_RULES = 64
 MAX_GRAPH_SIZES = 64  # of an elastic graph job, whose file is checked for each
+MAX_AFTER = 256
+AFTER_ENDS = ("ok", "any")
 MAX_STEPS = 2**62
 MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
 MAX_PATH_NBYTES = 4096
@@ -106,8 +108,7 @@ def check_spec(spec: JobSpec) -> None:
     for name, (low, high) in RANGES.items():
         _check_range(name, getattr(spec, name), low, high)
     _check_devices(spec)
-    if spec.after:
-        check_job_id(spec.after)
+    _check_after(spec.after)
     limit = spec.time_limit_s
     if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:
         raise JobSpecError(
@@ -122,6 +123,29 @@ def check_spec(spec: JobSpec) -> None:
     else:
         _check_graph(spec)
     _check_size(spec)
+
+
+def check_priority(priority: int) -> None:
+    """Raises JobSpecError."""
+    _check_range("priority", priority, *RANGES["priority"])
+
+
+def _check_after(after: str) -> None:
+    words = after.split(",") if after else []
+    if len(words) > MAX_AFTER:
+        raise JobSpecError(f"after: {len(words)} jobs, at most {MAX_AFTER} allowed")
+    seen = set()
+    for word in words:
+        job_id, colon, end = word.partition(":")
+        check_job_id(job_id)
+        if colon and end not in AFTER_ENDS:
+            raise JobSpecError(
+                f"after {_shown(word)}: must be ID or ID:ok (it has succeeded), or ID:any (it has "
+                "ended)"
+            )
+        if job_id in seen:
+            raise JobSpecError(f"after: names job {job_id} twice")
+        seen.add(job_id)
 
 
 def _check_devices(spec: JobSpec) -> None:

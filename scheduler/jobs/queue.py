@@ -116,7 +116,7 @@ class _Pool:
 
 def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
     """`jobs` (in the order they came) as they are to be started."""
-    return sorted(jobs, key=lambda job: -job.spec.priority)
+    return sorted(jobs, key=lambda job: -job.priority)
 
 
 def largest(spec: JobSpec, free: Sequence[DaemonRecord]) -> list[DaemonRecord]:

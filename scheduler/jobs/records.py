@@ -52,6 +52,14 @@ class JobKind(str, Enum):
 
 
 @dataclass(frozen=True)
+class Before:
+    """A job that another one comes after. is_any: it may end in any way, else it must succeed."""
+
+    job_id: str
+    is_any: bool
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """A user's request; see JobSpec in protos/cluster.proto for each field."""
 
@@ -77,6 +85,7 @@ class JobSpec:
     zero: int = 0
     amp: str = ""
     after: str = ""
+    hold: bool = False
     max_devices: int = 0
 
     @property
@@ -93,6 +102,12 @@ class JobSpec:
     def overrides(self) -> Overrides:
         """The settings that take the place of those in the job file."""
         return Overrides(self.auto_parallel, self.zero, self.amp)
+
+    @property
+    def befores(self) -> tuple[Before, ...]:
+        """The jobs that it comes after, as `after` names them."""
+        words = [word.partition(":") for word in self.after.split(",")] if self.after else []
+        return tuple(Before(job_id, end == "any") for job_id, _, end in words)
 
 
 @dataclass(frozen=True)
@@ -150,7 +165,14 @@ class JobRecord:
     warning: str = ""  # it goes on all the same: why it has no newer checkpoint
     life: int = 0
     journal: int = 0
-    is_due: bool = False  # the job that it comes after has succeeded, whatever becomes of that one
+    is_due: bool = False  # the jobs that it comes after have ended so, whatever becomes of them
+    met: tuple[str, ...] = ()  # those of them that have
+    is_held: bool = False
+    priority_shift: int = 0  # since it was submitted
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority + self.priority_shift
 
     def is_same_as(self, other: JobRecord) -> bool:
         """Whether both are of one submission, whose life may have grown since."""

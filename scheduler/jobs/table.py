@@ -23,14 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.attempt import Intent
 from oneflow.scheduler.jobs.attempts import Attempts
+from oneflow.scheduler.jobs.due import WAITING, due_jobs
 from oneflow.scheduler.jobs.ending import end_cancelled
 from oneflow.scheduler.jobs.events import (
     Action,
     CancelAsked,
+    ChangeAsked,
     DaemonGone,
     DaemonJoined,
     DrainAsked,
@@ -59,7 +62,6 @@ from oneflow.scheduler.jobs.step_context import StepContext
 LOOK_S = 0.1
 RETIRE_S = 10.0  # so often old jobs are looked for
 SAVE_CLOCK_S = 600.0  # so often the believed time is made durable
-_WAITING = (JobState.QUEUED, JobState.RESTARTING)
 _GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
 
@@ -89,7 +91,9 @@ class Table:
         self._fleet = Fleet(self._desk, epoch, drained)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
-        self._growth = Growth(self._desk, self._fleet, self._attempts, self._due)
+        self._growth = Growth(
+            self._desk, self._fleet, self._attempts, partial(due_jobs, self._desk)
+        )
         self._last_now: float | None = None
         self._looked_at = self._ticked_at = 0.0
         self._wall_offset = 0.0
@@ -184,6 +188,8 @@ class Table:
                 self._cancel(event)
             case RestartAsked():
                 self._restart(event)
+            case ChangeAsked():
+                self._change(event)
             case RemoveAsked():
                 self._remove(event)
             case DrainAsked(node=node, grace_s=grace_s):
@@ -203,9 +209,10 @@ class Table:
             if (known.spec, known.owner) != (event.spec, event.owner):
                 self._refuse(event, _taken(known, event))
             return
-        if event.spec.after and event.spec.after not in self._desk.jobs:
-            self._refuse(event, f"after: there is no job {event.spec.after}", "unknown")
-            return
+        for before in event.spec.befores:
+            if before.job_id not in self._desk.jobs:
+                self._refuse(event, f"after: there is no job {before.job_id}", "unknown")
+                return
         limit = self.settings.max_queued_per_owner
         queued = [j for j in self._desk.jobs.values() if j.state is JobState.QUEUED]
         if sum(job.owner == event.owner for job in queued) >= limit:
@@ -219,6 +226,7 @@ class Table:
             job_key=event.job_key,
             submitted_at=event.at,
             total_steps=event.spec.steps,
+            is_held=event.spec.hold,
             life=self._desk.next_life(event.job_id),
             journal=self._desk.journal.number,
         )
@@ -253,6 +261,7 @@ class Table:
             host="",
             pid=0,
             restarts_spent=0,
+            is_held=False,
             futile_restarts=0,
             assignments=(),
             ran_s=0.0,
@@ -262,6 +271,22 @@ class Table:
             finished_at=0.0,
         )
         self._desk.is_queue_stale = True
+
+    def _change(self, event: ChangeAsked) -> None:
+        record = self._find(event)
+        if record is None:
+            return
+        if record.state.is_final:
+            self._refuse(event, f"job {record.id} has ended {record.state}")
+        elif event.is_held and record.state not in WAITING:
+            self._refuse(event, f"job {record.id} is {record.state}: only one that waits is held")
+        else:
+            held = record.is_held if event.is_held is None else event.is_held
+            wanted = record.priority if event.priority is None else event.priority
+            shift = wanted - record.spec.priority
+            pending = record.pending if held is record.is_held else ""
+            self._desk.save(record.id, is_held=held, priority_shift=shift, pending=pending)
+            self._desk.is_queue_stale = True
 
     def _remove(self, event: RemoveAsked) -> None:
         record = self._find_ended(event)
@@ -278,7 +303,9 @@ class Table:
         if event.node and not num_daemons:
             self._refuse(event, f"no daemon is on a node {event.node!r}")
 
-    def _find(self, event: CancelAsked | RestartAsked | RemoveAsked) -> JobRecord | None:
+    def _find(
+        self, event: CancelAsked | RestartAsked | ChangeAsked | RemoveAsked
+    ) -> JobRecord | None:
         record = self._desk.jobs.get(event.job_id)
         if record is None:
             self._refuse(event, f"there is no job {event.job_id}", "unknown")
@@ -420,7 +447,7 @@ class Table:
         if not self._desk.is_queue_stale:
             return
         self._desk.is_queue_stale = False
-        waiting = queue_order(self._due())
+        waiting = queue_order(due_jobs(self._desk))
         if not waiting:
             return
         choice = choose(waiting, self._fleet.daemons.values(), frozenset(self._fleet.away))
@@ -430,30 +457,6 @@ class Table:
             if self._desk.jobs[job_id].pending != why:
                 self._desk.note(job_id, pending=why)
         self._desk.is_queue_stale = False
-
-    def _due(self) -> list[JobRecord]:
-        """Jobs that may run as soon as there are devices. Those that come after another job are
-        ended if that one did not succeed. A job is submitted after the one that it names, so that
-        a chain of them ends in one go.
-        """
-        waiting = [job.id for job in self._desk.jobs.values() if job.state in _WAITING]
-        return [self._desk.jobs[job_id] for job_id in waiting if self._is_due(job_id)]
-
-    def _is_due(self, job_id: str) -> bool:
-        job = self._desk.jobs[job_id]
-        if job.is_due or not job.spec.after:
-            return True
-        before = self._desk.jobs.get(job.spec.after)
-        if before is not None and before.state is JobState.SUCCEEDED:
-            self._desk.save(job_id, is_due=True, pending="")
-            return True
-        if before is None or before.state.is_final:
-            became = "was removed" if before is None else f"ended {before.state}"
-            self._desk.note(job_id, cause=f"job {job.spec.after}, which it comes after, {became}")
-            end_cancelled(self._desk, job_id)
-            return False
-        self._desk.note(job_id, pending=f"waits for job {before.id} to succeed")
-        return False
 
 
 def _removal(folder: str, is_retired: bool) -> pb.SchedulerMessage:

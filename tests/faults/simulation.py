@@ -18,6 +18,7 @@ from typing import Any
 
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
+    ChangeAsked,
     DrainAsked,
     RemoveAsked,
     RestartAsked,
@@ -184,7 +185,7 @@ class Simulation:
                 max_restarts=rng.choice((0, 1, 4)),
                 restart_on=rng.choice(((), (), ("NODE_LOST", "3"), ("OOM_HOST",))),
                 time_limit_s=rng.choice((0.0, 0.0, 0.0, 15.0)),
-                after=f"j{rng.randrange(number)}" if number and rng.random() < 0.2 else "",
+                after=self._some_before(number),
             )
             self.programs[job_id, spec.argv] = self._make_program(devices)
             at = rng.uniform(0, FAULTS_END_S * 0.8)
@@ -194,9 +195,21 @@ class Simulation:
                 self.world.after(late, lambda j=job_id: self._cancel(j))  # type: ignore[misc]
             if rng.random() < 0.15:
                 self._ask_later(at + rng.uniform(5, 60), RestartAsked(job_id, "user", 0.0))
+            if rng.random() < 0.2:
+                self._ask_later(at + rng.uniform(0, 30), ChangeAsked(job_id, is_held=True))
+                late = at + rng.uniform(30, 60)
+                self.world.after(late, lambda j=job_id: self._release(j))  # type: ignore[misc]
             if rng.random() < 0.3:
                 late = at + rng.uniform(5, 60)
                 self.world.after(late, lambda s=spec: self._remove(s))  # type: ignore[misc]
+
+    def _some_before(self, number: int) -> str:
+        """Name none, or one or two of the jobs before this one."""
+        rng = self.world.rng
+        if not number or rng.random() > 0.2:
+            return ""
+        chosen = rng.sample(range(number), min(number, rng.choice((1, 1, 2))))
+        return ",".join(f"j{before}{rng.choice(('', ':any'))}" for before in chosen)
 
     def _submit(self, spec: JobSpec) -> None:
         """Until it is acknowledged; sometimes once more, as a client does that heard nothing."""
@@ -218,7 +231,13 @@ class Simulation:
             if known or self.world.now < FAULTS_END_S:
                 self.world.after(CLIENT_RETRY_S, lambda: self._cancel(job_id))
 
-    def _ask_later(self, delay_s: float, event: RestartAsked | DrainAsked) -> None:
+    def _release(self, job_id: str) -> None:
+        self.scheduler.step(ChangeAsked(job_id, is_held=False, priority=1))
+        known = self.scheduler.table.jobs.get(job_id)
+        if not self.scheduler.is_up or (known is not None and known.is_held):
+            self.world.after(CLIENT_RETRY_S, lambda: self._release(job_id))
+
+    def _ask_later(self, delay_s: float, event: RestartAsked | ChangeAsked | DrainAsked) -> None:
         self.world.after(delay_s, lambda: self.scheduler.step(event) and None)
 
     def _remove(self, spec: JobSpec) -> None:

@@ -143,3 +143,10 @@ def test_a_checkpoint_of_this_machine_must_be_there(
         cluster.submit_script(["true"], resume_from="/nonexistent")
     cluster.submit_script(["true"], resume_from="step-7")
     assert sent == ["/nonexistent", str(tmp_path / "step-7")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "after"), [("a", "a"), (["a", "b:any"], "a,b:any"), (("a",), "a"), (None, "")]
+)
+def test_one_or_several_jobs_to_come_after(asked: object, after: str) -> None:
+    assert make_spec(JobKind.SCRIPT, {"after": asked}, argv=("x",)).after == after

@@ -59,6 +59,45 @@ def test_one_that_is_due_needs_that_job_no_more() -> None:
     assert rig.job("j2").state is JobState.STARTING
 
 
+@pytest.mark.parametrize(
+    ("after", "code", "state"),
+    [("j1:any", 3, "STARTING"), ("j1:any", 0, "STARTING"), ("j1:ok", 3, "CANCELLED")],
+)
+def test_any_end_will_do_if_that_is_said(after: str, code: int, state: str) -> None:
+    rig = Rig(2)
+    rig.run("j1")
+    rig.submit("j2", after=after)
+    rig.exit(0, code)
+    assert str(rig.job("j2").state) == state
+
+
+def test_it_waits_for_all_that_it_names_and_one_is_enough_to_end_it() -> None:
+    """An end counts from then on, also if that job is removed before the others have ended."""
+    rig = Rig(4)
+    rig.run("a")
+    rig.run("b")
+    rig.submit("both", after="a,b:any")
+    rig.submit("never", after="b:any,a,both")
+    assert rig.job("both").pending == "waits for job a to succeed, b to end"
+    rig.exit(0, 0, job_id="a")
+    rig.do(RemoveAsked("a"))
+    assert rig.saved["both"].met == ("a",) and not rig.job("both").is_due
+    assert rig.job("both").pending == "waits for job b to end"
+    rig.exit(0, 5, job_id="b")
+    assert rig.job("both").state is JobState.STARTING
+    rig.do(CancelAsked("both", "me", WALL))
+    rig.exit(0, 143, "PREEMPTED", "both")
+    assert rig.job("never").cause == "job both, which it comes after, ended CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("after", "says"), [("j1:never", "ID:any"), ("j1,j1:any", "twice"), ("j1,", "job id")]
+)
+def test_a_wish_that_means_nothing_is_refused(after: str, says: str) -> None:
+    with pytest.raises(JobSpecError, match=says):
+        check_spec(JobSpec(argv=("x",), after=after))
+
+
 def test_a_job_that_is_not_there_is_refused() -> None:
     rig = Rig(1)
     rig.do(Submitted("j2", JobSpec(argv=("x",), after="j1"), "me", "secret", WALL))

@@ -11,6 +11,7 @@ import pytest
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
+    ChangeAsked,
     DaemonGone,
     DaemonJoined,
     DrainAsked,
@@ -135,6 +136,7 @@ class Dice:
             CancelAsked(job_id, "me", 5.0),
             RestartAsked(job_id, "me", 5.0),
             RemoveAsked(job_id),
+            ChangeAsked(job_id, self.rng.choice((None, True, False)), self.rng.choice((None, 7))),
             DrainAsked(self.rng.choice(("n0", "", "n9")), self.rng.choice((0.0, 9.0, -1.0))),
             UndrainAsked(self.rng.choice(("n0", "", "n9"))),
         )

@@ -97,7 +97,7 @@ class SharedLine(Attachment):
             self._has_guests.clear()
 
     def take(self, guest: Guest, message: pb.DaemonMessage) -> None:
-        """What a guest says. Raises ProtocolError."""
+        """Pass on a message of a guest. Raises ProtocolError."""
         kind = message.WhichOneof("kind")
         if kind in ("hello", "closed", None):
             raise ProtocolError(f"{guest.hello.daemon} says {kind} where it may not")
@@ -114,7 +114,7 @@ class SharedLine(Attachment):
         return pb.DaemonMessage(slot=guest.slot, hello=guest.hello)
 
     def _line_lost(self) -> None:
-        """Whoever has come meanwhile waits for the next line."""
+        """Close those who had the line; one that has come meanwhile waits for the next."""
         self._unanswered.clear()
         for guest in [guest for guest in self._guests.values() if guest.is_introduced]:
             self.remove(guest, False)

@@ -26,7 +26,7 @@ _FIXED = (bool, int, float, complex, str, bytes)
 
 
 def key_of(given: Tree) -> Hashable:
-    """The shapes, dtypes and layouts of the tensors of a call, and what else it was given."""
+    """The shapes, dtypes and layouts of the tensors of a call, and its other arguments."""
     return frozenset(
         (path, meta_of(leaf) if isinstance(leaf, Tensor) else repr(leaf))
         for path, leaf in flatten(given)
@@ -92,8 +92,8 @@ class Arguments:
         return found
 
     def tensors(self, given: Tree) -> list[Tensor]:
-        """The tensors of another call, in the order of the first. Raises GraphError for what is
-        not as it was then.
+        """The tensors of another call, in the order of the first. Raises GraphError for an
+        argument that differs from then.
         """
         leaves = dict(flatten(given))
         found = []

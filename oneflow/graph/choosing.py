@@ -1,4 +1,5 @@
-"""Auto-parallel of level "full": stages, hierarchy, micro-batches, ZeRO and what is computed again.
+"""Auto-parallel of level "full": stages, hierarchy, micro-batches, ZeRO and modules that are
+computed again.
 
 A candidate is a setting of these, which the compiler's passes give to a copy of the traced graph;
 with other micro-batches every rank traces the graph anew. Rank 0 searches the layouts of each for
@@ -62,7 +63,7 @@ class Candidate:
     grid: tuple[int, ...] = ()
 
     def of(self, config: JobConfig) -> JobConfig:
-        """The configuration of a job that runs so, but for what is computed again."""
+        """The configuration of a job that runs so, but for the modules that are computed again."""
         assert config.auto_parallel is not None
         search = replace(config.auto_parallel, num_stages=self.stages, grid=self.grid)
         zero = Zero(self.zero) if self.zero else config.zero
@@ -138,8 +139,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidate that a graph runs as, and what was tried, layouts alone first. means: outputs
-    that are means over micro-batches, if it cuts the batch.
+    """The candidate that a graph runs as, and all that were tried, layouts alone first. means:
+    outputs that are means over micro-batches, if it cuts the batch.
     """
 
     candidate: Candidate
@@ -164,8 +165,8 @@ class Choice:
 
 def trace_chosen(spec: GraphSpec, build: Build, given: Tree) -> Traced:
     """Trace a graph for (args, kwargs), and choose how it runs: all of it at its first call, if
-    `config` says so, and what is computed again so that the plan fits in the memory limit. All
-    ranks call it. Raises LimitError if nothing of the first few fits.
+    `config` says so, and the modules to compute again so that the plan fits in the memory limit.
+    All ranks call it. Raises LimitError if nothing of the first few fits.
     """
     config, choice = spec.config, spec.choice
     if config.chooses_all and choice is None:
@@ -360,8 +361,8 @@ def estimated(
 
 
 def ranked(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """The simplest of those that take about the least time, then by time what is estimated to fit
-    in the memory, then by memory the rest.
+    """The simplest of those that take about the least time, then by time those that are estimated
+    to fit in the memory, then by memory the rest.
     """
     fitting = [e for e in estimates if e.fits]
     least = min((e.seconds for e in fitting), default=0.0)

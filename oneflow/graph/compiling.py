@@ -1,4 +1,4 @@
-"""The way from a graph to a job that runs its steps, and what is printed on that way."""
+"""The way from a graph to a job that runs its steps, and the lines that are printed on that way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Compiled:
 
     trace: None if the plan was loaded.
     variables: the tensors that it reads and overwrites, by name.  arguments: of the first call.
-    outputs: what build returned.  output_values: of the plan, by the number of the output.
+    outputs: the result of build. output_values: of the plan, by the number of the output.
     modes: of the modules, which the plan is for.  randomness: None if the graph calls no generator.
     sources: input that the graph reads itself, if it does.
     recomputed: modules that the backward pass computes again.  halves: copies of parameters in half
@@ -90,7 +90,7 @@ class Compiled:
 class Built:
     """A graph that was traced for (args, kwargs), not compiled.
 
-    outputs: what build returned.  modes: those of the modules while it was traced.
+    outputs: the result of build. modes: those of the modules while it was traced.
     """
 
     given: tuple[tuple[Any, ...], dict[str, Any]]
@@ -142,7 +142,7 @@ def device_index(tensors: Iterable[Tensor]) -> int:
 
 
 def compile_built(spec: GraphSpec, built: Built) -> Compiled:
-    """Compiles what was traced, and binds it."""
+    """Compile a traced graph, and bind it."""
     start = perf_counter()
     text = str(built.trace.graph) if spec.debugging.v_level >= 2 else ""  # compiling edits it
     with recording(spec.name, spec.compile_log.record):
@@ -261,6 +261,8 @@ def _say_memory(spec: GraphSpec, compiled: Compiled) -> None:
 
 
 def say_recordings(spec: GraphSpec, recordings: Recordings) -> None:
-    """Tells from level 2 on what was recorded as CUDA graphs since the last time, and what not."""
+    """Print, from level 2 on, the segments recorded as CUDA graphs since the last time, and the
+    others.
+    """
     for line in recordings.take_lines():
         spec.debugging.say(2, line)

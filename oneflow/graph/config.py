@@ -1,4 +1,4 @@
-"""`graph.config`: what a user sets about how a graph is compiled."""
+"""`graph.config`: the settings by which a graph is compiled."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class GraphConfig:
         self.amp_dtype: DType | None = None
 
     def enable_amp(self, mode: bool = True, *, dtype: DTypeLike = float16) -> None:
-        """Run the graph in mixed precision of float32 and `dtype`, float16 or bfloat16, by what
-        each op declares (oneflow/core/precision.py): products and convolutions in `dtype`, and what
-        lies between them; losses and sums in float32. Raises ConfigError for another dtype, and for
-        one in the place of `mode`.
+        """Run the graph in mixed precision of float32 and `dtype`, float16 or bfloat16, as each op
+        declares (oneflow/core/precision.py): products and convolutions in `dtype`, and the ops
+        between them; losses and sums in float32. Raises ConfigError for another dtype, and for one
+        in the place of `mode`.
 
         `build` sees the dtypes it would see without, and outputs have them. Parameters stay in
         float32; each is cast once a step. `flow._C.amp_white_identity` and `amp_black_identity` pin
@@ -70,7 +70,7 @@ class GraphConfig:
         shard_min_size: int = 1024,
         shard_restore_level: int = 1,
     ) -> None:
-        """Splits what ranks hold as copies (SBP B) of a global parameter: in stage 1 the
+        """Split the copies (SBP B) that ranks hold of a global parameter: in stage 1 the
         optimizer's states, in stage 2 the gradients, too, in stage 3 the parameters as well, whose
         `sbp` then changes at the first call.
 
@@ -138,7 +138,7 @@ class GraphConfig:
         """Lay out parameters, buffers, optimizer states and the results of ops so that a step takes
         the least time, by bytes moved and estimated time of computing.
 
-        What `to_global` fixes stays, and outputs lie as they would without it. The `sbp` of
+        Layouts that `to_global` fixes stay, and outputs lie as they would without it. The `sbp` of
         parameters and buffers then changes at the first call, unless another graph works on them
         already; their values stay.
 
@@ -167,8 +167,8 @@ class GraphConfig:
         each byte first, until registers and scratch memory of every rank fit in `nbytes`.
 
         Parameters and optimizer states are not counted. If nothing fits, the first call raises
-        GraphError, which names the least that is possible. `graph.memory_report()` says what was
-        chosen. None: no limit.
+        GraphError, which names the least that is possible. `graph.memory_report()` names the
+        chosen modules. None: no limit.
         """
         if nbytes is not None:
             _check_integer(nbytes, 1, "set_memory_limit: nbytes")
@@ -186,7 +186,7 @@ class GraphConfig:
 
     def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
         """Let the search choose another SBP where the program calls `to_global`; placements stay.
-        Without it what `to_global` fixes stays.
+        Without it layouts that `to_global` fixes stay.
         """
         self._search = replace(self._search, ignores_user=bool(mode))
 
@@ -234,8 +234,9 @@ class GraphConfig:
         Between hosts kernels then run in a thread of their own, so that every exchange runs beside
         them.
 
-        bucket_nbytes: a rank's bytes of a bucket, >= 1. What ZeRO splits, or micro-batches add up,
-        goes in smaller ones, an eighth of all, so that few gradients are held whole.
+        bucket_nbytes: a rank's bytes of a bucket, >= 1. Gradients that ZeRO splits, or
+        micro-batches add up, go in smaller ones, an eighth of all, so that few gradients are held
+        whole.
         """
         _check_integer(bucket_nbytes, 1, "enable_overlap: bucket_nbytes")
         self.bucket_nbytes = bucket_nbytes if mode else 0
@@ -271,9 +272,9 @@ class GraphConfig:
         """Keep half floats of parameters from step to step, if `enable_amp` is on: their updates
         write them in the same pass, instead of a cast of each at the start of a step.
 
-        They take two bytes for each number. SGD, Adam and AdamW do it in one kernel (without a
-        fed momentum), other optimizers with a cast after the update. Whatever writes to a parameter
-        between two steps is seen, but not what writes to an array that shares its memory (`numpy`).
+        They take two bytes for each number. SGD, Adam and AdamW do it in one kernel (without a fed
+        momentum), other optimizers with a cast after the update. A write to a parameter between two
+        steps is seen, but not one to an array that shares its memory (`numpy`).
         """
         self.fused_update_cast = bool(mode)
 

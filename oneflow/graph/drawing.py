@@ -66,7 +66,7 @@ def graph_dot(name: str, graph: LogicalGraph) -> str:
 def plan_svg(name: str, plan: Plan) -> str:
     """A lane for each placement, a column for each level: actors as boxes, registers as curves.
 
-    What a box or curve stands for is told when the pointer rests on it.
+    A box or curve names its actor or register when the pointer rests on it.
     """
     lanes = _by_placement(plan)
     places: dict[int, tuple[int, int]] = {}

@@ -51,7 +51,7 @@ class DrawCounter:
         return len(self._generators) - 1
 
     def draw(self, generator: Generator) -> int:
-        """Return what stands for the seed of the next random op."""
+        """Return the number that stands for the seed of the next random op."""
         index = self.know(generator)
         generator.skip(1)
         seed, calls = generator.position

@@ -1,4 +1,4 @@
-"""`graph.explain()`: the layouts of a graph, and what others would cost."""
+"""`graph.explain()`: the layouts of a graph, and the costs of others."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Graph:
 
     @staticmethod
     def trace(function: Callable[..., Any]) -> Graph:
-        """Decorator: a graph that computes what the function does; traced at the first call."""
+        """Make a graph of a function, as a decorator; it is traced at the first call."""
 
         def build(_: Graph, *args: object, **kwargs: object) -> Any:
             return function(*args, **kwargs)
@@ -340,8 +340,8 @@ class Graph:
         self._spec.plans.built = trace_graph(self._spec, self.build, *given)
 
     def finish_compile_and_init_runtime(self) -> None:
-        """Compiles what `build_graph` has traced, and binds it: the second half of the first
-        call, but for the run.
+        """Compile the graph that `build_graph` has traced, and bind it: the second half of the
+        first call, but for the run.
         """
         if self._spec.plans.built is None:
             raise GraphError(
@@ -443,8 +443,9 @@ class Graph:
         return self._spec.compile_log
 
     def explain(self) -> Explanation:
-        """Say how the graph lies, why, and what the three next best layouts would cost: estimated
-        time of a step, bytes moved between ranks, bytes on a rank. `str()` of it is a table.
+        """Explain how the graph lies and why, with the costs of the three next best layouts:
+        estimated time of a step, bytes moved between ranks, bytes on a rank. `str()` of it is a
+        table.
 
         Once traced, by a call or `build_graph`; it searches, and takes some seconds for a deep
         graph. Raises GraphError before that, and for a graph whose plan was loaded.
@@ -495,8 +496,8 @@ class Graph:
         return state_of(self._spec, destination)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Takes what `state_dict` gave, the default generator's state included; only before the
-        first call. Raises GraphError for what does not fit.
+        """Take the result of `state_dict`, the default generator's state included; only before the
+        first call. Raises GraphError for entries that do not fit.
         """
         load_state(self._spec, state_dict, strict)
 
@@ -506,9 +507,9 @@ class Graph:
     def runtime_state_dict(
         self, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
     ) -> OrderedDict[str, Any]:
-        """The compiled plans, what only the graph has of variables (states of optimizers, captured
-        tensors), the step count, and how the graph is called; for `flow.save`, and on each rank
-        its own.
+        """The compiled plans, the variables that only the graph has (states of optimizers, captured
+        tensors), the step count, and how the graph is called; for `flow.save`, and on each rank its
+        own.
 
         with_eager: parameters and buffers of its modules are in it, too. Without them a graph that
         loads it keeps the values of its own modules.

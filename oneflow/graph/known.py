@@ -51,7 +51,7 @@ class Place:
     """The part of the program that is recorded.
 
     module: path of the module that is called.  stage: its stage; None outside of all that have one.
-    maker: the node of the call whose gradients are recorded.  writes_back: what was overwritten
+    maker: the node of the call whose gradients are recorded.  writes_back: a value overwritten
     elsewhere is brought back to where it lies.  has_own_dtypes: ops keep the dtypes of the program.
     opens: of the next node, see Node.
     """

@@ -1,7 +1,7 @@
 """The layouts that values of a graph under construction say they have.
 
 The compiler chooses the SBPs of a graph after `build` has ended. Code in `build` may ask for one
-before: it is told what eager execution would have chosen, and the compiler is held to it.
+before: it is told the choice of eager execution, and the compiler is held to it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Layouts(Follower):
         return self.layouts[value.id]
 
     def can_be_fixed(self, value: Value) -> bool:
-        """True if the op of `value` can make the expected layout. Eager execution boxes what was
-        overwritten in another layout.
+        """True if the op of `value` can make the expected layout. Eager execution boxes
+        values overwritten in another layout.
         """
         if value.sbp is not None:
             return True

@@ -1,10 +1,11 @@
 """The memory limit of a graph: modules to compute again are chosen so that the plan fits.
 
 For each depth of the module tree the modules of that depth are tried: the plan in which all of them
-are computed again says what each saves and costs, and whether the depth can fit at all. Of a depth
-that can, those with the least cost for each byte are taken, as few as fit, on each set of ranks (a
-pipeline stage) that does not fit without; of the depths, the one that costs least. Every decision
-rests on the bytes of a whole plan, worked out without allocating, so the plan that runs fits too.
+are computed again gives the saving and the cost of each, and whether the depth can fit at all. Of a
+depth that can, those with the least cost for each byte are taken, as few as fit, on each set of
+ranks (a pipeline stage) that does not fit without; of the depths, the one that costs least. Every
+decision rests on the bytes of a whole plan, worked out without allocating, so the plan that runs
+fits too.
 """
 
 from __future__ import annotations
@@ -182,8 +183,8 @@ def only_moves(node: Node) -> bool:
 
 
 def repeated_module(node: Node, made: dict[int, Node], recomputed: Sequence[str]) -> str:
-    """The module for whose sake a node is computed again: the outermost one that is, or of one that
-    repeats what was computed again already, one further inside.
+    """The module for whose sake a node is computed again: the outermost one that is, or of
+    one that repeats nodes computed again already, one further inside.
     """
     depth, first = 0, made.get(node.grad_of)
     while first is not None and first.phase == AGAIN:

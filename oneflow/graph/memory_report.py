@@ -1,4 +1,6 @@
-"""The memory analysis of a compiled graph: what lies where, for how long, and who made it."""
+"""The memory analysis of a compiled graph: the place of each block, how long it lives, and the op
+that made it.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,7 @@ class MemoryReport:
         return dict(held.most_common())
 
     def table(self) -> str:
-        """A line for each block: shape, dtype, life, place and order, and who made it."""
+        """A line for each block: shape, dtype, life, place and order, and the op that made it."""
         rows: list[tuple[object, ...]] = [_COLUMNS]
         for b in sorted(self.blocks, key=lambda b: (not b.is_register, b.actor, b.order)):
             life = "always" if b.is_register else f"{b.first}-{b.last}"
@@ -177,7 +179,7 @@ _COLUMNS = "actor", "order", "name", "type", "bytes", "offset", "life", "made by
 
 
 def describe_block(block: Block) -> str:
-    """One line on a block: bytes, type, who made it and where."""
+    """Describe a block in one line: bytes, type, and the op that made it, with its place."""
     kind = "register" if block.is_register else f"live in ops {block.first}-{block.last}"
     where = f" at {block.location}" if block.location else ""
     maker = f"{block.op} of {block.module or '(none)'}"

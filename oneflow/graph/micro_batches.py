@@ -1,4 +1,4 @@
-"""May a graph's batch be cut into micro-batches without changing what comes out?
+"""May a graph's batch be cut into micro-batches without changing its results?
 
 The gradient of a graph with micro-batches is the mean of theirs. That is the gradient of the whole
 batch if rows go their own ways to the loss, and the loss is a mean over them. Both follow from two
@@ -76,7 +76,7 @@ def means_of(whole: Trace, cut: Trace) -> frozenset[int] | None:
 
 
 def _nodes(trace: Trace) -> list[Node]:
-    """The forward pass, without variables and what only micro-batches have."""
+    """List the forward pass, without variables and nodes that only micro-batches have."""
     skipped = ("variable", "unpack", "output")
     return [n for n in trace.graph if n.phase == FORWARD and n.op not in skipped]
 
@@ -116,8 +116,8 @@ def _visit(node: Node, same: Node, found: dict[int, Kind], num_pieces: int) -> N
 
 
 def _check_loss(loss: Kind, given: list[Kind]) -> None:
-    """Check that a backward pass begins at a mean, or at what the batch has no part in, with a
-    gradient that is the same for all rows.
+    """Check that a backward pass begins at a mean, or at a value that the batch has no part in,
+    with a gradient that is the same for all rows.
     """
     if any(given) or isinstance(loss, Rows) or (loss is not None and loss.degree):
         raise Mixed
@@ -156,7 +156,7 @@ def _row_result(sbp: object, counts: bool) -> Kind:
 
 
 def _of_sums(node: Node, same: Node, kinds: list[Kind], num_pieces: int) -> Kind:
-    """The result of an op that reads sums, and what the batch has no part in."""
+    """Classify the result of an op that reads sums, and values that the batch has no part in."""
     first, *others = [k for k in kinds if isinstance(k, Sum)]
     root = _formula(node)
     if root is _QUOTIENT and others and others[0].counts:

@@ -38,8 +38,8 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
 
 
 def call_forward(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `module.forward` between its hooks. Weights that those compute anew at each call are
-    afterwards what they were: those of the graph are none to keep.
+    """Call `module.forward` between its hooks. Weights that those compute anew at each
+    call are afterwards as before: those of the graph are none to keep.
     """
     own, kept = vars(module), {}
     if module._forward_pre_hooks:

@@ -1,4 +1,4 @@
-"""Names of what a graph holds before it is traced: parameters, buffers, states, modules."""
+"""Names in a graph before it is traced: parameters, buffers, states, modules."""
 
 from __future__ import annotations
 

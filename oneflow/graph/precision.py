@@ -1,7 +1,7 @@
 """The modes in which `build` is traced where precision is mixed: of a graph that asks for it, where
 nothing is cast yet, and of blocks of `autocast`, whose ops are told from all others also in a graph
-that does not ask: a cluster may for its job file. What runs in half precision is decided when the
-whole graph is known (scheduler/compiler/rewrite/mixed_precision.py).
+that does not ask: a cluster may for its job file. The ops that run in half precision are chosen
+when the whole graph is known (scheduler/compiler/rewrite/mixed_precision.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OwnDtypes(ModeAbove):
         self._trace = inner
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        """Record an op, whatever the graph runs in."""
+        """Record an op, in any precision of the graph."""
         before, self._trace.at.has_own_dtypes = self._trace.at.has_own_dtypes, True
         try:
             return self._trace.run(op, inputs, attrs)

@@ -92,8 +92,8 @@ class GraphTensor(_Staged):
 
 
 class _GraphTensors(GraphTensor):
-    """The graph's view of all parameters and buffers of a module: `proxy.to(GraphTensor)`. What is
-    set is set for each of them; what is read is what they have in common.
+    """The graph's view of all parameters and buffers of a module: `proxy.to(GraphTensor)`. Setting
+    an attribute sets it for each of them; reading gives the value that they have in common.
     """
 
     def __init__(self, module: Module, spec: GraphSpec, path: str) -> None:
@@ -130,7 +130,7 @@ class GraphModule(_Staged):
     @property
     def activation_checkpointing(self) -> bool:
         """Whether the module is computed again in the backward pass, from its arguments, instead
-        of keeping what the backward pass reads. Modules in it may be, too.
+        of keeping the values that the backward pass reads. Modules in it may be, too.
         """
         return id(self._module) in self._spec.recomputed
 
@@ -268,12 +268,12 @@ class Proxy:
         return key in self._module
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Yield the names of a ModuleDict or ParameterDict and what they stand for."""
+        """Yield the names and the values of a ModuleDict or ParameterDict."""
         for key, value in self._module.items():
             yield key, self._at(value, key)
 
     def values(self) -> Iterator[Any]:
-        """Yield what the names of a ModuleDict or ParameterDict stand for."""
+        """Yield the values of a ModuleDict or ParameterDict."""
         for _, value in self.items():
             yield value
 

@@ -1,5 +1,5 @@
-"""A compiled graph as a dict: its plan, what the plan reads and writes, and how it is called. A
-graph that loads it neither traces nor compiles.
+"""A compiled graph as a dict: its plan, the tensors that the plan reads and writes, and how it is
+called. A graph that loads it neither traces nor compiles.
 
 The dict holds tensors, numbers, text, lists and dicts only, so `flow.save` takes it. Each rank
 saves and loads its own.
@@ -253,8 +253,8 @@ def _rebuilt(described: Mapping[str, Any], made: Callable[[bool], Tensor]) -> An
 
 
 def _class_of(name: str) -> Callable[..., Any]:
-    """The dataclass of outputs. A file imports nothing: the program has the class, or it has not
-    what the outputs are for.
+    """The dataclass of outputs. A file imports nothing: a program without the class has
+    no use for the outputs either.
     """
     module, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module)

@@ -46,7 +46,7 @@ class Sources:
 
     def take(self) -> dict[str, Array]:
         """The arrays of a step by the names of the inputs; those of the next are being read from
-        here on. Raises what reading them raised.
+        here on. Raises the error of reading them.
         """
         ahead, self._ahead = self._ahead, None
         found = self._read() if ahead is None else ahead.result()

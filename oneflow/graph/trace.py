@@ -1,8 +1,8 @@
 """Trace mode: ops become nodes of a logical graph instead of being run.
 
 Eager tensors that the traced code reads become variables: parameters, buffers, optimizer state. An
-op that overwrites one gives the variable a new value in the graph; whoever reads the tensor later
-in the trace reads that value.
+op that overwrites one gives the variable a new value in the graph; later reads of the tensor
+in the trace read that value.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class Trace(Mode):
                 self.rows[name] = RowsNeeded(f"{asked} at {user_location()}", whole)
 
     def source(self, read: Callable[[object], Any]) -> Any:
-        """An input that the graph feeds itself, with what `read` makes of each step."""
+        """Add an input that the graph feeds itself, with the result of `read` for each step."""
         name = f"source.{len(self.sources)}"
         if len(self.sources) < len(self.known.read_ahead):
             first = self.known.read_ahead[len(self.sources)]
@@ -360,7 +360,7 @@ class Trace(Mode):
                 x.grad = None
 
     def restore_gradients(self) -> None:
-        """The gradients of eager tensors are what they were before."""
+        """Give eager tensors the gradients that they had before."""
         for x, grad in self._hidden.values():
             if x.grad is not grad:
                 x.grad = grad
@@ -379,7 +379,7 @@ class Trace(Mode):
 
     def value_of(self, x: Tensor) -> Value:
         """The value that `x` stands for now; an eager tensor becomes a variable. Raises GraphError,
-        and AutogradError for what was overwritten since the backward pass was given it.
+        and AutogradError for a tensor overwritten since the backward pass was given it.
         """
         if isinstance(x, ModifiedTensor):
             return x._array  # type: ignore[no-any-return]  # raises
@@ -477,8 +477,8 @@ class Trace(Mode):
         link_detached(x, other)
 
     def write(self, x: Tensor, new: Tensor) -> None:
-        """See views.py. `x` keeps its layout; a named tensor is a variable, whatever it is a view
-        of.
+        """See views.py. `x` keeps its layout; a named tensor is a variable, even as
+        a view.
         """
         new = self._laid_out_like(x, new)
         view = view_of(x)

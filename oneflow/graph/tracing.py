@@ -1,4 +1,4 @@
-"""The way from `build` to a traced graph: inputs become values, what build does becomes nodes."""
+"""The way from `build` to a traced graph: inputs become values, calls of ops become nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Build = Callable[..., Any]
 
 
 class Traced(NamedTuple):
-    """A trace, and what build returned, in which traced tensors stand."""
+    """A trace, and the result of build, in which traced tensors stand."""
 
     trace: Trace
     outputs: Any
@@ -89,7 +89,7 @@ def _refuse_step(optimizer: Optimizer, args: object, kwargs: object) -> None:
 
 
 def _record(spec: GraphSpec, build: Build, trace: Trace, given: Tree) -> Any:
-    """Runs `build` and the optimizers, and returns what `build` returned."""
+    """Run `build` and the optimizers, and return the result of `build`."""
     # Ops of build stand in lines of its own, all others in the line where it begins: that the graph
     # was called in another line makes no other graph of it.
     inside, place = trace.locate, place_of_build(build)

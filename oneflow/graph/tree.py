@@ -1,4 +1,4 @@
-"""Nested lists, tuples, dicts and dataclasses of tensors: what goes into a graph and comes out."""
+"""Nested lists, tuples, dicts and dataclasses of tensors: the inputs and outputs of a graph."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class Saved:
     """Values that a call has left for its backward pass.
 
     feeds: arguments that it reads, by the names of inputs.  packed: those that went through hooks
-    of what is saved, each with the hook that gives it back.  arrays: the values handed over, in
+    of saved tensors, each with the hook that gives it back.  arrays: the values handed over, in
     registers of the forward plan as long as nobody else needs these.  read: the tensors whose
     memory it reads.  outputs: facts of the results that need gradients.
     """
@@ -168,7 +168,7 @@ class Saved:
 
     def gradients(self, grads: list[Any]) -> list[Tensor]:
         """Gradients of the targets. Raises AutogradError for a pass that is to be differentiated
-        itself, and where what was saved has been overwritten.
+        itself, and where a saved value has been overwritten.
         """
         name = self._plan.name
         if is_grad_enabled():

@@ -36,7 +36,7 @@ class NotCompiledWarning(UserWarning):
 class CompiledCalls:
     """Calls a function: compiled, or, where it cannot be, as it is, which it says once.
 
-    fullgraph: what cannot be compiled is an error.
+    fullgraph: a call that cannot be compiled is an error.
     """
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool = False) -> None:

@@ -1,7 +1,7 @@
 """A function of tensors that runs as compiled plans: one forward, and one for its gradients.
 
-The function is traced by an `nn.Graph` once for each kind of call, together with the gradients of
-what it reads; the traced graph is cut in two (two_passes.py), and a backward pass through a result
+The function is traced by an `nn.Graph` once for each kind of call, together with the gradients
+of its inputs; the traced graph is cut in two (two_passes.py), and a backward pass through a result
 runs the second part. The optimizer stays in the caller's hands, as in eager code.
 """
 
@@ -31,8 +31,8 @@ class CompiledFunction:
     they need gradients, all else by value or identity, and the modes of the modules that are
     called. `size` plans are kept; the one that was not used for the longest time goes.
 
-    Raises what `function` raises while it is traced, and GraphError for what no plan can do; the
-    function itself was then run in part, on tensors without values.
+    Raises the errors of `function` while it is traced, and GraphError for effects that no plan can
+    have; the function itself was then run in part, on tensors without values.
     """
 
     def __init__(self, function: Callable[..., Any], size: int = 8) -> None:

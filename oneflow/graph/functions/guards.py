@@ -4,8 +4,8 @@ A trace turns numbers, flags and the branches that they choose into constants. G
 a walk from the function and its arguments takes the variables around each function, its globals,
 the items of lists and dicts, the attributes that any code on the way names, and all hooks of
 modules. A plan serves calls while these are the same; a trace that changes one makes no plan, as
-later calls would not change it. Not seen are attributes of computed names, clocks, and what
-functions of installed packages read, but for methods of objects that the walk meets.
+later calls would not change it. Not seen are attributes of computed names, clocks, and the
+state that functions of installed packages read, but for methods of objects that the walk meets.
 """
 
 from __future__ import annotations

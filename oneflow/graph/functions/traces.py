@@ -75,8 +75,8 @@ class Call:
 
     routes: for each tensor of the result where it is from: an int is the number of an output, the
     others are `Given`, `Detached`, `Made`, or tensors that were captured. wanted: the outputs that
-    need gradients. targets: what gets a gradient: the position of a tensor among the arguments, or
-    a captured one. places: of parameters that the caller gives as the argument PARAMETERS: their
+    need gradients. targets: the tensors that get a gradient: a position among the arguments,
+    or a captured one. places: of parameters that the caller gives as the argument PARAMETERS: their
     values, and whether they need gradients, are those of the call.  lent: tensors among the
     arguments, by their positions, that stand for themselves, as captured ones do, and so can be
     overwritten.
@@ -237,7 +237,7 @@ def _check(
     trace: Trace, given: list[Tensor], values: list[Value], returned: Tree, caller_has: set[int]
 ) -> None:
     """Raises GraphError for effects on the caller's tensors that a plan would not have. caller_has:
-    ids of objects that may be returned, whatever they hold: guards tell if that changes."""
+    ids of objects that may be returned with any contents: guards tell if that changes."""
     pairs = enumerate(zip(given, values, strict=True))
     written = [i for i, (x, value) in pairs if x.value not in (None, value)]
     if written:

@@ -1,8 +1,8 @@
 """A traced graph of a function and its gradients, cut into the graph of each pass.
 
-What the backward pass reads of the forward pass is handed over: an output of the one, lent in its
-register, is a variable of the other. Views and constants are made again instead, and what the
-caller has anyway, inputs and variables that nothing overwrites, is read where it lies.
+Values of the forward pass that the backward pass reads are handed over: an output of the one, lent
+in its register, is a variable of the other. Views and constants are made again instead, and the
+caller's own, inputs and variables that nothing overwrites, are read where they lie.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Actor:
         return [message for message in found if message is not None]
 
     def handle(self, message: Message) -> Sequence[Effect]:
-        """Takes one message; returns what is to be done. Raises ProtocolError for what cannot be.
+        """Take one message and return its effects. Raises ProtocolError for an impossible message.
 
         The two common messages are handled in place: a call more costs a tenth of the whole.
         """
@@ -314,7 +314,7 @@ class Actor:
     # ---- reports ---------------------------------------------------------------------------------
 
     def waits_for(self) -> str:
-        """Say what keeps the actor from running; "" if nothing does."""
+        """Say why the actor cannot run; "" if it can."""
         if self.running:
             return "its kernel"
         missing = [
@@ -332,12 +332,12 @@ class Actor:
         return "a free slot of " + ", ".join(full) if full else ""
 
     def lacks(self) -> str:
-        """Return what holds the actor back: "no_input", "no_free_register", or "" when the blocker
-        is an actor that reports the cause itself.
+        """Return the cause that holds the actor back: "no_input", "no_free_register", or "" when
+        the blocker is an actor that reports the cause itself.
 
-        no_input: all it lacks is made by other ranks; who waits for an actor of its own rank is not
-        counted, that actor is. no_free_register: it has all inputs, but has run ahead as far as it
-        may: whoever reads what it makes is slow, at first or second hand.
+        no_input: all it lacks is made by other ranks; an actor that waits for one of its own rank
+        is not counted, the other one is. no_free_register: it has all inputs, but has run ahead as
+        far as it may: a direct or indirect reader of its registers is slow.
         """
         if self.running:
             return ""

@@ -1,8 +1,8 @@
 """The last acts of the actors of a rank: a ring that the executor fills as it runs.
 
 An entry costs three stores into lists that are there already; which piece an act was for is worked
-out afterwards, as an actor's acts are in order. Whoever looks while actors run (a signal, another
-thread) may see one entry that is being written; its end is written last.
+out afterwards, as an actor's acts are in order. A signal handler or another thread that looks while
+actors run may see one entry that is being written; its end is written last.
 """
 
 from __future__ import annotations

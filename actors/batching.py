@@ -2,7 +2,7 @@
 launch, their casts, too.
 
 A batch runs where its last call stood, under the rules by which ops join a kernel (fusing.py). All
-gradients are then live at once, so what saves memory for time makes no batches.
+gradients are then live at once, so a plan that saves memory for time makes no batches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Batch:
     """Calls that share a launch.
 
-    members: their positions.  until: where what they read is overwritten.
+    members: their positions.  until: where an input of theirs is overwritten.
     """
 
     until: int

@@ -1,7 +1,7 @@
-"""Binds a plan to a rank: memory, kernels and actors, ready to run.
+"""Bind a plan to a rank: memory, kernels and actors, ready to run.
 
-Only actors whose placement holds the rank exist here. What other ranks read lies in this rank's
-shared memory; what it reads of others is found in theirs (`Peers`).
+Only actors whose placement holds the rank exist here. Registers that other ranks read lie in this
+rank's shared memory; those it reads of others are found in theirs (`Peers`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class BoundActor:
 class BoundPlan:
     """A plan on a rank.
 
-    actors: by their id in the plan.  codebook: (sender, code) -> what to deliver here.
+    actors: by their id in the plan.  codebook: (sender, code) -> the messages to deliver here.
     feed, fetch: where a step's inputs go in and outputs come out.
     readers: of each register that this rank makes, actors and ranks that read it.
     memory: its registers and scratch memory.  turns: gives them to actors that act in an order.
@@ -317,8 +317,8 @@ class _Binder:
     def _meets_peers(
         self, spec: ActorSpec, readers: dict[int, list[tuple[ActorSpec, int]]]
     ) -> bool:
-        """Does this actor read memory of other ranks, or write what they read? A backend orders its
-        calls with the kernels by itself."""
+        """Does this actor read memory of other ranks, or write memory that they read? A backend
+        orders its calls with the kernels by itself."""
         reads = spec.kind in READS_PEERS and any(
             c.source != self.rank for c in self._channels(spec, self.rank)
         )
@@ -485,7 +485,7 @@ def _replayed(
 
 
 def _finished(kernel: Kernel, hardware: Hardware) -> Kernel:
-    """`kernel`, returning when the device is done: what a message to a peer says must be true."""
+    """`kernel`, returning when the device is done: a message to a peer must say the truth."""
 
     def run(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
         kernel(in_slots, out_slots)

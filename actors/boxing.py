@@ -1,8 +1,8 @@
 """Boxing actors bound to a rank: reading peers' registers in place, box by box.
 
 Each kind comes down to a list of copies and additions between arrays that are known when the plan
-is bound, one list for each combination of slots. Nothing is negotiated: that all arrays are ready
-is what the Ready messages said.
+is bound, one list for each combination of slots. Nothing is negotiated: the Ready messages said
+that all arrays are ready.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def node_step(actor: ActorSpec, node: Node) -> RouteStep:
 
 
 def node_reads(actor: ActorSpec, node: Node, rank: int) -> list[tuple[Value, Pull]]:
-    """List what `rank` reads box by box for a node, and of which value."""
+    """List the reads of `rank`, box by box, for a node, each with the value that it reads."""
     if node.op == "parts":
         return [(node.inputs[i], pull) for i, pull in node_plan(node).reads(rank)]
     if node.op == "exchange":  # any row of anybody; which, only the sizes say
@@ -98,8 +98,8 @@ def node_sources(actor: ActorSpec, node: Node, rank: int, values: Container[int]
 
 
 def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
-    """The channels of `actor` on `rank`, in a fixed order. All but boxing actors read what their
-    own rank made.
+    """The channels of `actor` on `rank`, in a fixed order. All but boxing actors read registers of
+    their own rank.
     """
     result = []
     for register in actor.inputs:
@@ -220,7 +220,7 @@ class Boxing:
         self.remote_nbytes = nbytes if is_first else self.remote_nbytes + nbytes
 
     def _fill_of(self, node: Node) -> Attr:
-        """The value of what a node writes and no read fills; None if there is none."""
+        """The value of the cells of a node's output that no read fills; None if there are none."""
         if node.op == "parts":
             return node_plan(node).parts.fill
         if self._actor.kind is ActorKind.BOX_SPREAD:
@@ -324,7 +324,7 @@ def _share(size: int, num_parts: int, k: int) -> tuple[int, int]:
 
 def read_value(actor: ActorSpec, node: Node) -> Value:
     """Return the value that an actor reads of peers to do a boxing node: its input, or in a second
-    half what the first made.
+    half the result of the first.
     """
     return node.outputs[0] if actor.kind in SECOND_HALVES else node.inputs[0]
 

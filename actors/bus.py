@@ -1,8 +1,8 @@
 """The bus by which messages reach actors of other ranks.
 
 A message travels as one number, its code: which register, which slot, and whether it is Ready or
-Freed. What a code means to the receiver is in its code book, made when the plan is bound. The
-sender's rank is known from the way it came.
+Freed. The receiver looks a code up in its code book, made when the plan is bound. The sender's rank
+is known from the way it came.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Bus(Protocol):
         """Sends; never blocks."""
 
     def poll(self) -> list[tuple[int, int]]:
-        """(sender, code) of what has arrived."""
+        """(sender, code) of each message that has arrived."""
 
     def flush(self) -> bool:
-        """Send what had to wait for room; True if nothing waits any more."""
+        """Send the messages that had to wait for room; True if none waits any more."""
 
     def wait(self, timeout_s: float) -> None:
         """Returns when something may have arrived, or after `timeout_s`."""

@@ -1,5 +1,5 @@
-"""The place of a rank in time: its step, how many pieces a step has, and what random ops draw in
-it.
+"""The place of a rank in time: its step, how many pieces a step has, and the seeds of its random
+ops.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ class StepClock:
         self.randomness = Randomness()
 
     def draw_anew(self) -> None:
-        """A step is over: the next one draws what comes next."""
+        """End a step: the next one draws from new seeds."""
         if self.randomness.generators:
             self.randomness = self.randomness.after(1, self.num_pieces)

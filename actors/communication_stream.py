@@ -3,7 +3,7 @@
 Messages between actors of a rank say that work was launched, not that it is done: on one stream
 that is enough. An exchange waits for all that was launched before it. An actor of the other stream
 waits, by an event, for the last act of each exchange that uses memory which it uses, too: to read
-what was summed, and before it fills again what was sent. So segments of the backward pass that have
+the sum, and before it fills the sent memory again. So segments of the backward pass that have
 nothing to do with a bucket are computed while it is on its way.
 """
 
@@ -28,7 +28,7 @@ class CommunicationStream:
         self._last: dict[int, GpuEvent] = {}
 
     def ordered(self, spec: ActorSpec, kernel: Kernel) -> Kernel:
-        """`kernel` of an actor on its stream, behind what it has to wait for."""
+        """`kernel` of an actor on its stream, behind the acts that it has to wait for."""
         if spec.kind is ActorKind.ALL_REDUCE:
             return self._exchange(spec.id, kernel)
         exchanges = self.meetings.get(spec.id)

@@ -1,4 +1,4 @@
-"""One compile call of a rank: sends what the scheduler asks for, receives the plan."""
+"""One compile call of a rank: sends the parts that the scheduler asks for, receives the plan."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CompileCall:
         self._describe = describe
 
     async def run(self, stream: PlanStream) -> bytes:
-        """The plan. Raises what the compile raised or on what the ranks disagree."""
+        """Return the plan. Raises the compile's error, or DesyncError if the ranks disagree."""
         await stream.write(pb.CompileUp(header=self._header))
         for chunk in chunks(self._graph):
             await stream.write(pb.CompileUp(graph_chunk=chunk))

@@ -213,9 +213,9 @@ class ControlClient:
         return submit(answer())
 
     def barrier(self, name: str, timeout_s: float | None = None) -> None:
-        """Waits until all ranks have come.
+        """Wait until all ranks have come.
 
-        Raises DesyncError that names who did not, after `timeout_s`.
+        Raises DesyncError that names the missing ranks, after `timeout_s`.
         """
         wait_s = self._wait_s(timeout_s)
         request = pb.BarrierRequest(name=name, rank=self.rank, timeout_s=wait_s)
@@ -237,8 +237,8 @@ class ControlClient:
         sent only if the digests differ.  graph, config: used on rank 0 only.
         describe(i): text of node i, for the error.
         timeout_s: for the other ranks to ask, and again for the compile.
-        Raises DesyncError that shows each rank's text of the first node that differs, or whatever
-        the compile raised.
+        Raises DesyncError that shows each rank's text of the first node that differs, or the error
+        of the compile.
         """
         args = job_name, digest, node_digests, graph, config, describe, timeout_s
         limit_s = 2 * self._wait_s(timeout_s) + 2 * MARGIN_S
@@ -288,10 +288,10 @@ class ControlClient:
     def report_failure(
         self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR"
     ) -> AbortInfo | None:
-        """Tells the scheduler that this rank fails, so that the others stop now.
+        """Tell the scheduler that this rank fails, so that the others stop now.
 
-        The first report counts. Returns who failed before, as far as it can be known. Never raises
-        for a dead line.
+        The first report counts. Returns the earlier failure, as far as it can be known. Never
+        raises for a dead line.
         """
         if self._line is None or self._failed or self._aborted or self._closed:
             return self._aborted
@@ -492,7 +492,7 @@ class ControlClient:
             return None
 
     async def _last_news(self) -> None:
-        """The scheduler is gone, maybe because of what it said last: that may still be unread."""
+        """Wait briefly for the last message of a scheduler that is gone: it may say why."""
         end = time.monotonic() + LAST_NEWS_S
         while not (self._heard_failure or self._scheduler_closed) and time.monotonic() < end:
             await asyncio.sleep(LAST_NEWS_LOOK_S)
@@ -527,7 +527,7 @@ class ControlClient:
         self._abort(AbortInfo(0, where.host, cause, PeerLostError.exit_code, "NODE_LOST"))
 
     def take(self, notice: pb.Notice) -> None:
-        """Take what the scheduler tells all ranks."""
+        """Take a notice that the scheduler sends to all ranks."""
         match notice.WhichOneof("kind"):
             case "abort":
                 self._heard_failure = _abort_info(notice.abort)
@@ -573,7 +573,7 @@ def _abort_info(wire: pb.Failure) -> AbortInfo:
 
 def _news(info: AbortInfo, rank: int) -> OneFlowError:
     """That another rank failed. If it failed because this one did not agree with it, this one has
-    failed in the same way, whoever was told first.
+    failed in the same way, even if the other was told first.
     """
     if info.reason == DesyncError.reason and f"rank {rank}: " in info.cause:
         return DesyncError(info.cause.partition("DesyncError: ")[2] or info.cause)

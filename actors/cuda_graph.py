@@ -1,10 +1,10 @@
 """A segment's kernels as CUDA graphs: recorded in its second act, replayed with one launch from
 then on.
 
-What cannot be recorded runs between the graphs as it is: calls that wait for the GPU, which CUDA
-refuses while it records, and calls that copy values of the host, which CuPy refuses, since a graph
-would repeat those of today for ever. Random numbers are recorded where their kernels read the seed
-on the GPU: one launch before the graph makes the seeds of the act.
+Some calls cannot be recorded and run between the graphs as they are: calls that wait for the GPU,
+which CUDA refuses while it records, and calls that copy values of the host, which CuPy refuses,
+since a graph would repeat those of today for ever. Random numbers are recorded where their kernels
+read the seed on the GPU: one launch before the graph makes the seeds of the act.
 
 ONEFLOW_CUDA_GRAPHS=0 turns all of it off. Not run on a GPU yet.
 """
@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 
 class Recordings:
-    """The CUDA graphs of one bound plan: the memory that they allocate, and what there is to say.
+    """The CUDA graphs of one bound plan: the memory that they allocate, and figures about them.
 
     Graphs of a rank run one after another, so they share the memory of their temporaries, which
     comes from a pool of its own: nobody else is given memory that a graph writes to.

@@ -27,10 +27,10 @@ class _Part(NamedTuple):
 
 
 class RandomCall:
-    """A random kernel draws in every step and piece what it would draw eagerly.
+    """A random kernel that draws in every step and piece the numbers it would draw eagerly.
 
-    Its outputs, inputs and workspace are shaped alike, but for what is broadcast, or it has no
-    inputs.
+    Its outputs, inputs and workspace are shaped alike, but for inputs that are broadcast, or it has
+    no inputs.
 
     acts: acts so far, in a list of one, whichever slots they used.
     reads_seed: its kernel can read the seed on the GPU.

@@ -1,5 +1,5 @@
-"""Products of a GPU with what follows them: bias, residual, GELU or ReLU and the gradients of these
-are computed by cuBLASLt as it writes the result, instead of by kernels that read it again.
+"""Products of a GPU with the ops that follow them: bias, residual, GELU or ReLU and the gradients
+of these are computed by cuBLASLt as it writes the result, instead of by kernels that read it again.
 
     linear, [add], [gelu or relu]        x @ w^T + bias, residual, activation; gelu keeps its input
     matmul, [scalar_mul], [add] ...      the same without a bias of its own
@@ -95,7 +95,7 @@ def product_finder(device: str) -> Finds | None:
 
 
 def products_line() -> str:
-    """The line that says who computes the products of a GPU."""
+    """The line that names the library that computes the products of a GPU."""
     reason = cublas_lt.why_not()
     if reason:
         return f"products: cuBLAS; biases and activations are kernels of their own ({reason})"
@@ -109,8 +109,8 @@ def join_products(
     finds: Finds,
     unfused: Sequence[str] = (),
 ) -> tuple[list[BoundNode], list[Fact]]:
-    """The nodes of a segment with products in place of such chains, and what was joined. unfused:
-    see BindOptions.
+    """The nodes of a segment with products in place of such chains, and the facts of the joined
+    ops. unfused: see BindOptions.
     """
     joining = _Products(nodes, published, device, finds, unfused)
     return joining.result(), joining.facts
@@ -157,7 +157,7 @@ class _Products(Line):
         return chain if made.bias is None else chain.with_operand("bias", *operands[made.bias])
 
     def _grow(self, chain: Chain) -> None:
-        """Takes in what follows the product, as far as that can be computed with it."""
+        """Take in the ops that follow the product, as far as they can be computed with it."""
         start = chain.members[0]
         found = chain if chain.epilogue and self._has_way(chain) else None
         if chain.epilogue and found is None:

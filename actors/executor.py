@@ -2,8 +2,8 @@
 
 One thread runs all actors of a rank; where it has peers on other hosts, another one runs the
 kernels of segments beside it (stream.py). Of the actors that may launch, the one latest in the plan
-goes first: what is nearly done is finished before new work is begun, which keeps memory low and,
-with the slots the compiler gave, makes the 1F1B order.
+goes first: work that is nearly done is finished before new work is begun, which keeps memory low
+and, with the slots the compiler gave, makes the 1F1B order.
 """
 
 from __future__ import annotations
@@ -129,19 +129,20 @@ class Executor:
             self.recorder.step_done()
 
     def _send_rest(self) -> None:
-        """Hand over what a full socket or ring has kept back: peers need it to end their step, and
-        this rank may wait for them elsewhere next, where nobody looks at this bus.
+        """Hand over the messages that a full socket or ring has kept back: peers need them to end
+        their step, and this rank may wait for them elsewhere next, where nobody looks at this bus.
         """
         since = time.monotonic()
         while self._bus is not None and not self._bus.flush():
             self._wait(since)
 
     def count_acts(self) -> None:
-        """Adds what was done since the last time to the counters; any thread may call it."""
+        """Add the acts since the last call to the counters; any thread may call it."""
         self._tally.count()
 
     def advance(self, max_acts: int = 1) -> bool:
-        """Delivers what there is and runs at most `max_acts` acts; False if nothing could be done.
+        """Deliver the waiting messages and run at most `max_acts` acts; False if nothing could be
+        done.
 
         One flat loop: at half a million acts a second a call more or less shows.
         """
@@ -316,8 +317,8 @@ class Executor:
             )
 
     def _count_waits(self) -> None:
-        """Attribute the time this rank was idle to what held its actors back, which shows the slow
-        side.
+        """Attribute the time this rank was idle to the causes that held its actors back, which
+        shows the slow side.
 
         Each kind of actor and cause gets it once, however many actors wait, so that a rate is a
         share of time.
@@ -335,7 +336,7 @@ class Executor:
         return {r for b in self._actors.values() if b.actor.quota for r in b.actor.waits_on()}
 
     def waiting(self) -> str:
-        """The first actor that is held back by another rank or by its readers, and for what; "" if
+        """The first actor that is held back by another rank or by its readers, and its cause; "" if
         none is.
         """
         for bound in self._actors.values():
@@ -344,8 +345,8 @@ class Executor:
         return ""
 
     def report(self) -> str:
-        """Report which actor waits for what, a line each; those that wait for another
-        rank first.
+        """Report each waiting actor with its cause, a line each; those that wait for another rank
+        first.
         """
         waiting = [b for b in self._actors.values() if b.actor.quota or b.actor.running]
         waiting.sort(key=lambda b: not b.actor.lacks())

@@ -136,8 +136,8 @@ def open_fabric(
     patience_s: the scheduler gets so long to say that a rank is lost before a broken connection is
     an error of its own.
     tls: for connections between hosts; None: in the clear.
-    collectives: opens the backend of a set of ranks, for what the plan leaves to it.
-    Raises TransportError, or what `kv.check` raises.
+    collectives: opens the backend of a set of ranks, for the exchanges that the plan leaves to it.
+    Raises TransportError, or the error of `kv.check`.
     """
     maps = hardware_class(plan.device_type).maps_peers
     near = [r for r in ranks if r == rank or (maps and places[r] == places[rank])]
@@ -198,7 +198,7 @@ def _far_bus(
     mirrors: dict[int, Array],
     patience_s: float,
 ) -> TcpBus:
-    """sockets: by peer, for what carries contents, and for Freed messages."""
+    """sockets: by peer, for messages that carry contents, and for Freed messages."""
     mine = Mirrors(plan, rank, own)
     theirs = {r: Mirrors(plan, r, array) for r, array in mirrors.items()}
     for_ready, for_freed = (

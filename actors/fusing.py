@@ -1,13 +1,14 @@
 """Fusion on a rank: chains of ops with formulas in a segment become one kernel each.
 
-A group of ops runs where its last member stood. So nobody else may read what an earlier member made
-before that, and nobody may overwrite what it reads. All members run over the same elements; a
-member with reductions over rows makes the whole group go over rows. What is not read outside of the
-group is never stored. But what it reads lives until then: a group takes in none by which the peak
-of the segment's memory would rise.
+A group of ops runs where its last member stood. So no other op may read the result of an earlier
+member before that, and none may overwrite its inputs. All members run over the same elements; a
+member with reductions over rows makes the whole group go over rows. Values that are not read
+outside of the group are never stored. But the group's inputs live until then: it takes in no op by
+which the peak of the segment's memory would rise.
 
-Ops over what has one value per row, with the last dim kept, join a group that makes it: so the norm
-that a user writes is one kernel. Such values leave the group without that dim, as views with it.
+Ops over values that are one per row, with the last dim kept, join a group that makes them: so the
+norm that a user writes is one kernel. Such values leave the group without that dim, as views with
+it.
 
 Nodes that can join in part come in parts: a dense layer as its product and the addition of its
 bias, a reduction as that of each row, and that of the rows' results. They stay whole where the part
@@ -63,9 +64,9 @@ FULL, PER_ROW, PER_COLUMN = "full", "per row", "per column"
 class Fact:
     """The fate of an op with a formula.
 
-    ops: names, in their order, of the ops of one kernel; or of the op that was not joined with what
-    it reads.  type: of the elements that it goes over.  location: of the user's line.  reason: why
-    it was not; "" of a kernel.  path: the library that computes it; "" for a kernel of ours.
+    ops: names, in their order, of the ops of one kernel; or of the op that was not joined with its
+    inputs.  type: of the elements that it goes over.  location: of the user's line.  reason: why it
+    was not; "" of a kernel.  path: the library that computes it; "" for a kernel of ours.
     """
 
     ops: tuple[str, ...]
@@ -104,7 +105,7 @@ class Parts:
 @dataclass
 class Group:
     """Members by their positions in the segment. until: the position of the next op that overwrites
-    what they read.
+    one of their inputs.
     """
 
     whole: tuple[int, ...]
@@ -117,8 +118,8 @@ class Group:
 def fuse(
     nodes: Sequence[BoundNode], published: frozenset[int], device: str, unfused: Sequence[str] = ()
 ) -> tuple[list[BoundNode], list[Fact]]:
-    """The nodes of a segment with groups in place of their members, and what was done. unfused: see
-    BindOptions.
+    """The nodes of a segment with groups in place of their members, and the fate of each op.
+    unfused: see BindOptions.
     """
     fusing = _Fusing(nodes, published, device, unfused)
     return list(fusing.result()), fusing.facts
@@ -148,7 +149,7 @@ class Line:
         return found
 
     def until(self, i: int) -> int:
-        """The first position behind `i` where what node `i` reads is overwritten."""
+        """The first position behind `i` where an input of node `i` is overwritten."""
         least = len(self._nodes)
         for value in self._nodes[i].node.inputs if self._writes else ():
             writes = self._writes.get(find_root(value).id, ())
@@ -157,7 +158,7 @@ class Line:
         return least
 
     def reader_before(self, i: int, makers: Sequence[int], members: Sequence[int]) -> str:
-        """The op of a node before position `i`, none of `members`, that reads what `makers` make;
+        """The op of a node before position `i`, none of `members`, that reads a result of `makers`;
         "" if there is none."""
         for m in makers:
             for value in self._nodes[m].node.outputs:
@@ -213,7 +214,7 @@ class _Fusing(Line):
     # ---- groups ----------------------------------------------------------------------------------
 
     def _place(self, i: int, member: Member) -> None:
-        """Joins the groups that make what node `i` reads, or begins one."""
+        """Join the groups that make the inputs of node `i`, or begin one."""
         formula = member.formula
         merged = Group(member.whole, self.until(i), [i], formula.draws, bool(formula.sums))
         for group in self._makers(i):
@@ -312,8 +313,8 @@ class _Fusing(Line):
         return found
 
     def _repeated(self, members: list[int], whole: tuple[int, ...]) -> str:
-        """Whether a costly function would be computed again in a later pass over a row. What is
-        stored is read back instead, and an array that is written in the last pass holds one value
+        """Whether a costly function would be computed again in a later pass over a row. A stored
+        value is read back instead, and an array that is written in the last pass holds one value
         until then."""
         kinds = self._made(members, whole)
         level: dict[int, int] = {}  # the passes after which a value is known
@@ -373,7 +374,7 @@ class _Fusing(Line):
         return group is not None and len(group.members) > 1
 
     def _fused(self, group: Group) -> Iterator[BoundNode]:
-        """The kernel of a group, then views with the last dim of what has one value per row."""
+        """The kernel of a group, then views with the last dim of values that are one per row."""
         nodes, kinds = self._nodes, self._made(group.members, group.whole)
         views: list[tuple[Value, TensorType]] = []
         steps: list[str] = []
@@ -471,7 +472,7 @@ class _Fusing(Line):
     # ---- what was done ---------------------------------------------------------------------------
 
     def _make_facts(self) -> list[Fact]:
-        """One for each group, and one for each op that is alone or apart from what it reads."""
+        """One for each group, and one for each op that is alone or apart from its inputs."""
         found = []
         for i, member in self._members.items():
             group, bound = self._groups.get(i), self._nodes[i]
@@ -534,7 +535,7 @@ def _member_of(call: BoundOp, device: str) -> Member | None:
 
 
 def _narrow(whole: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of what has one value per row, with the last dim kept."""
+    """The shape with one value per row, with the last dim kept."""
     return (*whole[:-1], 1) if whole else whole
 
 
@@ -551,8 +552,8 @@ OTHER_IDS = 1 << 40
 
 
 def _two(bound: BoundNode, first: BoundOp, second: BoundOp, joins: int) -> Parts:
-    """A node as two calls, of which the second reads the first one's result before what is left of
-    the node's inputs."""
+    """A node as two calls, of which the second reads the first one's result before the rest of the
+    node's inputs."""
     node, taken = bound.node, len(first.in_types)
     name = node.op if first.op is Fused else first.op.name
     one = Node(node.id, name, node.placement, first.attrs)

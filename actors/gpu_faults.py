@@ -1,5 +1,5 @@
-"""Errors of a GPU told in terms of a graph: what fills its memory, and which op launched a kernel
-that failed.
+"""Errors of a GPU told in terms of a graph: the values that fill its memory, and which op launched
+a kernel that failed.
 """
 
 from __future__ import annotations

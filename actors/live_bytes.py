@@ -56,11 +56,12 @@ class LiveBytes:
         return root
 
     def join(self, members: Sequence[int], i: int) -> int:
-        """Lets `members`, which run at the position of their last one, run at `i`. Where that keeps
+        """Let `members`, which run at the position of their last one, run at `i`. Where that keeps
         more alive meanwhile than it saves, and more than the peak of the segment, nothing changes,
         and the result is the greatest number of bytes that would be added; else 0.
 
-        A kernel may always run with the next one: what both read is little more than either needs.
+        A kernel may always run with the next one: the inputs of both are little more than those of
+        either.
         """
         start, last = members[-1], self._last
         made = {self._root(v) for m in members for v in self._nodes[m].node.outputs}

@@ -8,10 +8,10 @@ Every rank owns one page that the others map:
                       `written` and the messages, only the owner writes `read`
     registers         the owner's registers that others read in place
 
-A ring cannot overflow for long: a sender keeps what does not fit and sends it later. Waking: the
-sender writes its message, then looks whether the owner sleeps; the owner says that it sleeps, then
-looks for messages. With a full fence between the two steps on either side, one of them sees the
-other.
+A ring cannot overflow for long: a sender keeps messages that do not fit and sends them later.
+Waking: the sender writes its message, then looks whether the owner sleeps; the owner says that it
+sleeps, then looks for messages. With a full fence between the two steps on either side, one of them
+sees the other.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _Outbox:
         return self._put(code)
 
     def flush(self) -> bool:
-        """Sends what waits; True if nothing waits any more."""
+        """Send the waiting messages; True if none waits any more."""
         waiting = self._waiting
         while waiting:
             code = waiting.popleft()

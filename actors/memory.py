@@ -1,7 +1,7 @@
 """The plan of memory: offsets of values in slots, of slots in arenas, of temporaries in scratch
 memory.
 
-All sizes are in bytes and aligned to 64 (a cache line, and what BLAS likes).
+All sizes are in bytes and aligned to 64 (a cache line, and the alignment that BLAS likes).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Messages between actors, and what actors ask of the world. All frozen; made once when a plan is
-bound and then reused.
+"""Messages between actors, and the effects that actors ask for. All frozen; made once when a plan
+is bound and then reused.
 
-Who may send what: the producer of a register sends Ready to every reader, once for each filled
-slot. A reader sends
-Freed to the producer, once for each Ready it got, when it has done with the slot. Where registers
-take turns in one memory, a producer whose slot was freed by all readers sends Granted to the
-producer of the next. The stream that ran an actor's kernel sends it KernelDone.
+The protocol: the producer of a register sends Ready to every reader, once for each filled slot. A
+reader sends Freed to the producer, once for each Ready it got, when it has done with the slot.
+Where registers take turns in one memory, a producer whose slot was freed by all readers sends
+Granted to the producer of the next. The stream that ran an actor's kernel sends it KernelDone.
 """
 
 from __future__ import annotations

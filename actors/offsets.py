@@ -1,11 +1,11 @@
 """Offsets of blocks that live for a while, in an arena as small as possible.
 
-A block may lie on another one or beside it in time. The skyline is the upper edge of what is placed
-at each moment; a block comes to rest on the highest edge within its life. Of all blocks that would
-come to rest so low that no other one fits below them, the next one placed is the first by a fixed
-priority: the area (size times life) is the best single one for training graphs, whose lives are
-nested. The space below a block is lost, so this rule, of MiniMalloc (Moffitt, ASPLOS 2023), leaves
-none that another block could have used.
+A block may lie on another one or beside it in time. The skyline is the upper edge of the placed
+blocks at each moment; a block comes to rest on the highest edge within its life. Of all blocks that
+would come to rest so low that no other one fits below them, the next one placed is the first by a
+fixed priority: the area (size times life) is the best single one for training graphs, whose lives
+are nested. The space below a block is lost, so this rule, of MiniMalloc (Moffitt, ASPLOS 2023),
+leaves none that another block could have used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A rank's connection to the scheduler of its job, over which both have proven the job's token.
 
 When it ends it is made anew, and proven anew, with the next call: gRPC alone would connect by
-itself to whoever listens there by then.
+itself to any process that listens there by then.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class RankLine:
     async def ready(self, timeout_s: float) -> tuple[Any, Metadata]:
         """The stub for calls and the metadata that they need.
 
-        Raises OSError if nobody listens, ConfigError for who is not the job's scheduler, and
-        grpc.RpcError for what the scheduler answers.
+        Raises OSError if nobody listens, ConfigError if the other end is not the job's scheduler,
+        and grpc.RpcError for an error that the scheduler answers.
         """
         async with self._lock:
             if self._line is not None and not self._line.is_open:

@@ -1,4 +1,4 @@
-"""The jobs bound in this process now: what a scrape, a heartbeat or a signal asks about them.
+"""The jobs bound in this process now, for a scrape, a heartbeat or a signal that asks about them.
 
 Nothing here is on the way of a step; it looks at the actors from outside, when asked. Other threads
 do so while the actors run, so a number may be a moment old.
@@ -61,8 +61,8 @@ def progress() -> int:
 
 
 def report() -> str:
-    """Report, of every job in the middle of a step, which actor waits for what, and its
-    last acts.
+    """Report, of every job in the middle of a step, each waiting actor with its cause, and its last
+    acts.
     """
     parts = [
         f"job {j.bound.plan.graph.name}, step {j.bound.clock.step}:\n{j.executor.report()}"
@@ -78,7 +78,7 @@ def report() -> str:
 
 
 def waiting() -> str:
-    """An actor that waits now, and for what; "" if none does."""
+    """An actor that waits now, with the cause; "" if none does."""
     found = (j.executor.waiting() for j in jobs() if not j.executor.is_done)
     return next(filter(None, found), "")
 
@@ -90,7 +90,9 @@ def actor_waits() -> dict[str, dict[str, float]]:
 
 
 def refresh(metrics: Metrics) -> None:
-    """Brings what is counted by looking up to date: acts so far, actors, registers, memory."""
+    """Bring the metrics that are counted by looking up to date: acts so far, actors, registers,
+    memory.
+    """
     for key in metrics.registers:
         metrics.registers[key] = 0
     states: Counter[tuple[str, str]] = Counter({key: 0 for key in metrics.actor_states})
@@ -108,7 +110,7 @@ def refresh(metrics: Metrics) -> None:
 
 
 def _capacity(kind: str) -> dict[str, int]:
-    """Return the memory of this rank's own device of a kind, whoever uses it."""
+    """Return free and total memory of this rank's own device of a kind, counting all processes."""
     free, total = hardware_for(kind).memory()
     return {"free": free, "limit": total}
 

@@ -1,9 +1,9 @@
 """A segment bound to a rank: a straight line of kernel calls with all buffers already in place.
 
 Binding happens in two sweeps. The first runs the node list on stand-in arrays to see which outputs
-are views of what, from which the lifetimes of temporaries and their offsets in the scratch memory
-follow. The second, made once for each combination of slots, builds the calls; a step then only goes
-through the list.
+are views of which inputs, from which the lifetimes of temporaries and their offsets in the scratch
+memory follow. The second, made once for each combination of slots, builds the calls; a step then
+only goes through the list.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Segment:
 
     views: ids of the values that share the memory of others.
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
-    need.  facts: what was fused.  unformed: number of nodes without a formula, by op and the
-    library that computes it.
+    need.  facts: the fate of each op with a formula.  unformed: number of nodes without a formula,
+    by op and the library that computes it.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Segment:
         self.scratch_bound = lower_bound(self._lifetimes)
 
     def again(self, hardware: Hardware) -> Segment:
-        """The same segment for another job: what is known of its nodes and its memory is shared,
-        what changes from act to act is not.
+        """The same segment for another job: facts about its nodes and its memory are shared, state
+        that changes from act to act is not.
         """
         other = copy(self)
         other.hardware = hardware
@@ -240,7 +240,7 @@ class Segment:
         return self._made_for
 
     def blame(self, error: Exception, call: int) -> None:
-        """Adds to the text of an error where the user wrote what call number `call` does."""
+        """Add to the text of an error where the user wrote the op of call number `call`."""
         node = self._made_for[call].node
         locate(error, node.module, node.location)
         words = launched_earlier(error)

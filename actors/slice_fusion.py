@@ -150,7 +150,9 @@ class _Heads(Line):
         return out in read or out in self._published
 
     def _copies(self, i: int) -> list[BoundNode] | None:
-        """The reshapes that make what node `i` concatenates; None if they are something else."""
+        """The reshapes that make the inputs of node `i`, a concatenation; None if they are
+        something else.
+        """
         node, call = self._nodes[i].node, self._nodes[i].call
         last = call.out_types[0].ndim - 1
         if call.op.joins is None or call.op.joins(*call.in_types, **call.attrs) != last:

@@ -1,7 +1,7 @@
 """Turns: actors of a rank that act one after another, in a fixed order, in each step.
 
-Each of them has one more input, its turn. Whoever has had its turn says `Freed` here, as to the
-maker of any input, and the next one in the order is sent `Ready`. Nothing else about an actor
+Each of them has one more input, its turn. An actor that has had its turn says `Freed` here, as to
+the maker of any input, and the next one in the order is sent `Ready`. Nothing else about an actor
 changes: it acts when it has its turn, its other inputs and its free slots.
 """
 

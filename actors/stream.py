@@ -3,7 +3,7 @@
 Between hosts bytes move only while somebody reads and writes the sockets, and sums are made only
 while somebody adds. So where a rank has peers on other hosts, its segments run here: the thread of
 the actors waits for both, the end of a kernel and the sockets, and exchanges one bucket of
-gradients while the next is computed. What both do at once is arithmetic on different registers.
+gradients while the next is computed. Both may compute at once, on different registers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Work = tuple[int, Kernel, Launch] | None
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a kernel: of which actor, its times as in Acts, and what it raised."""
+    """The end of a kernel: of which actor, its times as in Acts, and its error."""
 
     actor: int
     begin: float
@@ -59,8 +59,8 @@ class KernelStream:
         self._work.put((actor, kernel, launch))
 
     def take(self) -> Ended | None:
-        """The kernel that has ended since the last time, if one has. What it raised is raised
-        here."""
+        """Return the kernel that has ended since the last call, if one has. Raises the error of the
+        kernel."""
         if not self._ended:
             return None
         os.read(self.file, 1)

@@ -95,7 +95,7 @@ class _Parts:
 
 
 def _staging_for(part: Array) -> Array:
-    """A contiguous host array for what goes over the socket."""
+    """A contiguous host array for the bytes of `part` that go over the socket."""
     return device_of(part).staging(part)
 
 
@@ -170,7 +170,7 @@ class Connection:
         self.flush()
 
     def flush(self) -> bool:
-        """Writes what the socket takes; True if nothing waits any more."""
+        """Write as much as the socket takes; True if nothing waits any more."""
         out = self._out
         if self.broken:
             out.clear()

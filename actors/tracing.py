@@ -12,7 +12,7 @@ not change, so it is written once, when the first ring is written.
 
 Arrows follow registers from the act that filled a slot to the act that read it first. Nothing about
 them is recorded: the n-th item that is made of a register is the n-th that each reader takes, on
-whatever rank, so both ranks give the arrow the same name.
+any rank, so both ranks give the arrow the same name.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Trace:
     """One file: `trace-rank<N>.json.gz` in `folder`.
 
     ranks: that write one too, so that arrows lead to them; None: all.  steps: recorded of each
-    graph, 0: until `stop`.  header: what else the file says, with `trace`, its name.
+    graph, 0: until `stop`.  header: further entries of the file, with `trace`, its name.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Trace:
         self._chunks.put(chunk)
 
     def stop(self) -> None:
-        """No more steps; what was recorded is written. Between steps only."""
+        """Record no more steps and write the recorded ones. Between steps only."""
         if not self.is_open:
             return
         self.state = "writing"
@@ -312,7 +312,7 @@ class Recorder:
             self._hand_over()
 
     def end(self) -> None:
-        """Hands over what there is; the executor goes on with a small ring of the last acts."""
+        """Hand over the acts so far; the executor goes on with a small ring of the last acts."""
         if not self.is_active:
             return
         self.is_active = False
@@ -442,8 +442,8 @@ class _Arrows:
 
 
 class _Lines:
-    """The common part of all events of an actor. acts: in a step.  name: as JSON.  waits_for: who
-    fills the registers that it reads.
+    """The common part of all events of an actor. acts: in a step.  name: as JSON.  waits_for: the
+    actors that fill the registers that it reads.
     """
 
     def __init__(self, rank: int, tid: int, bound: BoundActor, arrows: _Arrows) -> None:

@@ -15,7 +15,7 @@ from oneflow.core.spelling import also_called
 def enable_fusion(enabled: bool = True) -> None:
     """Whether moves of several tensors between the same ranks share an actor (default: yes).
 
-    False overrules what `flow.boxing.nccl.allow_fuse_*` allow. Process-wide, for later compiles.
-    Raises TypeError.
+    False overrules `flow.boxing.nccl.allow_fuse_*`. Process-wide, for later compiles. Raises
+    TypeError.
     """
     change(fusion=as_bool(enabled, "enable_fusion"))

@@ -61,7 +61,7 @@ def _hosts(text: str, change: Change) -> tuple[int, ...]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}; --help shows the notation\n")

@@ -88,10 +88,10 @@ class BoundOp:
         seed: int = 0,
         empty: Callable[..., Array] | None = None,
     ) -> list[Array]:
-        """Runs the kernel on this rank's arrays; returns its part of the outputs.
+        """Run the kernel on this rank's arrays; return its part of the outputs.
 
-        seed: of a random op.  empty: (shape, dtype) -> a new array; None: as xp makes one. What
-        NumPy warns of is the caller's to silence.
+        seed: of a random op.  empty: (shape, dtype) -> a new array; None: as xp makes one. NumPy's
+        warnings are the caller's to silence.
         """
         mutates, empty = self.op.mutates, empty or xp.empty
         outs = []

@@ -32,7 +32,7 @@ class Pull:
     """One read: `source_slices` of the shard of `source_rank` go to `target_slices` of one's own.
 
     Slices are local to the shards and of equal shape; steps of the target are positive. add: add to
-    what is there instead of overwriting it.
+    the target instead of overwriting it.
     """
 
     source_rank: int
@@ -94,7 +94,7 @@ def _box(
 
 @dataclass(frozen=True)
 class _Layout:
-    """The ranks of a layout sorted by what they hold."""
+    """The ranks of a layout sorted by addend and tile."""
 
     boxes: tuple[Box, ...]  # of each tile
     ranks: tuple[tuple[tuple[int, ...], ...], ...]  # [addend][tile] -> the ranks that hold it
@@ -146,13 +146,13 @@ def pulls(
     dst_placement: Placement,
     rank: int,
 ) -> tuple[Pull, ...]:
-    """List what `rank` of the destination reads, in order, to fill its new shard in one hop.
+    """List the reads of `rank` of the destination, in order, that fill its new shard in one hop.
 
     A rank that holds a copy reads its own; other readers spread evenly over the holders. Partial
     sums are read in ascending rank order, the first as a copy, so that all copies of a sum are
     equal to the last bit. A partial target gets each cell once, at a rank that holds it already if
-    there is one, else at the first of the group; what nobody fills is zero (see `leaves_gaps`).
-    Returns () if `rank` is not in the destination.
+    there is one, else at the first of the group; cells that no pull fills are zero (see
+    `leaves_gaps`). Returns () if `rank` is not in the destination.
     """
     if rank not in dst_placement:
         return ()
@@ -190,13 +190,13 @@ def two_phases(
     dst_placement: Placement,
     rank: int,
 ) -> TwoPhases:
-    """Return what `rank` of the destination reads if every sum is made by one rank only.
+    """Return the reads of `rank` of the destination if every sum is made by one rank only.
 
     The readers of a cell divide it: each adds up its piece in its new shard, in ascending rank
-    order, and then takes the other pieces from those who made them. Readers that hold an addend
-    already have their piece of the sum for one transfer less, so only they add if there are any.
-    This moves as few bytes as any way can (see `boxing.bound`); without sums it is what `pulls`
-    says.
+    order, and then takes the other pieces from the readers that made them. Readers that hold an
+    addend already have their piece of the sum for one transfer less, so only they add if there are
+    any. This moves as few bytes as any way can (see `boxing.bound`); without sums it equals
+    `pulls`.
     """
     if rank not in dst_placement:
         return TwoPhases((), ())
@@ -265,8 +265,8 @@ def _splits(sbp: Sbp, dims: set[int]) -> bool:
 
 
 def _cells(src: _Layout, dst: _Layout, tile: int, rank: int) -> list[tuple[int, Box]]:
-    """(tile of the source, its common part with a tile of the destination); of what `rank` holds
-    itself first, which needs no waiting."""
+    """(tile of the source, its common part with a tile of the destination); a tile that `rank`
+    holds itself comes first, as it needs no waiting."""
     cells = [
         (src_tile, cell)
         for src_tile, box in enumerate(src.boxes)

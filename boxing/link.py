@@ -1,4 +1,4 @@
-"""The latency-bandwidth model of what joins ranks."""
+"""The latency-bandwidth model of the links between ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that run on parts of shards: their layouts, and who reads what of whom.
+"""Ops that run on parts of shards: their layouts, and the reads of each rank.
 
 The declaration of an op says where elements go (core/parts.py); this module says for a placement
 in which layout the result comes out and which intersections of boxes fill it. Pure: every rank, and
@@ -40,7 +40,7 @@ class PartsPlan:
 
     @cached_property
     def out_boxes(self) -> Boxes:
-        """Return what the ranks hold of the result."""
+        """Return the boxes of the result that the ranks hold."""
         return _boxes(self.out_type.shape, self.out_sbp, self.placement)
 
     @cached_property
@@ -66,8 +66,8 @@ class PartsPlan:
         return numel * int(self.out_type.dtype.bytes)
 
     def reads(self, rank: int) -> list[tuple[int, Pull]]:
-        """List what `rank` reads of which input, from whole shards into its whole shard of the
-        result, in order. Elements that nothing is read into are `parts.fill`.
+        """List the reads of `rank`, each with its input, from whole shards into its whole shard of
+        the result, in order. Elements that nothing is read into are `parts.fill`.
         """
         own = self.placement.rank_ids.index(rank)
         target = self.out_boxes[own]
@@ -104,7 +104,7 @@ class PartMove:
     """The reads of one part by all ranks. A rank reads its own elements first, and each element of
     others once; summands stay apart.
 
-    shards: what the ranks hold of the input.  have: the positions of these elements in the result.
+    shards: the ranks' parts of the input.  have: the positions of these elements in the result.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class PartMove:
             self._holders.setdefault((addend, box), []).append(rank)
 
     def pulls(self, rank: int) -> list[Pull]:
-        """List what `rank` reads. Source slices are within what the source cuts out of its shard,
-        target slices within the part of the own shard that is filled.
+        """List the reads of `rank`. Source slices are within the part that the source cuts out of
+        its shard, target slices within the part of the own shard that is filled.
         """
         index = self._ranks.index(rank)
         mine, found = self._want[index], []

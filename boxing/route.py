@@ -197,8 +197,8 @@ def _before(type: TensorType, src: _State, dst: _State) -> Iterator[_State]:
 
 
 def _inside_hosts(type: TensorType, state: _State, kind: Sbp, network: Network) -> Iterator[_State]:
-    """Let the ranks of each host, in sums or copies over several hosts, divide what they hold, so
-    that it is added up or copied there and crosses between hosts once.
+    """Let the ranks of each host, in sums or copies over several hosts, divide their data, so that
+    they are added up or copied there and cross between hosts once.
     """
     nd_sbp, placement = state
     if len(nd_sbp) != 1 or nd_sbp[0] is not kind or not network.spans(placement.rank_ids):

@@ -1,9 +1,9 @@
-"""Rows that move between ranks by an all_to_all of uneven sizes (oneflow/ops/exchange_rows.py): in
-which layout, and what follows for a plan.
+"""Rows that move between ranks by an all_to_all of uneven sizes (oneflow/ops/exchange_rows.py): the
+layout, and its consequences for a plan.
 
 Part i of the op is rank i of the placement. Only the ranks know the sizes, when they run; the
-compiler knows who may read of whom, which is everybody of everybody, and how much room there is.
-row_moves.py moves them.
+compiler knows that every rank may read of every other, and how much room there is. row_moves.py
+moves them.
 """
 
 from __future__ import annotations

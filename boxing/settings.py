@@ -80,7 +80,7 @@ def as_bool(value: object, who: str) -> bool:
 
 
 def as_count(value: object, who: str) -> int:
-    """Raises TypeError for what is not an int, ValueError for one below 1."""
+    """Return `value`. Raises TypeError if it is not an int, ValueError if it is below 1."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{who}: expected an int, got {value!r}")
     if value < 1:

@@ -7,7 +7,7 @@ and the compiler, choose alike. The rule:
 1. An op that moves rows between so many ranks (core/op.py: moves_rows) has its tensors split. An op
    that runs on parts (core/parts.py: slice, flip, roll, pad, concat ...) and whose dims
    concerned are split keeps the layout of its input.
-   One that makes its part of the result of each shard, whatever the axes of the hierarchy have cut,
+   One that can make its part of the result from each shard, however the axes of the hierarchy cut,
    does so (reshape).
 2. Along an axis of the hierarchy on which a signature takes every input as it is, such a one is
    taken.
@@ -69,8 +69,8 @@ def output_sbps(
 ) -> tuple[NdSbp, ...]:
     """The layouts of the results of `op` on inputs of these types and layouts, all on `placement`.
 
-    types: global ones.  sbps: of each input one entry per axis of the hierarchy. Raises what
-    `op.infer` raises.
+    types: global ones.  sbps: of each input one entry per axis of the hierarchy. Raises the errors
+    of `op.infer`.
     """
     return choose(op, types, infer_types(op, types, attrs), sbps, attrs, placement).outputs
 
@@ -240,7 +240,7 @@ class _Call:
     # ---- costs -----------------------------------------------------------------------------------
 
     def estimate(self, candidate: NdSignature) -> tuple[Any, ...]:
-        """Estimate what `cost` is likely to say, at a glance: routes need not be searched."""
+        """Estimate the result of `cost` at a glance: routes need not be searched."""
         moves = zip(self.types, self.sbps, candidate.inputs, strict=True)
         nbytes = sum(_bytes_of(t, have, want, self.placement) for t, have, want in moves)
         for type_, nd_sbp in zip(self.out_types, candidate.outputs, strict=True):

@@ -1,7 +1,7 @@
 """The table of transitions along one axis of a hierarchy (or several that change alike).
 
-T is what a group along the axis holds together, p its size; the bytes are what one rank receives,
-balanced. A new collective is a new row.
+T is the size of all that a group along the axis holds, p its number of ranks; the bytes are those
+that one rank receives, balanced. A new collective is a new row.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class ChangeView:
 
 
 def explain(type: TensorType, change: Change, hosts: tuple[int, ...] = ()) -> ChangeView:
-    """Explain what the planner does for a tensor of `type`.
+    """Explain the routes of the planner for a tensor of `type`.
 
     hosts: the host of each rank, counted from 0; all on one if empty. Raises SbpError if a layout
     does not fit the tensor.

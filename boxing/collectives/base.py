@@ -1,11 +1,11 @@
-"""The interface of all backends: five primitives over one set of ranks, and what they share.
+"""The interface of all backends: five primitives over one set of ranks, and their common parts.
 
 Rules: all ranks of the set make the same calls in the same order; those of several threads of a
-rank take turns, but their order must be the same on all ranks too. A call
-that differs from what a peer calls (kind, reduction, source rank, dtype, shape, layouts) raises
-DesyncError on every rank before any data is touched. Ranks that wait for each other in calls of
-different sets are found by what is told to `Collectives.watch`. Sums are added in rank order by
-whoever owns them, so every copy of a sum is equal to the last bit, and equal from run to run.
+rank take turns, but their order must be the same on all ranks too. A call that differs from a
+peer's (kind, reduction, source rank, dtype, shape, layouts) raises DesyncError on every rank before
+any data is touched. Ranks that wait for each other in calls of different sets are found through
+`Collectives.watch`. Sums are added in rank order by their owners, so every copy of a sum is equal
+to the last bit, and equal from run to run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class CallInfo:
-    """One call as peers see it. signature: of what must agree; text: for messages, with line."""
+    """A call as peers see it. signature: of all that must agree. text: for messages, with line."""
 
     signature: int
     text: str
@@ -87,7 +87,7 @@ _RUN = re.compile(r"\d+(?:, \d+){2,}")
 
 @lru_cache(maxsize=8192)
 def call_info(kind: str, dtype: str, shape: tuple[int, ...], location: str) -> CallInfo:
-    """kind: the call with whatever must agree besides; shape: what must be equal on all ranks."""
+    """kind: the call with all else that must agree; shape: dims that must be equal on all ranks."""
     what = f"{kind} {dtype}{list(shape)}" if dtype else kind
     digest = hashlib.blake2b(what.encode(), digest_size=8).digest()
     text = call_text(what, location)
@@ -98,8 +98,8 @@ def call_info(kind: str, dtype: str, shape: tuple[int, ...], location: str) -> C
 def call_text(what: str, location: str, nbytes: int = TEXT_NBYTES) -> str:
     """`what at location` in at most `nbytes` of UTF-8.
 
-    What is too long names ranks in short (`cpu[0..63]`), and then loses its middle: the op stands
-    at the beginning, the file's name and the line at the end.
+    A text that is too long names ranks in short (`cpu[0..63]`), and then loses its middle: the op
+    stands at the beginning, the file's name and the line at the end.
     """
     where = f" at {location}" if location else ""
     if len((what + where).encode()) > nbytes:
@@ -118,7 +118,7 @@ def _in_short(numbers: re.Match[str]) -> str:
 def shortened(text: str, nbytes: int, head: float) -> str:
     """`text` with a part replaced by `...`, so that its UTF-8 has at most `nbytes`.
 
-    head: share of what is left that is of the beginning.
+    head: share of the rest that comes from the beginning.
     """
     raw = text.encode()
     if len(raw) <= nbytes:
@@ -271,7 +271,7 @@ class Collectives(ABC):
     def all_to_all(self, x: Array, out: Array | None = None) -> Array:
         """Exchange rows between all ranks.
 
-        x: (size, ...); result[i] is what rank i had at x[own index].
+        x: (size, ...); result[i] is x[own index] of rank i.
         """
         if x.ndim == 0 or x.shape[0] != self.size:
             raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
@@ -398,8 +398,9 @@ class Collectives(ABC):
     ) -> None:
         """Every backend calls this once in `SLICE_S` while it waits; raises to give up.
 
-        behind: looks which peers are still awaited, in ascending order.  waited_s: since when. Who
-        gives up in the middle of a call can make no other: its peers would take it for that one.
+        behind: looks which peers are still awaited, in ascending order.  waited_s: since when. A
+        rank that gives up in the middle of a call can make no other: its peers would take it for
+        that one.
         """
         missing = behind()
         if not missing:
@@ -441,9 +442,7 @@ class Collectives(ABC):
 
 
 def lines_of(calls: Mapping[int, str], number: int) -> str:
-    """Print what each rank says that its call is. number: of the call, for those that
-    look alike.
-    """
+    """Print each rank's call in its own words. number: of the call, for those that look alike."""
     lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(calls.items()))
     if len(set(calls.values())) > 1:
         return lines
@@ -455,7 +454,7 @@ def lines_of(calls: Mapping[int, str], number: int) -> str:
 
 
 def lost_in(error: PeerLostError, rank: int, text: str) -> PeerLostError:
-    """`error` with what this rank was in, if it does not say so yet."""
+    """`error` with the call that this rank was in, if it does not say so yet."""
     said = str(error)
     return error if WAS_IN in said else PeerLostError(f"{said} (rank {rank} {WAS_IN}{text})")
 

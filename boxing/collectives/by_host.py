@@ -1,10 +1,10 @@
 """An exchange between ranks of several hosts, some on one host, taken apart by where they are.
 
-    far_copies   from sources straight into targets: each part once for a host, whoever reads it
-    addends      inside a host: what it adds to a sum, added up where it is, in a stage
+    far_copies   from sources straight into targets: each part once for all readers of a host
+    addends      inside a host: its share of a sum, added up where it is, in a stage
     far_sums     from stages into targets: one addend from each host
-    near         inside a host: what its ranks read of each other
-    spread       inside a host: what came once for several readers, from the one that took it in
+    near         inside a host: the reads of its ranks from each other
+    spread       inside a host: parts for several readers, from the one that took them in
 
 Sums are made host by host, in an order that all ranks know, so all copies of a sum are equal to the
 last bit. All ranks work this out alike.
@@ -67,7 +67,7 @@ def _inside(ranks: list[int], pulls: _Pulls) -> Exchange | None:
 class _Cell:
     """A part that one or more ranks read: the sum of parts, each at any of its holders.
 
-    readers: (rank, slices of its target).  onto: the sum is added to what the reader has.
+    readers: (rank, slices of its target).  onto: the sum is added to the reader's target.
     """
 
     parts: tuple[tuple[tuple[int, ...], Slices], ...]

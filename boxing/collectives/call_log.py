@@ -75,7 +75,7 @@ class CallLog:
 
 
 def raise_difference(number: int, texts: dict[int, str]) -> None:
-    """Raises DesyncError for call `number`, of which each rank says what it is."""
+    """Raise DesyncError for call `number` with the text of each rank."""
     lines = lines_of(texts, number)
     raise DesyncError(
         f"the ranks {sorted(texts)} make different collective calls (their call {number} on GPUs): "

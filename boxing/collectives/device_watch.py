@@ -3,8 +3,8 @@
 Calls on GPUs return before they are done. One thread of the process asks, once in `SLICE_S`, for
 each set of ranks: is the oldest call done? Has NCCL met an error? If not done for long: is a peer
 gone, does a peer say that it makes another call, is the time-out over? Then the communicator is
-aborted, which lets its kernels end; what they leave behind is no result, so from then on every use
-of the set, and every copy to the host (`raise_if_broken`), raises the error.
+aborted, which lets its kernels end; they leave no result behind, so from then on every use of the
+set, and every copy to the host (`raise_if_broken`), raises the error.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Work:
 class DeviceWatch:
     """The calls of one rank on one set of ranks that are not known to be done.
 
-    ends: the set.  kv: where ranks that wait say for what.  clock: seconds.
+    ends: the set.  kv: where ranks that wait name their calls.  clock: seconds.
     """
 
     def __init__(
@@ -185,8 +185,8 @@ class DeviceWatch:
                 ends._raise_lost(oldest.info, ends.peers, error)
 
     def _tell(self, ends: Collectives, oldest: Work) -> None:
-        """Says what this rank waits in, and looks whether a peer waits in another call of that
-        number: then both would wait for ever."""
+        """Tell others the call that this rank waits in, and look whether a peer waits in another
+        call of that number: then both would wait for ever."""
         if ends.watch is not None:
             ends.watch.still(oldest.number, oldest.info.text, ends.peers)
         now = self._clock()
@@ -258,8 +258,8 @@ remove_watch = _looker.remove
 
 
 def raise_if_broken() -> None:
-    """Raises the error for which GPU collectives of this process were given up, if any: what their
-    kernels left behind must not be used. Call it after waiting for a GPU."""
+    """Raise the error for which GPU collectives of this process were given up, if any: the arrays
+    that their kernels left must not be used. Call it after waiting for a GPU."""
     error = _looker.first_error()
     if error is not None:
         raise error

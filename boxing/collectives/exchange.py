@@ -1,4 +1,4 @@
-"""Exchanges: what each rank packs for others in one collective, and what it reads from whom.
+"""Exchanges: the parts that each rank packs for others in one collective, and its reads.
 
 All ranks compute the same `Exchange`, so a reader knows where in the sender's packed data its part
 begins, and no lengths or offsets are ever sent.
@@ -24,7 +24,7 @@ _Key = tuple[tuple[int, int], ...]
 
 
 def combine(reduce: np.ufunc, a: Array, b: Array, out: Array) -> None:
-    """out = reduce(a, b), a ufunc, by IEEE 754 whatever the caller's `np.seterr` says: as in every
+    """out = reduce(a, b), a ufunc, by IEEE 754 regardless of the caller's `np.seterr`: as in every
     op an overflow is an infinity, neither an error in the middle of a call nor a warning.
     """
     with np.errstate(all="ignore"):
@@ -110,10 +110,10 @@ def chains(reads: Sequence[Read]) -> Iterator[list[Read]]:
 class Exchange:
     """The moves of one collective.
 
-    ranks: who takes part. pulls_of: rank -> what it reads (see `boxing.boxes.Pull`).
+    ranks: those that take part. pulls_of: rank -> its reads (see `boxing.boxes.Pull`).
 
     Reads that add have the target slices of the read that they add to. copies: rank -> all ranks
-    whose source is the same, for who may choose; none: nothing is known to be the same.
+    whose source is the same, for backends that may choose; none: nothing is known to be the same.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Exchange:
         }
 
     def packed(self, rank: int) -> tuple[Packed, ...]:
-        """Return what `rank` packs for others, in order; a part that several read is
+        """Return the parts that `rank` packs for others, in order; a part that several read is
         packed once.
         """
         return tuple(self._places[rank].values())
@@ -147,7 +147,7 @@ class Exchange:
         return self._sizes[rank]
 
     def reads(self, rank: int) -> tuple[Read, ...]:
-        """Return what `rank` reads, in order."""
+        """Return the reads of `rank`, in order."""
         return self._reads[rank]
 
     def holders(self, rank: int) -> tuple[int, ...]:
@@ -251,7 +251,7 @@ def all_to_all_exchange(ranks: tuple[int, ...], count: int) -> Exchange:
 
 @lru_cache(maxsize=1024)
 def sum_exchange(ranks: tuple[int, ...], numel: int) -> Exchange:
-    """Everyone reads all of everyone and adds up, in rank order: one hop, for what is small."""
+    """Everyone reads all of everyone and adds up, in rank order: one hop, for small arrays."""
 
     def pulls_of(rank: int) -> list[Pull]:
         whole = (slice(0, numel),)

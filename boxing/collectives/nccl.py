@@ -144,8 +144,7 @@ class NcclCollectives(DeviceCollectives):
     @contextmanager
     def deferred(self) -> Iterator[None]:
         """Inside, the current stream does not wait for calls: kernels launched meanwhile overlap
-        with them. What calls return may be used, and what they were given overwritten, after the
-        block only.
+        with them. Results of calls may be used, and their inputs overwritten, after the block only.
         """
         if self._stream is None or self._held is not None:
             yield
@@ -261,7 +260,8 @@ class NcclCollectives(DeviceCollectives):
         """One group of sends and receives, of exactly the bytes that are read; or the one call of
         NCCL that does the same.
 
-        What lies in one piece in the source is sent, and in the target received, without a copy.
+        A part that lies in one piece in the source is sent, and in the target received, without a
+        copy.
         """
         if self._as_one_call(info, source, target, exchange, reduce):
             return
@@ -322,7 +322,9 @@ class NcclCollectives(DeviceCollectives):
         return True
 
     def _parts(self, source: Array | None, exchange: Exchange) -> dict[int, Array]:
-        """Return what others read: by its offset in the packed data, as one piece of memory."""
+        """Return the parts that others read: by offset in the packed data, each as one piece of
+        memory.
+        """
         if source is None:
             return {}
         found = {}
@@ -360,7 +362,7 @@ class NcclCollectives(DeviceCollectives):
         arriving: list[tuple[Read, Array]],
         reduce: np.ufunc,
     ) -> None:
-        """Own parts, and what has arrived beside the target, in the order of the reads."""
+        """Own parts, and those that have arrived beside the target, in the order of the reads."""
         arrived = iter(arriving)
         for chain in chains([read for read in exchange.reads(self.rank) if read.numel]):
             into = view_of(target, chain[0].target_slices)
@@ -425,7 +427,7 @@ class NcclCollectives(DeviceCollectives):
             self._nccl.groupEnd()
 
     def _adds(self, x: Array) -> bool:
-        """Can NCCL reduce such elements? What it cannot, kernels add after an exchange."""
+        """Can NCCL reduce such elements? If not, kernels add them after an exchange."""
         return self._type(x) >= 0
 
     def _type(self, x: Array) -> int:
@@ -450,7 +452,7 @@ class NcclCollectives(DeviceCollectives):
     # ---- the end ---------------------------------------------------------------------------------
 
     def abort(self, error: Exception) -> None:
-        """Ends what still waits for a peer. `error` is raised by whatever follows but `close`."""
+        """End the calls that still wait for a peer. All later calls but `close` raise `error`."""
         self._watch.give_up(error)
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class Addend:
 class Take:
     """`slices` of the target, of `shape`, become the sum of `addends`, first to last.
 
-    onto: add to what is in the target instead.
+    onto: add to the target instead.
     """
 
     slices: Slices
@@ -74,7 +74,7 @@ class Take:
 class Round:
     """One round of a rank.
 
-    own: what needs no peer. takes: what reads from peers, in order.
+    own: takes that need no peer. takes: those that read from peers, in order.
     """
 
     puts: tuple[Put, ...]
@@ -103,8 +103,8 @@ def num_rounds(exchange: Exchange, slot_numel: int) -> int:
 
 
 def rounds_of(exchange: Exchange, rank: int, slot_numel: int) -> tuple[Round, ...]:
-    """Return what `rank` does in each round. Working it out takes as long as moving the data, so it
-    is kept.
+    """Return the work of `rank` in each round. Working it out takes as long as moving the data, so
+    it is kept.
     """
     key = exchange, rank, slot_numel
     found = _plans.get(key)
@@ -195,7 +195,7 @@ def _cut_step(shape: tuple[int, ...], most: int) -> int:
 def boxes(shape: tuple[int, ...], low: int, high: int) -> Iterator[Slices]:
     """The boxes that elements [low, high) of an array of `shape`, in row-major order, consist of.
 
-    In order; at most two for each dim, and one for what is between.
+    In order; at most two for each dim, and one for the elements between.
     """
     if low >= high:
         return

@@ -5,13 +5,13 @@ Every rank owns one page that its peers read:
     header            that of all pages of ranks (see `rank_pages`): word 0 is the progress, which
                       grows by one with every step of every call; all ranks count alike
     two call slots    [call number, signature, text], used in turn
-    data slots        a ring of what others read: pieces of this rank's data, or sums that it made
+    data slots        a ring that others read: pieces of this rank's data, or sums that it made
 
 An exchange goes through the ring in rounds (see `rounds`): round k+1 is packed while others may
-still read round k. Data are never gathered in one place first: what is in the ring is in the cache
-when it is read, so large data cross the memory bus twice (out of the source, into the target), as a
-single copy would. Single copies out of a peer's private memory (process_vm_readv) were tried and
-take longer, by half and more: 370 us against 225 for 4 MiB and 13.4 ms against 10.4 for 64 MiB, two
+still read round k. Data are never gathered in one place first: the ring is in the cache when it is
+read, so large data cross the memory bus twice (out of the source, into the target), as a single
+copy would. Single copies out of a peer's private memory (process_vm_readv) were tried and take
+longer, by half and more: 370 us against 225 for 4 MiB and 13.4 ms against 10.4 for 64 MiB, two
 ranks on two cores, because the kernel looks up every page; and containers often forbid it.
 
 Why NUM_SLOTS slots are enough: a rank packs round g+1 only after all have said that they packed
@@ -151,7 +151,7 @@ class SharedMemoryCollectives(Collectives):
         return found
 
     def _enter(self, info: CallInfo) -> None:
-        """Says what this rank calls, waits until all have come, and compares."""
+        """Post this rank's call, wait until all have come, and compare."""
         self._calls += 1
         parity = self._calls % 2
         at = self._calls_at + parity * self._call_step

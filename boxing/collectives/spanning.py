@@ -2,10 +2,10 @@
 
 Ranks of one host reach each other through shared memory, ranks of different hosts through a TCP
 connection for each pair. Headers go to all ranks over TCP before any data is touched, so a call
-that differs on any host is found on all; data between ranks of one host never touch a socket. What
-several ranks of a host need comes over the network once (see `by_host`), and a sum leaves a host as
-one addend, so its bits may differ from those that one host alone would get, but not from rank to
-rank.
+that differs on any host is found on all; data between ranks of one host never touch a socket. Data
+that several ranks of a host need come over the network once (see `by_host`), and a sum leaves a
+host as one addend, so its bits may differ from those that one host alone would get, but not from
+rank to rank.
 """
 
 from __future__ import annotations

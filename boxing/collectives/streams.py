@@ -1,9 +1,9 @@
-"""Bytes between two ranks as streams: what a connection still has to send and to receive.
+"""Bytes between two ranks as streams: all that a connection still has to send and to receive.
 
 A stream is a generator. An outgoing one gives views of memory to send, an incoming one views to
-fill; it is resumed when all of a view has been sent or filled, so whatever has to follow (adding
-up a block, packing the next one) follows at once, while the block is in cache. Either gives None
-while it has to wait for another stream, and is asked again after something has moved.
+fill; it is resumed when all of a view has been sent or filled, so the next piece of work (adding up
+a block, packing the next one) follows at once, while the block is in cache. Either gives None while
+it has to wait for another stream, and is asked again after something has moved.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PeerStreams:
                 self._next_views()
 
     def receive(self) -> None:
-        """Takes what has come. Raises OSError if the connection is broken or at its end."""
+        """Take the bytes that came. Raises OSError if the connection is broken or at its end."""
         left = TURN_NBYTES
         while self._into is not None and left > 0:
             try:
@@ -183,7 +183,7 @@ def _packed(part: Array, scratch: Array) -> Iterator[list[memoryview]]:
 
 
 def incoming_part(target: Array, scratch: Array) -> Iterator[memoryview]:
-    """Yield the memory in which to receive what fills `target`: itself, or `scratch` for blocks
+    """Yield the memory in which to receive the bytes of `target`: itself, or `scratch` for blocks
     that are strided.
     """
     if target.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Sums of what comes over connections, block by block while it comes."""
+"""Sums of the blocks that arrive over connections, each added up as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Block:
 
 
 class Sums:
-    """All sums of a call, block by block, in rank order whoever's data come first.
+    """All sums of a call, block by block, in rank order whichever data come first.
 
     A peer fills one of its slots for every block that it has a part in, and at most `SLOTS` blocks
     ahead. When all parts of a block are there, it is added up and its slots are free; the one that
@@ -60,7 +60,7 @@ class Sums:
         return range(first, len(self._blocks))
 
     def receive(self, rank: int, blocks: range) -> Incoming:
-        """The stream of what `rank` has to add to these blocks."""
+        """The stream of the addends of `rank` to these blocks."""
         for number in blocks:
             while number >= self.done + SLOTS:
                 yield None
@@ -74,7 +74,7 @@ class Sums:
         return self.done == len(self._blocks)
 
     def advance(self) -> None:
-        """Adds up what is complete."""
+        """Add up the blocks that are complete."""
         while self.done < len(self._blocks) and self._missing[self.done] == 0:
             self._add_up(self.done)
             self.done += 1

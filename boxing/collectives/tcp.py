@@ -3,9 +3,9 @@
 A call sends every peer a header (call number, signature, lengths, text), and then the parts that
 this peer reads, straight from the source. The first bytes go with the header, the rest when the
 headers of all peers are there and agree; until then nothing is taken from a socket but headers.
-If they differ, no rank has touched its target, every rank throws away what few bytes are on their
-way, and every rank raises the same DesyncError. After any other error the streams are cut in the
-middle, so the group refuses further calls.
+If they differ, no rank has touched its target, every rank throws away the few bytes on their way,
+and every rank raises the same DesyncError. After any other error the streams are cut in the middle,
+so the group refuses further calls.
 
 Large sums: every pair swaps its parts of the sum (reduce-scatter) and the finished parts
 (all-gather) on one stream, each block as soon as it is finished: 2T(p-1)/p bytes into every rank
@@ -108,7 +108,7 @@ class TcpCollectives(Collectives):
     def run(self, info: CallInfo, legs: Sequence[Leg], salt: int = 0) -> None:
         """Several exchanges as one call, with one header for each peer; no legs: only agrees.
 
-        salt: what else must agree.
+        salt: a further number that must agree.
         """
         sums = Sums(self._slots)
         bound = [_Bound(self, leg, sums) for leg in legs]
@@ -170,7 +170,7 @@ class TcpCollectives(Collectives):
             link.stop()
 
     def _move(self, call: Call) -> None:
-        """Sends and receives whatever can move, until all streams are at their end."""
+        """Send and receive as far as data can move, until all streams are at their end."""
         busy = {link.socket.fileno(): link for link in self.links.values()}
         for link in busy.values():
             self._do(call, link, link.send)
@@ -351,8 +351,8 @@ def _sent_sums(addends: Array, finished: list[Array], sums: Sums) -> Outgoing:
 
 
 def _received_sums(sums: Sums, peer: int, blocks: range, finished: list[Array]) -> Incoming:
-    """The other end of `_sent_sums` of a peer. Blocks may be parts of what is being sent: a peer
-    finishes none before it has what it adds up."""
+    """The other end of `_sent_sums` of a peer. Blocks may be parts of data that are being sent: a
+    peer finishes none before it has all addends."""
     yield from sums.receive(peer, blocks)
     for block in finished:
         yield raw(block)

@@ -23,8 +23,8 @@ HEADER = struct.Struct(f"<qqqq{TEXT_NBYTES}s")
 
 
 class Call:
-    """The knowledge that the streams of one call share: who has come, and whether all mean the
-    same.
+    """The knowledge that the streams of one call share: which peers have come, and whether all mean
+    the same.
 
     send: peer -> (bytes, how many of them leave at once, stream).  receive: peer -> (bytes,
     stream).  begin: called when all headers are there and agree.
@@ -127,7 +127,7 @@ class Call:
 
 
 class Waiting:
-    """The sockets that a call still waits for, each for what its streams want."""
+    """The sockets that a call still waits for, each with the events that its streams want."""
 
     def __init__(self, busy: dict[int, PeerStreams]) -> None:
         self._busy = busy
@@ -135,7 +135,7 @@ class Waiting:
         self._wanted: dict[int, int] = {}
 
     def update(self) -> None:
-        """Drops links that are done from `busy`, and asks for what the others want now."""
+        """Drop links that are done from `busy`, and ask for the events that the others want now."""
         for fd, link in list(self._busy.items()):
             if link.is_done:
                 del self._busy[fd]

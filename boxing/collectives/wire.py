@@ -1,5 +1,5 @@
-"""The meaning of an exchange over connections for one rank: what goes to whom, and where
-to put it.
+"""The meaning of an exchange over connections for one rank: the parts it sends to each peer, and
+where to put those it receives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oneflow.boxing.collectives.exchange import Exchange, Slices
 class Sum:
     """target = operands, added up in order. operands: (rank, slices of its source).
 
-    onto: what is in the target comes first.
+    onto: the target itself comes first.
     """
 
     target: Slices
@@ -45,7 +45,7 @@ class Wire:
 
 @lru_cache(maxsize=256)
 def wire_of(exchange: Exchange, rank: int) -> Wire:
-    """Return what `rank` sends, receives and copies, each part once for a reader."""
+    """Return the sends, receives and copies of `rank`, each part once for a reader."""
     wire = Wire(fills_zero=rank in exchange.zero_filled)
     for reader in exchange.ranks:
         if reader != rank and rank in exchange.senders[reader]:

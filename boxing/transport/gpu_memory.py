@@ -44,7 +44,7 @@ class GpuMemory:
 
     nbytes_of: of a rank's memory.  pages: of these ranks; they belong to this object from now on.
     name: never used before in this job.  kv: how handles are exchanged.  The GPU to use must be
-    current. Raises what CUDA raises, e.g. where two GPUs cannot reach each other.
+    current. Raises CUDA's errors, e.g. where two GPUs cannot reach each other.
     """
 
     def __init__(

@@ -7,8 +7,8 @@
 A proof is an HMAC of the role, both ranks and both nonces under the key of the mesh, which only the
 job's ranks can read. Nonces are new for each connection, so a recorded handshake proves nothing a
 second time; the role and the ranks are in the proof, so neither end can be given its own proof
-back, and a proof for one rank is none for another. The acceptor proves itself first: whoever took
-over a rank's address learns no proof of the dialler.
+back, and a proof for one rank is none for another. The acceptor proves itself first: a process that
+took over a rank's address learns no proof of the dialler.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def prove_as_dialler(
 ) -> None:
     """The dialler's side; `waiting` is called every 50 ms while the peer is silent, and may raise.
 
-    Raises TransportError if who answers cannot prove that it is rank `peer`.
+    Raises TransportError if the other end cannot prove that it is rank `peer`.
     """
     nonce = secrets.token_bytes(NONCE_NBYTES)
     sock.sendall(_HELLO.pack(rank, nonce))

@@ -3,8 +3,8 @@
 Every rank listens, says where under a key of the job, connects to the lower ranks and is connected
 to by the higher ones. Lower ranks need not wait for higher ones, so the meeting cannot go in a
 circle. Both ends prove that they know the key of the mesh (see `handshake`); each connection does
-so in a thread of its own, so a stranger who connects and says nothing holds nobody up. With TLS the
-connections are relayed (see `tls_relay`).
+so in a thread of its own, so a stranger that connects and says nothing holds nobody up. With TLS
+the connections are relayed (see `tls_relay`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Mesh:
     def open(self) -> dict[int, socket.socket]:
         """Connect to all peers. Returns a non-blocking socket for each.
 
-        Raises TransportError, or what `check` raises.
+        Raises TransportError, or the error of `check`.
         """
         try:
             self._open()
@@ -193,7 +193,7 @@ def _tune(sock: socket.socket) -> None:
 
 
 def round_trip_s(sock: socket.socket) -> float:
-    """Round trip that the kernel has measured of what was sent lately; 0.0 if it has none."""
+    """Round trip that the kernel has measured on recent data; 0.0 if it has none."""
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + _RTT.size)
     except OSError:  # closed meanwhile, or no TCP

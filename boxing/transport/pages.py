@@ -124,7 +124,7 @@ class PageServer:
             self._changed.notify_all()
 
     def withdraw(self, name: str) -> None:
-        """Forget `name`; who has fetched the page keeps it."""
+        """Forget `name`; processes that have fetched the page keep it."""
         with self._changed:
             self._pages.pop(name, None)
 
@@ -166,7 +166,7 @@ def fetch_page(
 ) -> SharedPage:
     """Map the page that the process at `address` publishes as `name`; wait for it.
 
-    watch: called again and again meanwhile, ends the wait by what it raises.
+    watch: called again and again meanwhile, ends the wait by raising.
     Raises TransportError if the process is gone, another user's, or has no such page in time.
     """
     deadline = time.monotonic() + timeout_s

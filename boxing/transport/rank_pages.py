@@ -1,12 +1,12 @@
 """The pages through which the ranks of a host work together: one a rank, all of one layout.
 
-word 0        what ranks sleep on: the owner's progress (collectives), or 1 while the owner
+word 0        where ranks sleep: the owner's progress (collectives), or 1 while the owner
               itself sleeps (mailboxes)
 word 1        1 once the owner maps no peer's GPU memory any more (see `gpu_memory`)
 word 2        when the owner was woken, ns; 0: it was not (mailboxes)
 words 8..     one a rank, 1 while that rank sleeps on word 0 (collectives)
 core bits     the cores that the owner may use
-areas         what the users of the pages lay out: calls and data of collectives, or mailboxes
+areas         laid out by the users of the pages: calls and data of collectives, or mailboxes
               and registers
 """
 

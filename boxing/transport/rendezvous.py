@@ -54,10 +54,10 @@ def own_address(scheduler: str) -> str:
 
 
 def wait_for_news(check: Check | None, ranks: Sequence[int], patience_s: float) -> None:
-    """Give the scheduler `patience_s` to say what became of `ranks`: `check` raises if it does.
+    """Give the scheduler `patience_s` to report the end of `ranks`: `check` raises if it does.
 
     A peer that cannot be reached has mostly died, or only left because of another rank; the
-    scheduler knows better than whoever meets the broken connection.
+    scheduler knows better than the rank that meets the broken connection.
     """
     deadline = time.monotonic() + patience_s
     while check is not None and time.monotonic() < deadline:

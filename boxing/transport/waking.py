@@ -64,7 +64,7 @@ def full_fence() -> None:
 
 
 def publish_progress(page: SharedPage, index: int, value: int, sleepers: memoryview[int]) -> None:
-    """Sets word `index` and wakes who sleeps on it. Only the owner of the word may call it.
+    """Set word `index` and wake the ranks that sleep on it. Only the owner of the word may call it.
 
     sleepers: words of which each waiter sets its own (see `wait_progress`).
     """

@@ -437,7 +437,7 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class DaemonStatus(_message.Message):
-    __slots__ = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "heartbeat_age_s", "address")
+    __slots__ = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "heartbeat_age_s", "address", "use")
     ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -448,6 +448,7 @@ class DaemonStatus(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_AGE_S_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    USE_FIELD_NUMBER: _ClassVar[int]
     id: str
     node: str
     device: str
@@ -458,7 +459,28 @@ class DaemonStatus(_message.Message):
     job: str
     heartbeat_age_s: float
     address: str
-    def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., job: _Optional[str] = ..., heartbeat_age_s: _Optional[float] = ..., address: _Optional[str] = ...) -> None: ...
+    use: NodeUse
+    def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., job: _Optional[str] = ..., heartbeat_age_s: _Optional[float] = ..., address: _Optional[str] = ..., use: _Optional[_Union[NodeUse, _Mapping]] = ...) -> None: ...
+
+class NodeUse(_message.Message):
+    __slots__ = ("processors", "load", "memory_nbytes", "memory_free_nbytes", "disk_nbytes", "disk_free_nbytes", "received_nbytes_per_s", "sent_nbytes_per_s")
+    PROCESSORS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FREE_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_NBYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_NBYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    processors: int
+    load: float
+    memory_nbytes: int
+    memory_free_nbytes: int
+    disk_nbytes: int
+    disk_free_nbytes: int
+    received_nbytes_per_s: float
+    sent_nbytes_per_s: float
+    def __init__(self, processors: _Optional[int] = ..., load: _Optional[float] = ..., memory_nbytes: _Optional[int] = ..., memory_free_nbytes: _Optional[int] = ..., disk_nbytes: _Optional[int] = ..., disk_free_nbytes: _Optional[int] = ..., received_nbytes_per_s: _Optional[float] = ..., sent_nbytes_per_s: _Optional[float] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
     __slots__ = ("version", "started_at", "address", "metrics_address", "daemons", "jobs", "allows_scripts", "pid", "has_page", "trouble")
@@ -606,12 +628,14 @@ class DataRoots(_message.Message):
     def __init__(self, folders: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DaemonBeat(_message.Message):
-    __slots__ = ("number", "others")
+    __slots__ = ("number", "others", "use")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
+    USE_FIELD_NUMBER: _ClassVar[int]
     number: int
     others: _containers.RepeatedCompositeFieldContainer[Present]
-    def __init__(self, number: _Optional[int] = ..., others: _Optional[_Iterable[_Union[Present, _Mapping]]] = ...) -> None: ...
+    use: NodeUse
+    def __init__(self, number: _Optional[int] = ..., others: _Optional[_Iterable[_Union[Present, _Mapping]]] = ..., use: _Optional[_Union[NodeUse, _Mapping]] = ...) -> None: ...
 
 class Present(_message.Message):
     __slots__ = ("slot", "epoch")

@@ -27,6 +27,7 @@ from oneflow.core.errors import AuthError, ConfigError, OneFlowError, ProtocolEr
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.rpc import RpcFailure, Stream, why_broken
+from oneflow.launcher.daemon.node_use import NodeMeter
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
@@ -120,6 +121,7 @@ class Attachment:
         self._cut = asyncio.Event()  # ends the stream that is open
         self.epoch = 0
         self._heartbeat_s, self._act_s = settings.heartbeat_s, settings.act_s
+        self._meter = NodeMeter(settings.state_dir)
 
     @property
     def is_welcome(self) -> bool:
@@ -401,7 +403,8 @@ class Attachment:
         return [pb.DaemonMessage(hello=self._make_hello())]
 
     def _beat(self, number: int) -> pb.DaemonMessage:
-        return pb.DaemonMessage(epoch=self.epoch, beat=pb.DaemonBeat(number=number))
+        beat = pb.DaemonBeat(number=number, use=self._meter.look())
+        return pb.DaemonMessage(epoch=self.epoch, beat=beat)
 
     def _signed(self, message: pb.DaemonMessage) -> pb.DaemonMessage:
         message.epoch = self.epoch

@@ -137,7 +137,8 @@ class SharedLine(Attachment):
         if len(self._unanswered) > MAX_UNANSWERED:
             self._unanswered.popleft()
         others = [pb.Present(slot=guest.slot, epoch=guest.epoch) for guest in heard]
-        return pb.DaemonMessage(beat=pb.DaemonBeat(number=number, others=others))
+        use = self._meter.look()
+        return pb.DaemonMessage(beat=pb.DaemonBeat(number=number, others=others, use=use))
 
     def _signed(self, message: pb.DaemonMessage) -> pb.DaemonMessage:
         return message  # by the guest

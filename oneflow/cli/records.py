@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_CAUSE_CHARS = 60
 MAX_RANKS = 16  # shown one by one
+USE_TITLES = ("load", "memory GiB", "disk free GiB", "in/out MB/s")
 
 
 def record_as_dict(record: JobRecord) -> dict[str, Any]:
@@ -159,7 +160,9 @@ def waits_table(waits: Iterable[tuple[str, Any]]) -> str:
 
 def daemon_as_dict(daemon: pb.DaemonStatus) -> dict[str, Any]:
     names = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "address")
-    return {n: getattr(daemon, n) for n in names} | {"heartbeat_age_s": daemon.heartbeat_age_s}
+    found = {n: getattr(daemon, n) for n in names} | {"heartbeat_age_s": daemon.heartbeat_age_s}
+    use = {f.name: getattr(daemon.use, f.name) for f in daemon.use.DESCRIPTOR.fields}
+    return found | {"use": use if daemon.HasField("use") else None}
 
 
 def status_as_dict(status: pb.ClusterStatus) -> dict[str, Any]:
@@ -173,12 +176,34 @@ def status_as_dict(status: pb.ClusterStatus) -> dict[str, Any]:
 
 def daemon_table(daemons: Iterable[Any], is_wide: bool) -> str:
     titles = ["node", "device", "state", "job", "heartbeat"]
-    titles += ["epoch", "pid", "version", "address"] if is_wide else []
+    titles += ["epoch", "pid", "version", "address", *USE_TITLES] if is_wide else []
     rows = []
     for d in daemons:
         row: list[Any] = [d.node, d.device, d.state, d.job, f"{d.heartbeat_age_s:.1f}s"]
-        rows.append(row + ([d.epoch, d.pid, d.version, d.address] if is_wide else []))
+        more = [d.epoch, d.pid, d.version, d.address, *_use(d)] if is_wide else []
+        rows.append(row + more)
     return table(titles, rows)
+
+
+def _use(daemon: pb.DaemonStatus) -> list[str]:
+    """Return the cells of USE_TITLES; "" for what is not known."""
+    use = daemon.use
+    if not daemon.HasField("use"):
+        return [""] * len(USE_TITLES)
+    used, total, free = (
+        f"{nbytes / (1 << 30):.1f}"
+        for nbytes in (
+            use.memory_nbytes - use.memory_free_nbytes,
+            use.memory_nbytes,
+            use.disk_free_nbytes,
+        )
+    )
+    return [
+        f"{use.load:.1f}/{use.processors}" if use.processors else "",
+        f"{used}/{total}" if use.memory_nbytes else "",
+        free if use.disk_nbytes else "",
+        f"{use.received_nbytes_per_s / 1e6:.1f}/{use.sent_nbytes_per_s / 1e6:.1f}",
+    ]
 
 
 def status_lines(status: pb.ClusterStatus, is_wide: bool = False) -> str:

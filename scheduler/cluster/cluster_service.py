@@ -60,12 +60,15 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         )
         now = time.monotonic()
         daemons = sorted(self._driver.table.daemons.values(), key=_order)
-        status.daemons.extend(self._describe(daemon, now) for daemon in daemons)
+        uses = state.lines.uses()
+        status.daemons.extend(self._describe(d, now, uses.get(d.node)) for d in daemons)
         for job in self._driver.jobs.values():
             status.jobs[job.state.value] += 1
         return status
 
-    def _describe(self, daemon: DaemonRecord, now: float) -> pb.DaemonStatus:
+    def _describe(
+        self, daemon: DaemonRecord, now: float, use: pb.NodeUse | None
+    ) -> pb.DaemonStatus:
         return pb.DaemonStatus(
             id=daemon.id,
             node=daemon.node,
@@ -77,6 +80,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
             job=daemon.job,
             heartbeat_age_s=max(now - daemon.heard_at, 0.0),
             address=daemon.address,
+            use=use,
         )
 
     async def Drain(self, request: pb.DrainRequest, context: CallContext) -> pb.ClusterStatus:

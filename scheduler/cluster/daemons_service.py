@@ -16,7 +16,7 @@ from oneflow.scheduler.cluster.auth import caller, check_file, check_node
 from oneflow.scheduler.cluster.lines import MAX_MAIL, Line, Mail, local_process
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.jobs.events import DaemonGone
-from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES, event_of, joined
+from oneflow.scheduler.jobs.messages import MAX_MESSAGE_NBYTES, event_of, joined, use_in
 
 if TYPE_CHECKING:
     from oneflow.scheduler.cluster.state import State
@@ -131,12 +131,14 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         beat, was_heard = message.beat, message.slot not in shared.lines
         if len(beat.others) > MAX_SHARED:
             raise ProtocolError(f"a heartbeat of {len(beat.others)} daemons")
+        use = use_in(beat)
         own = pb.Present(slot=message.slot, epoch=message.epoch)
         for present in (own, *beat.others):
             line = shared.lines.get(present.slot)
             if line is None or not line.is_open or not line.epoch:
                 continue
             was_heard = True
+            line.use = use or line.use
             number = pb.DaemonBeat(number=beat.number)
             heard = pb.DaemonMessage(epoch=present.epoch, beat=number)
             if (event := event_of(heard, line.daemon)) is not None:

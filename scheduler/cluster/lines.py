@@ -45,6 +45,7 @@ class Line:
     its number among the daemons that share the stream. epoch: 0 until it is welcomed. mail: of the
     stream; None ends that.
     roots: folders in which graph jobs may write, its own for jobs among them; None: not told.
+    use: of its node, as it was told last.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Line:
         self.incarnation = hello.incarnation
         self.peer = peer
         self.token = ""  # name of the one it came with
+        self.use: pb.NodeUse | None = None
         self.process = process
         self.epoch = 0
         self.is_open = True
@@ -275,6 +277,10 @@ class Lines:
 
     def all(self) -> Iterable[Line]:
         return [line for line in self._current.values() if line.is_open]
+
+    def uses(self) -> dict[str, pb.NodeUse]:
+        """Return all that is known of the nodes, by their names."""
+        return {line.node: line.use for line in self.all() if line.use is not None}
 
     def drop(self, line: Line) -> bool:
         """The stream is over. Returns whether it was the daemon's voice."""

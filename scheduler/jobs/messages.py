@@ -32,6 +32,7 @@ from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.specs import spec_to_proto
 
 MAX_BEAT_NBYTES = 16 << 10
+MAX_USE_NBYTES, MAX_USE = 128, 1e15  # of a node: as a message, and each of its means
 MAX_MESSAGE_NBYTES = (1 << 20) + (64 << 10)  # 1 MiB of data and what is around it
 MAX_RUNNING = 64
 MAX_FOLDER_CHARS = 1024
@@ -164,6 +165,14 @@ def event_of(
         case _:
             return None
     return Heard(daemon, message, wall())
+
+
+def use_in(beat: pb.DaemonBeat) -> pb.NodeUse | None:
+    """Return what a beat says of its node, if it is what numbers may be, and nothing else."""
+    use = beat.use
+    numbers = (use.load, use.received_nbytes_per_s, use.sent_nbytes_per_s)
+    is_usual = use.ByteSize() <= MAX_USE_NBYTES and all(0 <= n < MAX_USE for n in numbers)
+    return use if beat.HasField("use") and is_usual else None
 
 
 def _check_prepared(prepared: pb.Prepared) -> None:

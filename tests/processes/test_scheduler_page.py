@@ -18,6 +18,16 @@ from tests.support.waiting import CALL_S
 
 from .browser import Browser
 
+NODE_USE = pb.NodeUse(
+    processors=8,
+    load=1.5,
+    memory_nbytes=16 << 30,
+    memory_free_nbytes=12 << 30,
+    disk_nbytes=100 << 30,
+    disk_free_nbytes=25 << 30,
+    received_nbytes_per_s=3 << 20,
+    sent_nbytes_per_s=2048,
+)
 NASTY = "<img src=x onerror=alert(1)>"
 
 
@@ -49,6 +59,7 @@ async def train(scheduler: SchedulerProcess) -> FakeDaemon:
     the first, which must be detached in the end.
     """
     daemon = await FakeDaemon(scheduler).attach()
+    daemon.use = NODE_USE
     async with Client(scheduler) as client:
         await client.submit("digits", name="digits")
         id_ = (await daemon.told("start")).id
@@ -181,6 +192,12 @@ def test_a_browser_shows_jobs_curve_and_ranks(trained: SchedulerProcess, tmp_pat
         waits = ("100 % boxing no_input", "boxing.4: no_input, waits for r5 from rank 1")
         for wanted in ("digits", "RUNNING", "50 / 100", "cpu:0 digits", "running", NASTY, *waits):
             assert wanted in text, wanted
+        browser.until("document.querySelectorAll('#nodes .use').length === 4")
+        used = browser.run("[...document.querySelectorAll('#nodes .use')].map(u => u.innerText)")
+        network = "network in 3 MiB/s, out 2 KiB/s"
+        assert used == ["load 1.5 / 8", "memory 4 GiB / 16 GiB", "disk 25 GiB free", network]
+        bars = browser.run("[...document.querySelectorAll('#nodes progress')].map(p => p.value)")
+        assert bars[:3] == [1.5 / 8, 0.25, 0.75]
         assert browser.run("document.querySelectorAll('img').length") == 0
         assert browser.run("document.getElementById('metric').value") == "loss"
         assert (

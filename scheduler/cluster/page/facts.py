@@ -30,7 +30,7 @@ class Facts:
 
     def __init__(self, state: State) -> None:
         self._driver, self._points, self._paces = state.driver, state.points, state.paces
-        self._views = Views(state)
+        self._views, self._lines = Views(state), state.lines
 
     def cluster(self) -> dict[str, Any]:
         """Return the caller, and all daemons in the order of their names."""
@@ -40,6 +40,7 @@ class Facts:
             "me": {"name": who.name, "role": who.role},
             "trouble": self._driver.trouble,
             "daemons": [_daemon(daemon, now) for daemon in daemons],
+            "uses": {node: _use(use) for node, use in self._lines.uses().items()},
         }
 
     def jobs(self, query: Mapping[str, str]) -> dict[str, Any]:
@@ -135,6 +136,10 @@ def _daemon(daemon: DaemonRecord, now: float) -> dict[str, Any]:
         "version": daemon.version,
         "silent_s": round(max(0.0, now - daemon.heard_at), 1),
     }
+
+
+def _use(use: pb.NodeUse) -> dict[str, float]:
+    return {field.name: getattr(use, field.name) for field in use.DESCRIPTOR.fields}
 
 
 def _has_state(record: JobRecord, wanted: str) -> bool:

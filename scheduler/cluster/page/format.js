@@ -20,6 +20,12 @@ export function number(value, digits = 5) {
   return String(Number(value.toPrecision(digits)));
 }
 
+export function size(nbytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(Math.max(Math.floor(Math.log2(nbytes || 1) / 10), 0), 4);
+  return number(nbytes / 1024 ** power, 3) + " " + units[power];
+}
+
 export const percent = share => (100 * share).toFixed(share < .1 ? 1 : 0) + " %";
 export const clock = at => at ? new Date(1000 * at).toLocaleString() : "";
 export const isEnded = job => Boolean(job.finished_at);

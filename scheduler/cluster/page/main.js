@@ -40,7 +40,7 @@ async function show(jobs, cluster, own) {
   setText($("who"), cluster.me.name + " (" + cluster.me.role + ")");
   setText($("trouble"), cluster.trouble);
   showJobs(jobs, chosen);
-  showNodes(cluster.daemons, choose);
+  showNodes(cluster, choose);
   const job = chosen && await ask(jobPath(chosen)).catch(error => {
     if (error.status !== 404) throw error;
   });

@@ -1,7 +1,7 @@
 // The plan of a graph job: a box for each actor, below those that it waits for.
 
 import {ask, jobPath} from "./api.js";
-import {$, number} from "./format.js";
+import {$, size} from "./format.js";
 import {svg} from "./plot.js";
 import {setText, table} from "./rows.js";
 
@@ -24,12 +24,6 @@ function told({boxes, edges, edges_left_out, world_size}) {
   const left = edges_left_out ? ", and " + edges_left_out + " more that are not drawn" : "";
   return actors + " actors in " + stages + (stages > 1 ? " stages" : " stage") + " on " + world_size +
     " ranks; " + edges.length + " edges" + left + ". Bytes are of the whole tensors, in one slot.";
-}
-
-export function size(nbytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = Math.min(Math.floor(Math.log2(nbytes || 1) / 10), 4);
-  return number(nbytes / 1024 ** power, 3) + " " + units[power];
 }
 
 const title = box => box.kind + (box.count > 1 ? " x " + box.count : "." + box.id);

@@ -132,6 +132,7 @@ class FakeDaemon:
         self.closed_logs: set[str] = set()
         self.piece_nbytes = 7  # of a log: few at a time
         self.is_prepared = True  # answers Prepare at once
+        self.use: pb.NodeUse | None = None
         self._client: Client | None = None
         self._stream: Any = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -212,7 +213,7 @@ class FakeDaemon:
         with suppress(grpc.RpcError, asyncio.InvalidStateError):  # the stream has ended
             for number in itertools.count(1):
                 await asyncio.sleep(0.5)
-                await self.say(beat=pb.DaemonBeat(number=number))
+                await self.say(beat=pb.DaemonBeat(number=number, use=self.use))
 
     async def _read(self) -> None:
         import grpc

@@ -286,7 +286,12 @@ def test_top_is_one_look_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "trouble" not in run("cluster", "status")[1]
     status.trouble = "the disk is full"
     assert "the disk is full; new jobs are refused" in run("cluster", "status")[1]
+    assert found["cluster"]["daemons"][0]["use"] is None
+    use = pb.NodeUse(processors=8, load=1.25, disk_nbytes=9 << 30, sent_nbytes_per_s=2e6)
+    status.daemons[0].use.CopyFrom(use)
     assert "EPOCH" in run("top", "-o", "wide")[1]
+    assert " 1.2/8 " in run("cluster", "nodes", "-o", "wide")[1]
+    assert json.loads(run("cluster", "nodes", "-o", "json")[1])["daemons"][0]["use"]["load"] == 1.25
     assert "EPOCH" not in run("top", "--once")[1]
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster import auth
 from oneflow.scheduler.cluster.auth import Caller
+from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.page.facts import MAX_JOBS, MAX_POINTS, MAX_RANKS, Facts
 from oneflow.scheduler.cluster.points import ActorWaits, Paces
 from oneflow.scheduler.jobs.records import Assignment, DaemonRecord, JobRecord, JobSpec, JobState
@@ -33,7 +35,9 @@ class Rig:
         driver = SimpleNamespace(jobs=self.jobs, job=self.jobs.get, table=table, trouble="")
         points = SimpleNamespace(waits=ActorWaits(), read=self._read)
         plans = SimpleNamespace(progress=lambda record: "")
-        self.state: Any = SimpleNamespace(driver=driver, points=points, paces=Paces(), plans=plans)
+        self.lines = Lines()
+        shared = {"paces": Paces(), "plans": plans, "lines": self.lines}
+        self.state: Any = SimpleNamespace(driver=driver, points=points, **shared)
         self.facts = Facts(self.state)
         auth.act_as(who)
 
@@ -130,3 +134,16 @@ def test_daemons_are_told_with_their_silence() -> None:
     found = rig.facts.cluster()
     assert found["me"] == {"name": "root", "role": "admin"}
     assert found["daemons"][0]["device"] == "cpu:0" and found["daemons"][0]["silent_s"] >= 1e9
+
+
+def test_a_node_is_told_once_whatever_the_number_of_its_devices() -> None:
+    rig = Rig()
+    for number, node in enumerate(("n1", "n1", "n2")):
+        line = Line(pb.Hello(daemon=f"{node}/cpu:{number}", node=node, incarnation=1), "", None)
+        rig.lines.add(line)
+        rig.lines.welcome(line.daemon, 1, epoch=5)
+        line.use = pb.NodeUse(processors=8, load=1.5) if node == "n1" else None
+    uses = rig.facts.cluster()["uses"]
+    assert list(uses) == ["n1"]
+    assert (uses["n1"]["processors"], uses["n1"]["load"]) == (8, 1.5)
+    assert uses["n1"]["disk_free_nbytes"] == 0

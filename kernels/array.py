@@ -1,4 +1,4 @@
-"""The types of what kernels work on, and contiguous forms of arrays."""
+"""The types of the objects that kernels work on, and contiguous forms of arrays."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class GpuStream(Protocol):
 
 
 def as_gpu(x: Array) -> GpuArray:
-    """A CuPy array, seen with what NumPy's arrays do not have."""
+    """A CuPy array, typed with the members that NumPy's arrays do not have."""
     return cast(GpuArray, x)
 
 
@@ -104,17 +104,17 @@ def at(*index: IndexPart) -> tuple[IndexPart, ...]:
 
 
 def as_rows(x: Array) -> Array:
-    """A contiguous matrix of the rows of the last dim. Copies only what has gaps."""
+    """A contiguous matrix of the rows of the last dim. Copies only arrays with gaps."""
     return np.ascontiguousarray(x).reshape(-1, x.shape[-1])
 
 
 def as_flat(x: Array) -> Array:
-    """All elements in one contiguous row. Copies only what has gaps."""
+    """All elements in one contiguous row. Copies only arrays with gaps."""
     return np.ascontiguousarray(x).reshape(-1)
 
 
 def is_pinned(array: Array) -> bool:
-    """Does the array, or what it is a view of, lie in pinned memory?"""
+    """Does the array, or the base of this view, lie in pinned memory?"""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base

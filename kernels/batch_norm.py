@@ -152,8 +152,8 @@ def batch_norm_grad_sums(
 def _gradient_terms(
     inv_std: Array, d_beta: Array, d_gamma: Array, gamma: Sequence[Array], count: int
 ) -> tuple[Array, Array, Array]:
-    """(factor of d_y, factor of x - mean, what is added) per channel, in float64; count 0: only the
-    first counts."""
+    """(factor of d_y, factor of x - mean, addend) per channel, in float64; count 0: only the first
+    counts."""
     a = inv_std.astype("float64")
     if gamma:
         a = a * gamma[0]

@@ -1,5 +1,5 @@
-"""Kernels of oneflow/ops/bessel.py, in float64 whatever the dtype: series of Chebyshev polynomials
-near zero, and far from it of what is left when the growth or the oscillation is taken off.
+"""Kernels of oneflow/ops/bessel.py, in float64 for any dtype: series of Chebyshev polynomials near
+zero, and far from it of the factor that remains when the growth or the oscillation is divided out.
 """
 
 from __future__ import annotations

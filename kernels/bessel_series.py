@@ -1,7 +1,7 @@
 """Chebyshev coefficients of Bessel and Airy functions, from the lowest degree up.
 
-Computed from mpmath's values at Chebyshev points, with 34 digits; what is below 1e-17 of the
-largest is left out.
+Computed from mpmath's values at Chebyshev points, with 34 digits; coefficients below 1e-17 of the
+largest are left out.
 """
 
 from __future__ import annotations

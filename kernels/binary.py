@@ -1,4 +1,4 @@
-"""Checks of what ops of oneflow/ops/binary.py are given; their kernels follow from formulas."""
+"""Checks of the inputs of ops of oneflow/ops/binary.py; their kernels follow from formulas."""
 
 from __future__ import annotations
 

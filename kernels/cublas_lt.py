@@ -2,8 +2,8 @@
 of a matrix, the gradient of an activation, sums of columns.
 
 A request says everything about a product but its addresses. The library is asked once for each how
-to compute it; what it refuses has no plan, and its callers go another way. The workspace is that of
-cuBLAS (cublas.py), so that a product allocates nothing.
+to compute it; a request that it refuses has no plan, and its callers go another way. The workspace
+is that of cuBLAS (cublas.py), so that a product allocates nothing.
 
 The library's GELU is the tanh approximation.
 """
@@ -78,7 +78,7 @@ class Request:
 
 
 class Addresses(NamedTuple):
-    """The arrays of one product. bias: of what is added to all columns, or of the sums.
+    """The arrays of one product. bias: of the addend of all columns, or of the sums.
 
     scales: of left, right, added and out, float32 numbers on the GPU, 0 for 1.  largest: gets the
     largest absolute value of the result, if it is not 0.

@@ -17,8 +17,8 @@ from oneflow.kernels.streams import copy_beside, pinned
 class Cuda(Hardware):
     """CuPy arrays on one GPU.
 
-    Kernels run on the thread's current stream, as eager code does: what one of them launched the
-    other sees without waiting. copy from the host: the values are taken at once.
+    Kernels run on the thread's current stream, as eager code does: each sees the results of the
+    other without waiting. copy from the host: the values are taken at once.
     """
 
     kind = "cuda"

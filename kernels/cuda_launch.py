@@ -109,7 +109,7 @@ def flat(name: str, out: Array, *args: object) -> None:
 
 
 def by_item(name: str, count: int, *args: object, said: str = "") -> None:
-    """Launch as many threads as help with `count` items. T and S are float, whatever is given.
+    """Launch as many threads as help with `count` items. T and S are always float.
 
     said: the text that replaces SAID in the topic.
     """
@@ -120,7 +120,7 @@ def by_item(name: str, count: int, *args: object, said: str = "") -> None:
 
 def by_block(name: str, count: int, *args: object) -> None:
     """Launch a thread for each of `count` items, in blocks that know which they are. T and S are
-    float, whatever is given."""
+    always float."""
     if count:
         _function(name, "float32")((-(-count // THREADS),), (THREADS,), args)
 

@@ -7,7 +7,7 @@ have kernels of their own for all that is refused. Convolutions repeat to the bi
 to nothing less. The gradient of attention adds d_q atomically: the variant that does not takes as
 much memory as the scores would.
 
-A target says what a plan is built for: the current GPU, or a description of one (cuDNN compiles for
+A target names the device of a plan: the current GPU, or a description of one (cuDNN compiles for
 devices that are not there, so plans can be tested without a GPU).
 """
 

@@ -1,7 +1,7 @@
 """Rows of one open table in the memory of a GPU: looked up, their gradients kept, and updated,
 without waiting for the GPU.
 
-What a GPU finds wrong, ids that no table takes, is said by the call that follows; such ids have got
+The GPU finds ids that no table takes, and the call that follows reports them; such ids have got
 zeros until then. Batches are numbered anew for their gradients, because nobody could tell whether
 an array still holds the ids that it held before.
 """
@@ -93,7 +93,7 @@ class DeviceRows:
             self._tier.ask()
 
     def hear(self, *, waits: bool = False) -> None:
-        """Count what the GPU has told, and raise PositionError for ids that it could not take.
+        """Add up the counts of the GPU, and raise PositionError for ids that it could not take.
         waits: all that it was asked for so far."""
         with self._tier.here():
             grown = self._tier.heard(waits=waits)

@@ -73,7 +73,7 @@ class DrawSeeds:
                 self.arrays[i] = part[k : k + 1]
 
     def make(self, piece: int) -> None:
-        """Launch what makes the seeds of an act of this step. piece: its micro-batch."""
+        """Launch the kernels that make the seeds of an act of this step. piece: its micro-batch."""
         randomness = self._clock.randomness
         for generator, rank, out, table in self._launches:
             at = randomness.of(generator, rank)

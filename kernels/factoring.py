@@ -145,7 +145,7 @@ def _pivot(a: Array, k: int) -> tuple[int, int]:
 
 
 def _exchange(a: Array, k: int, width: int, other: int, is_hermitian: bool) -> None:
-    """Rows and columns k + width - 1 and `other` of what is left."""
+    """Exchange rows and columns k + width - 1 and `other` of the rest of the matrix."""
     at = k + width - 1
     if other == at:
         return
@@ -171,7 +171,7 @@ def _block(a: Array, k: int, width: int, is_hermitian: bool) -> Array:
 
 
 def _take_off(a: Array, k: int, width: int, is_hermitian: bool) -> None:
-    """Takes the block at row k from what lies below it, and puts l into its columns."""
+    """Eliminate the block at row k from the rows below it, and put l into its columns."""
     end = k + width
     block, below = _block(a, k, width, is_hermitian), a[end:, k:end].copy()
     if is_hermitian:

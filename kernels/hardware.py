@@ -1,4 +1,4 @@
-"""The hardware layer: what a kind of device must answer so that everything else runs on it.
+"""The hardware layer: the interface of a kind of device, on which everything else runs.
 
 A kind of device is one class over `Hardware`, and kernels registered under its name where the
 general ones, which are written against its array module, do not serve. docs/DEVICES.md shows one.
@@ -293,7 +293,7 @@ def to_host(array: Array) -> Host:
 
 
 def address_of(array: Array) -> int:
-    """Return the address of an array's first element, on whatever device."""
+    """Return the address of an array's first element, on any device."""
     return class_of(array).address(array)
 
 

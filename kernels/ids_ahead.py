@@ -1,9 +1,10 @@
 """Ids that ranks exchange ahead of the look-up that needs them, so that they travel once.
 
-A rank keeps the numbering of a batch whose ids it has sent ahead, and an owner what came from each
-rank. Where the look-up of that batch comes, the rank sends each owner one row instead: of the table
-AS_BEFORE, with a digest of the ids that it sent, for which the owner puts those that it kept. So a
-rank that looks up another batch than it said sends its ids, whatever the other ranks do.
+A rank keeps the numbering of a batch whose ids it has sent ahead, and an owner the ids that came
+from each rank. Where the look-up of that batch comes, the rank sends each owner one row instead: of
+the table AS_BEFORE, with a digest of the ids that it sent, for which the owner puts those that it
+kept. So a rank that looks up another batch than it said sends its ids, independently of the other
+ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ for one more. Owners keep more, for a rank names none but those that it keeps it
 
 @dataclass(frozen=True)
 class Grouped:
-    """The distinct ids of a batch, grouped by owner: what one_embedding_unique returns."""
+    """The distinct ids of a batch, grouped by owner: the result of one_embedding_unique."""
 
     sizes: Array
     keys: Array
@@ -78,7 +79,7 @@ def sent_before(table: str, ids: Array, table_ids: Array | None) -> Grouped | No
 
 
 def forget_sent(table: str) -> None:
-    """Forget what was sent ahead for the tables of a description."""
+    """Forget the ids that were sent ahead for the tables of a description."""
     with _LOCK:
         _SENT.pop(table, None)
 

@@ -2,7 +2,7 @@
 update.
 
 A table is opened by its description alone, so that a graph needs no more than its attribute: a
-worker that was sent a job opens the same rows. Who made the description may close it again.
+worker that was sent a job opens the same rows. The maker of the description may close it again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class OpenTable:
         return self._on_device
 
     def settle(self) -> None:
-        """Wait for what a GPU still counts."""
+        """Wait for the counts that a GPU still makes."""
         if self._on_device is not None:
             self._on_device.hear(waits=True)
 

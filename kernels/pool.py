@@ -58,7 +58,7 @@ def _undilated(window: AvgWindow) -> MaxWindow:
 
 
 def _padded_type(x: TensorType, positions: Sizes, window: MaxWindow) -> TensorType:
-    """x with padding on both sides, and with what the last windows overhang."""
+    """x with padding on both sides, and with the overhang of the last windows."""
     each = zip(
         x.shape[2:],
         positions,

@@ -52,7 +52,7 @@ def _chains() -> ModuleType:
 
 
 class _Step:
-    """The kernel of one step of a layer, and what it needs.
+    """The kernel of one step of a layer, with its workspace.
 
     rows, hidden: of the largest step. length: of the sequence; short work of few elements is not
     worth a compiler.
@@ -149,7 +149,7 @@ def _before(target: Array, source: Array, first: Array, steps: list[tuple[int, i
 
 
 def _flat(xp: ArrayModule, x: Array) -> Array:
-    """(steps and rows, columns). Copies only what has gaps."""
+    """(steps and rows, columns). Copies only arrays with gaps."""
     whole: Array = xp.ascontiguousarray(x)
     return whole.reshape(-1, x.shape[-1])
 
@@ -202,7 +202,7 @@ class _Sequence(ABC):
 
     @abstractmethod
     def spare_shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of what this direction needs."""
+        """Shapes of the workspace of this direction."""
 
     @abstractmethod
     def run(
@@ -402,8 +402,8 @@ class _Backward(_Sequence):
 
     def spare_shapes(self) -> list[tuple[int, ...]]:
         """States before each step; then LSTM: cells before each step, and projected: gradients and
-        values of what is projected, of all rows and of a step, and zeros; GRU: gradients of h's
-        share in the gates, what they give to a step. Last, the state's gradient and the packed
+        values of the projected states, of all rows and of a step, and zeros; GRU: gradients of h's
+        share in the gates, and their share for a step. Last, the state's gradient and the packed
         weight if steps are chained.
         """
         n, rows = self.n, self.rows

@@ -70,7 +70,7 @@ class Kernel:
     for_device: Callable[[str], Kernel] | None = None
 
     def bound(self, types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
-        """The function for inputs of these types: whatever can be prepared once is prepared."""
+        """The function for inputs of these types: all that can be prepared once is prepared."""
         return self.function if self.bind is None else self.bind(types, attrs)
 
 
@@ -168,8 +168,8 @@ _PRECHECKS: dict[str, Callable[..., None]] = {}
 
 
 def precheck(name: str) -> Callable[[KernelFunction], KernelFunction]:
-    """Registers what a CPU looks at before an op that is declared by a formula runs: a function of
-    outputs, inputs and attrs, which raises where the values are wrong."""
+    """Register the check that a CPU makes before an op that is declared by a formula runs: a
+    function of outputs, inputs and attrs, which raises where the values are wrong."""
 
     def register(function: KernelFunction) -> KernelFunction:
         _PRECHECKS[name] = function
@@ -327,7 +327,9 @@ def _load_for(name: str, device: str) -> None:
 
 
 def num_kernels(name: str, device: str) -> int:
-    """Count what `select` may choose from: while that stays, it answers as before."""
+    """Count the kernels that `select` may choose from: while the number stays, it answers as
+    before.
+    """
     _load_for(name, device)
     return len(_kernels_for(name, device))
 

@@ -4,14 +4,14 @@ A `Storage` is the memory of one result. The kernel call that made it is kept wi
 values can be dropped and made again: its inputs first, where they were dropped, too. Before memory
 beyond the budget is taken, the storage is dropped whose
 
-    seconds to compute it again, with what was dropped beside it / (bytes x time since its last use)
+    seconds to compute it again, with its dropped neighbours / (bytes x time since its last use)
 
 is the least: the heuristic of Dynamic Tensor Rematerialization (Kirisame et al., ICLR 2021).
 
 Memory keeps its address: dropping gives its pages back to the operating system. So views of it,
 which are plain NumPy arrays, stay valid. Two things are never dropped: memory without a call
 (copied from elsewhere, such as parameters), and memory of which a part was written in place. Such a
-write also changes what calls that read this memory would compute: their results are made before the
+write also changes the results of calls that read this memory: their results are made before the
 write where they were dropped, and kept from then on. A result that is overwritten as a whole, by
 `relu_` for instance, can still be dropped: calls that read its earlier values make them again.
 """

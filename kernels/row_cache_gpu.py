@@ -1,5 +1,5 @@
-"""A cache of rows in the memory of a GPU, in front of tables in slower memory: its CUDA C, and what
-launches it.
+"""A cache of rows in the memory of a GPU, in front of tables in slower memory: its CUDA C, and the
+functions that launch it.
 
 An id may lie in any of the WAYS lines of the set that its hash names. A line that is needed goes to
 the id that missed whose warp claims it first: an empty one, else the one that was used least, where
@@ -170,7 +170,7 @@ class RowCache(DeviceTable):
         return ordered
 
     def restore(self, records: Array) -> None:
-        """Let the lines that were claimed hold what they held before: its rows are still there."""
+        """Give the claimed lines their former ids back, whose rows are still there."""
         claimed = records[records[:, LINE] >= 0]
         columns = (claimed[:, k] for k in (LINE, OLD_KEY, OLD_TABLE, WAS_CHANGED))
         lines, keys, tables, changed = map(self.xp.asarray, columns)

@@ -38,7 +38,7 @@ def encoded(rows: Array, communication: str) -> Array:
 
 
 def decoded(sent: Array, communication: str) -> Array:
-    """Inverse of `encoded`, but for what was rounded."""
+    """Inverse of `encoded`, but for the rounding."""
     if communication != "int8":
         return sent.astype(np.float32, copy=False)
     bits = np.ascontiguousarray(sent[:, -SCALE_NBYTES:]).view(np.uint16)
@@ -64,7 +64,7 @@ def _scales(bits: Array) -> Array:
 
 @dataclass
 class Loss:
-    """Sums of squares of what was sent and of its rounding."""
+    """Sums of squares of the numbers sent and of their rounding."""
 
     sent: float = 0.0
     lost: float = 0.0
@@ -93,14 +93,14 @@ def loss_of(table: str, kind: str) -> Loss:
 
 
 def forget_losses(table: str) -> None:
-    """Forget what was counted of the tables of a description."""
+    """Forget the losses counted for the tables of a description."""
     with _LOCK:
         for key in [key for key in _LOSSES if key[0] == table]:
             del _LOSSES[key]
 
 
 def encoded_of(table: str, kind: str, rows: Array, communication: str) -> Array:
-    """`encoded` rows of these tables, with what it loses counted."""
+    """`encoded` rows of these tables, with the loss counted."""
     sent = encoded(rows, communication)
     if communication != "float32":
         loss_of(table, kind).add(rows, communication, sent)

@@ -1,4 +1,4 @@
-"""Ids of a batch, each once: what a rank asks of tables, or of the ranks that hold their rows."""
+"""Ids of a batch, each once: a rank's request to tables, or to the ranks that hold their rows."""
 
 from __future__ import annotations
 

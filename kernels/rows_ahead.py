@@ -1,8 +1,8 @@
 """Rows that are read ahead of the step that looks them up, on a thread beside the actors.
 
 Ids of the next batch are numbered and their rows read while a step computes, but for rows that the
-step has looked up itself and so is about to change. What an update changes after it was read is
-read again by the look-up, which therefore finds what it would have found alone.
+step has looked up itself and so is about to change. Rows that an update changes after they were
+read are read again by the look-up, which therefore finds the same rows as it would alone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class _Batch:
 class RowsAhead:
     """The batches of one table that are read ahead.
 
-    lock: held by whoever reads or changes rows.  size: numbers of a
-    row that are read.
+    lock: held by the thread that reads or changes rows.  size: numbers of a row that are read.
     """
 
     def __init__(self, ids: RowIds, lock: Any, size: int) -> None:

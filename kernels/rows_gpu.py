@@ -1,4 +1,4 @@
-"""A table of rows in the memory of a GPU: its CUDA C, and what launches it.
+"""A table of rows in the memory of a GPU: its CUDA C, and the functions that launch it.
 
 The table is an index and the rows. The index is open addressing in one block: entries of two words,
 an id and its table (TABLE_BITS) with the row's place plus one; an empty one is 0. A row that is
@@ -7,10 +7,10 @@ made gets the next place, in the order in which ids first come in a batch, as on
 (oneflow/one_embedding/store/initial.py), with the same roundings.
 
 Nothing here waits for the GPU: a batch is as long as it came, and of equal ids the first stands for
-all. What a batch of n ids needs is int32 numbers i < n; `slots` is a hash table of them.
+all. A batch of n ids is handled by int32 numbers i < n; `slots` is a hash table of them.
 
 head: int64[HEAD]: see the names below. Launches of a batch follow each other on one stream, which
-is what orders them: `rows_place` reads ROWS and writes ROWS_AFTER, and the last one moves that.
+orders them: `rows_place` reads ROWS and writes ROWS_AFTER, and the last one moves that.
 """
 
 from __future__ import annotations
@@ -552,7 +552,7 @@ class RowTable(DeviceTable):
         return places, fresh
 
     def place(self, ids: DeviceIds, places: Array, fresh: Array) -> None:
-        """Give new ids places; `take`, `mark` or `finish` ends what this begins."""
+        """Give new ids places; `take`, `mark` or `finish` completes the batch."""
         by_block(
             "rows_place", ids.size, ids.keys, ids.tables, long(ids.size), self.entries,
             long(len(self.entries)), long(self.capacity), places, fresh, self.head,
@@ -646,7 +646,7 @@ def norms_of(xp: ArrayModule, sums: Array, ids: DeviceIds, norms: Array) -> None
 
 
 def scale_of(xp: ArrayModule, told: Array, norms: Array) -> Array:
-    """float32[1]: what norms that were told have been multiplied by."""
+    """float32[1]: the factor by which reported norms have been multiplied."""
     scale: Array = xp.empty(1, np.float32)
     launch("rows_scale", (1,), (THREADS,), scale, told, norms, long(told.size))
     return scale

@@ -1,4 +1,5 @@
-"""Causal softmax of attention scores on a GPU: a block per row, which reads what the row sees.
+"""Causal softmax of attention scores on a GPU: a block per row, which reads the columns that the
+row sees.
 
 All else about softmax follows from formulas. A formula's loop reads the other half of the columns,
 too; on a CPU it is the faster one all the same.

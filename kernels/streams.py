@@ -1,12 +1,12 @@
 """Streams of a GPU beside the one that kernels are launched on: exchanges between ranks (BOXING)
 and copies from the host (COPY) run at the same time as kernels.
 
-Kernels go to the stream that is current. What is launched inside `beside` comes after all that was
+Kernels go to the stream that is current. Work launched inside `beside` comes after all that was
 launched before, and nothing launched later waits for it until `join`. Memory that is used beside
 must be held until then.
 
 A copy from pinned memory, which a GPU reads by itself, waits for nothing: so the next batch is on
-its way while kernels of this step run. What is launched after `copy_beside` waits for the copy. Two
+its way while kernels of this step run. Work launched after `copy_beside` waits for the copy. Two
 things must outlive their last name: the source, until the copy is done, and memory of the stream
 COPY, which the next copy may be given, until the kernels that were launched before the array was
 dropped are done.
@@ -41,12 +41,12 @@ def beside(name: str) -> Iterator[None]:
 
 
 def join(name: str) -> None:
-    """Let what is launched from now on wait for all that was launched beside."""
+    """Let work launched from now on wait for all that was launched beside."""
     wait(mark(side_stream(name)))
 
 
 def wait(event: GpuEvent) -> None:
-    """Let what is launched from now on come after an event."""
+    """Let work launched from now on come after an event."""
     _current().wait_event(event)
 
 
@@ -109,6 +109,6 @@ def copy_beside(array: np.ndarray[Any, Any], index: int) -> Array:
 
 
 def _hold(memory: object, device: int) -> None:
-    """An array of the stream COPY was dropped: what was launched so far may still read it."""
+    """Hold memory of a dropped array of the stream COPY: kernels launched so far may read it."""
     with import_cupy().cuda.Device(device):
         _held.append((mark(), memory))

@@ -101,8 +101,8 @@ def kernel_threads(elements: int) -> int:
 
 
 def num_threads() -> int:
-    """Number of threads that large work takes: what was set last, or the environment says, or the
-    processors that this process may use."""
+    """Number of threads that large work takes: the number set last, or that of the environment, or
+    the processors that this process may use."""
     if _limit is not None:
         return min(_limit, usable())
     return current_config().kernel_threads or usable()

@@ -1,8 +1,8 @@
 """The way from an op's formula and the types of a call to a kernel: NumPy steps, a compiled loop,
 or CUDA.
 
-An op with a `formula` needs no kernel of its own: `kernels/elementwise.py` registers what is made
-here under its name.
+An op with a `formula` needs no kernel of its own: `kernels/elementwise.py` registers the function
+made here under its name.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def padded(columns: int) -> int:
 
 
 def packed_shape(elements: int, columns: int) -> tuple[int, int, int]:
-    """Shape of what `pack` fills."""
+    """Shape of the array that `pack` fills."""
     return padded(columns) // BLOCK, elements, BLOCK
 
 
@@ -85,7 +85,7 @@ def pack(packed: Array, b: Array) -> None:
 class Chain:
     """Turns of a product of `rows` rows and a loop over arrays with the strides of `operands`.
 
-    product_first: else the loop comes first. adds: the product is added to what is there.
+    product_first: else the loop comes first. adds: the product is added to the result.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Chain:
         operands: Sequence[tuple[Array, Array]],
     ) -> None:
         """`count` turns. Pairs are of the first turn and the one after it; the products are
-        out[:, columns] <- a times what was packed, the columns of the last block included.
+        out[:, columns] <- a times the packed matrix, the columns of the last block included.
         """
         blocks, elements, _ = packed.shape
         numbers = [count, *self._first, blocks, elements, a[0].strides[0] // 4]

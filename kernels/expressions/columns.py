@@ -1,10 +1,10 @@
 """Convolution windows ("columns") with the samples innermost: image (C, H, W, samples), columns
 (C, kernel, positions, samples).
 
-So every copy is of whole runs of samples, whatever the stride, the dilation or the padding, and a
-whole chunk of samples is one matrix product. With the positions innermost, as in the arrays
-themselves, runs would be as short as a row of the image. For 96 samples of 16 x 8 x 8 into 32
-channels at stride 2, one thread: columns 14 us, the product 120, the transposes on both sides 25.
+So every copy is of whole runs of samples, for any stride, dilation and padding, and a whole chunk
+of samples is one matrix product. With the positions innermost, as in the arrays themselves, runs
+would be as short as a row of the image. For 96 samples of 16 x 8 x 8 into 32 channels at stride 2,
+one thread: columns 14 us, the product 120, the transposes on both sides 25.
 """
 
 from __future__ import annotations

@@ -476,7 +476,7 @@ LONG_S = 2.0
 @dataclass
 class Spent:
     """The functions that this process has compiled or loaded, and the seconds that took. NVRTC
-    takes 50 to 100 ms a kernel; CuPy keeps what it compiled on the disk.
+    takes 50 to 100 ms a kernel; CuPy keeps compiled kernels on the disk.
     """
 
     functions: int = 0

@@ -1,10 +1,10 @@
 """Convolutions of float32 images that gather no windows.
 
 An image is copied once with its channels innermost ("pixels": samples, padded height and width,
-channels). A row of a window is then one run of numbers, whatever the stride, and the innermost
-product (product.py) reads it where it lies. Results come in blocks of BLOCK channels, with the
-channels innermost; they are transposed while they are in the cache. Weights ("packed") are (groups,
-blocks of channels, kernel, channels of a group, BLOCK).
+channels). A row of a window is then one run of numbers, for any stride, and the innermost product
+(product.py) reads it where it lies. Results come in blocks of BLOCK channels, with the channels
+innermost; they are transposed while they are in the cache. Weights ("packed") are (groups, blocks
+of channels, kernel, channels of a group, BLOCK).
 
 For 4 samples of 64 x 56 x 56 into 64 channels by 3 x 3, one thread with AVX-512: 4.2 ms of products
 and 0.6 of copies, where gathered windows and BLAS took 8.9. As functions for numba these loops took
@@ -267,7 +267,7 @@ def _write_pack_turned(is_whole: bool) -> Program:
 
 def pack_turned(packed: Array, w: Array, first: Sizes, step: Sizes) -> None:
     """packed (groups, blocks, taps, taps, O / groups, BLOCK) <- w (groups, O / groups, C / groups,
-    kernel, kernel): what the gradient of the data multiplies with. Tap 0 along a dim is the kernel
+    kernel, kernel): the factor in the gradient of the data. Tap 0 along a dim is the kernel
     position `first`, the next ones are `step` before it.
     """
     groups, outs, channels, kernel_h, kernel_w = w.shape

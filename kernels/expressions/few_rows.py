@@ -35,7 +35,7 @@ def rows_at_once(m: int) -> int:
 
 def write(form: Form, rows: int, has_bias: bool) -> Program:
     """out[r][j] <- the sum over k of a[r][k] * b[j][k] (+ bias[j]), `rows` rows at once. Pieces are
-    chunks of columns of an item. What lies behind the last row or column is that one again."""
+    chunks of columns of an item. Behind the last row or column that one is repeated."""
     p = Program(NAMES, steps=True)
     streams = min(_MOST_STREAMS, _MOST_SUMS // rows)
     turns = max(1, LANES // (streams * rows))

@@ -1,4 +1,4 @@
-"""One call of an op that is declared by a formula: its expressions, and what they read."""
+"""One call of an op that is declared by a formula: its expressions, and their inputs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Formula:
     single: positions of those with one value per row.
     arrays: names of the inputs that are read.  fed: inputs that are scalars (0-d arrays), by name
     with their index.  numbers: scalars from attrs.
-    array_types, out_types: what has one element per row has 1 in place of the row's dims.
+    array_types, out_types: those with one element per row have 1 in place of the row's dims.
     """
 
     def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
@@ -183,7 +183,7 @@ class Formula:
 
     @cached_property
     def is_end(self) -> bool:
-        """Does it reduce what it reads in one pass, and nothing else?"""
+        """Does it reduce its inputs in one pass, and nothing else?"""
         return self.passes == 1 and len(self.single) == len(self.outputs)
 
     @cached_property
@@ -200,7 +200,7 @@ class Formula:
 
     @cached_property
     def costly(self) -> str:
-        """A function that it computes which takes longer than to read what it gave; or ""."""
+        """A function that it computes which takes longer than to read its result; or ""."""
         return next((n.function for n in walk(*self.outputs) if n.function in COSTLY), "")
 
     def has_half(self) -> bool:
@@ -231,7 +231,7 @@ class Formula:
         }
 
     def positions(self) -> list[int]:
-        """Return the positions of the outputs and arrays among what a kernel is called with."""
+        """Return the positions of the outputs and arrays among the arguments of a kernel."""
         names = self.names
         return [*self.at, *(self.num_outputs + names.index(n) for n in self.arrays)]
 

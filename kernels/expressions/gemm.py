@@ -591,7 +591,7 @@ def _lead_steps(shapes: Shapes, strides: Strides) -> list[Sizes]:
 
 def items_of(shapes: Shapes, nbytes: Strides) -> Items | None:
     """The leading dims as two, with the steps of a, b and out along them, and the last two steps of
-    these; None for what is no product of matrices that lie in whole floats."""
+    these; None if this is no product of matrices that lie in whole floats."""
     if any(step % FLOAT_NBYTES for each in nbytes for step in each):
         return None
     a, b, out = (tuple(step // FLOAT_NBYTES for step in each) for each in nbytes)
@@ -724,8 +724,8 @@ def do(part: Part, one_thread: bool, *addresses: int) -> None:
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix or a stack of them in memory. nbytes: steps along the dims. memory: what must stay
-    alive."""
+    """A matrix or a stack of them in memory. nbytes: steps along the dims. memory: the array that
+    must stay alive."""
 
     shape: Sizes
     nbytes: Sizes

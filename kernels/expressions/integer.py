@@ -8,8 +8,8 @@ register of it is read, once for all rows of a block.
 
 A dense layer is a convolution of one image line with windows of one place. Images lie with their
 channels innermost, so that a line of a window is one run of integers, read where it lies: no
-windows are gathered. Runs of the weight are padded by its zero point to whole registers; what they
-meet there counts nothing.
+windows are gathered. Runs of the weight are padded by its zero point to whole registers; the
+padding adds nothing to a sum.
 """
 
 from __future__ import annotations

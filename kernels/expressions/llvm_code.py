@@ -15,7 +15,7 @@ FLOATS = ("half", "float", "double")
 
 
 class Code:
-    """Instructions of one function, and what the module must declare for them."""
+    """Instructions of one function, and the declarations that the module needs for them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

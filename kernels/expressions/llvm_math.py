@@ -149,7 +149,7 @@ def log(x: Value) -> Value:
 
 
 def log1p(x: Value) -> Value:
-    """log(1 + x), with what 1 + x lost by rounding put back."""
+    """log(1 + x), with the rounding error of 1 + x put back."""
     u = x + 1.0
     lost = (x - (u - 1.0)) / u
     is_plain = u.compare("gt", 0.0) & u.compare("lt", math.inf)

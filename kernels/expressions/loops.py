@@ -2,9 +2,9 @@
 
 One function per spec: nested loops over `depth` dims, the innermost in vectors. A reduction over
 the last dim ends a pass over the row; the passes of a row follow each other while it is in the
-cache, and the last one writes the outputs. A sum over rows is added to what its array holds. The
-function reads addresses and flags out of the array objects themselves, so that a call costs no
-Python per array:
+cache, and the last one writes the outputs. A sum over rows is added to its array. The function
+reads addresses and flags out of the array objects themselves, so that a call costs no Python per
+array:
 
     int f(PyObject *array..., scalar..., int64 *table, int64 check, int64 begin, int64 end)
 
@@ -173,9 +173,9 @@ class Loop:
     def _kept_between_passes(self) -> dict[Expression, int]:
         """Values of an earlier pass that later ones need again: they wait in an output.
 
-        Maps to the output's index. What is an output is written there at once; what is costly waits
-        in an output that is free until the last pass. Only float32 and float64 outputs can hold
-        what is computed.
+        Maps to the output's index. An output is written there at once; a costly value waits in an
+        output that is free until the last pass. Only float32 and float64 outputs can hold a
+        computed value.
         """
         if self.last == 0:
             return {}
@@ -334,9 +334,9 @@ class Loop:
     def _for(
         self, start: str, stop: str, step: str, body: _Turn, bases: _Bases = (), dim: int = 0
     ) -> None:
-        """A loop over a dim around what `body` writes for one value of the counter, and for the
-        addresses of the arrays there. bases: those at 0. Addresses go on from turn to turn; to find
-        out that they may would take LLVM a third of its time (native.py).
+        """A loop over a dim around the code that `body` writes for one value of the counter, and
+        for the addresses of the arrays there. bases: those at 0. Addresses go on from turn to turn;
+        to find out that they may would take LLVM a third of its time (native.py).
         """
         code = self.code
         begin, by = Value(code, start, "i64"), Value(code, step, "i64")

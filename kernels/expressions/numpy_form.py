@@ -2,7 +2,7 @@
 
 The plan of an op call says which functions write into which arrays; temporaries are declared as
 workspace and shared by values that do not live at the same time. Numbers of the call (scalars,
-constants and what is made of them) are computed first, in float64.
+constants and values made of them) are computed first, in float64.
 """
 
 from __future__ import annotations
@@ -423,9 +423,9 @@ def _code(text: str, title: str) -> CodeType:
 class Writer:
     """Writes a plan as the text of one Python function, so that a call is that and NumPy's work.
 
-    As steps that a loop goes through, six small ufuncs took 30 us; as text they take 8. What
-    follows from numbers that are known beforehand is computed here, in float64; what follows from
-    0-d arrays, in each call, on their device.
+    As steps that a loop goes through, six small ufuncs took 30 us; as text they take 8. Values that
+    follow from numbers known beforehand are computed here, in float64; those that follow from 0-d
+    arrays, in each call, on their device.
     """
 
     def __init__(self, plan: Plan, names: Sequence[str], numbers: dict[str, float]) -> None:

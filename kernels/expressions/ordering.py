@@ -6,8 +6,8 @@ places of keys of 64 bits lie in words of their own. A pass moves the words by o
 keys, from the lowest on; digits that all keys share are left out.
 
 Threads share rows, each with memory of its own. Of few long rows they share the passes: each
-counts the digits of a part of the row and moves it behind what the parts before it have of each
-digit. So no result depends on the number of threads.
+counts the digits of a part of the row and moves it behind the numbers of each digit in the parts
+before it. So no result depends on the number of threads.
 """
 
 from __future__ import annotations

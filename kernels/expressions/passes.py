@@ -1,6 +1,6 @@
 """The passes over a row in which expressions with reductions are computed.
 
-A reduction over the last dim ends a pass; what is made of its result belongs to the next one.
+A reduction over the last dim ends a pass; values made of its result belong to the next one.
 """
 
 from __future__ import annotations

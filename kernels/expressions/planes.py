@@ -1,9 +1,9 @@
 """Planes of float32 images, a channel of a sample each, and windows over them.
 
 A plane is copied with its padding, and with a stride of s into s * s parts of every s-th row and
-column, so that each position in the window meets one long run of numbers, whatever the length of a
-row. The run goes over the ends of the rows; what falls there is left out when the result is copied.
-Up to eight vectors of the run stay in registers while all positions go by.
+column, so that each position in the window meets one long run of numbers, for any length of a row.
+The run goes over the ends of the rows; results there are left out when the result is copied. Up to
+eight vectors of the run stay in registers while all positions go by.
 
 The memory of a task is filled once: copies of rows write its filler behind their ends, and nothing
 else lies between the rows.
@@ -156,7 +156,7 @@ class PlanesWriter:
         return at(p["out"], (n * outs + o) * p["out_height"] * p["out_width"])
 
     def move_parts(self, plane: Value, *, back: bool) -> None:
-        """Copy a plane of x into the parts, or what the parts hold into the plane."""
+        """Copy a plane of x into the parts, or the contents of the parts into the plane."""
         p = self.p
 
         def of_row(h: Value, _: Values) -> None:

@@ -3,7 +3,7 @@
 The innermost loop of convolutions that gather no windows (direct.py): the operands lie
 where they lie, with steps between them, so that a window of an image is a row like any other.
 LLVM's vectorizer does not find this loop; written with vectors of its own it runs at 80 to 90 % of
-what the processor can do (180 of 210 GF/s with AVX-512).
+the processor's peak (180 of 210 GF/s with AVX-512).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Functions of loops over float32 memory, written as LLVM IR by Python functions.
 
 `Program` is for kernels that no formula describes. Names of numbers that the caller passes become
-values; `loop` and `when` write what their bodies write. Addresses are numbers of bytes. Nothing is
+values; `loop` and `when` write the code of their bodies. Addresses are numbers of bytes. Nothing is
 checked. Such a function is compiled in 5 to 30 ms, where numba takes a second for one.
 """
 
@@ -33,9 +33,9 @@ def at(address: Value, index: Value | int) -> Value:
 class Program:
     """The function `f(int64 *numbers)`.
 
-    names: of its numbers, by which the program finds them as p["name"]. element: the type of what
-    it loads and stores, "float" or "double". steps: its loops step from address to address, see
-    `address_of`.
+    names: of its numbers, by which the program finds them as p["name"]. element: the type of the
+    numbers that it loads and stores, "float" or "double". steps: its loops step from address to
+    address, see `address_of`.
     """
 
     def __init__(

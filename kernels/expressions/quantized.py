@@ -5,9 +5,8 @@ becomes floats in registers. A register holds L words of 32 bits, and a word 8 o
 integers. The j-th integer of each word is masked where it stands, which leaves 2^(bits * j) times
 its value: exact as a float, and made up for by x, of which the numbers that meet the j-th integers
 lie side by side, divided by that power ("turned", by a program of its own). So a vector of weights
-takes three instructions: mask, convert, multiply and add. Zero points cost none: what they take
-away is the start of each sum, minus the zero point times the sum of the numbers of x that meet the
-word.
+takes three instructions: mask, convert, multiply and add. Zero points cost none: each sum starts at
+minus the zero point times the sum of the numbers of x that meet the word.
 """
 
 from __future__ import annotations

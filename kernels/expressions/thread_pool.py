@@ -2,15 +2,16 @@
 
 The caller lays out tables of int64, one for each piece or one for all, and hands all pieces out at
 once; a function gets its table and the number of its piece. Each thread has a share of neighbouring
-pieces, the same for one call as for the next, so that it finds in its cache what it has written
-there. When its share is done it takes pieces of the others', so that a helper whose core is busy
-elsewhere holds up at most the piece it has begun. What a piece computes never depends on who
-computes it, or on how many helpers there are. All of it is machine code, which needs no interpreter
-lock and makes no objects.
+pieces, the same for one call as for the next, so that it finds in its cache the data that it has
+written there. When its share is done it takes pieces of the others', so that a helper whose core is
+busy elsewhere holds up at most the piece it has begun. The result of a piece never depends on the
+thread that computes it, or on how many helpers there are. All of it is machine code, which needs no
+interpreter lock and makes no objects.
 
-A job's fields may be read by whoever holds one of its pieces: its caller waits for all of them, and
-only then may the next job overwrite the fields. Shares are counts of pieces that go down: a helper
-that comes too late finds nothing left, or a piece of the next job, whose fields it reads then.
+A job's fields may be read by any thread that holds one of its pieces: its caller waits for all of
+them, and only then may the next job overwrite the fields. Shares are counts of pieces that go down:
+a helper that comes too late finds nothing left, or a piece of the next job, whose fields it reads
+then.
 
 Helpers, and a caller that waits for the last pieces, spin for a moment and then sleep on a futex.
 A helper sleeps on a word of its own that grows with each job; `asleep` says whether it has to be

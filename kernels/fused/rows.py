@@ -134,7 +134,7 @@ def _to_owners(
     """Group distinct ids by the owner of their bucket, in order; sizes[i] = ids of owner i.
 
     numbers: of each id of the batch, as `number` writes them; inverse: of each its place in `keys`
-    and `tables`, or -1. What lies beyond the ids in these is 0.
+    and `tables`, or -1. Elements beyond the ids in these are 0.
     """
     count = found.shape[0]
     sizes[:] = 0

@@ -1,6 +1,6 @@
-"""Rules of who failed first, which the launcher, a job's own scheduler and a cluster's share.
+"""Rules for the first failure, shared by the launcher, a job's own scheduler and a cluster's.
 
-* The first real cause stays, whatever is heard after it.
+* The first real cause stays, regardless of later ones.
 * Exit code 85 says "another rank failed, I only follow". Such a cause is weak: it gives way to the
   first that is not, and counts only if none has come within SETTLE_S.
 """

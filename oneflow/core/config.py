@@ -280,7 +280,7 @@ def _path(env: Mapping[str, str], name: str) -> Path | None:
 
 
 def _times(env: Mapping[str, str]) -> tuple[float, float, float, float]:
-    """Heartbeat, suspect, act, time-out; whoever sets one need not set those below it."""
+    """Heartbeat, suspect, act, time-out; a user that sets one need not set those below it."""
     timeout_s = _seconds(env, "ONEFLOW_TIMEOUT_SECONDS", 300.0)
     heartbeat_s = _seconds(env, "ONEFLOW_HEARTBEAT_SECONDS", min(1.0, timeout_s / 8))
     act_default = min(10.0 * heartbeat_s, 0.8 * timeout_s)
@@ -323,7 +323,7 @@ def whole(text: str, low: int, high: int) -> int:
 
 def _threads(env: Mapping[str, str], name: str) -> int:
     """The number of threads of OpenMP's variable, of whose levels ours are the first; 0 where it
-    says none: what is no number is for OpenMP to complain about."""
+    says none: OpenMP itself complains about a value that is no number."""
     first = env.get(name, "").split(",")[0].strip()
     return int(first) if first.isdecimal() else 0
 
@@ -422,7 +422,7 @@ def _folders(env: Mapping[str, str], name: str) -> tuple[Path, ...]:
 
 
 def _trace(env: Mapping[str, str], name: str) -> tuple[Path | None, int]:
-    """FOLDER or FOLDER:STEPS; what follows the last colon is of the folder if it is no number."""
+    """FOLDER or FOLDER:STEPS; the text after the last colon is of the folder if it is no number."""
     text = env.get(name, "")
     folder, colon, steps = text.rpartition(":")
     if not (colon and steps.isascii() and steps.isdecimal()):

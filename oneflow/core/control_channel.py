@@ -42,7 +42,7 @@ def channel_options() -> list[tuple[str, int]]:
     bandwidth probes, whose pings would end the connection first.
     lookahead_bytes: without probes the window of a stream would stay at 64 KiB, and each piece of a
     log would wait for many round trips.
-    enable_http_proxy=0: ranks talk directly, whatever the environment says.
+    enable_http_proxy=0: ranks talk directly, even if the environment names a proxy.
     """
     return [
         ("grpc.so_reuseport", 0),

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def forbid_core_dumps() -> None:
-    """Forbid core dumps of this process and of what it starts; those may ask for one again."""
+    """Forbid core dumps of this process and of its children; those may ask for one again."""
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, most))

@@ -89,8 +89,8 @@ class Device:
     """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`, `Device("meta")`. The index is the
     local rank by default. Inside `with device:` new tensors are there if no device is given.
 
-    A process has one CPU: devices of type cpu are equal, whatever their number, so that tensors
-    on "cpu:0" and "cpu:1" mix, as in PyTorch.
+    A process has one CPU: devices of type cpu are equal under any number, so that tensors on
+    "cpu:0" and "cpu:1" mix, as in PyTorch.
     """
 
     __slots__ = ("index", "type")

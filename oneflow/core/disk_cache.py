@@ -1,9 +1,9 @@
-"""Bytes kept on disk by the digest of what they were made of: object code of kernels, plans.
+"""Bytes kept on disk by the digest of their sources: object code of kernels, plans.
 
-Whoever can write such a folder decides what this program runs, so a folder that is another user's,
-or that others may write, is not used at all. An entry is written whole or not at all, by any number
-of processes at once; one that was damaged since is as good as none, and is written anew. The size
-of a folder has a limit: what was not used for the longest time goes.
+A user that can write to the folder of a cache chooses the code that this program runs, so a folder
+that is another user's, or that others may write, is not used at all. An entry is written whole or
+not at all, by any number of processes at once; one that was damaged since is as good as none, and
+is written anew. The size of a folder has a limit: the least recently used entry goes.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class DiskCache:
             _log.info("%s%s is not kept: %s", digest, self._suffix, error)
 
     def decided(self, digest: str, make: Callable[[], bytes]) -> bytes:
-        """The bytes of an entry that is made if there is none, by one process while others wait:
-        what is measured once holds for all of them."""
+        """The bytes of an entry that is made if there is none, by one process while others wait: a
+        choice measured once holds for all of them."""
         found = self.get(digest)
         if found is not None:
             return found

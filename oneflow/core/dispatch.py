@@ -125,8 +125,8 @@ class Mode:
         raise InternalError(f"{type(self).__name__} has no global tensors")
 
     def write(self, x: Tensor, new: Tensor) -> None:
-        """Overwrite `x`, and what it is a view of, with the values and the history of `new`, which
-        has its shape and dtype.
+        """Overwrite `x`, and the base that it is a view of, with the values and the history of
+        `new`, which has its shape and dtype.
         """
         raise InternalError(f"{type(self).__name__} does not overwrite")
 
@@ -164,8 +164,8 @@ class Mode:
         return self
 
     def below(self, make: Callable[[Mode], Mode]) -> Mode:
-        """This mode with what `make` puts above it; beneath one that chooses dtypes, which is to
-        choose them first.
+        """This mode with the one that `make` puts above it; beneath one that chooses dtypes, which
+        is to choose them first.
         """
         return make(self)
 
@@ -218,7 +218,7 @@ def thread_state() -> object:
 
 
 def swap_mode(mode: Mode | None) -> Mode | None:
-    """Ops of this thread run in `mode` from now on, None for the default; returns what was before,
+    """Ops of this thread run in `mode` from now on, None for the default; returns the mode before,
     to go back.
     """
     previous, _state.mode = _state.mode, None if mode is _default else mode

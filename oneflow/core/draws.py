@@ -40,7 +40,7 @@ def is_drawn_once(draw: int) -> bool:
 
 class Draws(NamedTuple):
     """A generator of a graph: `seed` and `calls` say where it is before a step; each micro-batch
-    calls it `each` times, and what follows them, such as optimizers, `once` times.
+    calls it `each` times, and the ops that follow them, of optimizers for instance, `once` times.
     """
 
     seed: int

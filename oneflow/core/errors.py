@@ -164,7 +164,7 @@ class RowDiskFullError(RowStoreError):
 
 
 class AuthError(OneFlowError):
-    """A token that is missing, wrong, expired or may not do what was asked."""
+    """A token that is missing, wrong, expired or does not permit the request."""
 
     reason = "AUTH"
 

@@ -11,7 +11,7 @@ equal parts are one object, made with Python operators and the functions below:
 
 Leaves are inputs (arrays), scalars (numbers that a call brings along, printed `s.lr`), constants,
 `word()`, the random word of an element's global index, `column()`, its place in its row, and
-`row()`, that of its row. What is made of scalars and constants alone is computed once per call in
+`row()`, that of its row. An expression of scalars and constants alone is computed once per call in
 float64; a number takes the dtype of the array that it meets. The scalar `columns` is the length of
 a row, `rows` that of the dim before.
 `str(e)` is Python syntax, and `parse(str(e)) is e`.
@@ -196,7 +196,7 @@ def exp(x: Operand) -> Expression:
 
 
 def exp_down(x: Operand) -> Expression:
-    """exp of what is never above 0, up to rounding: a machine needs fewer steps for that."""
+    """exp of an operand never above 0, up to rounding: a machine needs fewer steps for that."""
     return apply("exp_down", x)
 
 

@@ -10,9 +10,9 @@ from oneflow.core.errors import ConfigError
 
 
 def make_state_dir(folder: Path, *parts: str) -> None:
-    """Makes the folder, which others may not write to, and in it the parts, which others may not
+    """Make the folder, which others may not write to, and in it the parts, which others may not
     even look into. Raises ConfigError if it is another user's, or if it holds something and others
-    may write to it: what is kept there could be theirs.
+    may write to it: its files could be theirs.
 
     One of root's is taken as it is: containers are given such, with rights of a group.
     """

@@ -38,7 +38,7 @@ class FrameDecoder(Generic[M]):
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[M]:
-        """The messages that `data` completes. Raises ProtocolError for what is none."""
+        """The messages that `data` completes. Raises ProtocolError for bytes that are none."""
         self._bytes += data
         found, at = [], 0
         while len(self._bytes) - at >= _HEAD.size:
@@ -105,7 +105,9 @@ class Frames(Generic[M]):
 
 
 def _left_s(deadline: float) -> float:
-    """A socket's timeout counts anew for each piece: who sends byte by byte would never pass it."""
+    """A socket's timeout counts anew for each piece: a peer that sends byte by byte never passes
+    it.
+    """
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise TimeoutError("the message did not come in time")

@@ -111,9 +111,9 @@ class Node:
     phase: one of PHASES, as traced.  grad_of: of a node of the backward pass, the id of the first
     value of the op whose gradient it is part of, and of one that is computed again, of the op that
     it repeats; of a seed, the id of the value whose gradient it is; -1: of none, or not known.
-    has_own_dtypes: the program chose its dtypes, by an `autocast` inside of `build`, whatever the
-    graph runs in.  opens: if calls of modules begin with the node, the number of names in the path
-    of the outermost of these; else 0.
+    has_own_dtypes: the program chose its dtypes, by an `autocast` inside of `build`, regardless of
+    the graph's.  opens: if calls of modules begin with the node, the number of names in the path of
+    the outermost of these; else 0.
     """
 
     __slots__ = (
@@ -165,7 +165,7 @@ class Node:
 
     @property
     def declared(self) -> type[Op]:
-        """The op's declaration. That of a structural kind says what holds of all these: it shares,
+        """The op's declaration. That of a structural kind is common to all these: it shares,
         overwrites and draws nothing.
         """
         return DECLARED[self.op]
@@ -451,8 +451,8 @@ def hand_over(old: Value, new: Value) -> None:
 
 
 def find_root(value: Value) -> Value:
-    """Return the value that the memory of this one may have been made for: of views and of what was
-    overwritten, the first."""
+    """Return the value that the memory of this one may have been made for: of views and of
+    overwritten values, the first."""
     while (source := value.node.shared_input(value.index)) is not None:
         value = source
     return value

@@ -1,4 +1,4 @@
-"""A logical graph as bytes (protos/graph.proto) and back, and digests of what it means.
+"""A logical graph as bytes (protos/graph.proto) and back, and digests of its meaning.
 
 Digests leave out where a node was written (location, module), so that moving a script's lines keeps
 its cached plan and two ranks whose files differ only in comments agree.
@@ -273,7 +273,7 @@ def graph_digest(graph: LogicalGraph) -> str:
 
 def whole_digest(graph: LogicalGraph) -> bytes:
     """16 bytes: equal for graphs that have all in common but their names, also the lines and the
-    modules that nodes come from. Costs a third of what `graph_digest` does.
+    modules that nodes come from. Costs a third of `graph_digest`.
     """
     nodes: dict[Any, int] = {}
     results: dict[Any, int] = {}

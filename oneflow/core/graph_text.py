@@ -35,7 +35,7 @@ def print_graph(graph: LogicalGraph) -> str:
 
 
 def print_node(node: Node, *, with_location: bool = True) -> str:
-    """One line. Without location it says what the node means and nothing of where it was
+    """One line. Without location it gives the meaning of the node and nothing of where it was
     written.
     """
     outputs = ", ".join(_print_value(v) for v in node.outputs)

@@ -20,7 +20,8 @@ def own_memory(status: Path = Path("/proc/self/status")) -> dict[str, int]:
 
 
 def host_capacity(limit_nbytes: int = 0, meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
-    """free: what may still be had; limit: what there is, or may be used if that is less.
+    """Return the bytes of memory that are free, and the limit: all memory, or `limit_nbytes` if
+    less.
 
     limit_nbytes: 0 is none.
     """

@@ -54,10 +54,11 @@ class AutoParallel:
 
     computing_ratio: weight of computing, 0.05 for its estimated seconds.  wait_nbytes: bytes that
     could be moved in the time that each exchange waits; None: as the table of boxing has it.
-    hides_waits: exchanges beside the longest path of the graph cost no waiting.  shares_moves: what
-    several readers want alike is counted as moved once.  ignores_user: layouts of to_global do not
-    bind.  memory_price: seconds that a byte less at the peak is worth; None: as few as are
-    needed to fit in `memory_nbytes` on each rank besides variables, or in its share of a host.
+    hides_waits: exchanges beside the longest path of the graph cost no waiting.  shares_moves: a
+    tensor that several readers want alike is counted as moved once.  ignores_user: layouts of
+    to_global do not bind.  memory_price: seconds that a byte less at the peak is worth; None: as
+    few as are needed to fit in `memory_nbytes` on each rank besides variables, or in its share of a
+    host.
 
     num_stages: of the pipeline that a graph of one placement becomes, each of equally many of its
     ranks.  grid: hierarchy of the ranks of each stage; (): they are in a row.
@@ -200,7 +201,7 @@ class Overrides:
     """The settings of a submission that take the place of those in its job file.
 
     auto_parallel: search for layouts.  zero: stage of ZeRO.  amp: half dtype of mixed precision.
-    What is False, 0 or "" stays as the file says.
+    A setting of False, 0 or "" stays as the file says.
     """
 
     auto_parallel: bool = False

@@ -1,9 +1,9 @@
-"""TLS between the ranks of one job: whoever knows the job's token can show a certificate.
+"""TLS between the ranks of one job: all that know the job's token can show a certificate.
 
 The token makes a key (HKDF, RFC 5869), the key an authority that every rank can build for itself,
 and the authority signs a certificate that each rank makes anew. So no file has to reach the hosts,
 and a rank of one job cannot speak to those of another. Both ends show certificates; TLS 1.3 keys
-are ephemeral, so a token that leaks later does not open what was recorded.
+are ephemeral, so a token that leaks later does not open recorded connections.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _UNTIL = datetime.datetime(2120, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def job_tls(config: Config) -> JobTls | None:
-    """Return what a rank needs to speak TLS with the others; None if they speak in the clear.
+    """Return the settings with which a rank speaks TLS with the others; None if they speak in the
+    clear.
 
     Raises ConfigError without a token that nobody can guess, or without `cryptography`.
     """

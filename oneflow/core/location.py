@@ -72,8 +72,8 @@ def called_function() -> str:
 
 
 def _called() -> tuple[str, str]:
-    """The function that the user called, beneath what is around many of them, and `file:line` of
-    the call.
+    """The function that the user called, beneath the wrappers around many of them, and `file:line`
+    of the call.
     """
     name = ""
     caller: FrameType | None = sys._getframe(2)
@@ -104,10 +104,10 @@ def _is_left_out(name: str) -> bool:
 
 
 def locate(error: Exception, module: str = "", where: str = "") -> None:
-    """Adds the user's line, and the module if given, to the text of an error; once only.
+    """Add the user's line, and the module if given, to the text of an error; once only.
 
-    where: that line; if not given, it is looked for among what the error came through and then
-    among the callers.
+    where: that line; if not given, it is looked for among the frames that the error came through
+    and then among the callers.
     """
     if getattr(error, "location", None) is not None or len(error.args) != 1:
         return

@@ -3,8 +3,8 @@
     2026-11-21T06:11:19.123456Z W rank n2:3 job=j7f3.2 rank=3 step=1841 executor: message key=value
 
 Warnings and above by default (ONEFLOW_LOG_LEVEL); ONEFLOW_LOG_FORMAT=json for machines. A line is
-never broken by what it quotes, never shows a secret, and a call site that fires too often is summed
-up.
+never broken by the text it quotes, never shows a secret, and a call site that fires too often is
+summed up.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def facts(**values: object) -> dict[str, Any]:
 
 
 def mask(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without these secrets and without the values of whatever is named like one."""
+    """`text` without these secrets and without the values of names that look like one."""
     for secret in secrets:
         text = text.replace(secret, MASK)
     return _SECRET_NAME.sub(rf"\1{MASK}", text)
@@ -79,7 +79,7 @@ class Context:
         self.secrets = tuple(s for s in (config.job_token,) if s)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return the facts in the order of the text form; without what is not known."""
+        """Return the facts in the order of the text form; without unknown ones."""
         config = self.config
         when = datetime.fromtimestamp(record.created, timezone.utc)
         found: dict[str, Any] = {
@@ -115,7 +115,7 @@ class Context:
         return text
 
     def mask(self, text: str) -> str:
-        """Without the job's token and the values of whatever is named like a secret."""
+        """Return `text` without the job's token and the values of names that look like a secret."""
         return mask(text, self.secrets)
 
 
@@ -191,7 +191,7 @@ class RateLimit(logging.Filter):
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 cannot subscript it
-    """Whatever standard error is at the time: programs and tests replace it."""
+    """A handler to the standard error of the moment: programs and tests replace it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

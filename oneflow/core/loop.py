@@ -78,8 +78,8 @@ def _is_of(future: concurrent.futures.Future[Any], error: BaseException) -> bool
 
 
 def result_of(done: concurrent.futures.Future[T]) -> T:
-    """Return or raise what finished work has returned or raised; frames of the loop, which help
-    nobody, go.
+    """Return the result of finished work or raise its error, without the loop's frames, which help
+    nobody.
     """
     try:
         return done.result()
@@ -88,7 +88,7 @@ def result_of(done: concurrent.futures.Future[T]) -> T:
 
 
 def _in_child() -> None:
-    """Leaves what a fork has inherited to its parent: when the collector finds objects of gRPC
+    """Leave inherited objects to the parent of a fork: when the collector finds objects of gRPC
     there, they wait without end for the thread that polled for them.
     """
     if "grpc" in sys.modules:

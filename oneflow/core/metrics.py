@@ -161,7 +161,7 @@ class SchedulerCounters:
 
 class Metrics:
     """Everything one process counts: a family for each attribute, which is its name on the way from
-    a rank to its daemon, and what jobs have besides.
+    a rank to its daemon, and the further metrics of jobs.
 
     Increment the families in loops: a look-up in a dict is all that it takes.
     """

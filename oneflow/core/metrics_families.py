@@ -76,7 +76,7 @@ class Family(dict[Any, Any], ABC):
         )
 
     def take(self, job: str, labels: Labels, value: float, buckets: Buckets) -> None:
-        """Add what a rank of `job` told: the growth of a count, or a value of this moment."""
+        """Add a number from a rank of `job`: the growth of a count, or a value of this moment."""
         self._take(labels[0] if len(labels) == 1 else labels, value, buckets)
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Counts(Family):
 class Gauges(Family):
     """Numbers that hold at this moment; of a rank that has ended they are 0.
 
-    own: those that are looked up when somebody asks; they add to what others told.
+    own: those that are looked up when somebody asks; they add to the values that others told.
     """
 
     own: Callable[[], Mapping[str, float]] | None = None

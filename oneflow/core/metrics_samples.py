@@ -1,9 +1,9 @@
 """The counts that a rank's process tells its daemon, so that one page shows both.
 
-A rank tells numbers since it began, the daemon adds what they have grown by: its own never go down
-when one rank follows another. What is no count holds for as long as the rank lives. The families
-are those of metrics.py; what comes from another process is checked against them: names,
-labels, which all have few values that are known, and numbers.
+A rank tells numbers since it began, the daemon adds their growth: its own never go down when one
+rank follows another. A number that is no count holds for as long as the rank lives. The families
+are those of metrics.py; samples from another process are checked against them: names, labels, which
+all have few values that are known, and numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sample:
 
 
 class Exporter:
-    """The end of a rank: it returns what has changed since it was asked last."""
+    """The end of a rank: it returns the metrics that changed since the last call."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -53,7 +53,7 @@ class Exporter:
 
 
 class Aggregator:
-    """The end of a daemon: it adds what one rank of `job` tells to what this process shows."""
+    """The end of a daemon: it adds the samples of one rank of `job` to those of this process."""
 
     def __init__(self, metrics: Metrics, job: str) -> None:
         self._families, self._job = metrics.told(), job
@@ -64,7 +64,7 @@ class Aggregator:
         return sum(not self._take(number) for number in told)
 
     def ended(self) -> None:
-        """Reset what held only while the rank lived."""
+        """Reset the gauges, which held only while the rank lived."""
         for name, heard in self._heard.items():
             if isinstance(family := self._families[name], Gauges):
                 for labels in heard:

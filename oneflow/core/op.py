@@ -304,7 +304,7 @@ def declare(
     op: type[Declares[P, tuple[TensorType, ...]]],
 ) -> Declared[P, tuple[Tensor, ...]]: ...
 def declare(op: Any) -> Any:
-    """Make a declaration known under its name, and return what everybody calls to run the op.
+    """Make a declaration known under its name, and return the callable that runs the op.
 
     That is the class itself; type checkers are told the signature that its metaclass gives it.
     """

@@ -1,4 +1,4 @@
-"""The types of what goes into ops and comes out of them, for declarations and type checkers."""
+"""The types of the operands, attributes and results of ops, for declarations and type checkers."""
 
 from __future__ import annotations
 

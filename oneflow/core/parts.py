@@ -3,7 +3,7 @@
 slice, flip, roll, pad, concat and the like have no SBP signature that keeps such a dim split: the
 parts of the result that the ranks hold are not balanced. Their member `parts` (core/op.py) says
 instead which positions of the result the elements of any shard are. From that boxing/parts.py works
-out who reads what of whom, so that each element moves at most once to each rank that wants it, and
+out the reads of each rank, so that each element moves at most once to each rank that wants it, and
 not at all to where it is already.
 """
 
@@ -49,7 +49,7 @@ class Parts:
 
     dims: of input `lead`, whose layout the result takes over: the op runs on parts where that
     input is split along one of them.
-    parts: what the inputs give, in the order in which it is moved.
+    parts: those that the inputs give, in the order in which they are moved.
     fill: the value of elements that no part gives; None if there are none.
     base: the input whose shard the result starts as; None: it starts as `fill`.
     of_sums: false if the op must not run on partial sums.

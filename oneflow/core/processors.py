@@ -22,7 +22,7 @@ def usable_processors() -> int:
 
 
 def share_of_processors(processes: int) -> int:
-    """Return how many threads each of several processes may use that share what this one may use.
+    """Return the number of threads for each of `processes` that share the processors of this one.
 
     At least 1.
     """

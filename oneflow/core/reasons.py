@@ -41,5 +41,5 @@ def compose(fields: Mapping[str, object], cause: str | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """One line between quotes, whatever is in it."""
+    """Return any text as one line between quotes."""
     return json.dumps(one_line(text), ensure_ascii=False)

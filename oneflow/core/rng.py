@@ -1,9 +1,9 @@
 """Counter-based random numbers over the global element index: Philox2x32-10.
 
-Element i of a random tensor depends on (seed, i) alone, never on who computes it. So a shard holds
-exactly the elements that the whole tensor would have there, whatever the placement, SBP or number
-of ranks. Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
-2011.
+Element i of a random tensor depends on (seed, i) alone, never on the rank that computes it. So a
+shard holds exactly the elements that the whole tensor would have there, for any placement, SBP and
+number of ranks. Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ _BROKEN = (
 
 
 def why_broken(error: RpcFailure) -> str:
-    """Say why a call could not be made or broke off; what the other end itself said stays so."""
+    """Say why a call could not be made or broke off; words of the other end stay as they are."""
     text = " ".join((error.details() or "").split())
     found = (words for pattern, words in _BROKEN if re.search(pattern, text))
     return next(found, text[:400] or f"no reason was given ({error.code().name})")

@@ -12,7 +12,7 @@ _LAST: deque[tuple[str, float, float]] = deque(maxlen=4096)
 
 @contextmanager
 def side_work(name: str) -> Iterator[None]:
-    """A piece of work: what the block does, on the thread that runs it."""
+    """Record the block as a piece of work of the thread that runs it."""
     begin = perf_counter()
     try:
         yield

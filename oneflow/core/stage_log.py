@@ -1,7 +1,7 @@
 """The stages of compiling a graph: how long each took, and the memory of the process after it.
 
-Whoever compiles a graph calls `note`; whoever wants to know about a graph of a name registers for
-the time being with `recording`.
+The compiler of a graph calls `note`; `recording` registers a listener for the graphs of a name for
+the time being.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _recorders: dict[str, Callable[[CompileStage], None]] = {}
 
 @contextmanager
 def recording(graph: str, recorder: Callable[[CompileStage], None]) -> Iterator[None]:
-    """Inside, `recorder` gets the stages of the graph of that name, whatever thread notes them."""
+    """Inside, `recorder` gets the stages of the graph of that name, noted by any thread."""
     before = _recorders.get(graph)
     _recorders[graph] = recorder
     try:

@@ -39,7 +39,7 @@ class TensorType:
 
     @property
     def meta(self) -> TensorType:
-        """Itself, so that `infer` may ask types what it would ask tensors."""
+        """Itself, so that `infer` may ask the same of types as of tensors."""
         return self
 
     @property

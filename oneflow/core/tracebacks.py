@@ -22,7 +22,7 @@ _BOLD_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 
 
 def install() -> None:
-    """Show uncaught errors of this process so, before whatever showed them until now."""
+    """Show uncaught errors of this process so, before the hook that showed them until now."""
     before = sys.excepthook
 
     def show_users_lines(

@@ -1,7 +1,7 @@
 """Files that appear under their names whole or not at all.
 
-A file is written beside its name and renamed over it when it is complete. A rename replaces
-whatever stands there, so `target_of` looks first: a symbolic link is followed, and a device, pipe,
+A file is written beside its name and renamed over it when it is complete. A rename replaces any
+file that stands there, so `target_of` looks first: a symbolic link is followed, and a device, pipe,
 socket or folder is refused before a byte is written (as root, /dev/null itself would be replaced).
 """
 
